@@ -124,6 +124,8 @@ pub(super) struct Leases {
     phase: Phase,
     own: OwnLease,
     others: BTreeMap<Box<str>, ObservedLease>,
+    /// Whether the leases that were held before this node started are known.
+    are_others_read: bool,
     requests: BTreeMap<RequestNumber, Asked>,
     storing: Storing,
     /// When all leases are read again, to find those whose renewals were not republished.
@@ -142,6 +144,7 @@ impl Leases {
             phase: if is_on { Phase::Starting } else { Phase::Unused },
             own: OwnLease::default(),
             others: BTreeMap::new(),
+            are_others_read: false,
             requests: BTreeMap::new(),
             storing: Storing::default(),
             audit_due_us: None,
@@ -167,6 +170,16 @@ impl Leases {
     pub(super) fn counters(&self) -> LeaseCounters {
         let (term, others) = (self.own.term.unwrap_or(0), self.others.len() as u64);
         LeaseCounters { term, others, ..self.counters.clone() }
+    }
+
+    /// The other nodes that hold a lease.
+    pub(super) fn holders(&self) -> impl Iterator<Item = &str> {
+        self.others.keys().map(|node| &**node)
+    }
+
+    /// Whether [`Self::holders`] is complete, as far as the stream tells.
+    pub(super) const fn are_known(&self) -> bool {
+        self.are_others_read || !matches!(self.phase, Phase::Starting | Phase::Running)
     }
 
     /// The stream has stored a message of this node.
@@ -212,7 +225,8 @@ impl Leases {
     pub(super) fn release(&mut self, context: &mut Context) {
         self.others.clear();
         self.audit_due_us = None;
-        if self.own.term.is_none() {
+        // The first renewal may be stored although its answer is missing.
+        if self.own.term.is_none() && !self.own.has_renewal_in_doubt() {
             return self.end();
         }
         self.phase = Phase::Releasing { until_us: context.now.after_ms(RELEASE_TIMEOUT_MS) };
@@ -240,7 +254,7 @@ impl Leases {
 
     fn end(&mut self) {
         self.phase = Phase::Ended;
-        (self.own.term, self.own.due_us) = (None, None);
+        self.own = OwnLease::default();
     }
 
     /// Whether this node has to stay connected for its release.
@@ -391,6 +405,9 @@ impl Leases {
             Ok(_) | Err(_) => context.silence.end_of_lease_reads(),
         }
         match (self.requests.remove(&request), outcome) {
+            (Some(Asked::ReadOfOwn | Asked::ReadOfOther(_) | Asked::ReadOfAll), _) if self.phase == Phase::Ended => {
+                context.strays.late += 1;
+            }
             (Some(Asked::ReadOfOwn), outcome) => self.own_lease_read(context, outcome),
             (Some(Asked::ReadOfOther(node)), outcome) => self.other_lease_read(context, &node, outcome),
             (Some(Asked::ReadOfAll), outcome) => self.all_leases_read(context, &outcome),
@@ -409,6 +426,7 @@ impl Leases {
             Err(_) => Self::retry_us(context),
         };
         self.audit_due_us = Some(context.now.mono_us.saturating_add(pause_us));
+        self.are_others_read |= outcome.is_ok();
         for message in outcome.iter().flat_map(|answer| &answer.messages) {
             if let Some(record) = LeaseRecord::of(&message.headers) {
                 self.observe(context, &record, message.sequence);

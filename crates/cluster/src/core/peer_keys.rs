@@ -30,14 +30,20 @@ use super::{
 const KEYS_MAX: usize = 256;
 const KEY_BYTES_MAX: usize = 16 << 10;
 
+/// A node that has left this number of questions in a row unanswered is asked, but not awaited, until it answers one.
+/// Otherwise it would delay each key of each channel. Fewer would be the loss of a message, which says nothing of a node.
+const UNANSWERED_MAX: u32 = 3;
+
 /// A question to all other nodes.
 #[derive(Debug)]
 struct PendingQuestion {
     number: u64,
     /// The messages whose keys are asked for.
     messages: Vec<PublishingKey>,
-    /// The nodes that have not answered. Empty while it is not known which nodes there are: then nobody was asked yet.
-    nodes: BTreeSet<Box<str>>,
+    /// The nodes that were asked since this node has its connections.
+    asked: BTreeSet<Box<str>>,
+    /// Those of them that have not answered.
+    unanswered: BTreeSet<Box<str>>,
     /// When the messages are sent without an answer.
     give_up_us: u64,
     due_us: u64,
@@ -47,8 +53,16 @@ struct PendingQuestion {
 #[derive(Debug, Default)]
 pub(super) struct KeyQuestions {
     pending: BTreeMap<Arc<str>, PendingQuestion>,
-    /// The version of the table of nodes at the last review.
-    nodes_version: u64,
+    /// The numbers of questions in a row that nodes left unanswered.
+    unanswered_in_row: BTreeMap<Box<str>, u32>,
+    /// The version of the table of nodes, and whether this node was connected, at the last review.
+    reviewed: (u64, bool),
+}
+
+impl KeyQuestions {
+    fn is_awaited(&self, node: &str) -> bool {
+        self.unanswered_in_row.get(node).is_none_or(|unanswered| *unanswered < UNANSWERED_MAX)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -100,34 +114,78 @@ impl Core {
         if self.key_questions.pending.contains_key(name) {
             return false;
         }
-        let give_up_us = self.context.now.after_ms(self.context.options.limits.peers.survey_timeout_ms);
-        !self.begin_key_question(name, give_up_us)
-    }
-
-    /// Asks all other nodes for the keys of the messages that wait in a channel. Returns whether there is one to ask.
-    fn begin_key_question(&mut self, name: &Arc<str>, give_up_us: u64) -> bool {
-        let is_table_complete =
-            self.peers.is_connected_member() && !self.peers.may_miss_nodes(self.context.now.mono_us);
-        let nodes = if is_table_complete { self.peers.nodes_alike() } else { BTreeSet::new() };
         let messages = self.messages_to_check(name);
-        if is_table_complete && nodes.is_empty() {
-            self.mark_checked(&messages);
-            return false;
-        }
-        let number = self.context.next_number();
-        self.ask_nodes_for_keys(name, number, &nodes, &messages);
         for key in &messages {
             if let Some(publishing) = self.outgoing.by_key.get_mut(key) {
                 publishing.key_check = KeyCheck::Asking;
             }
         }
+        let (number, give_up_us) = (self.context.next_number(), self.key_answers_due_us());
+        let (asked, unanswered) = (BTreeSet::new(), BTreeSet::new());
+        let question = PendingQuestion { number, messages, asked, unanswered, give_up_us, due_us: 0 };
+        self.advance_key_question(name, question)
+    }
+
+    fn key_answers_due_us(&self) -> u64 {
+        self.context.now.after_ms(self.context.options.limits.peers.survey_timeout_ms)
+    }
+
+    /// Asks the nodes that a question has not reached. Returns whether the question has ended, so that its messages may be
+    /// sent: all nodes have answered, or the time is over.
+    fn advance_key_question(&mut self, name: &Arc<str>, mut question: PendingQuestion) -> bool {
+        let now_us = self.context.now.mono_us;
         // Until it is known which nodes there are, this is tried again.
         let retry_us = self.context.now.after_ms(self.context.options.limits.peers.heartbeat_interval_ms / 2);
-        let due_us = if is_table_complete { give_up_us } else { give_up_us.min(retry_us) };
-        let question = PendingQuestion { number, messages, nodes, give_up_us, due_us };
+        let due_us = if self.peers.is_connected_member() {
+            let nodes = self.nodes_with_keys();
+            let new = nodes.difference(&question.asked).cloned().collect::<BTreeSet<_>>();
+            if !new.is_empty() {
+                self.ask_nodes_for_keys(name, &question, &new);
+                question.give_up_us = self.key_answers_due_us();
+                question.unanswered.extend(new.iter().cloned());
+                question.asked.extend(new);
+            }
+            let may_miss_nodes = self.peers.may_miss_nodes(now_us) || !self.leases.are_known();
+            let awaited = question.unanswered.intersection(&nodes).any(|node| self.key_questions.is_awaited(node));
+            let is_answered = !awaited && !may_miss_nodes;
+            // A connection that delivers nothing must not keep this node from publishing.
+            if is_answered || question.give_up_us <= now_us {
+                self.context.counters.keys_unanswered += u64::from(!is_answered || !question.unanswered.is_empty());
+                self.note_unanswered(question.unanswered.intersection(&nodes));
+                self.mark_checked(&question.messages);
+                return true;
+            }
+            if may_miss_nodes { question.give_up_us.min(retry_us) } else { question.give_up_us }
+        } else if self.peers.is_member() {
+            // Questions and answers may be lost with a connection. All nodes are asked when it is back.
+            question.asked.clear();
+            question.unanswered.clear();
+            question.give_up_us = self.key_answers_due_us();
+            retry_us
+        } else {
+            self.mark_checked(&question.messages);
+            return true;
+        };
+        if question.due_us != due_us {
+            question.due_us = due_us;
+            self.context.set_timer(due_us, Timer::PeerKeys(Arc::clone(name)));
+        }
         self.key_questions.pending.insert(Arc::clone(name), question);
-        self.context.set_timer(due_us, Timer::PeerKeys(Arc::clone(name)));
-        true
+        false
+    }
+
+    /// The nodes that may have seen a key: those that send heartbeats, and those that hold a lease although no heartbeat of
+    /// theirs has arrived. The stream of leases still names a node whose messages are lost between two servers.
+    fn nodes_with_keys(&self) -> BTreeSet<Box<str>> {
+        let mut nodes = self.peers.nodes_alike();
+        nodes.extend(self.leases.holders().filter(|node| !self.peers.is_known(node)).map(Box::from));
+        nodes
+    }
+
+    fn note_unanswered<'a>(&mut self, nodes: impl Iterator<Item = &'a Box<str>>) {
+        for node in nodes {
+            *self.key_questions.unanswered_in_row.entry(node.clone()).or_default() += 1;
+        }
     }
 
     /// The messages of a channel with keys that no node was asked for, as many as fit into a question.
@@ -136,7 +194,7 @@ impl Core {
         let mut bytes = 0;
         let of_channel = channel.outbox.unsent.iter().filter_map(|key| Some((*key, self.outgoing.by_key.get(key)?)));
         of_channel
-            .filter(|(_, publishing)| matches!(publishing.key_check, KeyCheck::Needed | KeyCheck::Asking))
+            .filter(|(_, publishing)| publishing.key_check == KeyCheck::Needed)
             .take_while(|(_, publishing)| {
                 bytes += publishing.id.len();
                 // One key fits, whatever its length.
@@ -147,19 +205,15 @@ impl Core {
             .collect()
     }
 
-    fn ask_nodes_for_keys(
-        &mut self,
-        name: &Arc<str>,
-        number: u64,
-        nodes: &BTreeSet<Box<str>>,
-        messages: &[PublishingKey],
-    ) {
-        let Some(channel) = self.channels.get(name) else { return };
+    fn ask_nodes_for_keys(&mut self, name: &Arc<str>, question: &PendingQuestion, nodes: &BTreeSet<Box<str>>) {
+        let channel = self.context.strays.expected(self.channels.get(name), "a detached channel drops its question");
+        let Some(channel) = channel else { return };
         let partition = &self.partitions[channel.partition];
         let prefix = key_prefix(name);
-        let keys = messages.iter().filter_map(|key| self.outgoing.by_key.get(key)?.id.strip_prefix(&*prefix));
+        let messages = question.messages.iter().filter_map(|key| self.outgoing.by_key.get(key));
+        let keys = messages.filter_map(|publishing| publishing.id.strip_prefix(&*prefix));
         let question = KeyQuestion {
-            number,
+            number: question.number,
             node: self.context.options.node.clone(),
             channel: Box::from(&**name),
             stream: partition.names.stream.clone(),
@@ -168,9 +222,8 @@ impl Core {
         };
         let body = WindowMessage::KeyQuestion(question).encode();
         for node in nodes {
-            if let Some(subject) = self.peers.window_answer_subject(node) {
-                self.peers.send_window_message(&mut self.context, subject, body.clone());
-            }
+            let subject = self.peers.window_subject_of(node);
+            self.peers.send_window_message(&mut self.context, subject, body.clone());
         }
     }
 
@@ -178,10 +231,8 @@ impl Core {
     /// publications may be lost.
     pub(super) fn answer_key_question(&mut self, question: KeyQuestion) {
         let KeyQuestion { number, node, channel, stream, epoch, keys } = question;
-        let Some(subject) = self.peers.window_answer_subject(&node) else {
-            self.peers.count_dropped();
-            return;
-        };
+        // The node may be unknown here: it asks whoever holds a lease, also while no heartbeat arrives.
+        let subject = self.peers.window_subject_of(&node);
         let of_stream = self.partitions.ids().find(|id| self.partitions[*id].names.stream == stream);
         let of_epoch = of_stream.filter(|id| *self.partitions[*id].current_epoch() == *epoch);
         let prefix = key_prefix(&channel);
@@ -207,57 +258,42 @@ impl Core {
                 self.remember_key(format!("{prefix}{key}").into(), SeenKey { partition, sequence, until_ms });
             }
         }
+        self.key_questions.unanswered_in_row.remove(&node);
         let question = self.key_questions.pending.get_mut(name).filter(|question| question.number == number);
         let Some(question) = self.context.strays.found_or_late(question) else { return };
-        question.nodes.remove(&node);
-        if question.nodes.is_empty() {
-            self.end_key_question(name);
-        }
+        question.unanswered.remove(&node);
+        self.review_key_question(name);
     }
 
-    /// A question is due: it was not answered, or nobody could be asked yet.
+    /// A question is due: it was not answered, or it is not known yet which nodes there are.
     pub(super) fn keys_overdue(&mut self, name: &Arc<str>) {
         let now_us = self.context.now.mono_us;
-        let Some(question) = self.key_questions.pending.get(name).filter(|question| question.due_us <= now_us) else {
-            return;
-        };
-        let give_up_us = question.give_up_us;
-        if give_up_us <= now_us {
-            // A connection that delivers nothing must not keep this node from publishing.
-            self.context.counters.keys_unanswered += 1;
-            self.end_key_question(name);
-        } else {
-            self.key_questions.pending.remove(name);
-            if !self.begin_key_question(name, give_up_us) {
-                self.send_of_channel(name);
-            }
+        if self.key_questions.pending.get(name).is_some_and(|question| question.due_us <= now_us) {
+            self.review_key_question(name);
         }
     }
 
-    /// The table of nodes has changed: no answer is expected of nodes that are gone.
+    /// Handles a change of the table of nodes, or of the connections: other nodes are to be asked, and no answer is expected
+    /// of nodes that are gone.
     pub(super) fn review_key_questions(&mut self) {
-        let version = self.peers.table_version();
-        if std::mem::replace(&mut self.key_questions.nodes_version, version) == version {
+        let now = (self.peers.table_version(), self.peers.is_connected_member());
+        if std::mem::replace(&mut self.key_questions.reviewed, now) == now {
             return;
         }
-        let mut answered = Vec::new();
-        for (name, question) in &mut self.key_questions.pending {
-            let was_asked = !question.nodes.is_empty();
-            question.nodes.retain(|node| self.peers.is_known(node));
-            if was_asked && question.nodes.is_empty() {
-                answered.push(Arc::clone(name));
-            }
-        }
-        for name in answered {
-            self.end_key_question(&name);
+        let nodes = self.nodes_with_keys();
+        self.key_questions.unanswered_in_row.retain(|node, _| nodes.contains(node));
+        let names: Vec<Arc<str>> = self.key_questions.pending.keys().cloned().collect();
+        for name in names {
+            self.review_key_question(&name);
         }
     }
 
-    fn end_key_question(&mut self, name: &Arc<str>) {
-        let question = self.key_questions.pending.remove(name);
-        let question = self.context.strays.expected(question, "a question ends once");
-        self.mark_checked(&question.map(|question| question.messages).unwrap_or_default());
-        self.send_of_channel(name);
+    fn review_key_question(&mut self, name: &Arc<str>) {
+        if let Some(question) = self.key_questions.pending.remove(name)
+            && self.advance_key_question(name, question)
+        {
+            self.send_of_channel(name);
+        }
     }
 
     /// A channel is detached, and its messages have ended.

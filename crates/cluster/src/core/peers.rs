@@ -480,7 +480,9 @@ impl Peers {
         let is_own = matches!(&self.membership, Membership::Member(about) if *about == heartbeat.about);
         if is_own {
             let now_us = context.now.mono_us;
-            if self.heard_itself_us.replace(now_us).is_none() {
+            // After a longer silence, others may have been removed from the table that are live.
+            let silence_us = self.limits.silence_timeout_ms * 1_000;
+            if self.heard_itself_us.replace(now_us).is_none_or(|heard_us| now_us - heard_us > silence_us) {
                 self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
                 self.table.version += 1;
             }

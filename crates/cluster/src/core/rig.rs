@@ -40,6 +40,10 @@ pub(super) struct Rig {
 
 impl Rig {
     pub(super) fn new(limits: CoreLimits) -> Self {
+        Self::with_leases(limits, false)
+    }
+
+    pub(super) fn with_leases(limits: CoreLimits, has_leases: bool) -> Self {
         let namespace = StreamedNamespace {
             name: "chat".into(),
             partitions: 1,
@@ -51,7 +55,7 @@ impl Rig {
             node: "n1".into(),
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, None],
-            has_leases: false,
+            has_leases,
             creatable: Vec::new(),
             limits,
         });
@@ -106,6 +110,7 @@ impl Rig {
                 let state = StreamState { shape, metadata, last_sequence: FENCE, ..StreamState::default() };
                 return Some(LinkEvent::StreamInfo { request, outcome: Ok(Box::new(state)) });
             }
+            LinkEffect::Publish { subject, .. } if subject.starts_with("dn.l.") => return None,
             LinkEffect::Publish { request: Some(request), subject, headers, .. } if !subject.contains('%') => {
                 self.sent.push((request, headers.get(MESSAGE_ID).unwrap_or_default().into()));
                 return None;

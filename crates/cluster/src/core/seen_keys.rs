@@ -29,10 +29,12 @@ pub(super) struct SeenKey {
 /// The newest keys, up to a number of bytes.
 #[derive(Debug, Default)]
 pub(super) struct SeenKeys {
-    by_id: HashMap<Arc<str>, SeenKey>,
-    /// In the order in which they were learned.
-    order: VecDeque<Arc<str>>,
+    /// With the number of the entry in `order`.
+    by_id: HashMap<Arc<str>, (SeenKey, u64)>,
+    /// In the order in which they were learned. The entry of a key that was recorded again stays, until it is the oldest.
+    order: VecDeque<(Arc<str>, u64)>,
     bytes: usize,
+    last_number: u64,
 }
 
 impl SeenKeys {
@@ -47,28 +49,31 @@ impl SeenKeys {
 
     /// Records a key, unless it is known. One whose time is over may be used again.
     fn insert(&mut self, id: Arc<str>, seen: SeenKey, now: Now, bytes_max: usize) {
-        if let Some(known) = self.by_id.get_mut(&id) {
-            if known.until_ms < now.unix_ms {
-                *known = seen;
-            }
+        if self.get(&id, now).is_some() {
             return;
         }
         self.bytes += id.len() + ENTRY_BYTES;
-        self.by_id.insert(Arc::clone(&id), seen);
-        self.order.push_back(id);
+        self.last_number += 1;
+        self.by_id.insert(Arc::clone(&id), (seen, self.last_number));
+        self.order.push_back((id, self.last_number));
         while self.bytes > bytes_max && self.forget_oldest() {}
     }
 
     fn forget_oldest(&mut self) -> bool {
-        let Some(id) = self.order.pop_front() else { return false };
+        let Some((id, number)) = self.order.pop_front() else { return false };
         self.bytes -= id.len() + ENTRY_BYTES;
-        self.by_id.remove(&id);
+        if self.by_id.get(&id).is_some_and(|(_, newest)| *newest == number) {
+            self.by_id.remove(&id);
+        }
         true
     }
 
     fn forget_expired(&mut self, now: Now) {
-        let is_over = |id: &Arc<str>| self.by_id.get(id).is_none_or(|seen| seen.until_ms < now.unix_ms);
-        let expired = self.order.iter().take_while(|id| is_over(id)).count();
+        let is_over = |(id, number): &(Arc<str>, u64)| {
+            let seen = self.by_id.get(id).filter(|(_, newest)| newest == number);
+            seen.is_none_or(|(seen, _)| seen.until_ms < now.unix_ms)
+        };
+        let expired = self.order.iter().take_while(|entry| is_over(entry)).count();
         for _ in 0..expired {
             self.forget_oldest();
         }
@@ -76,19 +81,19 @@ impl SeenKeys {
 
     /// The publication with this id, while NATS should remember it.
     pub(super) fn get(&self, id: &str, now: Now) -> Option<SeenKey> {
-        self.by_id.get(id).filter(|seen| now.unix_ms <= seen.until_ms).copied()
+        self.by_id.get(id).map(|(seen, _)| *seen).filter(|seen| now.unix_ms <= seen.until_ms)
     }
 
     /// Forgets the keys of a stream that has lost messages: their publications may be among them.
     pub(super) fn forget_stream(&mut self, partition: PartitionId) {
-        self.by_id.retain(|_, seen| seen.partition != partition);
-        self.order.retain(|id| self.by_id.contains_key(id));
-        self.bytes = self.order.iter().map(|id| id.len() + ENTRY_BYTES).sum();
+        self.by_id.retain(|_, (seen, _)| seen.partition != partition);
+        self.order.retain(|(id, number)| self.by_id.get(id).is_some_and(|(_, newest)| newest == number));
+        self.bytes = self.order.iter().map(|(id, _)| id.len() + ENTRY_BYTES).sum();
     }
 
     /// The number of keys and their bytes.
     pub(super) fn size(&self) -> (usize, usize) {
-        (self.order.len(), self.bytes)
+        (self.by_id.len(), self.bytes)
     }
 }
 
@@ -185,6 +190,11 @@ mod tests {
         assert_eq!(keys.size().0, 2);
         keys.note(&message("a.1", 7, 1_500), ONE, WINDOW_MS, at(1_500), usize::MAX);
         assert_eq!((sequence_of(&keys, "a.1", at(1_500)), keys.size().0), (Some(7), 2));
+        // It is the newest now: a limit takes the other one first.
+        let bytes_max = 2 * (3 + ENTRY_BYTES);
+        keys.note(&message("a.3", 8, 1_500), ONE, WINDOW_MS, at(1_500), bytes_max);
+        assert_eq!(["a.1", "a.2", "a.3"].map(|id| sequence_of(&keys, id, at(1_500))), [Some(7), None, Some(8)]);
+        assert_eq!(keys.size(), (2, bytes_max));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod api;
 mod broadcasts;
 mod faults;
+mod idempotency;
 mod keys;
 mod peers;
 
@@ -38,6 +39,7 @@ use super::{
     broadcasts::BroadcastModel, jetstream::JetStream, link_queues::LinkQueues, node::ClusterNode, options::options,
 };
 use faults::ReceivedSequences;
+use idempotency::IdempotencyKeys;
 use keys::KeysState;
 use peers::PeersState;
 
@@ -88,7 +90,7 @@ pub struct ClusteredWorld<'a> {
     clients: Vec<LogClient>,
     /// Requests without a reply, by ticket: the node, and the publication if it is a publish request.
     requests: BTreeMap<u64, (usize, Option<PendingPublish>)>,
-    keyed: BTreeMap<(String, &'static str), u64>,
+    idempotency: IdempotencyKeys,
     has_broadcasts: bool,
     removes_history: bool,
     /// Whether servers may lose power.
@@ -153,7 +155,7 @@ impl<'a> ClusteredWorld<'a> {
             keys: KeysState::new(seed),
             clients,
             requests: BTreeMap::new(),
-            keyed: BTreeMap::new(),
+            idempotency: IdempotencyKeys::default(),
             has_broadcasts,
             removes_history,
             truncates,

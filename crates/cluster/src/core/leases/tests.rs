@@ -360,8 +360,12 @@ fn a_node_that_stops_cleanly_releases_its_lease() {
 
 #[test]
 fn a_node_that_stops_with_a_renewal_in_doubt_releases_its_lease_when_it_is_answered() {
-    for is_answered in [true, false] {
-        let mut rig = Rig::new(2);
+    for (is_first, is_answered) in [(false, true), (false, false), (true, true), (true, false)] {
+        let mut rig = Rig::new(0);
+        rig.stream.acknowledges = !is_first;
+        for _ in 0..2 {
+            rig.start(&CoreLimits::default());
+        }
         rig.pass_ms(3_000);
         // The next renewals are stored, and the node does not hear of it.
         rig.stream.acknowledges = false;

@@ -14,7 +14,7 @@ use crate::{
         peers::{NodeDescription, PeerEvent},
         rig::{NOW, Rig, SHARD, stored},
     },
-    link::{LinkEvent, MessageHeaders},
+    link::{LinkEvent, LinkName, MessageHeaders},
     record::MESSAGE_ID,
 };
 
@@ -27,7 +27,11 @@ const SETTLED_US: u64 = 500_000;
 impl Rig {
     /// A member of a cluster with these other nodes.
     fn with_nodes(nodes: &[&str]) -> Self {
-        let mut rig = Self::new(CoreLimits::default());
+        Self::new(CoreLimits::default()).joined(nodes)
+    }
+
+    fn joined(self, nodes: &[&str]) -> Self {
+        let mut rig = self;
         rig.handle(CoreEvent::Peers(PeerEvent::Announce { about: NodeDescription::default() }));
         for node in nodes {
             rig.receive_at("dn.n", &json!({ "v": 1, "node": node }));
@@ -98,6 +102,26 @@ impl Rig {
 
     fn unanswered(&self) -> u64 {
         self.core.counters().keys_unanswered
+    }
+}
+
+impl Rig {
+    fn connection(&mut self, is_up: bool) {
+        let link = LinkName::Publish;
+        let event =
+            if is_up { LinkEvent::Connected { link, max_payload: 1 << 20 } } else { LinkEvent::Disconnected { link } };
+        self.handle(CoreEvent::Link(event));
+    }
+
+    /// The stream of leases republishes a renewal.
+    fn renewed(&mut self, node: &str, sequence: u64) {
+        let headers = MessageHeaders::new()
+            .with("Dn-Lease", "held")
+            .with("Dn-Node", node)
+            .with("Nats-Sequence", sequence.to_string());
+        let subject = format!("dn.lw.node.{node}").into();
+        let (reply, payload, is_by_wildcard) = (None, Bytes::new(), false);
+        self.handle(CoreEvent::Link(LinkEvent::Delivered { subject, reply, headers, payload, is_by_wildcard }));
     }
 }
 
@@ -190,7 +214,7 @@ fn a_node_that_is_gone_is_not_awaited() {
     rig.publish_with(1, Some("k"));
     rig.take_asked();
     rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2", "leaving": true }));
-    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (1, 0));
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (1, 1), "it did not answer");
     rig.publish_with(2, Some("alone"));
     assert_eq!((rig.take_questions().len(), rig.sent_ids().len()), (0, 2), "there is nobody to ask");
     rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
@@ -283,4 +307,72 @@ fn a_channel_that_is_detached_while_it_asks_asks_again() {
     assert_eq!(rig.sent_ids().len(), 0, "the answer to the earlier question ends no other");
     rig.answer_keys("n2", &new, &json!([]));
     assert_eq!(rig.sent_ids().len(), 1);
+}
+
+#[test]
+fn a_lost_connection_answers_nothing_and_all_nodes_are_asked_again() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    rig.publish_with(1, Some("k"));
+    let (question, _) = rig.take_asked();
+    rig.connection(false);
+    for step in 1..=6 {
+        rig.wait(SETTLED_US + step * SURVEY_TIMEOUT_US / 2);
+    }
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (0, 0), "its time does not pass meanwhile");
+    rig.connection(true);
+    assert_eq!(rig.take_asked().0["number"], question["number"]);
+    rig.answer_keys("n2", &question, &json!([]));
+    assert_eq!(rig.sent_ids().len(), 0, "others may not have been heard yet");
+    rig.wait(2 * SETTLED_US + 3 * SURVEY_TIMEOUT_US);
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (1, 0));
+}
+
+#[test]
+fn a_node_that_becomes_known_is_asked_as_well() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    rig.publish_with(1, Some("k"));
+    let (question, _) = rig.take_asked();
+    rig.receive_at("dn.n", &json!({ "v": 1, "node": "n3" }));
+    let questions = rig.take_questions();
+    assert_eq!(questions.iter().map(|(subject, _)| &**subject).collect::<Vec<_>>(), ["dn.w.n3"]);
+    rig.answer_keys("n2", &question, &json!([]));
+    assert_eq!(rig.sent_ids().len(), 0);
+    rig.answer_keys("n3", &question, &json!([seen("k", 7)]));
+    assert_eq!(rig.committed(), [(1, 7)]);
+}
+
+#[test]
+fn a_node_that_holds_a_lease_is_asked_although_it_is_not_heard() {
+    let mut rig = Rig::with_leases(CoreLimits::default(), true).joined(&["n2"]);
+    rig.renewed("n2", 5);
+    rig.renewed("n4", 6);
+    rig.publish_with(1, Some("k"));
+    let questions = rig.take_questions();
+    assert_eq!(questions.iter().map(|(subject, _)| &**subject).collect::<Vec<_>>(), ["dn.w.n2", "dn.w.n4"]);
+    rig.answer_keys("n2", &questions[0].1, &json!([]));
+    assert_eq!(rig.sent_ids().len(), 0);
+    rig.answer_keys("n4", &questions[0].1, &json!([seen("k", 7)]));
+    assert_eq!((rig.committed(), rig.unanswered()), (vec![(1, 7)], 0));
+}
+
+#[test]
+fn a_node_that_never_answers_is_not_awaited_each_time() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    let mut now_us = SETTLED_US;
+    for number in 1..=u64::from(UNANSWERED_MAX) {
+        rig.publish_with(number, Some(&format!("k{number}")));
+        rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
+        assert_eq!(rig.sent_ids().len() as u64, number - 1, "it is awaited");
+        now_us += SURVEY_TIMEOUT_US;
+        rig.wait(now_us);
+        assert_eq!(rig.sent_ids().len() as u64, number);
+    }
+    rig.take_questions();
+    rig.publish_with(8, Some("next"));
+    let (question, keys) = rig.take_asked();
+    assert_eq!((keys, rig.sent_ids().len(), rig.unanswered()), (vec!["next".to_owned()], 4, 4), "it is asked");
+    rig.answer_keys("n2", &question, &json!([]));
+    rig.publish_with(9, Some("last"));
+    rig.take_asked();
+    assert_eq!(rig.sent_ids().len(), 4, "it is awaited again");
 }

@@ -24,12 +24,8 @@ impl Peers {
         self.table.is_known(node).then(|| self.window_subject_of(node))
     }
 
-    /// Counts a message that is invalid, or of an unknown node.
-    pub(in crate::core) const fn count_dropped(&mut self) {
-        self.counters.dropped += 1;
-    }
-
-    pub(super) fn window_subject_of(&self, node: &str) -> Box<str> {
+    /// The subject of messages about windows and keys to a node.
+    pub(in crate::core) fn window_subject_of(&self, node: &str) -> Box<str> {
         format!("{}{}", self.subjects.window_prefix, encode_token(node)).into()
     }
 

@@ -50,6 +50,8 @@ impl ClusteredWorld<'_> {
         if self.on_query_reply(ticket, answer)? {
             return Ok(());
         }
+        // Before the request itself is gone.
+        self.review_unanswered_keys();
         let (_, publish) = self.requests.remove(&ticket.0).ok_or("a reply to an unknown request")?;
         match (publish, answer) {
             (Some(publish), Ok(ApiAnswer::Published { offset, .. })) => self.check_acknowledged(publish, *offset),
@@ -70,11 +72,6 @@ impl ClusteredWorld<'_> {
     /// cluster.
     fn check_acknowledged(&mut self, publish: PendingPublish, offset: u64) -> Result<(), String> {
         let PendingPublish { channel, data, key, is_versioned, is_broadcast } = publish;
-        // A node that starts while another one is silent does not know of it, and cannot ask it.
-        let has_been_silent = self.links.iter().any(|links| links.has_been_silent);
-        if has_been_silent || self.nodes.iter().any(|node| node.core.counters().keys_unanswered > 0) {
-            self.excuse_keys();
-        }
         if is_broadcast {
             return if offset == 0 { Ok(()) } else { Err(format!("{channel}: a broadcast has the offset {offset}")) };
         }
@@ -93,7 +90,7 @@ impl ClusteredWorld<'_> {
             let is_same = is_versioned || *committed == data;
             return if is_same { Ok(()) } else { Err(format!("{channel}: {offset} is another publication")) };
         };
-        match self.keyed.insert((channel.clone(), key), offset) {
+        match self.idempotency.record((channel.clone(), key), offset) {
             Some(earlier) if earlier != offset => {
                 Err(format!("{channel}: publications with the key {key} are at {earlier} and at {offset}"))
             }

@@ -47,7 +47,7 @@ impl ClusteredWorld<'_> {
         self.was_truncated = true;
         for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
             self.truth.entry(channel.to_owned()).or_default().truncate_after(kept, &epochs);
-            self.keyed.retain(|(of, _), offset| of != channel || *offset <= kept);
+            self.idempotency.truncate_after(channel, kept);
         }
         for sequences in &mut self.received {
             let highest = sequences.highest.remove(&*stream).filter(|highest| *highest > kept);
@@ -98,20 +98,13 @@ impl ClusteredWorld<'_> {
             .line(self.harness.now_us, || format!("the servers restart in turn; ids are forgotten: {has_forgotten}"));
     }
 
-    /// A node is gone or silent that may have been the only one that has seen a key, or it did not answer for one.
-    pub(super) fn excuse_keys(&mut self) {
-        if self.restarts.is_some() {
-            self.keyed.clear();
-        }
-    }
-
     fn remove_stream(&mut self, chosen: usize) {
         let Some((stream, epochs)) = self.jetstream.remove_stream(chosen, &mut self.links) else { return };
         self.harness.line(|| format!("{stream} is removed, in the epochs {epochs:?}"));
         self.has_lost_stream = true;
         for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
             self.truth.entry(channel.to_owned()).or_default().truncate_after(0, &epochs);
-            self.keyed.retain(|(of, _), _| of != channel);
+            self.idempotency.truncate_after(channel, 0);
             self.removed_epochs.extend(epochs.iter().cloned());
         }
         for sequences in &mut self.received {
@@ -171,7 +164,10 @@ impl ClusteredWorld<'_> {
         self.received[node_index] = ReceivedSequences::default();
         self.peers.forget_node(node_index);
         self.keys.forget_node(node_index);
-        self.excuse_keys();
+        // It may have been the only one that had seen a key.
+        if self.restarts.is_some() {
+            self.idempotency.clear();
+        }
         self.announce(node_index);
     }
 }
