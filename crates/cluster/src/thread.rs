@@ -418,9 +418,12 @@ impl Running<'_> {
             for effect in effects.drain(..) {
                 self.perform(effect);
             }
-            // No shard has received a later message of these channels, so their subscribers miss nothing unnoticed.
+            // No shard has delivered a later message of these channels, so their subscribers miss nothing unnoticed.
             for channel in self.deliveries.take_undelivered() {
                 self.core.handle(self.now(), CoreEvent::Undelivered { channel }, effects);
+            }
+            if effects.is_empty() {
+                self.deliveries.send_held();
             }
         }
         self.deliveries.send_counts();
@@ -432,7 +435,7 @@ impl Running<'_> {
             CoreEffect::ToShard { shard, event } => self.deliveries.send(shard, event),
             CoreEffect::StreamChanged { stream, change } => self.deliveries.host().stream_changed(&stream, &change),
             CoreEffect::Peers(PeerEffect::UserSessionsElsewhere { user, sessions }) => {
-                self.deliveries.count(user, sessions);
+                self.deliveries.count(&user, sessions);
             }
             CoreEffect::Peers(effect) => self.deliveries.host().peers(effect),
         }

@@ -15,14 +15,17 @@ pub(super) struct Deliveries<'a> {
     shared: &'a SharedState,
     /// Channels with a message that did not fit.
     undelivered: BTreeSet<Arc<str>>,
-    /// Numbers of users' sessions that not every shard has; a newer one replaces it.
-    counts: BTreeMap<Arc<str>, u32>,
+    /// Publications of this node behind a message that did not fit.
+    held: Vec<(ShardIndex, Event<'static>)>,
+    /// For each shard, the numbers of users' sessions that it does not have; a newer one replaces it.
+    counts: Vec<BTreeMap<Arc<str>, u32>>,
     counts_max: usize,
 }
 
 impl<'a> Deliveries<'a> {
     pub(super) fn new(host: Arc<dyn ClusterHost>, shared: &'a SharedState, counts_max: usize) -> Self {
-        Self { host, shared, undelivered: BTreeSet::new(), counts: BTreeMap::new(), counts_max }
+        let counts = vec![BTreeMap::new(); usize::from(host.shard_count())];
+        Self { host, shared, undelivered: BTreeSet::new(), held: Vec::new(), counts, counts_max }
     }
 
     pub(super) fn host(&self) -> &dyn ClusterHost {
@@ -33,6 +36,10 @@ impl<'a> Deliveries<'a> {
     pub(super) fn send(&mut self, shard: ShardIndex, event: Event<'static>) {
         let followed = match &event {
             Event::Replicated { channel, .. } | Event::Trimmed { channel, .. } => Some(Arc::clone(channel)),
+            // The shard delivers a publication of its own as well when it is committed.
+            Event::Committed { channel, outcome: Ok(_), .. } if self.undelivered.contains(channel) => {
+                return self.held.push((shard, event));
+            }
             _ => None,
         };
         // A shard that received a later message would not notice that it has missed one.
@@ -52,28 +59,36 @@ impl<'a> Deliveries<'a> {
         std::mem::take(&mut self.undelivered)
     }
 
-    /// Notes the number of sessions that a user has on other nodes. Beyond the limit, shards keep the number that they
-    /// have until it changes again.
-    pub(super) fn count(&mut self, user: Arc<str>, sessions: u32) {
-        if self.counts.len() < self.counts_max || self.counts.contains_key(&user) {
-            self.counts.insert(user, sessions);
-        } else {
-            self.shared.counts_refused.fetch_add(1, Ordering::Relaxed);
+    /// Sends what was held, after the subscribers of its channels were interrupted.
+    pub(super) fn send_held(&mut self) {
+        for (shard, event) in std::mem::take(&mut self.held) {
+            self.send(shard, event);
         }
     }
 
-    /// Sends the noted numbers to all shards, until one does not fit. The rest is sent in a later turn, at the latest with
+    /// Notes the number of sessions that a user has on other nodes. Beyond the limit, a shard keeps the number that it has
+    /// until it changes again.
+    pub(super) fn count(&mut self, user: &Arc<str>, sessions: u32) {
+        for counts in &mut self.counts {
+            if counts.len() < self.counts_max || counts.contains_key(user) {
+                counts.insert(Arc::clone(user), sessions);
+            } else {
+                self.shared.counts_refused.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Sends the noted numbers to each shard, until one does not fit. The rest is sent in a later turn, at the latest with
     /// the next heartbeat.
     pub(super) fn send_counts(&mut self) {
-        while let Some(count) = self.counts.first_entry() {
-            let (user, sessions) = (count.key(), *count.get());
-            let is_sent = (0..self.host.shard_count())
-                .map(ShardIndex)
-                .all(|shard| self.host.send(shard, Event::UserSessionsElsewhere { user: Arc::clone(user), sessions }));
-            if !is_sent {
-                return;
+        for (shard, counts) in (0..).map(ShardIndex).zip(&mut self.counts) {
+            while let Some(count) = counts.first_entry() {
+                let (user, sessions) = (Arc::clone(count.key()), *count.get());
+                if !self.host.send(shard, Event::UserSessionsElsewhere { user, sessions }) {
+                    break;
+                }
+                count.remove();
             }
-            count.remove();
         }
     }
 }
@@ -109,6 +124,7 @@ mod tests {
                 Event::UserSessionsElsewhere { user, sessions } => format!("{user} {sessions} {}", to.0),
                 Event::BroadcastReceived { channel, .. } => format!("{channel} broadcast"),
                 Event::Committed { channel, .. } => format!("{channel} committed"),
+                Event::Interrupted { channel } => format!("{channel} interrupted"),
                 other => panic!("{other:?}"),
             };
             let is_answer = event.for_full_queue().is_some();
@@ -175,9 +191,16 @@ mod tests {
         assert_eq!((shards.taken(), deliveries.take_undelivered().len()), (vec!["a 4".to_owned()], 0));
         shards.with_places(0);
         deliveries.send(SHARD, Event::Trimmed { channel: "b".into(), through: 1 });
-        deliveries.send(SHARD, Event::Committed { channel: "b".into(), proposal: ProposalNumber(1), outcome: Ok(2) });
-        assert_eq!(shards.taken(), ["b committed"], "an answer always fits");
+        let committed =
+            |channel: &str| Event::Committed { channel: channel.into(), proposal: ProposalNumber(1), outcome: Ok(2) };
+        deliveries.send(SHARD, committed("c"));
+        assert_eq!(shards.taken(), ["c committed"], "an answer always fits");
+        deliveries.send(SHARD, committed("b"));
         assert_eq!(deliveries.take_undelivered(), BTreeSet::from(["b".into()]));
+        assert!(shards.taken().is_empty(), "it would be delivered behind a gap");
+        deliveries.send(SHARD, Event::Interrupted { channel: "b".into() });
+        deliveries.send_held();
+        assert_eq!(shards.taken(), ["b interrupted", "b committed"]);
     }
 
     #[test]
@@ -200,15 +223,17 @@ mod tests {
         let mut deliveries = Deliveries::new(Arc::clone(&shards) as _, &shared, 2);
         shards.with_places(1);
         for (user, sessions) in [("anna", 1), ("ben", 1), ("carl", 1), ("anna", 2)] {
-            deliveries.count(user.into(), sessions);
+            deliveries.count(&user.into(), sessions);
         }
         deliveries.send_counts();
-        assert_eq!(shards.taken(), ["anna 2 0"], "one shard has space");
-        assert_eq!(shared.counts_refused.load(Ordering::Relaxed), 1);
-        deliveries.count("anna".into(), 3);
+        assert_eq!(shards.taken(), ["anna 2 0"], "one shard has space for one");
+        assert_eq!(shared.counts_refused.load(Ordering::Relaxed), 2, "on each shard");
+        deliveries.send_counts();
+        assert!(shards.taken().is_empty(), "a shard gets a number once");
+        deliveries.count(&"anna".into(), 3);
         shards.with_places(9);
         deliveries.send_counts();
-        assert_eq!(shards.taken(), ["anna 3 0", "anna 3 1", "ben 1 0", "ben 1 1"], "at the limit, and past it");
+        assert_eq!(shards.taken(), ["anna 3 0", "ben 1 0", "anna 3 1", "ben 1 1"], "at the limit, and past it");
         deliveries.send_counts();
         assert!(shards.taken().is_empty(), "each once");
     }
