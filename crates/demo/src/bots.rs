@@ -52,8 +52,9 @@ const RETRY_MAX: Duration = Duration::from_secs(15);
 /// What is refused, in reports.
 const JOINS: &str = "the join of the bots";
 
-/// The code with which a room refuses joins for several reasons, of which most pass: it is full, or ends.
-const ROOM_REFUSES: u32 = 400;
+/// Codes of joins that may succeed later: the room is full or ends, the node has as many rooms as it may, or the room is on
+/// another node, which may stop.
+const JOINS_LATER: [u32; 3] = [400, 106, 421];
 
 /// Size of a read.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -124,21 +125,29 @@ impl BotGroup {
             if bot.playing.is_none() && connects > 0 {
                 connects -= usize::from(bot.connect(nodes, node, random));
             }
-            let Err(lost) = bot.turn(buffer, seats) else { continue };
+            let Err(lost) = bot.turn(nodes, buffer, seats) else { continue };
             bot.retry_later();
-            if let Lost::Refused { code, message } = lost {
-                if !is_temporary(code) && code != ROOM_REFUSES {
+            match lost {
+                Lost::Closed => nodes.failed(node, &"it closed the connection of a bot"),
+                Lost::Refused { code, message } if !may_join_later(code) => {
                     return Err(Refusal { node, code, message });
                 }
-                if reported.insert(code) {
-                    report(format_args!(
-                        "{JOINS} in {ROOM} waits: --node {node} answers {message:?} ({code}); trying again"
-                    ));
+                Lost::Refused { code, message } => {
+                    nodes.succeeded();
+                    if reported.insert(code) {
+                        report(format_args!(
+                            "{JOINS} in {ROOM} waits: --node {node} answers {message:?} ({code}); trying again"
+                        ));
+                    }
                 }
             }
         }
         Ok(())
     }
+}
+
+fn may_join_later(code: u32) -> bool {
+    is_temporary(code) || JOINS_LATER.contains(&code)
 }
 
 impl Bot {
@@ -148,10 +157,8 @@ impl Bot {
             return false;
         }
         match BotConnection::open(node) {
-            Ok(connection) => {
-                nodes.succeeded();
-                self.playing = Some((connection, Hunter::new(random.next_u64())));
-            }
+            // A connection is no answer yet: what listens there may close it, or be something else.
+            Ok(connection) => self.playing = Some((connection, Hunter::new(random.next_u64()))),
             Err(error) => {
                 nodes.failed(node, &error);
                 self.retry_later();
@@ -165,13 +172,14 @@ impl Bot {
         self.retry = Some(Instant::now() + self.backoff.pause());
     }
 
-    fn turn(&mut self, buffer: &mut [u8], seats: &mut BotSeats) -> Result<(), Lost> {
+    fn turn(&mut self, nodes: &Nodes, buffer: &mut [u8], seats: &mut BotSeats) -> Result<(), Lost> {
         let Some((connection, hunter)) = &mut self.playing else { return Ok(()) };
         let (number, backoff) = (self.number, &mut self.backoff);
         let join = join_data(number, seats.token(number));
         let on_update = |update: BotUpdate<'_>| {
             // It is in the room.
             backoff.reset();
+            nodes.succeeded();
             match update {
                 BotUpdate::Snapshot(snapshot) => return hunter.see(snapshot),
                 BotUpdate::Event(event) => hunter.on_event(event),
@@ -219,7 +227,36 @@ fn join_data(number: usize, seat_token: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// A port that closes each connection is not a server that answers.
+    #[test]
+    fn a_connection_that_is_closed_does_not_end_the_silence() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let nodes = Arc::new(Nodes::new(&[listener.local_addr().expect("it is bound")]));
+        let mut group = BotGroup::new(Arc::clone(&nodes), None, 1, [0; 32]);
+        for attempt in 1..=2 {
+            group.bots[0].retry = None;
+            assert!(group.turn(0).is_ok());
+            drop(listener.accept().expect("the bot connects"));
+            let deadline = Instant::now() + Duration::from_mins(1);
+            while group.bots[0].playing.is_some() {
+                assert!(Instant::now() < deadline, "the bot does not see that its connection is closed");
+                assert!(group.turn(0).is_ok());
+                thread::sleep(Duration::from_millis(1)); // between two looks
+            }
+            assert!(nodes.is_silent(), "after attempt {attempt}");
+        }
+    }
+
+    #[test]
+    fn joins_that_may_succeed_later_are_tried_again() {
+        for (code, may) in [(106, true), (400, true), (421, true), (100, true), (103, false), (401, false)] {
+            assert_eq!(may_join_later(code), may, "{code}");
+        }
+    }
 
     #[test]
     fn bots_have_names() {

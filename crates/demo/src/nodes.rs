@@ -58,6 +58,12 @@ impl Nodes {
         }
     }
 
+    /// Whether requests have failed since the last success.
+    #[cfg(test)]
+    pub fn is_silent(&self) -> bool {
+        self.silence().since.is_some()
+    }
+
     fn silence(&self) -> std::sync::MutexGuard<'_, Silence> {
         self.silence.lock().unwrap_or_else(PoisonError::into_inner)
     }
