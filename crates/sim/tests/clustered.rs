@@ -74,13 +74,15 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 20] = [
+const FOUND_SEEDS: [u64; 22] = [
     1_193,
     1_676,
     50_420,
     50_930,
     60_805,
+    60_808,
     61_240,
+    64_372,
     91_036,
     100_315,
     130_203,

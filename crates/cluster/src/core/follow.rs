@@ -56,9 +56,15 @@ impl Core {
     }
 
     pub(super) fn linger_over(&mut self, name: &Arc<str>) {
-        let lingers_until_us = self.channels.get(name).and_then(|channel| channel.following.lingers_until_us());
-        if lingers_until_us.is_some_and(|until_us| until_us <= self.context.now.mono_us) {
+        let Some(channel) = self.channels.get(name) else { return };
+        if !channel.following.lingers_until_us().is_some_and(|until_us| until_us <= self.context.now.mono_us) {
+            return;
+        }
+        if channel.outbox.unresolved.is_empty() {
             self.detach(name, LogError::Unavailable);
+        } else {
+            // Its answer comes over the channel, at the latest after `publish_timeout_ms`.
+            self.unfollow(name, 0);
         }
     }
 

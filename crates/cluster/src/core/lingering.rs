@@ -55,8 +55,10 @@ impl Lingering {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_engine::{Event, event::Ticket};
+
     use crate::core::{
-        CoreEvent, CoreLimits,
+        CoreEffect, CoreEvent, CoreLimits,
         rig::{Rig, SHARD},
     };
 
@@ -87,6 +89,27 @@ mod tests {
         unfollow(&mut rig, "chat:2");
         rig.wait(CoreLimits::default().linger_ms * 1_000 + 1_000);
         assert_eq!((rig.core.counters().followed, rig.core.counters().lingering), (0, 0), "the time is over");
+    }
+
+    #[test]
+    fn a_channel_whose_message_is_in_flight_lingers_until_it_is_answered() {
+        let mut rig = Rig::new(CoreLimits { linger_ms: 10, ..CoreLimits::default() });
+        let (channel, ticket) = ("chat:1".into(), Some(Ticket(1)));
+        rig.handle(CoreEvent::Trim { shard: SHARD, channel, namespace: 1, ticket });
+        let answers = |rig: &Rig| {
+            let is_answer =
+                |effect: &&CoreEffect| matches!(effect, CoreEffect::ToShard { event: Event::TrimCommitted { .. }, .. });
+            rig.effects.iter().filter(is_answer).count()
+        };
+        let give_up_us = CoreLimits::default().publish_timeout_ms * 1_000;
+        for after_us in [10_000, 500_000, give_up_us - 1] {
+            rig.wait(after_us);
+            assert_eq!((answers(&rig), rig.core.counters().followed), (0, 1), "{after_us}");
+        }
+        rig.wait(give_up_us);
+        assert_eq!(answers(&rig), 1);
+        rig.wait(give_up_us + 10_000);
+        assert_eq!((answers(&rig), rig.core.counters().followed), (1, 0));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use super::{CHANNELS, ClusteredWorld, LinkQueues};
 pub(super) struct ReceivedSequences {
     /// The highest sequence that it received, by stream.
     highest: BTreeMap<String, u64>,
+    /// Epochs that it has heard of. Until then, it takes what it receives for messages of an earlier one.
+    epochs: BTreeSet<String>,
     /// Sequences that it received and that were lost, with the invalid epochs.
     lost: Vec<LostSequence>,
 }
@@ -31,6 +33,15 @@ impl ClusteredWorld<'_> {
 
     /// Records the sequence of a message that a node received.
     pub(super) fn record_received(&mut self, node_index: usize, event: &LinkEvent) {
+        let known = match event {
+            LinkEvent::Delivered { headers, .. } => headers.get("Dn-Epoch"),
+            LinkEvent::StreamInfo { outcome: Ok(state), .. } => state.metadata("dunlin.epoch"),
+            LinkEvent::Answered { outcome: Ok(answer), .. } => {
+                answer.messages.iter().find_map(|message| message.headers.get("Dn-Epoch"))
+            }
+            _ => None,
+        };
+        self.received[node_index].epochs.extend(known.map(str::to_owned));
         let LinkEvent::Delivered { headers, .. } = event else { return };
         if let (Some(stream), Some(sequence)) = (headers.get("Nats-Stream"), headers.number("Nats-Sequence")) {
             let highest = self.received[node_index].highest.entry(stream.to_owned()).or_default();
@@ -50,7 +61,8 @@ impl ClusteredWorld<'_> {
             self.idempotency.truncate_after(channel, kept);
         }
         for sequences in &mut self.received {
-            let highest = sequences.highest.remove(&*stream).filter(|highest| *highest > kept);
+            let knows_epoch = !sequences.epochs.is_disjoint(&epochs);
+            let highest = sequences.highest.remove(&*stream).filter(|highest| *highest > kept && knows_epoch);
             let lost = |sequence| LostSequence { stream: stream.clone(), epochs: epochs.clone(), sequence };
             sequences.lost.extend(highest.map(lost));
         }
