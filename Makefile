@@ -6,8 +6,6 @@ export CARGO_TARGET_DIR ?= $(HOME)/.cache/dunlin/target
 
 # Where the server that is tested lies, and the programs beside it. TESTED names a folder in which they are built already.
 BINARIES := $(or $(TESTED),$(CARGO_TARGET_DIR)/debug)
-SERVER := $(CARGO_TARGET_DIR)/release/dunlin
-DEMO := $(CARGO_TARGET_DIR)/release/dunlin-demo
 PORT ?= 8000
 SEEDS ?= 1000
 RUNS ?= 300
@@ -26,17 +24,14 @@ LAB_SERVER ?= $(BINARIES)/dunlin
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
 
-run: page ## Build everything and start the server with its demo page
-	@scripts/need cargo cc rocksdb
-	@cargo build --release --locked --package dunlin --package dunlin-demo
-	@echo "Dunlin's demo pages: http://localhost:$(PORT)/   (Ctrl-C ends it)"
-	@exec $(DEMO) --node 127.0.0.1:$(PORT) --bots $(BOTS) --seats .demo-storage/demo-bots.json -- \
-	  $(SERVER) serve --config demo/config.json --port $(PORT) --demo web/dist
+run: page ## Build the server and start it with its demo pages. STORAGE=1 compiles RocksDB as well
+	@scripts/need cargo cc
+	@exec demo/run $(PORT) $(BOTS)
 
-cluster: page ## Build everything and start the demo on a cluster: three NATS servers, three nodes, one port
-	@scripts/need cargo cc rocksdb python nats
-	@cargo build --release --locked --package dunlin --package dunlin-demo
-	@exec demo/cluster/run $(SERVER) --pages web/dist --port $(PORT)
+cluster: page ## Build the server and start the demo on a cluster: three NATS servers, three nodes, one port
+	@scripts/need cargo cc python nats
+	@demo/build > /dev/null
+	@exec demo/cluster/run $(CARGO_TARGET_DIR)/look/dunlin --pages web/dist --port $(PORT)
 
 test: ## Check everything: what CI runs. WITHOUT=lint,workflows leaves stages out
 	@scripts/need cargo cc rocksdb python
