@@ -72,6 +72,15 @@ struct PendingPublish {
     is_broadcast: bool,
 }
 
+/// The publications with an idempotency key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeyedPublication {
+    /// One, at this offset.
+    At(u64),
+    /// A node may have published another one, because it did not know of each other node.
+    MayBeSeveral,
+}
+
 /// The whole simulation.
 pub struct ClusteredWorld<'a> {
     harness: Harness,
@@ -88,7 +97,7 @@ pub struct ClusteredWorld<'a> {
     clients: Vec<LogClient>,
     /// Requests without a reply, by ticket: the node, and the publication if it is a publish request.
     requests: BTreeMap<u64, (usize, Option<PendingPublish>)>,
-    keyed: BTreeMap<(String, &'static str), u64>,
+    keyed: BTreeMap<(String, &'static str), KeyedPublication>,
     has_broadcasts: bool,
     removes_history: bool,
     /// Whether servers may lose power.

@@ -11,7 +11,7 @@ use dunlin_protocol::{ErrorCode, Payload};
 
 use crate::{harness::PromptWorld as _, logged::ChannelTruth};
 
-use super::{CHANNELS, ClusteredWorld, KEYS, PendingPublish};
+use super::{CHANNELS, ClusteredWorld, KEYS, KeyedPublication, PendingPublish};
 
 impl ClusteredWorld<'_> {
     /// Publishes through random nodes, sometimes with an idempotency key or a version.
@@ -70,9 +70,7 @@ impl ClusteredWorld<'_> {
     /// cluster.
     fn check_acknowledged(&mut self, publish: PendingPublish, offset: u64) -> Result<(), String> {
         let PendingPublish { channel, data, key, is_versioned, is_broadcast } = publish;
-        // A node that starts while another one is silent does not know of it, and cannot ask it.
-        let has_been_silent = self.links.iter().any(|links| links.has_been_silent);
-        if has_been_silent || self.nodes.iter().any(|node| node.core.counters().keys_unanswered > 0) {
+        if self.nodes.iter().any(|node| node.core.counters().keys_unanswered > 0) {
             self.excuse_keys();
         }
         if is_broadcast {
@@ -93,16 +91,25 @@ impl ClusteredWorld<'_> {
             let is_same = is_versioned || *committed == data;
             return if is_same { Ok(()) } else { Err(format!("{channel}: {offset} is another publication")) };
         };
-        match self.keyed.insert((channel.clone(), key), offset) {
-            Some(earlier) if earlier != offset => {
-                Err(format!("{channel}: publications with the key {key} are at {earlier} and at {offset}"))
+        // A node that starts while another one is silent does not know of it, and cannot ask it. Each of them then knows of
+        // another publication with the key.
+        let is_unknown = self.links.iter().any(|links| links.may_be_unknown(self.harness.now_us));
+        let is_excused = is_unknown && self.restarts.is_some();
+        let known = self.keyed.get(&(channel.clone(), key)).copied();
+        let known_now = match known {
+            Some(KeyedPublication::MayBeSeveral) => return Ok(()),
+            _ if is_excused => KeyedPublication::MayBeSeveral,
+            Some(KeyedPublication::At(earlier)) if earlier != offset => {
+                return Err(format!("{channel}: publications with the key {key} are at {earlier} and at {offset}"));
             }
-            Some(_) => {
+            Some(KeyedPublication::At(_)) => {
                 self.harness.count("published once");
-                Ok(())
+                return Ok(());
             }
-            None => Ok(()),
-        }
+            None => KeyedPublication::At(offset),
+        };
+        self.keyed.insert((channel, key), known_now);
+        Ok(())
     }
 
     pub(super) fn request_history(&mut self) -> Result<(), String> {

@@ -7,7 +7,7 @@ use dunlin_cluster::{
     names::{PartitionNames, part_of},
 };
 
-use super::{CHANNELS, ClusteredWorld, LinkQueues};
+use super::{CHANNELS, ClusteredWorld, KeyedPublication, LinkQueues};
 
 /// The sequences that a node received from streams that were truncated.
 #[derive(Default)]
@@ -47,7 +47,8 @@ impl ClusteredWorld<'_> {
         self.was_truncated = true;
         for channel in CHANNELS.into_iter().filter(|channel| self.stream_of(channel) == stream).collect::<Vec<_>>() {
             self.truth.entry(channel.to_owned()).or_default().truncate_after(kept, &epochs);
-            self.keyed.retain(|(of, _), offset| of != channel || *offset <= kept);
+            let is_kept = |known: &KeyedPublication| !matches!(known, KeyedPublication::At(offset) if *offset > kept);
+            self.keyed.retain(|(of, _), known| of != channel || is_kept(known));
         }
         for sequences in &mut self.received {
             let highest = sequences.highest.remove(&*stream).filter(|highest| *highest > kept);
@@ -98,10 +99,10 @@ impl ClusteredWorld<'_> {
             .line(self.harness.now_us, || format!("the servers restart in turn; ids are forgotten: {has_forgotten}"));
     }
 
-    /// A node is gone or silent that may have been the only one that has seen a key, or it did not answer for one.
+    /// A node is gone that may have been the only one that has seen a key, or it did not answer for one.
     pub(super) fn excuse_keys(&mut self) {
         if self.restarts.is_some() {
-            self.keyed.clear();
+            self.keyed.retain(|_, known| *known == KeyedPublication::MayBeSeveral);
         }
     }
 
