@@ -154,7 +154,7 @@ site: ## Build the documentation site
 	@scripts/need site
 	@site/build "$(SITE_TOOLS)" $(SITE)
 
-docs: site # Checks the site as well, in headless Chromium.
+docs: site ## Build the documentation site, and check its pages, links and search, also in headless Chromium
 	@scripts/need node chromium
 	tests/site/run $(SITE)/html
 

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 // readySecondsMax is how long the programs may take to become ready. On a busy machine, they take many times as long as on an idle one.
@@ -67,7 +67,7 @@ func start(programs Programs, folder string) (*Server, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	free, err := ports.Free(3)
 	if err != nil {
 		return nil, err
 	}
@@ -75,8 +75,8 @@ func start(programs Programs, folder string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{Admin: adminConfig(ports[2], certificate), folder: folder}
-	if err := server.startBoth(programs, folder, ports); err != nil {
+	server := &Server{Admin: adminConfig(free[2], certificate), folder: folder}
+	if err := server.startBoth(programs, folder, free); err != nil {
 		server.Stop()
 		return nil, err
 	}
@@ -123,25 +123,6 @@ func (server *Server) startBoth(programs Programs, folder string, ports []int) e
 		return err
 	}
 	return api.waitFor(server.Admin.Host+"/readyz", &http.Client{Transport: transport})
-}
-
-// Linux takes ports of outgoing connections from 32768 on. Nothing takes one of these between its choice and its use.
-const portMin, portCount = 10_000, 22_768
-
-// freePorts returns ports that are free now. All of them are open at the same time, so that they differ.
-func freePorts(count int) ([]int, error) {
-	var ports []int
-	for len(ports) < count {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", portMin+rand.IntN(portCount)))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		} else if err != nil {
-			return nil, err
-		}
-		defer listener.Close()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
 }
 
 // process is a running program.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"os/user"
@@ -15,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 const (
@@ -90,12 +91,7 @@ func (database *database) start() {
 	t := database.t
 	t.Helper()
 	for range portsMax {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		database.port = listener.Addr().(*net.TCPAddr).Port
-		listener.Close()
+		database.port = ports.One(t)
 		var log bytes.Buffer
 		server := asServer(t, exec.Command(filepath.Join(database.programs, "postgres"), "-D", database.data(), "-F",
 			"-c", "listen_addresses=127.0.0.1", "-c", fmt.Sprint("port=", database.port), "-c", "unix_socket_directories="))

@@ -5,13 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 const sftpServer = "/usr/lib/openssh/sftp-server"
@@ -163,14 +164,7 @@ func TestAPackIsMissingOrItsStoreIsDown(t *testing.T) {
 
 func TestStoresThatDoNotServe(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
+	closed := fmt.Sprint("127.0.0.1:", ports.One(t))
 	site := newSite(t)
 	working := *site.repository
 	site.fails(site.verify())("there is no backup yet")

@@ -3,7 +3,6 @@ package backup
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 // broker is a NATS server without streams.
@@ -31,12 +32,7 @@ func newBroker(site *site) *broker {
 	}
 	found := &broker{site: site}
 	for range portsMax {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := listener.Addr().(*net.TCPAddr).Port
-		listener.Close()
+		port := ports.One(t)
 		server := exec.Command(program, "--jetstream", "--store_dir="+t.TempDir(), "--addr=127.0.0.1", fmt.Sprint("--port=", port))
 		server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		if err := server.Start(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -27,6 +26,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/apiserver"
 	"github.com/dunlin-project/dunlin/platform/command"
 	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/ports"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -477,10 +477,5 @@ func (site *site) readNoSecrets() {
 // closedAddress returns an address at which nothing listens.
 func closedAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
+	return fmt.Sprint("127.0.0.1:", ports.One(t))
 }

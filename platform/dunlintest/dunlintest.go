@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 const (
@@ -51,7 +52,7 @@ func Start(t testing.TB, configure func(port int) string) *Server {
 	t.Helper()
 	program := Program(t)
 	for range portsMax {
-		port := freePort(t)
+		port := ports.One(t)
 		folder := t.TempDir()
 		server := &Server{
 			Address: fmt.Sprint("http://127.0.0.1:", port), Config: filepath.Join(folder, "config.json"),
@@ -67,16 +68,6 @@ func Start(t testing.TB, configure func(port int) string) *Server {
 	}
 	t.Fatalf("%d ports were taken", portsMax)
 	return nil
-}
-
-func freePort(t testing.TB) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 func (server *Server) run(program string) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/apiserver"
 	"github.com/dunlin-project/dunlin/platform/deploy"
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 const (
@@ -74,7 +74,7 @@ func (world *world) startAt(connection *rest.Config, program string, arguments .
 	}
 	for range startsMax {
 		// Another process may take the port before it is used.
-		metrics := freeAddress(world.t)
+		metrics := fmt.Sprint("127.0.0.1:", ports.One(world.t))
 		started := startProcess(world.t, file, program, append([]string{
 			"--namespaces=" + world.namespace, "--identity=" + world.operator.IdentityFile, "--health=0", "--metrics=" + metrics,
 		}, arguments...))
@@ -86,16 +86,6 @@ func (world *world) startAt(connection *rest.Config, program string, arguments .
 	}
 	world.t.Fatal("the operator does not start")
 	return nil
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func startProcess(t *testing.T, kubeconfig, program string, arguments []string) *process {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http/cgi"
 	"net/http/httptest"
 	"os"
@@ -24,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/apiserver"
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 const (
@@ -238,8 +238,11 @@ func (argo *argoCD) start(programs string) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ports := freePorts(t, 5)
-	port := func(index int) string { return fmt.Sprint(ports[index]) }
+	free, err := ports.Free(5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := func(index int) string { return fmt.Sprint(free[index]) }
 	redis, repositories := "127.0.0.1:"+port(0), "127.0.0.1:"+port(1)
 	argo.run("redis-server", nil, "--port", port(0), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", t.TempDir())
 	variables := []string{
@@ -253,20 +256,6 @@ func (argo *argoCD) start(programs string) {
 	argo.run(program, append(variables, "ARGOCD_BINARY_NAME=argocd-application-controller"), "--redis", redis, "--repo-server", repositories,
 		"--repo-server-plaintext", "--app-resync", "5", "--app-resync-jitter", "0", "--metrics-port", port(3), "--namespace", "argocd",
 		"--logformat", "text")
-}
-
-func freePorts(t *testing.T, count int) []int {
-	t.Helper()
-	var ports []int
-	for range count {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer listener.Close()
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }
 
 // run starts a program that ends with the test.

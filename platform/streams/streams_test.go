@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"github.com/dunlin-project/dunlin/platform/dunlintest"
+	"github.com/dunlin-project/dunlin/platform/ports"
 )
 
 const (
@@ -65,16 +65,6 @@ func (process *process) log() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
-}
-
 // natsServer is one with a password and an empty folder.
 type natsServer struct {
 	process
@@ -85,7 +75,7 @@ type natsServer struct {
 func newNATS(t *testing.T) *natsServer {
 	t.Helper()
 	found := &natsServer{process: process{t: t, folder: t.TempDir()}}
-	port := freePort(t)
+	port := ports.One(t)
 	found.url = fmt.Sprint("nats://127.0.0.1:", port)
 	config := fmt.Sprintf("listen: \"127.0.0.1:%d\"\nauthorization { user: dunlin, password: $NATS_PASSWORD }\njetstream { store_dir: %q }\n", port, filepath.Join(found.folder, "data"))
 	if err := os.WriteFile(filepath.Join(found.folder, "nats.conf"), []byte(config), 0o600); err != nil {

@@ -3,7 +3,7 @@
 import { once } from "node:events";
 import { createServer } from "node:net";
 
-/** Linux takes ports of outgoing connections from 32768 on. Nothing takes one of these between its choice and its use. */
+/** Linux takes ports of outgoing connections from 32768 on. No outgoing connection takes one of these between its choice and its use. */
 const [FIRST, COUNT] = [10_000, 22_768];
 
 export async function freePort() {

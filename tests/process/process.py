@@ -134,7 +134,7 @@ def request(port, method, path, body=b"", headers=None, host="127.0.0.1", timeou
         connection.close()
 
 
-#: Linux takes ports of outgoing connections from 32768 on. Nothing takes one of these between its choice and its use.
+#: Linux takes ports of outgoing connections from 32768 on. No outgoing connection takes one of these between its choice and its use.
 PORTS = range(10_000, 32_768)
 
 

@@ -3,8 +3,6 @@
 use std::fs;
 use std::io;
 use std::mem;
-use std::os::unix::process::CommandExt as _;
-use std::process::Command;
 
 use crate::error::Error;
 
@@ -161,21 +159,6 @@ fn pin_thread(thread: libc::pid_t, cores: &[usize]) -> io::Result<()> {
     match unsafe { libc::sched_setaffinity(thread, size_of::<libc::cpu_set_t>(), &raw const set) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Has the kernel send a signal to the process of a command when this one ends, in whatever way.
-pub fn end_with_this(command: &mut Command, signal: libc::c_int) {
-    let this = std::process::id().cast_signed();
-    // SAFETY: between fork and exec two system calls are made; nothing is allocated or locked.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, signal) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // Before the call, this process may have ended already: then no signal comes.
-            if libc::getppid() == this { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-        });
     }
 }
 

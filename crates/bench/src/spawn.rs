@@ -3,7 +3,7 @@
 use std::env;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -160,10 +160,7 @@ pub fn setting(key: &str, value: impl std::fmt::Display) -> String {
 
 /// A free port.
 pub fn free_port() -> Result<u16, Error> {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map(|address| address.port())
-        .map_err(|source| Error::os("find a free port", source, "give --port"))
+    dunlin_processes::free_port().map_err(|source| Error::os("find a free port", source, "give --port"))
 }
 
 fn make_folder(port: u16) -> Result<PathBuf, Error> {
@@ -228,7 +225,7 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log);
     let cores = cores.server.clone();
-    proc::end_with_this(&mut command, libc::SIGTERM);
+    dunlin_processes::end_with_this(&mut command, libc::SIGTERM);
     // SAFETY: between fork and exec only one system call is made; nothing is allocated or locked.
     unsafe { command.pre_exec(move || proc::pin_self(&cores)) };
     command.spawn().map_err(|source| match source.kind() {

@@ -94,17 +94,7 @@ fn become_server(args: &DemoArgs, program: &OsString, arguments: &[OsString]) ->
         clients.arg("--seats").arg(file);
     }
     clients.env(KEY, &key).env_remove(KEY_FILE).stdin(Stdio::null());
-    let this = std::process::id().cast_signed();
-    // SAFETY: between fork and exec two system calls are made; nothing is allocated or locked.
-    unsafe {
-        clients.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // This process may have ended before the call: then no signal comes.
-            if libc::getppid() == this { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
-        });
-    }
+    dunlin_processes::end_with_this(&mut clients, libc::SIGKILL);
     let mut clients = clients.spawn()?;
     // The server does not know of its child and would never wait for it. A signal that is ignored stays so, and an ended child is
     // then removed by the kernel.

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{Read as _, Write as _},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -29,7 +29,7 @@ impl Demo {
     fn start(name: &str, change: impl FnOnce(&mut Value)) -> Self {
         let folder = std::env::temp_dir().join(format!("dunlin-demo-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a temporary directory");
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|probe| probe.local_addr()).expect("a free port").port();
+        let port = dunlin_processes::free_port().expect("a free port");
         let mut settings: Value = serde_json::from_str(include_str!("../../../demo/config.json")).expect("JSON");
         settings["http_server"]["port"] = port.into();
         settings["storage"]["path"] = json!(folder.join("storage"));

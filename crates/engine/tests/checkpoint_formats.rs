@@ -214,7 +214,7 @@ fn fixture(version: usize) -> BTreeMap<&'static str, Vec<u8>> {
 }
 
 fn answer(outcome: Result<Bytes, CallError>) -> Step {
-    Step::Answer { call: CallId(300), outcome: outcome.into() }
+    Step::Answer { call: CallId(300), outcome }
 }
 
 fn kick(target: KickTarget) -> Step {

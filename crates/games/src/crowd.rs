@@ -220,6 +220,12 @@ impl Simulation for Crowd {
         (self.movers, self.players) = (movers, players);
         Ok(())
     }
+
+    fn memory_bytes(&self) -> usize {
+        self.movers.capacity() * size_of::<Mover>()
+            + self.players.len() * size_of::<(PlayerId, Mover)>()
+            + self.state.capacity()
+    }
 }
 
 impl Mover {

@@ -299,6 +299,16 @@ impl Simulation for TagGame {
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
         self.read(saved)
     }
+
+    fn memory_bytes(&self) -> usize {
+        let texts: usize = self.runners.values().map(|runner| runner.looks.name.len() + runner.user.len()).sum();
+        texts
+            + self.runners.len() * size_of::<(ObjectId, TagRunner)>()
+            + self.players.len() * size_of::<(PlayerId, ObjectId)>()
+            + self.spectators.len() * size_of::<PlayerId>()
+            + self.shots.len() * size_of::<(ObjectId, Shot)>()
+            + self.results.memory_bytes()
+    }
 }
 
 #[cfg(test)]

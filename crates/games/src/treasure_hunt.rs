@@ -159,6 +159,14 @@ impl Simulation for TreasureHunt {
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
         self.read(saved)
     }
+
+    fn memory_bytes(&self) -> usize {
+        let names: usize = self.players.values().map(|player| player.looks.name.len()).sum();
+        names
+            + self.players.len() * size_of::<(PlayerId, HuntPlayer)>()
+            + self.treasures.memory_bytes()
+            + self.board.channel.as_ref().map_or(0, |channel| channel.len())
+    }
 }
 
 /// Sends an event to the players who see a place. Drops it if the tick has reached its limit on events.

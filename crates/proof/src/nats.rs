@@ -4,7 +4,7 @@ use std::{
     fmt::Write as _,
     fs,
     io::{BufRead, BufReader},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -37,12 +37,7 @@ impl NatsServers {
     pub fn start(count: usize, settings: &str) -> Self {
         let binary = binary();
         let dir = fresh_dir();
-        // All at once, so that no two get the same.
-        let listeners: Vec<TcpListener> = (0..count * 2)
-            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports"))
-            .collect();
-        let ports: Vec<u16> = listeners.iter().map(|one| one.local_addr().expect("it is bound").port()).collect();
-        drop(listeners);
+        let ports = dunlin_processes::free_ports(count * 2).expect("there are free ports");
         let (ports, route_ports) = ports.split_at(count);
         let routes: Vec<String> = route_ports.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
         let servers = (0..count)

@@ -442,9 +442,9 @@ impl Room {
         self.world.tick()
     }
 
-    /// Approximate memory of the room in bytes: its world, and what the game reports. Calls the game.
-    pub fn memory_bytes(&self) -> usize {
-        self.world_bytes().saturating_add(self.simulation.memory_bytes())
+    /// Approximate memory in bytes that the game reports for its own state. Calls the game.
+    pub fn game_bytes(&self) -> usize {
+        self.simulation.memory_bytes()
     }
 
     /// Approximate memory of the room's world, in bytes. The cost does not depend on the size of the world.

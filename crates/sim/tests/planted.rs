@@ -123,7 +123,12 @@ fn a_cut_page_that_is_taken_as_the_whole_is_found() {
 
 #[test]
 fn a_parked_subscription_that_misses_publications_is_found() {
-    find_in_log(LogFlaw::MissesWhileLoading, &["is committed", "without", "is missing in the history"]);
+    find_in_log(LogFlaw::MissesWhileLoading, &[", but Some(", ", without ", "is missing in the history"]);
+}
+
+#[test]
+fn an_owner_that_does_not_know_the_newest_publication_is_found() {
+    find_in_log(LogFlaw::PageLacksNewest, &["is stored, but"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! ARCHITECTURE.md and CONTRIBUTING.md contain the rules.
 
 mod architecture;
+mod check;
 mod examples;
 mod generated;
 mod glossary;

@@ -30,7 +30,7 @@ const ALLOWED: [(&str, &[&str]); 6] = [
 
 /// The crates of the workspace on which the others may depend, outside tests. The product's binary has no program but its own: `server`
 /// depends neither on `bench` nor on `demo`.
-const KNOWN: [(&str, &[&str]); 8] = [
+const KNOWN: [(&str, &[&str]); 9] = [
     ("cluster", &["dunlin-engine", "dunlin-protocol", "dunlin-queues"]),
     (
         "config",
@@ -47,10 +47,19 @@ const KNOWN: [(&str, &[&str]); 8] = [
     ),
     (
         "bench",
-        &["dunlin-cluster", "dunlin-engine", "dunlin-games", "dunlin-protocol", "dunlin-rooms", "dunlin-storage"],
+        &[
+            "dunlin-cluster",
+            "dunlin-engine",
+            "dunlin-games",
+            "dunlin-processes",
+            "dunlin-protocol",
+            "dunlin-rooms",
+            "dunlin-storage",
+        ],
     ),
-    ("demo", &["dunlin-protocol", "dunlin-rooms"]),
+    ("demo", &["dunlin-processes", "dunlin-protocol", "dunlin-rooms"]),
     ("net", &["dunlin-engine", "dunlin-websocket"]),
+    ("processes", &[]),
     ("queues", &[]),
     (
         "server",

@@ -37,7 +37,7 @@ fn the_table_of_times_has_every_stage() {
 }
 
 #[test]
-fn the_times_of_stages_are_appended_and_tabled() {
+fn the_times_of_stages_are_appended() {
     let folder = std::env::temp_dir().join(format!("dunlin-stage-times-{}", std::process::id()));
     std::fs::create_dir(&folder).expect("a folder");
     let times = folder.join("new/times");
@@ -47,6 +47,9 @@ fn the_times_of_stages_are_appended_and_tabled() {
     assert!(passed && printed.ends_with("\nstages: 1 passed, 0 failed\n"), "{printed}");
     assert!(!run_with(&["--times", &path], plan).0, "`left` fails");
     assert!(!run_with(&["--without", "unknown"], plan).0, "a stage that does not exist is an error");
+    for _ in 0..2 {
+        assert!(run_with(&["--times", &path], "alone a - true\n").0);
+    }
 
     let appended = std::fs::read_to_string(&times).expect("lines");
     let results: Vec<(&str, &str)> = appended
@@ -54,13 +57,43 @@ fn the_times_of_stages_are_appended_and_tabled() {
         .map(|line| line.split('\t').collect::<Vec<&str>>())
         .map(|fields| (fields[2], fields[fields.len() - 1]))
         .collect();
-    let first = [("alone", "passed"), ("all", "passed")];
-    assert_eq!(results, [&first[..], &[("left", "FAILED"), ("alone", "left out"), ("all", "FAILED")]].concat());
+    let failed = [("left", "FAILED"), ("alone", "left out"), ("all", "FAILED")];
+    let whole = [("alone", "passed"), ("all", "passed")];
+    assert_eq!(results, [&[("alone", "passed"), ("all", "partial")][..], &failed, &whole, &whole].concat());
 
     let (_, table) = run_with(&["--table", &path], "");
     let rows: Vec<&str> = table.lines().filter_map(|row| row.strip_prefix("| ")?.split(' ').next()).collect();
-    assert_eq!(rows, ["stage", "`alone`", "all"], "the failed run does not count: {table}");
+    assert_eq!(rows, ["stage", "`alone`", "all"], "{table}");
+
+    // A folder takes no lines.
+    let (passed, printed) = run_with(&["--times", &folder.display().to_string()], "alone a - true\n");
+    assert!(!passed && printed.ends_with("\nstages: 1 passed, 0 failed\n"), "the report comes first: {printed}");
     std::fs::remove_dir_all(&folder).expect("it is ours");
+}
+
+#[test]
+fn the_table_has_the_last_whole_run_that_passed_and_the_dearest_of_ten() {
+    let file = std::env::temp_dir().join(format!("dunlin-stage-table-{}", std::process::id()));
+    let run = |number: usize, cpu_s: usize, result: &str| {
+        format!(
+            "{number}\tabc\tone\t0\t{number}\t{cpu_s}\tpassed\n{number}\tabc\tall\t0\t{number}\t{cpu_s}\t{result}\n"
+        )
+    };
+    let table = |runs: &[String]| {
+        std::fs::write(&file, runs.concat()).expect("a file");
+        run_with(&["--table", &file.display().to_string()], "")
+    };
+    let two = [run(1, 300, "passed"), run(2, 20, "passed"), run(3, 4000, "partial"), run(4, 5000, "FAILED")];
+    let (passed, printed) = table(&two);
+    assert!(
+        passed && printed.ends_with("|---|---|---|\n| `one` | 1 (300) | 2 (20) |\n| all | 1 (300) | 2 (20) |\n"),
+        "{printed}"
+    );
+    let eleven: Vec<String> = (1..=11).map(|number| run(number, 1000 / number, "passed")).collect();
+    let (_, printed) = table(&eleven);
+    assert!(printed.ends_with("\n| all | 2 (500) | 11 (90) |\n"), "{printed}");
+    assert!(!table(&two[2..]).0, "no whole run has passed");
+    std::fs::remove_file(&file).expect("it is ours");
 }
 
 /// Runs a plan. Returns whether the stages passed, and the output.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -233,13 +233,10 @@ fn installed_program() -> Result<PathBuf, Error> {
     Err(Error::Setting { name: "nats-server", value: program.display().to_string(), remedy })
 }
 
-/// Free ports for this number of servers. All are bound at the same time, so that no two are equal.
+/// Free ports for this number of servers.
 fn free_ports(servers: usize) -> Result<Vec<Ports>, Error> {
     let failed = |source| Error::os("find free ports", source, "end other programs");
-    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed);
-    let listeners = (0..servers * 3).map(bind).collect::<Result<Vec<_>, _>>()?;
-    let port = |listener: &TcpListener| listener.local_addr().map(|address| address.port()).map_err(failed);
-    let ports = listeners.iter().map(port).collect::<Result<Vec<_>, _>>()?;
+    let ports = dunlin_processes::free_ports(servers * 3).map_err(failed)?;
     let of_server = |three: &[u16]| Ports { clients: three[0], routes: three[1], monitor: three[2] };
     Ok(ports.chunks_exact(3).map(of_server).collect())
 }
@@ -270,7 +267,7 @@ fn launch(program: &Path, config: &Path, log: &Path, cores: &[usize]) -> Result<
     let mut command = Command::new(program);
     command.arg("-c").arg(config).stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
     let cores = cores.to_vec();
-    proc::end_with_this(&mut command, libc::SIGKILL);
+    dunlin_processes::end_with_this(&mut command, libc::SIGKILL);
     // SAFETY: between fork and exec only one system call is made; nothing is allocated or locked.
     unsafe { command.pre_exec(move || proc::pin_self(&cores)) };
     command.spawn().map_err(failed)

@@ -1,7 +1,5 @@
 //! A game's calls to the backend: the calls that leave a room with a tick, and their answers.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use dunlin_rooms::{CallError, CallId, GameCall, Refusal};
 
@@ -34,7 +32,7 @@ pub struct CallCounts {
 impl RoomHost {
     /// Queues the backend's result of a call for the next tick.
     pub fn take_answer(&mut self, call: CallId, result: ProxyResult) {
-        let outcome = outcome_of(result, self.options.call_bytes_max).into();
+        let outcome = outcome_of(result, self.options.call_bytes_max);
         self.arrived.push_back(Step::Answer { call, outcome });
     }
 }
@@ -58,14 +56,9 @@ fn outcome_of(result: ProxyResult, bytes_max: usize) -> Result<Bytes, CallError>
 }
 
 impl Runner {
-    pub(super) fn apply_answer(
-        &mut self,
-        call: CallId,
-        outcome: &Arc<Result<Bytes, CallError>>,
-        counts: &mut CallCounts,
-    ) {
-        let given = outcome.as_ref().as_ref().map(|data| &data[..]).map_err(Clone::clone);
-        let count = match &**outcome {
+    pub(super) fn apply_answer(&mut self, call: CallId, outcome: &Result<Bytes, CallError>, counts: &mut CallCounts) {
+        let given = outcome.as_ref().map(|data| &data[..]).map_err(Clone::clone);
+        let count = match outcome {
             _ if !self.room.answer(call, given) => &mut counts.late,
             Ok(_) => &mut counts.answered,
             Err(CallError::Refused(_)) => &mut counts.errors,

@@ -67,8 +67,8 @@ pub enum Step {
     Answer {
         /// The room's number of the call.
         call: CallId,
-        /// Shared by the copies of the step.
-        outcome: Arc<Result<Bytes, CallError>>,
+        /// Bytes for the game.
+        outcome: Result<Bytes, CallError>,
     },
     /// The backend changes how the room is listed.
     ChangeListing {
@@ -437,9 +437,9 @@ impl CompletedTick {
         self.away
     }
 
-    /// The updates that were encoded.
-    pub fn updates(&self) -> impl Iterator<Item = &Arc<TickUpdate>> {
-        self.keyframe.iter().map(|(keyframe, _)| keyframe).chain([&self.outcome.update])
+    /// Whether the world before the tick was encoded.
+    pub fn has_keyframe(&self) -> bool {
+        self.keyframe.is_some()
     }
 }
 

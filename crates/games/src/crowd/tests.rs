@@ -172,3 +172,22 @@ proptest! {
         let _ = crowd.restore(&saved);
     }
 }
+
+#[test]
+fn its_memory_is_that_of_its_objects_and_players() {
+    let with_objects = |objects: u32| {
+        let mut script = crowd(&json!({"objects": objects, "player_objects": true}));
+        script.ticks(1);
+        script
+    };
+    let (few, mut many) = (with_objects(10), with_objects(1_000));
+    let before = many.room.game_bytes();
+    assert!(before > few.room.game_bytes() + 900 * size_of::<Mover>(), "{before}");
+    let players: Vec<_> = (0..100).map(|_| many.join("")).collect();
+    assert!(many.room.game_bytes() >= before + 100 * size_of::<Mover>());
+    for player in players {
+        many.leave(player);
+    }
+    many.ticks(1);
+    assert_eq!(many.room.game_bytes(), before);
+}

@@ -49,6 +49,11 @@ impl Results {
         }
     }
 
+    /// Approximate memory in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.waiting.len() * size_of::<(CallId, u32)>()
+    }
+
     /// Processes the backend's answer or its error. Returns the round.
     pub fn end(&mut self, world: &mut World, call: CallId, outcome: &Result<&[u8], CallError>) -> Option<u32> {
         let round = self.waiting.remove(&call)?;

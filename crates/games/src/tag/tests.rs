@@ -457,3 +457,20 @@ fn events_have_the_documented_form() {
     }});
     assert_eq!(tagged, [(Some(vec![ada, ben]), expected)]);
 }
+
+#[test]
+fn its_memory_is_that_of_its_runners_and_shots() {
+    let mut script = game(&json!({}));
+    assert_eq!(script.room.game_bytes(), 0);
+    let players: Vec<_> = (0..20).map(|_| script.join(r#"{"name":"Ada"}"#)).collect();
+    let joined = script.room.game_bytes();
+    assert!(joined >= 20 * (size_of::<TagRunner>() + 3), "{joined}");
+    let shoot = [&[1][..], &0_u32.to_le_bytes(), &[0, 0]].concat();
+    assert!(script.input(players[0], &shoot));
+    assert!(script.room.game_bytes() > joined, "a shot is in flight");
+    for player in players {
+        script.leave(player);
+    }
+    script.ticks(120);
+    assert_eq!(script.room.game_bytes(), 0);
+}

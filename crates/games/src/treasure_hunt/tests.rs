@@ -471,3 +471,17 @@ proptest! {
         prop_assert!(joined.is_ok() || joined.is_err_and(|refusal| refusal.code == 400));
     }
 }
+
+#[test]
+fn its_memory_is_that_of_its_players_and_chests() {
+    let mut script = small();
+    let before = script.room.game_bytes();
+    assert!(before >= 40 * size_of::<treasure::Treasure>(), "{before}");
+    let players: Vec<_> = (0..50).map(|_| script.join(r#"{"name":"Ada"}"#)).collect();
+    let joined = script.room.game_bytes();
+    assert!(joined >= before + 50 * (size_of::<HuntPlayer>() + 3), "{before}, then {joined}");
+    for player in players {
+        script.leave(player);
+    }
+    assert_eq!(script.room.game_bytes(), before);
+}

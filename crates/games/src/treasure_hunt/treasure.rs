@@ -107,6 +107,11 @@ impl Treasures {
         }
     }
 
+    /// Approximate memory in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.buried.len() * size_of::<(ObjectId, Treasure)>() + self.open.capacity() * size_of::<(u32, ObjectId)>()
+    }
+
     /// The nearest treasure. Of two at the same distance the older one, so that the result does not depend on the order
     /// in a cell.
     fn nearest(&self, world: &World, place: Position) -> Option<ObjectId> {

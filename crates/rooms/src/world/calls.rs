@@ -174,6 +174,8 @@ pub(crate) struct Calls {
     last_id: u32,
     /// Calls that leave at the end of the tick, with their timeouts in ticks.
     pending: Vec<(GameCall, u32)>,
+    /// The bytes of the methods and the data of all pending calls.
+    pending_bytes: usize,
     /// The remaining ticks of each call.
     waiting: BTreeMap<CallId, u32>,
     /// Not part of the world's state.
@@ -183,8 +185,8 @@ pub(crate) struct Calls {
 impl Calls {
     pub(super) fn new(options: &RoomOptions) -> Self {
         let (calls_max, bytes_max) = (options.calls_max, options.call_bytes_max);
-        let of_tick = CallsOfTick::default();
-        Self { calls_max, bytes_max, last_id: 0, pending: Vec::new(), waiting: BTreeMap::new(), of_tick }
+        let (pending, waiting, of_tick) = (Vec::new(), BTreeMap::new(), CallsOfTick::default());
+        Self { calls_max, bytes_max, last_id: 0, pending, pending_bytes: 0, waiting, of_tick }
     }
 
     /// The number of calls without an answer.
@@ -196,8 +198,13 @@ impl Calls {
         let id = self.check(method, data).inspect_err(|_| self.of_tick.refused += 1)?;
         self.last_id = id.0;
         let call = GameCall { id, method: method.into(), data: Bytes::copy_from_slice(data) };
-        self.pending.push((call, timeout_ticks.max(1)));
+        self.wait_for_end_of_tick(call, timeout_ticks.max(1));
         Ok(id)
+    }
+
+    fn wait_for_end_of_tick(&mut self, call: GameCall, timeout_ticks: u32) {
+        self.pending_bytes += call.method.len() + call.data.len();
+        self.pending.push((call, timeout_ticks));
     }
 
     fn check(&self, method: &str, data: &[u8]) -> Result<CallId, WorldError> {
@@ -230,12 +237,14 @@ impl Calls {
     /// Ends all calls: their answers are lost, and pending ones are not sent. Returns them in the order in which they
     /// were made.
     pub(crate) fn lose_all(&mut self) -> Vec<CallId> {
+        self.pending_bytes = 0;
         let waiting = std::mem::take(&mut self.waiting).into_keys();
         waiting.chain(std::mem::take(&mut self.pending).into_iter().map(|(call, _)| call.id)).collect()
     }
 
     /// Ends a tick: pending calls leave, and their timeouts start.
     pub(crate) fn end_tick(&mut self) {
+        self.pending_bytes = 0;
         for (call, timeout_ticks) in self.pending.drain(..) {
             self.waiting.insert(call.id, timeout_ticks);
             self.of_tick.sent.push(call);
@@ -269,7 +278,7 @@ impl Calls {
         for _ in 0..saved.count()? {
             let id = self.restore_id(saved)?;
             let (method, data) = (saved.text()?.into(), Bytes::copy_from_slice(saved.bytes()?));
-            self.pending.push((GameCall { id, method, data }, restore_ticks(saved)?));
+            self.wait_for_end_of_tick(GameCall { id, method, data }, restore_ticks(saved)?);
         }
         for _ in 0..saved.count()? {
             let id = self.restore_id(saved)?;
@@ -298,11 +307,11 @@ impl Calls {
             .fold(hasher, |hasher, (id, ticks_left)| hasher.number(u64::from(id.0)).number(u64::from(*ticks_left)))
     }
 
-    /// Approximate memory in bytes.
+    /// Approximate memory in bytes, without the calls that have left the room.
     pub(super) fn memory_bytes(&self) -> usize {
-        let pending =
-            self.pending.iter().map(|(call, _)| size_of::<(GameCall, u32)>() + call.method.len() + call.data.len());
-        pending.sum::<usize>() + self.waiting.len() * size_of::<(CallId, u32)>()
+        self.pending_bytes
+            + self.pending.capacity() * size_of::<(GameCall, u32)>()
+            + self.waiting.len() * size_of::<(CallId, u32)>()
     }
 }
 
@@ -310,5 +319,43 @@ fn restore_ticks(saved: &mut Reader<'_>) -> Result<u32, Unreadable> {
     match saved.number_of()? {
         0 => Err(Unreadable::Wrong),
         ticks => Ok(ticks),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The memory as it is counted, and as a walk over all calls finds it.
+    fn assert_counted(calls: &Calls) {
+        let bytes: usize = calls.pending.iter().map(|(call, _)| call.method.len() + call.data.len()).sum();
+        assert_eq!(calls.pending_bytes, bytes);
+    }
+
+    #[test]
+    fn the_memory_of_calls_is_counted_until_they_leave() {
+        let options = RoomOptions { calls_max: 64, call_bytes_max: 1_024, ..RoomOptions::default() };
+        let mut calls = Calls::new(&options);
+        assert_eq!(calls.memory_bytes(), 0);
+        for _ in 0..10 {
+            calls.add("reward", &[7; 1_000], 60).expect("within the limits");
+            assert_counted(&calls);
+        }
+        let pending = calls.memory_bytes();
+        assert!((10_060..20_000).contains(&pending), "{pending}");
+
+        let mut saved = Vec::new();
+        calls.save(&mut saved);
+        let mut restored = Calls::new(&options);
+        restored.restore(&mut Reader::new(&saved)).expect("as it was saved");
+        assert_counted(&restored);
+
+        calls.end_tick();
+        assert_counted(&calls);
+        assert_eq!(calls.take_of_tick().sent.len(), 10);
+        // The list keeps its memory, and each call waits for its answer.
+        assert_eq!(calls.memory_bytes(), pending - 10_060 + 10 * size_of::<(CallId, u32)>());
+        restored.lose_all();
+        assert_eq!(restored.memory_bytes(), 0);
     }
 }

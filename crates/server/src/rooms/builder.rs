@@ -223,7 +223,7 @@ impl RoomBuilder {
         let grid = runner.room().grid().clone();
         let mut share = self.shared.share_of_memory();
         // Without the game's report, which follows after the first tick: no game code runs here.
-        share.set(runner.room().world_bytes() as u64);
+        share.set(runner.room().world_bytes() as u64, 0);
         let (namespace, settings) = (*namespace, Arc::clone(settings));
         (Box::new(Live { runner, recorder, keeper, paths, namespace, settings, share }), grid)
     }

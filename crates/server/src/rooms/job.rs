@@ -66,10 +66,10 @@ fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Liv
         recorder.begin_tick(runner.expiring(), steps);
         recorder.keep(0);
     }
-    let ran = catch_unwind(AssertUnwindSafe(|| (runner.run(batch, time_us), runner.room().memory_bytes())));
+    let ran = catch_unwind(AssertUnwindSafe(|| (runner.run(batch, time_us), runner.room().game_bytes())));
     let done = match ran {
-        Ok((done, memory_bytes)) => {
-            share.set(memory_bytes as u64);
+        Ok((done, game_bytes)) => {
+            share.set(runner.room().world_bytes() as u64, game_bytes as u64);
             done
         }
         Err(payload) => {

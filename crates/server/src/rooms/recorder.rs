@@ -189,7 +189,7 @@ impl RoomRecorder {
             }
             Step::Message { data, .. } => self.recording.message(data),
             Step::Answer { call, outcome } => {
-                self.recording.answer(*call, outcome.as_ref().as_ref().map(|data| &data[..]));
+                self.recording.answer(*call, outcome.as_ref().map(|data| &data[..]));
             }
             Step::ChangeListing { change, .. } => self.recording.change_listing(change),
             Step::Away { seat, .. } => match self.players.remove(seat) {

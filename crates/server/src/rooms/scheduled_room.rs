@@ -280,7 +280,7 @@ impl Stats {
         self.objects = narrow(room.object_count());
         self.tick = room.tick_number();
         self.memory_bytes = live.share.bytes();
-        self.world_bytes = room.world_bytes() as u64;
+        self.world_bytes = live.share.world_bytes();
         self.undecodable_inputs = live.runner.undecodable_inputs();
         if self.tick % LOOK_INTERVAL_TICKS == 1 {
             self.tick_p50_us = self.recent.quantile_us(0.5);

@@ -94,7 +94,7 @@ impl Shared {
 
     /// The share of a new room.
     pub(super) fn share_of_memory(&self) -> MemoryShare {
-        MemoryShare { all_bytes: Arc::clone(&self.memory_bytes), bytes: 0 }
+        MemoryShare { all_bytes: Arc::clone(&self.memory_bytes), bytes: 0, world_bytes: 0 }
     }
 
     fn lost_of(&self, namespace: u16) -> &AtomicU32 {
@@ -136,6 +136,8 @@ impl Shared {
 pub(super) struct MemoryShare {
     all_bytes: Arc<AtomicU64>,
     bytes: u64,
+    /// What the world has of them.
+    world_bytes: u64,
 }
 
 impl MemoryShare {
@@ -144,8 +146,15 @@ impl MemoryShare {
         self.bytes
     }
 
-    /// Sets the memory of the room in bytes.
-    pub(super) fn set(&mut self, bytes: u64) {
+    /// The memory of the room's world in bytes.
+    pub(super) fn world_bytes(&self) -> u64 {
+        self.world_bytes
+    }
+
+    /// Sets the memory of the room in bytes: its world, and what the game reports.
+    pub(super) fn set(&mut self, world_bytes: u64, game_bytes: u64) {
+        self.world_bytes = world_bytes;
+        let bytes = world_bytes.saturating_add(game_bytes);
         if bytes != self.bytes {
             // Wraps around if the room shrinks; the sum is correct.
             self.all_bytes.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
@@ -156,6 +165,6 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        self.set(0);
+        self.set(0, 0);
     }
 }

@@ -245,7 +245,7 @@ fn each_secret_alone_is_checked_without_being_printed() {
 #[test]
 fn a_node_whose_backends_and_key_sets_fail_prints_no_secret() {
     let folder = Folder::new("canary-serve");
-    let internal = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let internal = dunlin_processes::free_address().expect("a free port");
     let mut config = with_canaries(internal.port());
     let nonsense = start_nonsense();
     for path in ["proxies[].endpoint", "client.token.jwks_public_endpoint"] {

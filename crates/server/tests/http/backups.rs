@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     path::{Path, PathBuf},
 };
 
@@ -33,7 +33,7 @@ impl DurableNode {
     }
 
     fn on(storage: &Value) -> Self {
-        let internal = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+        let internal = dunlin_processes::free_address().expect("a free port");
         let server = Server::start(&json!({
             "http_server": { "internal_port": internal.port().to_string() },
             "storage": storage,

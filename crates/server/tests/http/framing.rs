@@ -1,6 +1,6 @@
 //! Requests with an ambiguous length, on fresh and on kept-alive connections, on both ports.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
 
@@ -76,7 +76,7 @@ fn an_ambiguous_length_is_refused_on_fresh_and_kept_connections() {
 /// Connections of the internal port never pass a shard.
 #[test]
 fn an_ambiguous_length_is_refused_on_the_internal_port() {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let free = dunlin_processes::free_address().expect("a free port");
     let server = Server::start(&json!({ "http_server": { "internal_port": free.port().to_string() } }));
     for (what, request) in ambiguous() {
         let mut fresh = connect(free);

@@ -1,6 +1,6 @@
 //! The internal port, and that the public port then no longer serves its endpoints.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ const OPERATORS_PATHS: [&str; 5] = ["/health", "/metrics", "/debug/pprof", "/swa
 
 /// A server with an internal port, and that port's address.
 fn start(more: &Value) -> (Server, SocketAddr) {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let free = dunlin_processes::free_address().expect("a free port");
     let mut settings = json!({
         "http_server": { "internal_port": free.port().to_string() },
         "debug": { "enabled": true },

@@ -238,7 +238,7 @@ fn accepts_with_a_reserved_file_descriptor_are_counted() {
 fn connections_leave_file_descriptors_for_the_storage_and_the_internal_port() {
     let storage =
         std::env::temp_dir().join(format!("dunlin-files-{}-{}", std::process::id(), each_reactor::current_name()));
-    let internal = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let internal = dunlin_processes::free_address().expect("a free port");
     let server = Server::start_below(
         "ulimit -n 256",
         &json!({

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Instant,
@@ -16,7 +16,7 @@ const RELOAD: &str = "/-/reload";
 
 /// A server with an internal port, and that port's address.
 fn start(more: &Value) -> (Server, SocketAddr) {
-    let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let free = dunlin_processes::free_address().expect("a free port");
     let mut settings = json!({
         "http_server": { "internal_port": free.port().to_string() },
         "channel": { "namespaces": [

@@ -1,6 +1,6 @@
 //! What a reload takes away: only with `force` if it is everything, and what is stored only by `dunlin storage prune`.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn namespace(name: &str) -> Value {
 impl Node {
     fn start(name: &str) -> Self {
         let folder = Folder::new(&format!("{name}-{}", each_reactor::current_name()));
-        let internal = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+        let internal = dunlin_processes::free_address().expect("a free port");
         let server = Server::start(&json!({
             "http_server": { "internal_port": internal.port().to_string() },
             "storage": { "path": folder.0.join("storage") },

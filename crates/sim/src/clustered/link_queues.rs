@@ -25,9 +25,22 @@ pub struct LinkQueues {
     to_node: [VecDeque<(u64, LinkEvent)>; 3],
     /// Messages that arrive out of order, from a server that paused.
     late: Vec<(u64, LinkEvent)>,
-    /// Whether its messages have not reached the other nodes for a while.
-    pub has_been_silent: bool,
+    reach: Reach,
 }
+
+/// Whether the messages of a node reach the other nodes.
+#[derive(Clone, Copy, Default)]
+enum Reach {
+    #[default]
+    Reaches,
+    /// Its server was partitioned from the other servers, and the connection has not come up since.
+    Silent,
+    /// It came up then. The other nodes learn of the node again when they hear of it.
+    BackSince(u64),
+}
+
+/// After that, the other nodes have heard of a node that was silent, and publications that they began before have ended.
+const HEARD_AFTER_US: u64 = 2_000_000;
 
 /// The connection on which an effect is sent.
 pub fn link_of(effect: &LinkEffect) -> LinkName {
@@ -90,7 +103,18 @@ impl LinkQueues {
     /// Partitions the server of a connection from the other servers until the node reconnects.
     pub fn partition(&mut self, link: LinkName) {
         self.partitioned[link as usize] = self.is_up[link as usize];
-        self.has_been_silent |= link == LinkName::Publish;
+        if link == LinkName::Publish && self.is_up[link as usize] {
+            self.reach = Reach::Silent;
+        }
+    }
+
+    /// Whether another node may not know of this one, because its messages do not reach others, or have not for long.
+    pub fn may_be_unknown(&self, now_us: u64) -> bool {
+        match self.reach {
+            Reach::Reaches => false,
+            Reach::Silent => true,
+            Reach::BackSince(since_us) => now_us < since_us + HEARD_AFTER_US,
+        }
     }
 
     /// Whether the server of a connection is partitioned.
@@ -174,6 +198,9 @@ impl LinkQueues {
             }
             self.is_up[link_index] = true;
             self.came_up_us[link_index] = now_us;
+            if link == LinkName::Publish && matches!(self.reach, Reach::Silent) {
+                self.reach = Reach::BackSince(now_us);
+            }
             if link == LinkName::Live {
                 let known = self.subscriptions.iter().cloned();
                 self.to_servers[link_index]

@@ -244,6 +244,10 @@ impl LogActor {
             self.store_result(now_us, name, key, offset, terms, truth);
         }
         let channel = self.channels.entry(name.to_owned()).or_default();
+        if offset <= channel.top {
+            let failure = format!("{name}: {offset} is stored, but {} was before", channel.top);
+            self.failure.get_or_insert(failure);
+        }
         channel.top = offset;
         channel.records.push_back(record.clone());
         while channel.records.len() > terms.retention.publications_max {

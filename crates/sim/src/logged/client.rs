@@ -328,8 +328,9 @@ fn next(truth: &Truth, channel: &str, position: &mut ClientPosition, seen: &Publ
     }
     truth.check(channel, seen.offset, &seen.data)?;
     let expected = truth.next(position.offset);
-    // A subscriber whose node was not sent what an emptied stream had stored misses it until the next epoch begins: what the
-    // stream stores then says that nothing of the channel came before.
+    // The first message after a stream was emptied says that nothing of its channel came before it. So a node that was not sent
+    // the last messages before that notices no gap, and its subscribers miss them. Only publications up to the emptying are
+    // excused; the next epoch ends the subscriptions.
     let expected_after_emptying = truth.next(position.offset.max(truth.emptied_through));
     if ![expected, expected_after_emptying].contains(&Some(seen.offset)) {
         return Err(format!("{channel}: {} follows {}, but {expected:?} is committed", seen.offset, position.offset));

@@ -20,6 +20,8 @@ pub enum LogFlaw {
     CutPageIsWhole,
     /// Publications of other nodes do not arrive while a page of the channel is loading.
     MissesWhileLoading,
+    /// The first page of a channel whose owner gives the offsets lacks the newest publication.
+    PageLacksNewest,
 }
 
 /// The planted bug, if any, between the shards and the log.
@@ -66,6 +68,16 @@ impl LogSeam {
                 Some(Event::Loaded { channel, load, outcome: Ok(page) })
             }
             (Some(LogFlaw::MissesWhileLoading), Event::Replicated { channel, .. }) if log.is_loading(&channel) => None,
+            (Some(LogFlaw::PageLacksNewest), Event::Loaded { channel, load, outcome: Ok(mut page) })
+                if !channel.starts_with(ORDERED_BY_LOG) =>
+            {
+                let offset = |record: &LogRecord| record.publication.offset;
+                if page.records.pop_if(|newest| offset(newest) == page.top).is_some() {
+                    page.top = page.records.last().map_or(page.floor, offset);
+                    page.through = page.through.min(page.top);
+                }
+                Some(Event::Loaded { channel, load, outcome: Ok(page) })
+            }
             (_, event) => Some(event),
         }
     }

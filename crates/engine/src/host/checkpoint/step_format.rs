@@ -310,7 +310,7 @@ impl<'a> RecordReader<'a> {
                 let seats = (0..self.count()?).map(|_| self.seat()).collect::<Result<_, _>>()?;
                 Step::Kick { id, seats, order: self.kick_order()?.into() }
             }
-            32 => Step::Answer { call: CallId(self.number_of()?), outcome: call_outcome::read(self)?.into() },
+            32 => Step::Answer { call: CallId(self.number_of()?), outcome: call_outcome::read(self)? },
             8 => Step::Message { id: self.number()?, data: Bytes::copy_from_slice(self.bytes()?) },
             _ => return Err(NotRestored::Malformed),
         })

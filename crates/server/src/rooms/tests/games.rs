@@ -216,6 +216,7 @@ impl Simulation for Rogue {
                 std::thread::park();
             },
             b"grow" => self.grows = true,
+            b"keep" => self.hoard.push(vec![1; 1_000]),
             b"swell" => self.swells = true,
             b"dawdle" => self.dawdles = true,
             b"spoil" => self.is_spoilt = true,

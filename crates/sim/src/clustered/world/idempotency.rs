@@ -41,7 +41,7 @@ impl ClusteredWorld<'_> {
         let is_more = |(node, now): (usize, &u64)| *now > before.get(node).copied().unwrap_or(0).min(*now);
         let has_more = self.idempotency.unanswered.iter().enumerate().any(is_more);
         // Without leases, a node that starts while another one is silent does not know of it, and cannot ask it.
-        let has_unknown = !self.peers.is_on && self.links.iter().any(|links| links.has_been_silent);
+        let has_unknown = !self.peers.is_on && self.links.iter().any(|links| links.may_be_unknown(self.harness.now_us));
         // Servers that do not restart remember the keys themselves.
         if self.restarts.is_some() && (has_more || has_unknown) {
             let publishes = self.requests.values().filter_map(|(_, publish)| publish.as_ref());
