@@ -127,17 +127,47 @@ pub(crate) struct ParkedTotals {
     bytes_of: HashMap<(ShardIndex, SessionKey), usize, foldhash::quality::FixedState>,
 }
 
+/// A limit on parked requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParkedLimit {
+    Requests,
+    Bytes,
+    SessionShare,
+}
+
+impl ParkedLimit {
+    pub(crate) const fn why(self) -> &'static str {
+        match self {
+            Self::Requests => {
+                "channel.waiting_requests_limit requests wait for a log or for other nodes; raise it, or retry"
+            }
+            Self::Bytes => {
+                "requests of channel.waiting_requests_size_limit bytes wait for a log or for other nodes; raise it, or retry"
+            }
+            Self::SessionShare => {
+                "the session's waiting requests take an eighth of channel.waiting_requests_size_limit; raise it, or send fewer at once"
+            }
+        }
+    }
+}
+
 impl ParkedTotals {
     pub(crate) const fn requests(&self) -> usize {
         self.requests
     }
 
-    /// Whether one more request may wait.
-    pub(crate) fn fits(&self, cost: ParkedCost, limits: &LogLimits) -> bool {
+    /// The limit that one more request would exceed.
+    pub(crate) fn exceeded(&self, cost: ParkedCost, limits: &LogLimits) -> Option<ParkedLimit> {
         let of_session = cost.session.and_then(|session| self.bytes_of.get(&session)).copied().unwrap_or(0);
         // A request that is larger than the share of its session may wait alone.
         let is_in_share = of_session == 0 || of_session + cost.bytes <= limits.parked_bytes_max / SESSION_SHARE;
-        self.requests < limits.parked_max && self.bytes + cost.bytes <= limits.parked_bytes_max && is_in_share
+        if self.requests >= limits.parked_max {
+            Some(ParkedLimit::Requests)
+        } else if self.bytes + cost.bytes > limits.parked_bytes_max {
+            Some(ParkedLimit::Bytes)
+        } else {
+            (!is_in_share).then_some(ParkedLimit::SessionShare)
+        }
     }
 
     pub(crate) fn add(&mut self, cost: ParkedCost) {
@@ -408,14 +438,17 @@ mod tests {
         let of_api = |bytes| ParkedCost { bytes, session: None };
         let mut parked = ParkedTotals::default();
         parked.add(of_session(1, 600));
-        assert!(parked.fits(of_session(1, 400), &limits), "at the share of a session");
-        assert!(!parked.fits(of_session(1, 401), &limits), "past it");
-        assert!(parked.fits(of_session(2, 7_400), &limits), "a large request waits alone, up to the limit of all");
+        assert_eq!(exceeded(&parked, of_session(1, 400)), None, "at the share of a session");
+        assert_eq!(exceeded(&parked, of_session(1, 401)), Some(ParkedLimit::SessionShare), "past it");
+        let alone = exceeded(&parked, of_session(2, 7_400));
+        assert_eq!(alone, None, "a large request waits alone, up to the limit of all");
         parked.add(of_session(2, 7_000));
-        assert!(!parked.fits(of_session(2, 1), &limits));
-        assert!(parked.fits(of_api(400), &limits) && !parked.fits(of_api(401), &limits));
+        assert_eq!(exceeded(&parked, of_session(2, 1)), Some(ParkedLimit::SessionShare));
+        assert_eq!(exceeded(&parked, of_api(400)), None);
+        assert_eq!(exceeded(&parked, of_api(401)), Some(ParkedLimit::Bytes));
         parked.remove(of_session(2, 7_000));
         parked.remove(of_session(1, 600));
         assert_eq!((parked.requests(), parked.bytes, parked.bytes_of.len()), (0, 0, 0));
     }
 }
+        let exceeded = |parked: &ParkedTotals, cost| parked.exceeded(cost, &limits);

@@ -5,7 +5,7 @@ use dunlin_protocol::{ClientInfo, ErrorCode};
 use super::{ClusterPresence, Event, PeerKeys, ShardIndex};
 use crate::{
     backend::ProxyError,
-    log::{LogError, LogRecord},
+    log::{LogBusy, LogError, LogRecord},
 };
 
 /// The queues of events from other threads to the shards of a node.
@@ -43,7 +43,7 @@ impl Event<'_> {
             | Self::Trimmed { .. }
             | Self::UserSessionsElsewhere { .. } => return None,
             Self::Loaded { channel, load, outcome: Ok(_) } => {
-                Self::Loaded { channel, load, outcome: Err(LogError::Busy) }
+                Self::Loaded { channel, load, outcome: Err(LogError::Busy(LogBusy::Events)) }
             }
             Self::ProxyResponded { session, request_id, outcome: Ok(_) } => {
                 Self::ProxyResponded { session, request_id, outcome: Err(ProxyError::Busy) }
@@ -88,7 +88,7 @@ mod tests {
         let loaded = Event::Loaded { channel: Arc::clone(&channel), load: LoadNumber(7), outcome: Ok(Box::default()) };
         assert!(matches!(
             loaded.for_full_queue(),
-            Some(Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. })
+            Some(Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy(LogBusy::Events)), .. })
         ));
         let committed = Event::Committed { channel: Arc::clone(&channel), proposal: ProposalNumber(1), outcome: Ok(2) };
         assert!(matches!(committed.for_full_queue(), Some(Event::Committed { outcome: Ok(2), .. })));

@@ -695,5 +695,17 @@ impl Owner {
 
 fn refuse_channel(context: &mut Context, refusal: ChannelRefusal) -> Refused {
     context.counters.channels_refused[refusal as usize] += 1;
-    ErrorCode::LimitExceeded.into()
+    let why = match refusal {
+        ChannelRefusal::Node => "the node has channel.max_channels channels, and none without subscribers; raise it",
+        ChannelRefusal::Session => {
+            "the session has created channel.max_channels_per_session channels; raise it, or use fewer channels"
+        }
+        ChannelRefusal::User => {
+            "the user's sessions have created channel.max_channels_per_user channels; raise it, or use fewer channels"
+        }
+        ChannelRefusal::Address => {
+            "the address has created channel.max_channels_per_address channels; raise it, or use fewer channels"
+        }
+    };
+    Refused::new(ErrorCode::LimitExceeded, why)
 }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dunlin_engine::{
-    Now,
+    Now, Refused,
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, PlaceReservation, SessionFilter},
     backend::PublishHow,
     event::PeerKey,
@@ -145,7 +145,8 @@ fn tags(fields: &Value) -> dunlin_protocol::Tags {
 
 pub fn answer(answer: &ApiResult) -> Value {
     match answer {
-        Err(refused) => json!({"error": refused.code.code()}),
+        Err(Refused { code, why: Some(why) }) => json!({"error": code.code(), "why": why}),
+        Err(Refused { code, why: None }) => json!({"error": code.code()}),
         Ok(ApiAnswer::Published { offset, epoch }) => json!({"offset": offset, "epoch": epoch}),
         Ok(ApiAnswer::Presence(clients)) => {
             Value::Object(clients.iter().map(|info| (info.client.to_string(), client(info))).collect())

@@ -31,6 +31,10 @@ pub(super) type Patch = Option<Arc<[u8]>>;
 /// After an incomplete answer, the time until other nodes are asked again for their keys.
 const KEYS_RETRY_MS: u64 = 1_000;
 
+const CHANNEL_FULL: &str =
+    "the publication is beyond history_memory_limit of the namespace; raise it, or set history_overflow to evict";
+const NODE_FULL: &str = "the histories of the node are at channel.history_memory_limit; raise it, keep less history, or set history_overflow to evict";
+
 /// The streams, key caches and answers of a shard. The channels own their streams and key caches; this has what all of
 /// them share. Each change of one goes through here, so that the totals are right.
 pub(super) struct Histories {
@@ -151,7 +155,8 @@ impl Histories {
             let victim = if is_full { channel.key } else { self.kept_bytes.largest() };
             let Some(victim) = victim.filter(|_| evicts && may_fit) else {
                 context.count(channel.namespace).history_refused += 1;
-                return Err(ErrorCode::TooManyRequests.into());
+                let why = if is_full { CHANNEL_FULL } else { NODE_FULL };
+                return Err(Refused::new(ErrorCode::TooManyRequests, why));
             };
             self.evict_oldest(context, &mut channels[victim]);
         }

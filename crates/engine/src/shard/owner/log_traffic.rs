@@ -10,7 +10,7 @@ use crate::{
     channel::{Following, OwnedChannel},
     event::Ticket,
     history_stream::{Stream, kept_bytes},
-    log::{LoadNumber, LoadQuery, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
+    log::{LoadNumber, LoadQuery, LogBusy, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
     log_in_flight::{ChannelLog, ParkedCost, ParkedRequest, ParkedTotals, Proposal},
     log_load::Gathered,
     message::SubscriptionRequest,
@@ -19,6 +19,8 @@ use crate::{
 };
 
 use super::Context;
+
+const TOO_MANY_PROPOSALS: &str = "too many publications of the shard, or too many bytes of them, wait until their log has stored them; publish more slowly";
 
 /// Maximum number of bytes of the page that opens a channel.
 const FIRST_PAGE_BYTES_MAX: usize = 1 << 20;
@@ -101,7 +103,9 @@ impl LogTraffic {
         self.gathered_bytes += log.gathered_bytes();
         match gathered? {
             Gathered::Enough(page) => Ok(Some(page)),
-            Gathered::More(_) if self.gathered_bytes > context.options.log.gathered_bytes_max => Err(LogError::Busy),
+            Gathered::More(_) if self.gathered_bytes > context.options.log.gathered_bytes_max => {
+                Err(LogError::Busy(LogBusy::Pages))
+            }
             Gathered::More(query) => {
                 let terms = context.namespace(channel.namespace).log_terms();
                 self.requests.push(Effect::Load { channel: Arc::clone(&channel.name), load, query, terms });
@@ -199,7 +203,7 @@ impl LogTraffic {
     pub(super) fn check_proposal(&self, limits: &LogLimits, publication: &Publication) -> Result<(), Refused> {
         let bytes = self.proposal_bytes + kept_bytes(publication);
         let fits = self.proposals < limits.proposals_max && bytes <= limits.proposal_bytes_max;
-        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
+        if fits { Ok(()) } else { Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_PROPOSALS)) }
     }
 
     /// Proposes a publication to a channel's log, which is open. `begins` is the epoch of a stream that begins with it.
@@ -231,7 +235,10 @@ impl LogTraffic {
     }
 
     pub(super) fn check_parked(&self, limits: &LogLimits, cost: ParkedCost) -> Result<(), Refused> {
-        if self.parked.fits(cost, limits) { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
+        match self.parked.exceeded(cost, limits) {
+            None => Ok(()),
+            Some(limit) => Err(Refused::new(ErrorCode::TooManyRequests, limit.why())),
+        }
     }
 
     /// Parks a request until the channel is open.

@@ -26,6 +26,7 @@ use crate::{
 use super::{Context, NamedChannel, Owner, histories::Patch};
 
 const TOO_LARGE: &str = "the publication is larger than client.queue_max_size";
+const TOO_MANY_DUPLICATES: &str = "too many publications with the idempotency key or version of another one wait for its outcome; repeat it less often";
 const NOT_IN_FORMAT: &str = "the data is not in the publication_data_format of the namespace";
 
 /// Offset and epoch of a publication: 0 and empty without a stream.
@@ -162,7 +163,7 @@ impl Owner {
         };
         if let Some(earlier) = same_key {
             if earlier.duplicates.len() >= context.options.log.duplicates_max {
-                return Err(ErrorCode::TooManyRequests.into());
+                return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_DUPLICATES));
             }
             earlier.duplicates.push(proposal.reply_to);
             return Ok(());
