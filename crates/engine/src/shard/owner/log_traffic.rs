@@ -11,7 +11,7 @@ use crate::{
     event::Ticket,
     history_stream::{Stream, kept_bytes},
     log::{LoadNumber, LoadQuery, LogBusy, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
-    log_in_flight::{ChannelLog, ParkedCost, ParkedRequest, ParkedTotals, Proposal},
+    log_in_flight::{ChannelLog, LogPhase, ParkedCost, ParkedRequest, ParkedTotals, Proposal},
     log_load::Gathered,
     message::SubscriptionRequest,
     options::NamespaceOptions,
@@ -72,7 +72,7 @@ impl LogTraffic {
     /// Whether the channel's newest publications are in memory. If not, they are loaded.
     pub(super) fn open(&mut self, context: &Context, channel: &mut OwnedChannel) -> bool {
         match &channel.log {
-            Some(log) if log.opening.is_some() => return false,
+            Some(log) if !log.is_open() => return false,
             Some(_) if channel.stream.is_some() => return true,
             _ => {}
         }
@@ -80,7 +80,7 @@ impl LogTraffic {
         let load = self.next_load();
         let query = LoadQuery::newest(first_page_max(&context.options.log, options)).within(FIRST_PAGE_BYTES_MAX);
         match &mut channel.log {
-            Some(log) => log.opening = Some((load, Box::new(Stream::new(Box::default())))),
+            Some(log) => log.phase = LogPhase::opened_by(load),
             log => *log = Some(Box::new(ChannelLog::opened_by(load, context.node_seed))),
         }
         let (name, terms) = (&channel.name, options.log_terms());
@@ -173,10 +173,10 @@ impl LogTraffic {
     pub(super) fn trim(&mut self, channel: &mut OwnedChannel, ticket: Option<Ticket>) {
         let mut through = u64::MAX;
         if let Some(log) = channel.log.as_deref_mut() {
-            match (&mut log.opening, &channel.stream) {
-                (Some((_, meanwhile)), _) => meanwhile.clear(),
-                (None, Some(stream)) => through = stream.top(),
-                (None, None) => {}
+            match (&mut log.phase, &channel.stream) {
+                (LogPhase::Opening { meanwhile, .. }, _) => meanwhile.clear(),
+                (_, Some(stream)) => through = stream.top(),
+                (_, None) => {}
             }
             log.floor = through;
         }
@@ -251,8 +251,7 @@ impl LogTraffic {
         let cost = request.cost();
         self.check_parked(&context.options.log, cost)?;
         let log = channel.log.as_deref_mut().ok_or(ErrorCode::Internal)?;
-        let (load, _) = log.opening.as_ref().ok_or(ErrorCode::Internal)?;
-        let load = *load;
+        let LogPhase::Opening { load, .. } = log.phase else { return Err(ErrorCode::Internal.into()) };
         self.parked.add(cost);
         log.park(load, request);
         Ok(())
@@ -344,7 +343,10 @@ impl LogTraffic {
 pub(super) fn open_with_page(context: &mut Context, channel: &mut OwnedChannel, page: LogPage) {
     let (limits, options) = (&context.options.log, context.namespace(channel.namespace));
     let Some(log) = channel.log.as_deref_mut() else { return };
-    let Some((_, meanwhile)) = log.opening.take() else { return };
+    // The requests that waited for the page are served next.
+    let LogPhase::Opening { meanwhile, .. } = std::mem::replace(&mut log.phase, LogPhase::Serving) else {
+        unreachable!("the page is the first one")
+    };
     let mut page = page;
     if log.floor == u64::MAX {
         // The history was removed during the load. The log has deleted what is in the page, which it read before;
