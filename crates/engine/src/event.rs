@@ -200,7 +200,7 @@ pub enum Event<'a> {
         record: Box<LogRecord>,
     },
     /// Answer to [`Effect::Follow`] for a channel without a log: from now on, messages of other nodes arrive as
-    /// [`Event::BroadcastReceived`]. The owner ignores the event if nothing waits for it.
+    /// [`Event::BroadcastReceived`], except those that do not fit into the shard's queue. The owner ignores the event if nothing waits for it.
     Followed { channel: Arc<str> },
     /// Another node has sent a message without an offset to a channel that this node follows; see [`crate::broadcast`].
     BroadcastReceived { channel: Arc<str>, message: BroadcastMessage },

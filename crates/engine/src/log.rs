@@ -10,7 +10,8 @@
 //! - Events about one channel arrive in the order of their offsets. An event whose offset is not above all earlier ones
 //!   is a duplicate.
 //! - After [`crate::Effect::Follow`], every publication of the channel arrives as an event or is in a page that was
-//!   requested later. It may be in both.
+//!   requested later. It may be in both. [`crate::Event::Interrupted`] ends this: publications may be missing before it,
+//!   but no later [`crate::Event::Replicated`] or [`crate::Event::Trimmed`] precedes it.
 //! - A publication that the log refused is not in the log, or arrives as [`crate::Event::Replicated`]. So a crash never
 //!   loses a publication that a client has seen.
 //!
@@ -164,7 +165,6 @@ pub enum LogError {
     NodeFull,
 }
 
-impl LogError {
 /// The queue that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogBusy {
@@ -203,6 +203,7 @@ impl LogBusy {
     }
 }
 
+impl LogError {
     /// The error of the protocol: temporary, except for a publication that is too large.
     pub const fn code(self) -> ErrorCode {
         match self {
