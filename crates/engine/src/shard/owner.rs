@@ -42,7 +42,6 @@ use crate::{
     names::{NamespaceIndex, namespace_options},
     options::NamespaceOptions,
     pace::Pace,
-    planted::Bug,
     refused::Refused,
 };
 
@@ -389,14 +388,6 @@ impl Owner {
         request: Box<SubscriptionRequest>,
         outcome: Result<Subscribed, NotSubscribed>,
     ) {
-        let outcome = outcome.map(|mut subscribed| {
-            if context.planted.is(Bug::RecoveryLosesFirst) && !subscribed.publications.is_empty() {
-                subscribed.publications.remove(0);
-                // The shared encoding still contains it.
-                subscribed.encoded = None;
-            }
-            subscribed
-        });
         let (asker, name) = (request.asker, Arc::clone(&request.channel));
         let info = request.subscriber.info.clone().filter(|_| request.subscriber.announced);
         let accepted = outcome.is_ok();

@@ -19,7 +19,6 @@ use crate::{
     message::{Subscribed, SubscriptionRequest},
     names::namespace_options,
     options::{HistoryOverflow, NamespaceOptions},
-    planted::Bug,
     refused::Refused,
 };
 
@@ -454,9 +453,6 @@ impl Histories {
         let encoding = wire.encoding();
         let span = source.span(page.as_deref().or(channel.stream.as_deref()), request, subscribed);
         subscribed.encoded = span.as_ref().and_then(|span| self.answers.find(&channel.name, span));
-        if context.planted.is(Bug::AnswerOfAnother) {
-            subscribed.encoded = span.as_ref().and_then(|span| self.answers.find_similar(&channel.name, span));
-        }
         if subscribed.encoded.is_some() {
             context.count(channel.namespace).answers_shared += 1;
             return;
@@ -525,9 +521,6 @@ pub(super) fn add_newest(
     let Some(cache) = channel.key_cache.as_ref().filter(|_| has_keys) else { return AnswerSource::Stream };
     debug_assert!(cache.is_whole() || cache.is_shared(), "a subscription waits until the keys are restored");
     subscribed.publications = cache.publications(request.filter.as_deref());
-    if context.planted.is(Bug::KeyMissing) && !subscribed.publications.is_empty() {
-        subscribed.publications.remove(0);
-    }
     let top = channel.stream.as_ref().map_or(0, |stream| stream.top());
     subscribed.has_newest = top > 0 && subscribed.publications.last().is_some_and(|newest| newest.offset == top);
     AnswerSource::Keys { state: request.filter.is_none().then(|| cache.state()) }

@@ -19,7 +19,6 @@ use crate::{
     log_in_flight::{Draft, ParkedRequest, Proposal, ProposalParams, ReplyTo},
     message::Notice,
     options::{DataFormat, NamespaceOptions},
-    planted::Bug,
     refused::Refused,
 };
 
@@ -360,7 +359,6 @@ impl Owner {
     ) -> Result<(), Refused> {
         let Some(key) = &params.how.idempotency_key else { return Ok(()) };
         let (seed, results_max) = (context.node_seed, context.options.channel.idempotent_results_max);
-        let results_max = if context.planted.is(Bug::OneKeyRemembered) { 1 } else { results_max };
         let owned = self.ensure(context, channel)?;
         let owned = &mut self.channels[owned];
         let results = owned.results.get_or_insert_with(|| Box::new(Results::new(seed)));
