@@ -138,6 +138,14 @@ fn data(fields: &Value) -> Payload {
     }
 }
 
+/// As [`answer`], with the reason of a refusal.
+pub fn answer_with_reason(given: &ApiResult) -> Value {
+    match given {
+        Err(Refused { code, why: Some(why) }) => json!({"error": code.code(), "why": why}),
+        given => answer(given),
+    }
+}
+
 fn tags(fields: &Value) -> dunlin_protocol::Tags {
     let tags = fields["tags"].as_object().into_iter().flatten();
     tags.map(|(key, value)| (key.as_str().into(), value.as_str().unwrap_or_default().into())).collect()
@@ -145,8 +153,7 @@ fn tags(fields: &Value) -> dunlin_protocol::Tags {
 
 pub fn answer(answer: &ApiResult) -> Value {
     match answer {
-        Err(Refused { code, why: Some(why) }) => json!({"error": code.code(), "why": why}),
-        Err(Refused { code, why: None }) => json!({"error": code.code()}),
+        Err(refused) => json!({"error": refused.code.code()}),
         Ok(ApiAnswer::Published { offset, epoch }) => json!({"offset": offset, "epoch": epoch}),
         Ok(ApiAnswer::Presence(clients)) => {
             Value::Object(clients.iter().map(|info| (info.client.to_string(), client(info))).collect())
