@@ -18,7 +18,11 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use dunlin_engine::{Now, event::ShardEvents, log::LogError};
+use dunlin_engine::{
+    Now,
+    event::ShardEvents,
+    log::{LogBusy, LogError},
+};
 use dunlin_queues::{AdmittedReceiver, AdmittedSender, answer_channel, declared::CLUSTER_REQUESTS};
 use tokio::time::{sleep_until, timeout};
 
@@ -211,7 +215,7 @@ impl ClusterThread {
     pub fn request(&self, request: CoreEvent) -> Result<(), LogError> {
         if !self.limits.fits(self.shared.queued(), request.bytes()) {
             self.shared.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(LogError::Busy);
+            return Err(LogError::Busy(LogBusy::ClusterRequests));
         }
         self.send(request)
     }

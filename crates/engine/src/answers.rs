@@ -60,17 +60,6 @@ impl Answers {
         self.kept.last().map(|answer| Arc::clone(&answer.encoded))
     }
 
-    /// As [`Answers::find`], but also accepts publications that only end at the same offset: see
-    /// [`crate::planted::Bug::AnswerOfAnother`].
-    pub(crate) fn find_similar(&mut self, channel: &str, span: &Span) -> Option<Arc<EncodedPublications>> {
-        let is_meant = |answer: &&Answer| {
-            let Span { epoch, first: _, last, count: _, encoding, delta } = &answer.span;
-            let ends_there = (epoch, *last, *encoding, *delta) == (&span.epoch, span.last, span.encoding, span.delta);
-            ends_there && *answer.channel == *channel
-        };
-        self.kept.iter().find(is_meant).map(|answer| Arc::clone(&answer.encoded))
-    }
-
     /// Caches an answer that is not cached yet, and evicts the least recently used ones. Returns false for an answer
     /// that is too large.
     pub(crate) fn keep(&mut self, channel: &Arc<str>, span: Span, encoded: &Arc<EncodedPublications>) -> bool {

@@ -120,13 +120,11 @@ impl ProxyResponse {
         match self {
             Self::Connect(response) => {
                 let ConnectResponse { user, info, data, meta, subscriptions, .. } = &**response;
-                let subscriptions = subscriptions.iter().map(|one| {
-                    size_of::<ServerSubscription>() + one.channel.len() + of(&one.grant.info) + of(&one.grant.data)
-                });
+                let subscriptions = subscriptions.iter().map(ServerSubscription::bytes);
                 user.len() + of(info) + of(data) + of(meta) + subscriptions.sum::<usize>()
             }
             Self::Refresh(response) | Self::SubRefresh(response) => of(&response.info) + of(&response.meta),
-            Self::Subscribe(grant) => of(&grant.info) + of(&grant.data),
+            Self::Subscribe(grant) => grant.bytes(),
             Self::Publish(response) => of(&response.data) + response.how.bytes(),
             Self::Rpc { data } => of(data),
         }

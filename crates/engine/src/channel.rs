@@ -290,7 +290,7 @@ impl OwnedChannel {
 
     /// The log, if the channel is open: its newest publications are in memory.
     pub(crate) fn open_log(&mut self) -> Option<&mut ChannelLog> {
-        self.log.as_deref_mut().filter(|log| log.opening.is_none())
+        self.log.as_deref_mut().filter(|log| log.is_open())
     }
 
     /// The epoch of its stream; empty without a stream.

@@ -200,7 +200,7 @@ pub enum Event<'a> {
         record: Box<LogRecord>,
     },
     /// Answer to [`Effect::Follow`] for a channel without a log: from now on, messages of other nodes arrive as
-    /// [`Event::BroadcastReceived`]. The owner ignores the event if nothing waits for it.
+    /// [`Event::BroadcastReceived`], except those that do not fit into the shard's queue. The owner ignores the event if nothing waits for it.
     Followed { channel: Arc<str> },
     /// Another node has sent a message without an offset to a channel that this node follows; see [`crate::broadcast`].
     BroadcastReceived { channel: Arc<str>, message: BroadcastMessage },
@@ -377,6 +377,24 @@ pub struct ServerSubscription {
     pub from_token: bool,
 }
 
+impl ConnectionClaims {
+    /// Approximate bytes of the claims.
+    fn bytes(&self) -> usize {
+        let Self { user, info, expires_at_ms: _, meta, subscriptions } = self;
+        let subscriptions = subscriptions.iter().map(ServerSubscription::bytes).sum::<usize>();
+        user.len() + payload_bytes(info.as_ref()) + payload_bytes(meta.as_ref()) + subscriptions
+    }
+}
+
+impl ServerSubscription {
+    /// Approximate bytes, also of the structure.
+    pub(crate) fn bytes(&self) -> usize {
+        let Self { channel, grant, recover_since, from_token: _ } = self;
+        let epoch = recover_since.as_ref().map_or(0, |(_, epoch)| epoch.len());
+        size_of::<Self>() + channel.len() + grant.bytes() + epoch
+    }
+}
+
 /// The claims of a valid subscription token.
 #[derive(Clone, Debug, Default)]
 pub struct SubscriptionClaims {
@@ -397,6 +415,25 @@ pub struct SubscriptionGrant {
     pub expires_at_ms: Option<u64>,
     /// Overrides of the namespace's options.
     pub overrides: Overrides,
+}
+
+impl SubscriptionClaims {
+    /// Approximate bytes of the claims.
+    fn bytes(&self) -> usize {
+        let Self { user, channel, client, grant } = self;
+        user.len() + channel.len() + client.len() + grant.bytes()
+    }
+}
+
+impl SubscriptionGrant {
+    /// Approximate bytes of its payloads.
+    pub(crate) fn bytes(&self) -> usize {
+        payload_bytes(self.info.as_ref()) + payload_bytes(self.data.as_ref())
+    }
+}
+
+fn payload_bytes(payload: Option<&Payload>) -> usize {
+    payload.map_or(0, |payload| payload.bytes().len())
 }
 
 /// Why a token was not accepted.

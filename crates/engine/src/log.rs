@@ -10,7 +10,8 @@
 //! - Events about one channel arrive in the order of their offsets. An event whose offset is not above all earlier ones
 //!   is a duplicate.
 //! - After [`crate::Effect::Follow`], every publication of the channel arrives as an event or is in a page that was
-//!   requested later. It may be in both.
+//!   requested later. It may be in both. [`crate::Event::Interrupted`] ends this: publications may be missing before it,
+//!   but no later [`crate::Event::Replicated`] or [`crate::Event::Trimmed`] precedes it.
 //! - A publication that the log refused is not in the log, or arrives as [`crate::Event::Replicated`]. So a crash never
 //!   loses a publication that a client has seen.
 //!
@@ -145,8 +146,8 @@ pub struct LogPage {
 /// Why a log refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogError {
-    /// The log's queue is full.
-    Busy,
+    /// A queue on the way to the log and back is full.
+    Busy(LogBusy),
     /// The log cannot be reached, or did not answer in time.
     Unavailable,
     /// The publication is larger than the log accepts.
@@ -164,11 +165,49 @@ pub enum LogError {
     NodeFull,
 }
 
+/// The queue that is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogBusy {
+    /// Publications for the writer of the storage.
+    StorageWrites,
+    /// Loads for the readers of the storage.
+    StorageReads,
+    /// Requests for the thread of the cluster.
+    ClusterRequests,
+    /// Loads of a partition of the cluster.
+    ClusterReads,
+    /// Pages of loads that take several pages.
+    Pages,
+    /// Events for the shard.
+    Events,
+}
+
+impl LogBusy {
+    const fn why(self) -> &'static str {
+        match self {
+            Self::StorageWrites => {
+                "the queue of the storage is full: storage.queue_writes_limit or storage.queue_bytes_limit; publish more slowly, or raise it"
+            }
+            Self::StorageReads => {
+                "the reads of the storage are at storage.queue_reads_limit; retry, or raise it or storage.readers"
+            }
+            Self::ClusterRequests => {
+                "the queue of the cluster is full: broker.nats.jetstream.requests_limit or requests_size_limit; publish more slowly, or raise it"
+            }
+            Self::ClusterReads => "too many reads of a partition of the cluster wait for each other; retry",
+            Self::Pages => {
+                "the shard is reading too many long histories from their logs; retry, or ask for shorter ones"
+            }
+            Self::Events => "the queue of events for the shard is full, so a page of the log was dropped; retry",
+        }
+    }
+}
+
 impl LogError {
     /// The error of the protocol: temporary, except for a publication that is too large.
     pub const fn code(self) -> ErrorCode {
         match self {
-            Self::Busy | Self::LowSpace | Self::ChannelFull | Self::NamespaceFull | Self::NodeFull => {
+            Self::Busy(_) | Self::LowSpace | Self::ChannelFull | Self::NamespaceFull | Self::NodeFull => {
                 ErrorCode::TooManyRequests
             }
             Self::TooLarge => ErrorCode::BadRequest,
@@ -179,7 +218,7 @@ impl LogError {
     /// The reason of a refusal, with the remedy, for answers and records that carry a text.
     pub const fn why(self) -> &'static str {
         match self {
-            Self::Busy => "the queue of the storage is full; try again, and see dunlin_storage_refused_total",
+            Self::Busy(queue) => queue.why(),
             Self::Unavailable => "the log of the namespace could not be read or cannot be reached; see the node's log",
             Self::TooLarge => "the publication is larger than the servers of the cluster take; see max_payload of NATS",
             Self::Broken => {

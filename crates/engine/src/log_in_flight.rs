@@ -127,17 +127,47 @@ pub(crate) struct ParkedTotals {
     bytes_of: HashMap<(ShardIndex, SessionKey), usize, foldhash::quality::FixedState>,
 }
 
+/// A limit on parked requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParkedLimit {
+    Requests,
+    Bytes,
+    SessionShare,
+}
+
+impl ParkedLimit {
+    pub(crate) const fn why(self) -> &'static str {
+        match self {
+            Self::Requests => {
+                "channel.waiting_requests_limit requests wait for a log or for other nodes; raise it, or retry"
+            }
+            Self::Bytes => {
+                "requests of channel.waiting_requests_size_limit bytes wait for a log or for other nodes; raise it, or retry"
+            }
+            Self::SessionShare => {
+                "the session's waiting requests take an eighth of channel.waiting_requests_size_limit; raise it, or send fewer at once"
+            }
+        }
+    }
+}
+
 impl ParkedTotals {
     pub(crate) const fn requests(&self) -> usize {
         self.requests
     }
 
-    /// Whether one more request may wait.
-    pub(crate) fn fits(&self, cost: ParkedCost, limits: &LogLimits) -> bool {
+    /// The limit that one more request would exceed.
+    pub(crate) fn exceeded(&self, cost: ParkedCost, limits: &LogLimits) -> Option<ParkedLimit> {
         let of_session = cost.session.and_then(|session| self.bytes_of.get(&session)).copied().unwrap_or(0);
         // A request that is larger than the share of its session may wait alone.
         let is_in_share = of_session == 0 || of_session + cost.bytes <= limits.parked_bytes_max / SESSION_SHARE;
-        self.requests < limits.parked_max && self.bytes + cost.bytes <= limits.parked_bytes_max && is_in_share
+        if self.requests >= limits.parked_max {
+            Some(ParkedLimit::Requests)
+        } else if self.bytes + cost.bytes > limits.parked_bytes_max {
+            Some(ParkedLimit::Bytes)
+        } else {
+            (!is_in_share).then_some(ParkedLimit::SessionShare)
+        }
     }
 
     pub(crate) fn add(&mut self, cost: ParkedCost) {
@@ -174,21 +204,35 @@ impl HistoryReader {
     }
 }
 
+/// The lifecycle of a channel's log.
+#[derive(Debug)]
+pub(crate) enum LogPhase {
+    /// The first page is loading, with this number. `meanwhile` has what was committed since that began.
+    Opening { load: LoadNumber, meanwhile: Box<Stream> },
+    /// The first page has arrived.
+    Open,
+    /// As [`LogPhase::Open`], while requests that waited for a page are served. The channel stays until all of them are,
+    /// even if it would be forgotten after the first.
+    Serving,
+}
+
+impl LogPhase {
+    pub(crate) fn opened_by(load: LoadNumber) -> Self {
+        Self::Opening { load, meanwhile: Box::new(Stream::new(Box::default())) }
+    }
+}
+
 /// A channel's log, if its namespace has one. It exists while the channel's newest publications are in memory, or
 /// something waits for the log.
 #[derive(Debug)]
 pub(crate) struct ChannelLog {
-    /// While the first page is loading: the number of the load, and the publications committed since it began.
-    pub(crate) opening: Option<(LoadNumber, Box<Stream>)>,
+    pub(crate) phase: LogPhase,
     /// The log has no publication at or below this offset.
     pub(crate) floor: u64,
     /// The next offset that the owner assigns. No offset is assigned twice, even if its publication fails.
     pub(crate) next_offset: u64,
     /// The channel counts against the creator of a proposal in flight, and nothing of it is committed.
     pub(crate) is_creator_reserved: bool,
-    /// Requests that waited for a page are being served. The channel stays until all of them are, even if it would be
-    /// forgotten after the first.
-    pub(crate) is_serving: bool,
     /// Ordered by number, which is the order of proposal.
     proposals: VecDeque<(ProposalNumber, Proposal)>,
     by_key: HashMap<Box<str>, ProposalNumber, foldhash::quality::FixedState>,
@@ -200,11 +244,10 @@ impl ChannelLog {
     /// A log whose first page is loading.
     pub(crate) fn opened_by(load: LoadNumber, seed: u64) -> Self {
         Self {
-            opening: Some((load, Box::new(Stream::new(Box::default())))),
+            phase: LogPhase::opened_by(load),
             floor: 0,
             next_offset: 1,
             is_creator_reserved: false,
-            is_serving: false,
             proposals: VecDeque::new(),
             by_key: HashMap::with_hasher(foldhash::quality::FixedState::with_seed(seed)),
             loads: Vec::new(),
@@ -219,7 +262,7 @@ impl ChannelLog {
         (version, version_epoch): (u64, &str),
         publications_max: usize,
     ) -> bool {
-        let Some((_, meanwhile)) = &mut self.opening else { return false };
+        let LogPhase::Opening { meanwhile, .. } = &mut self.phase else { return false };
         if publication.offset > meanwhile.top() {
             meanwhile.set_version(version, version_epoch);
             meanwhile.append(Arc::clone(publication), None);
@@ -228,9 +271,19 @@ impl ChannelLog {
         true
     }
 
+    /// Whether the first page has arrived.
+    pub(crate) const fn is_open(&self) -> bool {
+        !matches!(self.phase, LogPhase::Opening { .. })
+    }
+
+    /// Whether the first page comes with this load.
+    pub(crate) fn is_opened_by(&self, load: LoadNumber) -> bool {
+        matches!(&self.phase, LogPhase::Opening { load: opening, .. } if *opening == load)
+    }
+
     /// Whether nothing waits for the log.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.opening.is_none() && self.proposals.is_empty() && self.parked.is_empty() && !self.is_serving
+        matches!(self.phase, LogPhase::Open) && self.proposals.is_empty() && self.parked.is_empty()
     }
 
     /// Whether the outcome of a proposal is not known.
@@ -310,15 +363,25 @@ impl ChannelLog {
         self.parked.push((load, request));
     }
 
-    /// Ends a load; returns the requests that waited for it, in the order of arrival. The caller serves them and resets
-    /// [`Self::is_serving`].
+    /// Ends a load; returns the requests that waited for it, in the order of arrival. The caller serves them and calls
+    /// [`Self::end_serving`].
     pub(crate) fn end_load(&mut self, load: LoadNumber) -> Vec<ParkedRequest> {
         self.loads.retain(|known| known.number() != load);
         let (ready, waiting): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.parked).into_iter().partition(|(number, _)| *number == load);
         self.parked = waiting;
-        self.is_serving = true;
+        // The first page opens the log before these requests are served.
+        if self.is_open() {
+            self.phase = LogPhase::Serving;
+        }
         ready.into_iter().map(|(_, request)| request).collect()
+    }
+
+    /// The requests that waited for a page are served. One of them may have opened the log again.
+    pub(crate) fn end_serving(&mut self) {
+        if matches!(self.phase, LogPhase::Serving) {
+            self.phase = LogPhase::Open;
+        }
     }
 
     /// The load that a recovery needs: publications that are not in memory but may be in the log. A recovery that would
@@ -407,13 +470,16 @@ mod tests {
         let limits = LogLimits { parked_bytes_max: 8_000, ..LogLimits::default() };
         let of_api = |bytes| ParkedCost { bytes, session: None };
         let mut parked = ParkedTotals::default();
+        let exceeded = |parked: &ParkedTotals, cost| parked.exceeded(cost, &limits);
         parked.add(of_session(1, 600));
-        assert!(parked.fits(of_session(1, 400), &limits), "at the share of a session");
-        assert!(!parked.fits(of_session(1, 401), &limits), "past it");
-        assert!(parked.fits(of_session(2, 7_400), &limits), "a large request waits alone, up to the limit of all");
+        assert_eq!(exceeded(&parked, of_session(1, 400)), None, "at the share of a session");
+        assert_eq!(exceeded(&parked, of_session(1, 401)), Some(ParkedLimit::SessionShare), "past it");
+        let alone = exceeded(&parked, of_session(2, 7_400));
+        assert_eq!(alone, None, "a large request waits alone, up to the limit of all");
         parked.add(of_session(2, 7_000));
-        assert!(!parked.fits(of_session(2, 1), &limits));
-        assert!(parked.fits(of_api(400), &limits) && !parked.fits(of_api(401), &limits));
+        assert_eq!(exceeded(&parked, of_session(2, 1)), Some(ParkedLimit::SessionShare));
+        assert_eq!(exceeded(&parked, of_api(400)), None);
+        assert_eq!(exceeded(&parked, of_api(401)), Some(ParkedLimit::Bytes));
         parked.remove(of_session(2, 7_000));
         parked.remove(of_session(1, 600));
         assert_eq!((parked.requests(), parked.bytes, parked.bytes_of.len()), (0, 0, 0));

@@ -266,12 +266,6 @@ impl Outbox {
         self.latest.as_ref().is_some_and(|lane| lane.places.contains_key(&key_hash))
     }
 
-    /// See [`crate::planted::Bug::SlowCloseCutsFrame`].
-    pub(crate) fn forget_begun(&mut self) {
-        self.head_written = 0;
-        (self.room_parts, self.room_bytes) = (0, 0);
-    }
-
     /// Drops all frames that are not partly written.
     pub(crate) fn discard_unbegun(&mut self) {
         self.discard_latest_and_behind(0);

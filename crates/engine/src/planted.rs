@@ -7,14 +7,8 @@ use crate::Shard;
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A recovery lacks the first missed publication, and claims to be complete.
-    RecoveryLosesFirst,
-    /// An owner is not notified of a session that ends before the owner's answer arrives.
-    LateAnswerLeaks,
     /// The latest lane keeps the queued publication and drops the newer one.
     LatestKeepsOlder,
-    /// The close frame cuts off the last frame of a slow session.
-    SlowCloseCutsFrame,
     /// A snapshot becomes the base when it is offered to the socket, whether or not it is written.
     BaseSetWhenOffered,
     /// `connect` is answered after the first owner's answer to a server-side subscription.
@@ -23,14 +17,6 @@ pub enum Bug {
     FilteredGetsPatch,
     /// A patch is based on a publication that is not the previous one in the stream.
     PatchOverUnkept,
-    /// A channel stores only the newest idempotency key.
-    OneKeyRemembered,
-    /// A new subscriber is not sent the newest publication of the oldest key.
-    KeyMissing,
-    /// A recovery is answered with the cached answer of another one that ended at the same publication.
-    AnswerOfAnother,
-    /// A session that waits for the owners' answers is listed twice when they have arrived.
-    CorkedIsListedTwice,
     /// Commands do not wait for the replies to earlier ones, so that replies close a session as slow.
     RepliesAreNotPaced,
 }

@@ -89,7 +89,7 @@ pub struct Seed {
 /// | [`Effect::Authenticate`], [`Effect::AuthorizeSubscription`], [`Effect::SendProxyRequest`] | the answer, once, also if it is a failure. It may be left out when the session is gone |
 /// | [`Effect::Propose`], [`Effect::Load`] | the answer, once; those of a channel's proposals come in the order of the proposals ([`crate::log`]) |
 /// | [`Effect::Trim`] | [`Event::TrimCommitted`], once, if it has a ticket |
-/// | [`Effect::Follow`] | [`Event::Followed`] for a channel without a log, and from then on every message to it until [`Effect::Unfollow`] |
+/// | [`Effect::Follow`] | [`Event::Followed`] for a channel without a log. From then on, until [`Effect::Unfollow`]: [`Event::Replicated`] and [`Event::Trimmed`] for a channel with a log, or, once one of them is lost, [`Event::Interrupted`] and no later one of the two before it; [`Event::BroadcastReceived`], of which some may be lost |
 /// | [`Effect::QueryPeers`], [`Effect::QueryKeys`], [`Effect::QueryRoom`] | the answer, once and within a bounded time, also if no node has answered |
 /// | [`Effect::Broadcast`], [`Effect::ShareUserSessions`] | an attempt |
 /// | [`Effect::Pause`], [`Effect::Resume`] | to stop and continue reading |
@@ -97,6 +97,11 @@ pub struct Seed {
 /// | [`Effect::Finish`] | to shut down the sending side; `Gone` follows when the peer closes |
 /// | [`Effect::HangUp`] | to close the transport, and `Gone` |
 /// | [`Effect::Answer`] | to pass it on. Each ticket of [`Event::Api`] gets exactly one; tickets of requests in flight differ |
+///
+/// A queue from other threads to a shard is bounded ([`Event::for_full_queue`]). If it is full, an answer arrives without
+/// its content, as a refusal, and a message of another node is lost. The loss of a publication or a trim becomes
+/// [`Event::Interrupted`], so that subscribers recover. The caller counts the loss of a broadcast, and sends the number of
+/// a user's sessions later.
 ///
 /// An answer for a session or channel that has ended in the meantime is dropped, and most are counted in
 /// [`Counters::late_messages`].

@@ -40,7 +40,7 @@ use harness::{Harness, World};
 pub use clustered::ClusterFlaw;
 pub use kept::KeptFlaw;
 pub use logged::LogFlaw;
-pub use world::SeatFlaw;
+pub use world::{NodeFlaw, SeatFlaw};
 
 /// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +72,13 @@ pub fn run_seated(seed: u64, flaw: SeatFlaw) -> RunOutcome {
 /// Like [`run`], for a node whose channels have a log. The log has delays, fails, and survives crashes of the node.
 pub fn run_logged(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
     outcome_of(seed, logged::LoggedWorld::new(seed, prints, prepare))
+}
+
+/// Like [`run`], with a bug between the shards, or between a shard and its caller.
+pub fn run_node_flawed(seed: u64, flaw: NodeFlaw) -> RunOutcome {
+    let mut world = world::NodeWorld::new(seed, false, &|_| {});
+    world.plant_in_node(flaw);
+    outcome_of(seed, world)
 }
 
 /// Like [`run_logged`], with a bug between the shards and the log.

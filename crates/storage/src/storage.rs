@@ -9,7 +9,7 @@ use std::{
     thread::{Builder, JoinHandle},
 };
 
-use dunlin_engine::log::LogError;
+use dunlin_engine::log::{LogBusy, LogError};
 use dunlin_queues::declared::{STORAGE_READS, STORAGE_WRITES};
 
 use crate::{
@@ -205,17 +205,17 @@ impl Storage {
         if self.poison().is_some() {
             return Err(LogError::Broken);
         }
-        self.queue.push(task).map_err(|_| self.refuse())
+        self.queue.push(task).map_err(|_| self.refuse(LogBusy::StorageWrites))
     }
 
     pub(crate) fn push_read(&self, task: ReadTask) -> Result<(), LogError> {
         let Some(readers) = &self.readers else { return Err(LogError::Unavailable) };
-        readers.try_send(task).map_err(|_| self.refuse())
+        readers.try_send(task).map_err(|_| self.refuse(LogBusy::StorageReads))
     }
 
-    fn refuse(&self) -> LogError {
+    fn refuse(&self, queue: LogBusy) -> LogError {
         StorageCounters::add(&self.shared.counters.refused, 1);
-        LogError::Busy
+        LogError::Busy(queue)
     }
 
     /// Starts a thread that ends the process if it panics. Without the thread, requests would wait forever.

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use dunlin_engine::log::{LoadQuery, LogError, LogRetention, LogTerms};
+use dunlin_engine::log::{LoadQuery, LogBusy, LogError, LogRetention, LogTerms};
 use dunlin_storage::{ClockSource, EntryBatch, PageLimits, QueueLimits, StorageOptions};
 
 use crate::harness::{ScratchDirectory, TERMS, TestStorage, offsets, record, record_of};
@@ -290,6 +290,6 @@ fn a_full_queue_refuses() {
     let at_the_limit = record_of(1, vec![b' '; 2_000 - 256]);
     assert_eq!(opened.store_with("chat:1", at_the_limit, TERMS), Ok(1));
     let one_past = record_of(2, vec![b' '; 2_000 - 255]);
-    assert_eq!(opened.store_with("chat:1", one_past, TERMS), Err(LogError::Busy));
+    assert_eq!(opened.store_with("chat:1", one_past, TERMS), Err(LogError::Busy(LogBusy::StorageWrites)));
     assert_eq!(opened.storage.counts().refused, 1);
 }

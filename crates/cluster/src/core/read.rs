@@ -8,7 +8,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use dunlin_engine::{
     ShardIndex,
-    log::{LoadNumber, LoadQuery, LogError},
+    log::{LoadNumber, LoadQuery, LogBusy, LogError},
 };
 
 use crate::{
@@ -207,7 +207,7 @@ impl Core {
         };
         match purpose {
             Purpose::Load(waiting) if queue.len() >= WAITING_READS_MAX => {
-                self.context.effects.push(waiting.refused(name, LogError::Busy));
+                self.context.effects.push(waiting.refused(name, LogError::Busy(LogBusy::ClusterReads)));
                 return;
             }
             Purpose::Load(_) => queue.push_back(read),

@@ -5,7 +5,8 @@ use dunlin_protocol::{ClientInfo, ErrorCode};
 use super::{ClusterPresence, Event, PeerKeys, ShardIndex};
 use crate::{
     backend::ProxyError,
-    log::{LogError, LogRecord},
+    log::{LogBusy, LogError, LogRecord},
+    room::RoomElsewhere,
 };
 
 /// The queues of events from other threads to the shards of a node.
@@ -23,6 +24,10 @@ impl Event<'_> {
             Self::Replicated { record, .. } => record.kept_bytes(),
             Self::BroadcastReceived { message, .. } => message.kept_bytes(),
             Self::ProxyResponded { outcome: Ok(response), .. } => response.bytes(),
+            Self::ProxyResponded { outcome: Err(ProxyError::Error { message, .. }), .. } => message.len(),
+            Self::Authenticated { outcome: Ok(claims), .. } => claims.bytes(),
+            Self::SubscriptionAuthorized { outcome: Ok(claims), .. } => claims.bytes(),
+            Self::RoomQueried { found: RoomElsewhere::Open { node }, .. } => node.len(),
             Self::KeysAnswered { found, .. } => found.kept_bytes(),
             Self::PeersAnswered { outcome: Ok(ClusterPresence::Clients(clients)), .. } => {
                 clients.iter().map(|client| kept_bytes(client)).sum()
@@ -43,7 +48,7 @@ impl Event<'_> {
             | Self::Trimmed { .. }
             | Self::UserSessionsElsewhere { .. } => return None,
             Self::Loaded { channel, load, outcome: Ok(_) } => {
-                Self::Loaded { channel, load, outcome: Err(LogError::Busy) }
+                Self::Loaded { channel, load, outcome: Err(LogError::Busy(LogBusy::Events)) }
             }
             Self::ProxyResponded { session, request_id, outcome: Ok(_) } => {
                 Self::ProxyResponded { session, request_id, outcome: Err(ProxyError::Busy) }
@@ -67,10 +72,19 @@ fn kept_bytes(client: &ClientInfo) -> usize {
 mod tests {
     use std::sync::Arc;
 
+    use bytes::Bytes;
+    use dunlin_protocol::{Payload, Publication, Tags};
+
     use super::*;
     use crate::{
-        event::{PeerQueryNumber, Ticket},
-        log::{LoadNumber, ProposalNumber},
+        SessionKey,
+        backend::{ProxyRequestId, ProxyResponse},
+        broadcast::BroadcastMessage,
+        event::{
+            ConnectionClaims, PeerKey, PeerQueryNumber, ServerSubscription, SubscriptionClaims, SubscriptionGrant,
+            Ticket,
+        },
+        log::{LoadNumber, LogPage, ProposalNumber},
     };
 
     /// As many bytes as [`Event::queued_bytes`] counts at least for a message of another node. A queue of 64 MiB holds
@@ -88,7 +102,7 @@ mod tests {
         let loaded = Event::Loaded { channel: Arc::clone(&channel), load: LoadNumber(7), outcome: Ok(Box::default()) };
         assert!(matches!(
             loaded.for_full_queue(),
-            Some(Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. })
+            Some(Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy(LogBusy::Events)), .. })
         ));
         let committed = Event::Committed { channel: Arc::clone(&channel), proposal: ProposalNumber(1), outcome: Ok(2) };
         assert!(matches!(committed.for_full_queue(), Some(Event::Committed { outcome: Ok(2), .. })));
@@ -98,6 +112,88 @@ mod tests {
         assert!(matches!(interrupted.for_full_queue(), Some(Event::Interrupted { .. })));
         let trimmed_elsewhere = Event::Trimmed { channel, through: 4 };
         assert!(trimmed_elsewhere.for_full_queue().is_none(), "a message of another node");
+    }
+
+    /// Events with `content`, a text of any length, in all places that have one.
+    fn events_with(content: &str) -> Vec<(&'static str, Event<'static>)> {
+        let (session, channel) = (SessionKey { index: 0, generation: 1 }, Arc::<str>::from("c"));
+        let payload = || Some(Payload::from_opaque(Bytes::copy_from_slice(content.as_bytes())));
+        let grant = || SubscriptionGrant { info: payload(), data: payload(), ..SubscriptionGrant::default() };
+        let subscription = || ServerSubscription {
+            channel: content.into(),
+            grant: grant(),
+            recover_since: Some((1, content.into())),
+            from_token: true,
+        };
+        let publication = || {
+            Arc::new(Publication {
+                data: payload().expect("it has one"),
+                info: None,
+                offset: 1,
+                tags: Tags::default(),
+                time_ms: 0,
+                epoch: Box::default(),
+                version: 0,
+            })
+        };
+        let record = || LogRecord { publication: publication(), version_epoch: "".into(), idempotency_key: None };
+        let claims = ConnectionClaims {
+            user: content.to_owned(),
+            info: payload(),
+            meta: payload(),
+            subscriptions: vec![subscription()],
+            ..ConnectionClaims::default()
+        };
+        let of_channel = SubscriptionClaims {
+            user: content.to_owned(),
+            channel: content.to_owned(),
+            client: content.to_owned(),
+            grant: grant(),
+        };
+        let page = LogPage { records: vec![record()], ..LogPage::default() };
+        let keys = vec![PeerKey { publication: publication(), age_us: 0 }];
+        let clients = vec![Arc::new(ClientInfo::of_user(content))];
+        let error = ProxyError::Error { code: 400, message: content.into(), temporary: false };
+        let respond = |outcome| Event::ProxyResponded { session, request_id: ProxyRequestId(1), outcome };
+        vec![
+            ("claims of a connection", Event::Authenticated { session, outcome: Ok(claims) }),
+            ("claims of a subscription", Event::SubscriptionAuthorized { session, outcome: Ok(of_channel) }),
+            ("a response", respond(Ok(ProxyResponse::Rpc { data: payload() }))),
+            ("a grant", respond(Ok(ProxyResponse::Subscribe(Box::new(grant()))))),
+            ("a backend's error", respond(Err(error))),
+            (
+                "a page",
+                Event::Loaded { channel: Arc::clone(&channel), load: LoadNumber(1), outcome: Ok(Box::new(page)) },
+            ),
+            ("a publication", Event::Replicated { channel: Arc::clone(&channel), record: Box::new(record()) }),
+            (
+                "a broadcast",
+                Event::BroadcastReceived {
+                    channel: Arc::clone(&channel),
+                    message: BroadcastMessage::Publication(publication()),
+                },
+            ),
+            (
+                "keys",
+                Event::KeysAnswered { channel: Arc::clone(&channel), found: PeerKeys { keys, is_partial: false } },
+            ),
+            (
+                "presence",
+                Event::PeersAnswered { query: PeerQueryNumber(1), outcome: Ok(ClusterPresence::Clients(clients)) },
+            ),
+            ("a count", Event::UserSessionsElsewhere { user: content.into(), sessions: 1 }),
+            ("a room's node", Event::RoomQueried { channel, found: RoomElsewhere::Open { node: content.into() } }),
+        ]
+    }
+
+    #[test]
+    fn each_event_counts_what_it_carries() {
+        // The number of places with the text.
+        let places = [7, 5, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1];
+        let events = events_with("").into_iter().zip(events_with(&"x".repeat(1_000)));
+        for (((what, small), (_, large)), places) in events.zip(places) {
+            assert_eq!(large.queued_bytes() - small.queued_bytes(), places * 1_000, "{what}");
+        }
     }
 
     #[test]

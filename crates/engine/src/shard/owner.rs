@@ -42,7 +42,6 @@ use crate::{
     names::{NamespaceIndex, namespace_options},
     options::NamespaceOptions,
     pace::Pace,
-    planted::Bug,
     refused::Refused,
 };
 
@@ -389,14 +388,6 @@ impl Owner {
         request: Box<SubscriptionRequest>,
         outcome: Result<Subscribed, NotSubscribed>,
     ) {
-        let outcome = outcome.map(|mut subscribed| {
-            if context.planted.is(Bug::RecoveryLosesFirst) && !subscribed.publications.is_empty() {
-                subscribed.publications.remove(0);
-                // The shared encoding still contains it.
-                subscribed.encoded = None;
-            }
-            subscribed
-        });
         let (asker, name) = (request.asker, Arc::clone(&request.channel));
         let info = request.subscriber.info.clone().filter(|_| request.subscriber.announced);
         let accepted = outcome.is_ok();
@@ -695,5 +686,17 @@ impl Owner {
 
 fn refuse_channel(context: &mut Context, refusal: ChannelRefusal) -> Refused {
     context.counters.channels_refused[refusal as usize] += 1;
-    ErrorCode::LimitExceeded.into()
+    let why = match refusal {
+        ChannelRefusal::Node => "the node has channel.max_channels channels, and none without subscribers; raise it",
+        ChannelRefusal::Session => {
+            "the session has created channel.max_channels_per_session channels; raise it, or use fewer channels"
+        }
+        ChannelRefusal::User => {
+            "the user's sessions have created channel.max_channels_per_user channels; raise it, or use fewer channels"
+        }
+        ChannelRefusal::Address => {
+            "the address has created channel.max_channels_per_address channels; raise it, or use fewer channels"
+        }
+    };
+    Refused::new(ErrorCode::LimitExceeded, why)
 }

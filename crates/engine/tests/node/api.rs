@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use dunlin_engine::{
-    Now,
+    Now, Refused,
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, PlaceReservation, SessionFilter},
     backend::PublishHow,
     event::PeerKey,
@@ -135,6 +135,14 @@ fn data(fields: &Value) -> Payload {
     match fields["opaque"].as_str() {
         Some(opaque) => Payload::from_opaque(Bytes::copy_from_slice(opaque.as_bytes())),
         None => Payload::from_json(Bytes::from(fields["data"].to_string())),
+    }
+}
+
+/// As [`answer`], with the reason of a refusal.
+pub fn answer_with_reason(given: &ApiResult) -> Value {
+    match given {
+        Err(Refused { code, why: Some(why) }) => json!({"error": code.code(), "why": why}),
+        given => answer(given),
     }
 }
 

@@ -64,6 +64,9 @@ pub fn set(options: &mut Options, setting: &str) {
     let (name, value) = setting.split_once('=').unwrap_or_else(|| panic!("{setting} sets nothing"));
     let (group, field) = name.split_once(['.', ':']).unwrap_or_else(|| panic!("{name} has no group"));
     match group {
+        "log" if field == "duplicates_max" => options.log.duplicates_max = read(value),
+        "log" if field == "parked_bytes_max" => options.log.parked_bytes_max = read(value),
+        "log" if field == "proposals_max" => options.log.proposals_max = read(value),
         "log" if field == "parked_max" => options.log.parked_max = read(value),
         "log" if field == "peer_queries_max" => options.log.peer_queries_max = read(value),
         "log" if field == "tail_publications_max" => options.log.tail_publications_max = read(value),

@@ -247,7 +247,7 @@ impl Player {
             }
         }
         came.append(&mut node.sent);
-        came.extend(node.answers.drain(..).map(|answer| format!("api {}", api::answer(&answer))));
+        came.extend(node.answers.drain(..).map(|answer| format!("api {}", api::answer_with_reason(&answer))));
         came.append(&mut shown);
         for line in &mut came {
             self.learn(line);

@@ -137,7 +137,7 @@ mod tests {
         SessionKey,
         backend::{ProxyError, ProxyRequestId, ProxyResponse},
         event::{PeerKey, PeerKeys},
-        log::{LoadNumber, LogError, LogPage, LogRecord},
+        log::{LoadNumber, LogBusy, LogError, LogPage, LogRecord},
     };
     use dunlin_net::Waker;
     use dunlin_protocol::{Payload, Publication, Tags};
@@ -190,7 +190,10 @@ mod tests {
         let rest: Vec<_> = std::iter::from_fn(|| queue.next()).collect();
         let [first, page, interrupted, last] = &rest[..] else { panic!("{rest:?}") };
         assert!(matches!(first, Event::Replicated { .. }) && matches!(last, Event::Replicated { .. }));
-        assert!(matches!(page, Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy), .. }));
+        assert!(matches!(
+            page,
+            Event::Loaded { load: LoadNumber(7), outcome: Err(LogError::Busy(LogBusy::Events)), .. }
+        ));
         assert!(matches!(interrupted, Event::Interrupted { .. }));
         assert_eq!((queue.is_empty(), queue.len()), (true, 0));
     }

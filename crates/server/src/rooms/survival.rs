@@ -214,7 +214,7 @@ impl RoomEntries {
             Ok(()) if is_written.recv_timeout(FLUSH_TIMEOUT).is_err() => {
                 return Err("the storage is too busy".to_owned());
             }
-            Err(LogError::Busy) => return Err("the storage is too busy".to_owned()),
+            Err(LogError::Busy(_)) => return Err("the storage is too busy".to_owned()),
             Ok(()) | Err(_) => {}
         }
         self.read_newest()
@@ -340,7 +340,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn not_queued(error: LogError) -> &'static str {
     match error {
-        LogError::Busy => {
+        LogError::Busy(_) => {
             "the storage has too many writes queued (storage.queue_writes_limit, storage.queue_bytes_limit)"
         }
         _ => "the storage writes nothing any more after a failed write",

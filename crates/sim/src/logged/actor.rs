@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use dunlin_engine::{
     Event,
     event::Ticket,
-    log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
+    log::{LoadNumber, LoadQuery, LogBusy, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
 };
 
 use crate::chance::Chance;
@@ -208,7 +208,11 @@ impl LogActor {
             return Err(LogError::Broken);
         }
         if self.chance.percent(self.failures) {
-            return Err(if self.chance.percent(50) { LogError::Busy } else { LogError::Unavailable });
+            return Err(if self.chance.percent(50) {
+                LogError::Busy(LogBusy::StorageWrites)
+            } else {
+                LogError::Unavailable
+            });
         }
         if let Some(earlier) = self.earlier_with_key(now_us, name, &record) {
             return Ok(earlier);

@@ -312,6 +312,8 @@ struct Send {
     offered_bytes: usize,
     /// The bytes that the kernel took.
     taken: Vec<u8>,
+    /// Bytes at its start that a planted bug loses.
+    lost_bytes: usize,
 }
 
 impl NodeWorld {
@@ -371,30 +373,36 @@ impl NodeWorld {
                 _ => usize::MAX,
             };
             let mut left = self.connections[connection].room().min(most);
-            let (mut taken, mut offered_bytes) = (Vec::new(), 0);
+            let (mut taken, mut offered_bytes, mut is_cut) = (Vec::new(), 0, false);
+            let is_slow = self.connections[connection].may_be_slow;
+            let mut lost_bytes = None;
             for slice in self.node.threads[shard].shard.outgoing(session) {
                 if slice.is_empty() {
                     return Err(format!("{session:?} is offered an empty slice"));
                 }
                 offered_bytes += slice.len();
                 let part = &slice[..slice.len().min(left)];
+                lost_bytes.get_or_insert_with(|| self.seam.lose(connection, is_slow, part.len()));
+                is_cut |= !part.is_empty() && part.len() < slice.len();
                 taken.extend_from_slice(part);
                 left -= part.len();
             }
             if offered_bytes > 0 {
-                sends.push(Send { connection, session, offered_bytes, taken });
+                self.seam.note_cut(connection, is_cut);
+                let lost_bytes = lost_bytes.unwrap_or_default();
+                sends.push(Send { connection, session, offered_bytes, taken, lost_bytes });
             }
         }
         Ok(sends)
     }
 
     fn sent(&mut self, shard: usize, send: Send) -> Result<(), String> {
-        let Send { connection, session, offered_bytes, taken } = send;
+        let Send { connection, session, offered_bytes, taken, lost_bytes } = send;
         let bytes = taken.len();
         self.harness.trace.bytes(&taken);
         self.written_bytes += bytes as u64;
         if self.connections[connection].client_is_there {
-            self.connections[connection].kernel.extend(&taken);
+            self.connections[connection].kernel.extend(&taken[lost_bytes..]);
         }
         if bytes > 0 {
             self.handle(shard, Event::Wrote { session, bytes })?;

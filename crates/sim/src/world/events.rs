@@ -44,8 +44,10 @@ impl NodeWorld {
         let growth = QueueGrowth::of(&event);
         let written = if let Event::Wrote { session, .. } = &event { Some(*session) } else { None };
         let before = self.closes(shard);
+        let event = self.through_seam(shard, event);
         let thread = &mut self.node.threads[shard];
         thread.shard.handle(now, event, &mut thread.effects);
+        self.seam.list(&mut thread.effects.dirty);
         for key in std::mem::take(&mut thread.effects.dirty) {
             self.harness.trace.number(u64::from(key.index) << 32 | u64::from(key.generation));
             let connection = self.find(shard, key).ok_or("a session that is gone is listed for writing")?;
@@ -66,6 +68,13 @@ impl NodeWorld {
         Ok(answers)
     }
 
+    fn through_seam<'e>(&mut self, shard: usize, event: Event<'e>) -> Event<'e> {
+        let mut seam = std::mem::take(&mut self.seam);
+        let event = seam.receive(event, |session| self.find(shard, session).is_none());
+        self.seam = seam;
+        event
+    }
+
     fn perform(&mut self, shard: usize, effect: Effect, answers: &mut Vec<(Ticket, ApiResult)>) -> Result<(), String> {
         self.harness.line(|| format!("shard {shard}: {effect:?}"));
         match effect {
@@ -74,7 +83,9 @@ impl NodeWorld {
                 if usize::from(to.0) == shard {
                     return Err("a shard sends a message to itself".to_owned());
                 }
-                self.node.send(shard, to, message);
+                if let Some(message) = self.seam.pass(message) {
+                    self.node.send(shard, to, message);
+                }
             }
             Effect::Authenticate { session, token } => self.verify(shard, session, false, &token),
             Effect::AuthorizeSubscription { session, token } => self.verify(shard, session, true, &token),

@@ -5,6 +5,7 @@ mod at_rest;
 mod backend;
 mod connections;
 mod events;
+mod flaw;
 mod publish;
 mod rooms;
 
@@ -30,8 +31,10 @@ use crate::{
 };
 
 use backend::PendingRequest;
+use flaw::NodeSeam;
 use rooms::RoomThreads;
 
+pub use flaw::NodeFlaw;
 pub use rooms::SeatFlaw;
 
 /// Unix time at the start of every run.
@@ -96,6 +99,7 @@ pub struct NodeWorld {
     /// By shard.
     sockets: Vec<ShardSockets>,
     threads: RoomThreads,
+    seam: NodeSeam,
     clients: Vec<Client>,
     connections: Vec<SimConnection>,
     model: Model,
@@ -135,8 +139,19 @@ impl NodeWorld {
             next_ticket: 0,
             room_requests: BTreeSet::new(),
             written_bytes: 0,
+            seam: NodeSeam::default(),
             running: Arc::clone(&plan.options),
             plan,
+        }
+    }
+
+    /// Plants a bug between the shards, or between a shard and its caller.
+    pub fn plant_in_node(&mut self, flaw: NodeFlaw) {
+        self.seam.flaw = Some(flaw);
+        if flaw == NodeFlaw::OneKeyRemembered {
+            for sockets in &mut self.sockets {
+                sockets.reconfigurations.push_back(Arc::clone(&self.running));
+            }
         }
     }
 

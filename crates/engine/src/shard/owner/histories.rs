@@ -19,7 +19,6 @@ use crate::{
     message::{Subscribed, SubscriptionRequest},
     names::namespace_options,
     options::{HistoryOverflow, NamespaceOptions},
-    planted::Bug,
     refused::Refused,
 };
 
@@ -30,6 +29,10 @@ pub(super) type Patch = Option<Arc<[u8]>>;
 
 /// After an incomplete answer, the time until other nodes are asked again for their keys.
 const KEYS_RETRY_MS: u64 = 1_000;
+
+const CHANNEL_FULL: &str =
+    "the publication is beyond history_memory_limit of the namespace; raise it, or set history_overflow to evict";
+const NODE_FULL: &str = "the histories of the node are at channel.history_memory_limit; raise it, keep less history, or set history_overflow to evict";
 
 /// The streams, key caches and answers of a shard. The channels own their streams and key caches; this has what all of
 /// them share. Each change of one goes through here, so that the totals are right.
@@ -151,7 +154,8 @@ impl Histories {
             let victim = if is_full { channel.key } else { self.kept_bytes.largest() };
             let Some(victim) = victim.filter(|_| evicts && may_fit) else {
                 context.count(channel.namespace).history_refused += 1;
-                return Err(ErrorCode::TooManyRequests.into());
+                let why = if is_full { CHANNEL_FULL } else { NODE_FULL };
+                return Err(Refused::new(ErrorCode::TooManyRequests, why));
             };
             self.evict_oldest(context, &mut channels[victim]);
         }
@@ -449,9 +453,6 @@ impl Histories {
         let encoding = wire.encoding();
         let span = source.span(page.as_deref().or(channel.stream.as_deref()), request, subscribed);
         subscribed.encoded = span.as_ref().and_then(|span| self.answers.find(&channel.name, span));
-        if context.planted.is(Bug::AnswerOfAnother) {
-            subscribed.encoded = span.as_ref().and_then(|span| self.answers.find_similar(&channel.name, span));
-        }
         if subscribed.encoded.is_some() {
             context.count(channel.namespace).answers_shared += 1;
             return;
@@ -520,9 +521,6 @@ pub(super) fn add_newest(
     let Some(cache) = channel.key_cache.as_ref().filter(|_| has_keys) else { return AnswerSource::Stream };
     debug_assert!(cache.is_whole() || cache.is_shared(), "a subscription waits until the keys are restored");
     subscribed.publications = cache.publications(request.filter.as_deref());
-    if context.planted.is(Bug::KeyMissing) && !subscribed.publications.is_empty() {
-        subscribed.publications.remove(0);
-    }
     let top = channel.stream.as_ref().map_or(0, |stream| stream.top());
     subscribed.has_newest = top > 0 && subscribed.publications.last().is_some_and(|newest| newest.offset == top);
     AnswerSource::Keys { state: request.filter.is_none().then(|| cache.state()) }

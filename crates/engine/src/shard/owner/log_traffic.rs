@@ -10,8 +10,8 @@ use crate::{
     channel::{Following, OwnedChannel},
     event::Ticket,
     history_stream::{Stream, kept_bytes},
-    log::{LoadNumber, LoadQuery, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
-    log_in_flight::{ChannelLog, ParkedCost, ParkedRequest, ParkedTotals, Proposal},
+    log::{LoadNumber, LoadQuery, LogBusy, LogError, LogLimits, LogPage, LogRecord, ProposalNumber, PublicationLog},
+    log_in_flight::{ChannelLog, LogPhase, ParkedCost, ParkedRequest, ParkedTotals, Proposal},
     log_load::Gathered,
     message::SubscriptionRequest,
     options::NamespaceOptions,
@@ -19,6 +19,8 @@ use crate::{
 };
 
 use super::Context;
+
+const TOO_MANY_PROPOSALS: &str = "too many publications of the shard, or too many bytes of them, wait until their log has stored them; publish more slowly";
 
 /// Maximum number of bytes of the page that opens a channel.
 const FIRST_PAGE_BYTES_MAX: usize = 1 << 20;
@@ -70,7 +72,7 @@ impl LogTraffic {
     /// Whether the channel's newest publications are in memory. If not, they are loaded.
     pub(super) fn open(&mut self, context: &Context, channel: &mut OwnedChannel) -> bool {
         match &channel.log {
-            Some(log) if log.opening.is_some() => return false,
+            Some(log) if !log.is_open() => return false,
             Some(_) if channel.stream.is_some() => return true,
             _ => {}
         }
@@ -78,7 +80,7 @@ impl LogTraffic {
         let load = self.next_load();
         let query = LoadQuery::newest(first_page_max(&context.options.log, options)).within(FIRST_PAGE_BYTES_MAX);
         match &mut channel.log {
-            Some(log) => log.opening = Some((load, Box::new(Stream::new(Box::default())))),
+            Some(log) => log.phase = LogPhase::opened_by(load),
             log => *log = Some(Box::new(ChannelLog::opened_by(load, context.node_seed))),
         }
         let (name, terms) = (&channel.name, options.log_terms());
@@ -101,7 +103,9 @@ impl LogTraffic {
         self.gathered_bytes += log.gathered_bytes();
         match gathered? {
             Gathered::Enough(page) => Ok(Some(page)),
-            Gathered::More(_) if self.gathered_bytes > context.options.log.gathered_bytes_max => Err(LogError::Busy),
+            Gathered::More(_) if self.gathered_bytes > context.options.log.gathered_bytes_max => {
+                Err(LogError::Busy(LogBusy::Pages))
+            }
             Gathered::More(query) => {
                 let terms = context.namespace(channel.namespace).log_terms();
                 self.requests.push(Effect::Load { channel: Arc::clone(&channel.name), load, query, terms });
@@ -169,10 +173,10 @@ impl LogTraffic {
     pub(super) fn trim(&mut self, channel: &mut OwnedChannel, ticket: Option<Ticket>) {
         let mut through = u64::MAX;
         if let Some(log) = channel.log.as_deref_mut() {
-            match (&mut log.opening, &channel.stream) {
-                (Some((_, meanwhile)), _) => meanwhile.clear(),
-                (None, Some(stream)) => through = stream.top(),
-                (None, None) => {}
+            match (&mut log.phase, &channel.stream) {
+                (LogPhase::Opening { meanwhile, .. }, _) => meanwhile.clear(),
+                (_, Some(stream)) => through = stream.top(),
+                (_, None) => {}
             }
             log.floor = through;
         }
@@ -199,7 +203,7 @@ impl LogTraffic {
     pub(super) fn check_proposal(&self, limits: &LogLimits, publication: &Publication) -> Result<(), Refused> {
         let bytes = self.proposal_bytes + kept_bytes(publication);
         let fits = self.proposals < limits.proposals_max && bytes <= limits.proposal_bytes_max;
-        if fits { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
+        if fits { Ok(()) } else { Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_PROPOSALS)) }
     }
 
     /// Proposes a publication to a channel's log, which is open. `begins` is the epoch of a stream that begins with it.
@@ -231,7 +235,10 @@ impl LogTraffic {
     }
 
     pub(super) fn check_parked(&self, limits: &LogLimits, cost: ParkedCost) -> Result<(), Refused> {
-        if self.parked.fits(cost, limits) { Ok(()) } else { Err(ErrorCode::TooManyRequests.into()) }
+        match self.parked.exceeded(cost, limits) {
+            None => Ok(()),
+            Some(limit) => Err(Refused::new(ErrorCode::TooManyRequests, limit.why())),
+        }
     }
 
     /// Parks a request until the channel is open.
@@ -244,8 +251,7 @@ impl LogTraffic {
         let cost = request.cost();
         self.check_parked(&context.options.log, cost)?;
         let log = channel.log.as_deref_mut().ok_or(ErrorCode::Internal)?;
-        let (load, _) = log.opening.as_ref().ok_or(ErrorCode::Internal)?;
-        let load = *load;
+        let LogPhase::Opening { load, .. } = log.phase else { return Err(ErrorCode::Internal.into()) };
         self.parked.add(cost);
         log.park(load, request);
         Ok(())
@@ -337,7 +343,10 @@ impl LogTraffic {
 pub(super) fn open_with_page(context: &mut Context, channel: &mut OwnedChannel, page: LogPage) {
     let (limits, options) = (&context.options.log, context.namespace(channel.namespace));
     let Some(log) = channel.log.as_deref_mut() else { return };
-    let Some((_, meanwhile)) = log.opening.take() else { return };
+    // The requests that waited for the page are served next.
+    let LogPhase::Opening { meanwhile, .. } = std::mem::replace(&mut log.phase, LogPhase::Serving) else {
+        unreachable!("the page is the first one")
+    };
     let mut page = page;
     if log.floor == u64::MAX {
         // The history was removed during the load. The log has deleted what is in the page, which it read before;

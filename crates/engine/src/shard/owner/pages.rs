@@ -18,7 +18,9 @@ use crate::{
     history_stream::Reader,
     key_cache::RestoreProgress,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
-    log_in_flight::{ANSWER_BYTES_MAX, HistoryReader, ParkedCost, ParkedRequest, Proposal, ProposalParams, ReplyTo},
+    log_in_flight::{
+        ANSWER_BYTES_MAX, HistoryReader, LogPhase, ParkedCost, ParkedRequest, Proposal, ProposalParams, ReplyTo,
+    },
     message::{HistoryPart, NotSubscribed, Notice, SubscriptionRequest},
     refused::Refused,
 };
@@ -390,8 +392,7 @@ impl Owner {
         if channel.key_cache.as_ref().and_then(|cache| cache.restoring_load()) == Some(load) {
             return self.keys_loaded(context, key, load, outcome);
         }
-        let opening = channel.log.as_ref().and_then(|log| log.opening.as_ref());
-        let opens = opening.is_some_and(|(opening, _)| *opening == load);
+        let opens = channel.log.as_ref().is_some_and(|log| log.is_opened_by(load));
         let outcome = match outcome {
             Ok(page) if !opens => self.log_traffic.gather_page(context, channel, load, page),
             outcome => outcome.map(Some),
@@ -433,7 +434,7 @@ impl Owner {
     /// The requests that waited for a page are served.
     fn end_serving(&mut self, key: ChannelKey) {
         if let Some(log) = self.channels.get_mut(key).and_then(|channel| channel.log.as_deref_mut()) {
-            log.is_serving = false;
+            log.end_serving();
         }
     }
 
@@ -528,7 +529,7 @@ impl Owner {
         let channel = &mut self.channels[key];
         if let Some(log) = channel.log.as_deref_mut() {
             log.floor = log.floor.max(through);
-            if let Some((_, meanwhile)) = &mut log.opening {
+            if let LogPhase::Opening { meanwhile, .. } = &mut log.phase {
                 meanwhile.clear();
             }
         }
@@ -542,7 +543,7 @@ impl Owner {
     pub(in crate::shard) fn log_interrupted(&mut self, context: &mut Context, name: &Arc<str>) {
         let Some(key) = context.counters.found_or_late(self.channels.find(name)) else { return };
         let channel = &mut self.channels[key];
-        if channel.log.as_ref().is_none_or(|log| log.opening.is_some()) {
+        if channel.log.as_ref().is_none_or(|log| !log.is_open()) {
             return;
         }
         for shard in channel.listening_shards(Audience::Publications) {

@@ -17,6 +17,10 @@ use crate::{
 
 use super::Context;
 
+const TOO_MANY: &str =
+    "broker.nats.peers.presence_limit requests for presence wait for other nodes; raise it, or send fewer at once";
+const TOO_LONG: &str = "the presence is larger than client.presence_reply_size_limit; raise it (at most client.queue_max_size), or use presence_stats";
+
 /// A waiting command, with the size limit of its reply.
 type Waiting = (Asker, usize);
 
@@ -71,7 +75,7 @@ impl PresenceQueries {
             return answer(context, channel, kind, asker, outcome);
         }
         if self.waiting >= context.options.log.peer_queries_max {
-            return answer(context, channel, kind, asker, Err(ErrorCode::TooManyRequests.into()));
+            return answer(context, channel, kind, asker, Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY)));
         }
         self.waiting += 1;
         let under_way = self.by_channel.get(&(Arc::clone(&channel), kind));
@@ -108,8 +112,11 @@ impl PresenceQueries {
                 }
                 _ => true,
             };
-            let reply =
-                if fits { outcome.clone().map_err(Refused::from) } else { Err(ErrorCode::LimitExceeded.into()) };
+            let reply = if fits {
+                outcome.clone().map_err(Refused::from)
+            } else {
+                Err(Refused::new(ErrorCode::LimitExceeded, TOO_LONG))
+            };
             if !fits && let Ok(namespace) = context.names.resolve(&channel) {
                 context.count(namespace).presences_refused += 1;
             }
@@ -137,7 +144,7 @@ fn presence_within(
         return Ok(channel.clients());
     }
     context.count(channel.namespace).presences_refused += 1;
-    Err(ErrorCode::LimitExceeded.into())
+    Err(Refused::new(ErrorCode::LimitExceeded, TOO_LONG))
 }
 
 fn answer(

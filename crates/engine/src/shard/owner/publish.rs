@@ -19,13 +19,13 @@ use crate::{
     log_in_flight::{Draft, ParkedRequest, Proposal, ProposalParams, ReplyTo},
     message::Notice,
     options::{DataFormat, NamespaceOptions},
-    planted::Bug,
     refused::Refused,
 };
 
 use super::{Context, NamedChannel, Owner, histories::Patch};
 
 const TOO_LARGE: &str = "the publication is larger than client.queue_max_size";
+const TOO_MANY_DUPLICATES: &str = "too many publications with the idempotency key or version of another one wait for its outcome; repeat it less often";
 const NOT_IN_FORMAT: &str = "the data is not in the publication_data_format of the namespace";
 
 /// Offset and epoch of a publication: 0 and empty without a stream.
@@ -162,7 +162,7 @@ impl Owner {
         };
         if let Some(earlier) = same_key {
             if earlier.duplicates.len() >= context.options.log.duplicates_max {
-                return Err(ErrorCode::TooManyRequests.into());
+                return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_DUPLICATES));
             }
             earlier.duplicates.push(proposal.reply_to);
             return Ok(());
@@ -359,7 +359,6 @@ impl Owner {
     ) -> Result<(), Refused> {
         let Some(key) = &params.how.idempotency_key else { return Ok(()) };
         let (seed, results_max) = (context.node_seed, context.options.channel.idempotent_results_max);
-        let results_max = if context.planted.is(Bug::OneKeyRemembered) { 1 } else { results_max };
         let owned = self.ensure(context, channel)?;
         let owned = &mut self.channels[owned];
         let results = owned.results.get_or_insert_with(|| Box::new(Results::new(seed)));

@@ -26,6 +26,8 @@ const ELSEWHERE_CODE: u16 = 421;
 const ELSEWHERE: &str = "the room is open on another node of the cluster: room_info says on which";
 const UNANSWERED: &str = "a node of the cluster has not answered whether it has the room, or is opening it";
 const TOO_MANY: &str = "room.messages_limit requests wait for the room";
+const TOO_MANY_PROMISES: &str =
+    "the shard has left too many rooms to nodes that have asked for them; retry in a moment";
 
 /// A request that opens a room if no other node has it.
 #[derive(Debug)]
@@ -55,10 +57,11 @@ impl Owner {
     /// Makes a join wait until the other nodes have answered.
     pub(super) fn ask_for_room_to_join(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
         let cost = ParkedCost::of_subscription(&request);
-        if self.log_traffic.check_parked(&context.options.log, cost).is_err()
-            || !self.may_wait_for_room(context, &request.channel)
-        {
-            return refuse_join(context, request, ErrorCode::TooManyRequests.into());
+        if let Err(refused) = self.log_traffic.check_parked(&context.options.log, cost) {
+            return refuse_join(context, request, refused.into());
+        }
+        if !self.may_wait_for_room(context, &request.channel) {
+            return refuse_join(context, request, Refused::new(ErrorCode::TooManyRequests, TOO_MANY).into());
         }
         self.log_traffic.note_parked(&request);
         let name = Arc::clone(&request.channel);
@@ -155,7 +158,7 @@ impl Owner {
         if promised_until_us.len() >= PROMISES_MAX {
             promised_until_us.retain(|_, until_us| *until_us > now_us);
             if promised_until_us.len() >= PROMISES_MAX {
-                return Err(ErrorCode::TooManyRequests.into());
+                return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_PROMISES));
             }
         }
         promised_until_us.insert(name, context.now.after_ms(wait_ms.saturating_mul(2)));

@@ -15,7 +15,6 @@ use crate::{
     hub::LocalChannelId,
     message::ShardRequest,
     outbox::Slots,
-    planted::Bug,
     record::SessionIncident,
     refused::RefusedCommand,
     room::Departure,
@@ -336,9 +335,6 @@ impl Sessions {
             context.counters.slow_bytes += 1;
         } else {
             context.counters.slow_frames += 1;
-        }
-        if context.planted.is(Bug::SlowCloseCutsFrame) {
-            self.table.outbox(key.index).forget_begun();
         }
         self.close_with(context, key, &Disconnect::SLOW, Cause::default(), QueuedFrames::Discard);
     }

@@ -23,7 +23,6 @@ use crate::{
     event::{ConnectionClaims, ServerSubscription, TokenError},
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     message::{Admission, Asker, ShardRequest},
-    planted::Bug,
     record::SessionIncident,
     refused::{Refused, RefusedCommand},
     room::Departure,
@@ -363,9 +362,6 @@ impl Sessions {
             return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL);
         };
         let outbox = self.table.outbox(key.index);
-        if context.planted.is(Bug::CorkedIsListedTwice) && outbox.is_corked() && outbox.is_writable() {
-            context.effects.dirty.push(key);
-        }
         // Publications that arrived during the wait are queued already, and have to follow this frame.
         outbox.push_next(frame);
         outbox.uncork();

@@ -17,6 +17,7 @@ use crate::{
     frame::{Delivery, FramePlace, FrameRef},
     hub::LocalChannelId,
     names::NamespaceIndex,
+    options::RoomLimits,
     refused::RefusedCommand,
     room::{
         EventAudience, JoinParams, Opening, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken, ToRoom,
@@ -344,18 +345,20 @@ impl Sessions {
         let route = self.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
         let place = self.seats.room_place(route.key).ok_or(InputRefusal::NotSeated)?;
         let namespace = self.seats.room_mut(place).namespace;
-        let limits = context.namespace(namespace).room.clone().ok_or(InputRefusal::NotSeated)?;
-        if input.data.len() > limits.input_bytes_max {
+        let limits = context.namespace(namespace).room.as_ref().ok_or(InputRefusal::NotSeated)?;
+        // Not a clone of all limits, which have texts.
+        let &RoomLimits { input_bytes_max, inbox_inputs_max, inputs_per_second, .. } = limits;
+        if input.data.len() > input_bytes_max {
             return Err(InputRefusal::TooLong);
         }
         if input.number <= self.seats.at(seat).inputs.last_number {
             return Err(InputRefusal::OldNumber);
         }
-        if self.seats.room_mut(place).inbox_inputs >= limits.inbox_inputs_max {
+        if self.seats.room_mut(place).inbox_inputs >= inbox_inputs_max {
             return Err(InputRefusal::Inbox);
         }
         let gate = &mut self.seats.at_mut(seat).inputs;
-        if !gate.try_take(context.now.mono_us, limits.inputs_per_second) {
+        if !gate.try_take(context.now.mono_us, inputs_per_second) {
             return Err(InputRefusal::Rate);
         }
         gate.last_number = input.number;

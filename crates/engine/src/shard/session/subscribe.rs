@@ -372,9 +372,6 @@ impl Sessions {
         request: SubscriptionRequest,
         accepted: Option<Box<Subscribed>>,
     ) {
-        if context.planted.is(Bug::LateAnswerLeaks) {
-            return;
-        }
         let seat = request.join.as_ref().and_then(|join| self.seats.find(join.seat));
         if let Some(subscribed) = accepted {
             let left = subscribed.room.zip(request.join.as_ref()).map(|((room, _), join)| {
