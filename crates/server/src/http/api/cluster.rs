@@ -3,6 +3,8 @@
 
 mod calls;
 mod emulate;
+#[cfg(test)]
+mod golden;
 mod keys;
 mod merge;
 mod presence;

@@ -99,6 +99,12 @@ fn elsewhere(states: impl Iterator<Item = RoomStateBody>, own_uid: &str, is_comp
     if is_complete && !is_left { RoomElsewhere::Nowhere } else { RoomElsewhere::Unanswered }
 }
 
+/// An answer, for the test of its bytes.
+#[cfg(test)]
+pub(super) fn golden() -> JsonResult {
+    to_outcome(&RoomStateBody { state: StateBody::Asking, uid: "n".into(), name: "one".into() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
