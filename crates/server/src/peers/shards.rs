@@ -8,10 +8,7 @@ use dunlin_engine::{
     event::{ClusterPresence, PeerKeys, PeerQueryNumber, PresenceKind},
 };
 use dunlin_protocol::ErrorCode;
-use dunlin_queues::{
-    Queue,
-    declared::{KEY_QUESTIONS, PRESENCE_QUESTIONS, ROOM_QUESTIONS},
-};
+use dunlin_queues::declared::{KEY_QUESTIONS, PRESENCE_QUESTIONS, ROOM_QUESTIONS};
 use futures_util::future::join_all;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -22,9 +19,6 @@ use super::{
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
     serve::{LocalReports, PeerService},
 };
-
-/// Maximum number of concurrent surveys for each queue. The rest of `surveys_limit` is for the server API.
-pub(super) const QUESTIONS_AT_ONCE: usize = 64;
 
 /// A shard's question about a channel to other nodes.
 #[derive(Debug)]
@@ -85,11 +79,12 @@ impl QuestionQueue {
         }
     }
 
-    pub(super) const fn bounds(self) -> Queue {
+    /// Maximum number of concurrent surveys. With the default of `surveys_limit`, all of these and the forwards of
+    /// `/emulation` fit, so that clients, who cause these, take no place of another kind.
+    const fn surveys_max(self) -> usize {
         match self {
-            Self::Presence => PRESENCE_QUESTIONS,
-            Self::Keys => KEY_QUESTIONS,
-            Self::Rooms => ROOM_QUESTIONS,
+            Self::Presence | Self::Keys => 32,
+            Self::Rooms => 64,
         }
     }
 }
@@ -100,14 +95,20 @@ pub struct QuestionSenders([mpsc::Sender<ChannelQuestion>; QuestionQueue::ALL.le
 
 /// The receiving ends.
 #[derive(Debug)]
-pub struct QuestionReceivers([mpsc::Receiver<ChannelQuestion>; QuestionQueue::ALL.len()]);
+pub struct QuestionReceivers([(QuestionQueue, mpsc::Receiver<ChannelQuestion>); QuestionQueue::ALL.len()]);
 
 impl QuestionSenders {
     /// The queues.
     pub fn new() -> (Self, QuestionReceivers) {
-        let [(presence, presences), (keys, keys_asked), (room, rooms)] =
-            QuestionQueue::ALL.map(|queue| queue.bounds().tokio_channel());
-        (Self([presence, keys, room]), QuestionReceivers([presences, keys_asked, rooms]))
+        let (presence, presence_asked) = PRESENCE_QUESTIONS.tokio_channel();
+        let (keys, keys_asked) = KEY_QUESTIONS.tokio_channel();
+        let (rooms, rooms_asked) = ROOM_QUESTIONS.tokio_channel();
+        let receivers = [
+            (QuestionQueue::Presence, presence_asked),
+            (QuestionQueue::Keys, keys_asked),
+            (QuestionQueue::Rooms, rooms_asked),
+        ];
+        (Self([presence, keys, rooms]), QuestionReceivers(receivers))
     }
 
     /// Queues a question.
@@ -123,15 +124,15 @@ impl QuestionSenders {
     }
 }
 
-/// Answers the questions of all queues, at most [`QUESTIONS_AT_ONCE`] of each at a time.
+/// Answers the questions of all queues, a limited number of each at a time.
 pub(super) async fn answer_queues<A, F>(QuestionReceivers(queues): QuestionReceivers, answer: A)
 where
     A: Fn(ChannelQuestion) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
     let answer = &answer;
-    join_all(queues.map(|mut questions| async move {
-        let permits = Arc::new(Semaphore::new(QUESTIONS_AT_ONCE));
+    join_all(queues.map(|(queue, mut questions)| async move {
+        let permits = Arc::new(Semaphore::new(queue.surveys_max()));
         while let Some(question) = questions.recv().await {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let answered = answer(question);
@@ -199,7 +200,7 @@ impl<R: LocalReports> PeerService<R> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+    use dunlin_queues::Queue;
 
     use super::*;
 
@@ -214,14 +215,22 @@ mod tests {
         ChannelQuestion { shard: ShardIndex(0), channel: "c".into(), kind }
     }
 
+    const fn bounds(queue: QuestionQueue) -> Queue {
+        match queue {
+            QuestionQueue::Presence => PRESENCE_QUESTIONS,
+            QuestionQueue::Keys => KEY_QUESTIONS,
+            QuestionQueue::Rooms => ROOM_QUESTIONS,
+        }
+    }
+
     /// Fills a queue, and returns the number of questions that it took.
     fn fill(questions: &QuestionSenders, queue: QuestionQueue, counters: &QuestionCounters) -> usize {
-        (0..=queue.bounds().messages.max).take_while(|_| questions.send(question(queue), counters).is_ok()).count()
+        (0..=bounds(queue).messages.max).take_while(|_| questions.send(question(queue), counters).is_ok()).count()
     }
 
     /// Answers questions, except those of `stuck`, which never end.
-    fn answering(receivers: QuestionReceivers, stuck: QuestionQueue) -> UnboundedReceiver<QuestionQueue> {
-        let (begun, begins): (UnboundedSender<_>, _) = unbounded_channel();
+    fn answering(receivers: QuestionReceivers, stuck: QuestionQueue) -> mpsc::UnboundedReceiver<QuestionQueue> {
+        let (begun, begins) = mpsc::unbounded_channel();
         tokio::spawn(answer_queues(receivers, move |question| {
             let begun = begun.clone();
             async move {
@@ -240,7 +249,7 @@ mod tests {
         let counters = QuestionCounters::default();
         let (senders, _receivers) = QuestionSenders::new();
         for queue in QuestionQueue::ALL {
-            assert_eq!(fill(&senders, queue, &counters), queue.bounds().messages.max, "{queue:?}");
+            assert_eq!(fill(&senders, queue, &counters), bounds(queue).messages.max, "{queue:?}");
         }
         assert_eq!(counters.counts().questions_refused, [1, 1, 1]);
     }
@@ -253,7 +262,7 @@ mod tests {
             let mut begun = answering(receivers, stuck);
             fill(&senders, stuck, &counters);
             // All permits of the kind are held.
-            for _ in 0..QUESTIONS_AT_ONCE {
+            for _ in 0..stuck.surveys_max() {
                 assert_eq!(begun.recv().await, Some(stuck));
             }
             while senders.send(question(stuck), &counters).is_ok() {}
