@@ -131,8 +131,11 @@ queues! {
     NODE_QUERIES = "requests of other nodes",
         keyed(256, "broker.nats.peers.queries_limit"), counted(32 * MIB),
         "refused; the result there is partial";
-    CHANNEL_QUESTIONS = "requests of shards for the presence and keys of a channel on other nodes",
+    /// The questions of shards have queues by kind, so that no kind delays another.
+    PRESENCE_QUESTIONS = "requests of shards for the presence of a channel on other nodes",
         fixed(1_024), Bytes::OfMessage(SMALL), "error 111";
+    KEY_QUESTIONS = "requests of shards for the keys of a channel on other nodes",
+        fixed(1_024), Bytes::OfMessage(SMALL), "an incomplete answer";
     ROOM_QUESTIONS = "requests of shards for the room of a channel on other nodes",
         fixed(1_024), Bytes::OfMessage(SMALL), "error 111";
 }

@@ -248,6 +248,7 @@ async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
         backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
         storage: node.storage().map(|storage| storage.state()),
         cluster: node.cluster().map(|cluster| cluster.state()),
+        peers: node.cluster().map(|cluster| cluster.question_counters().counts()),
         process: ProcessUse::now(),
         uptime: metrics.started.elapsed(),
     };

@@ -11,6 +11,7 @@ pub mod http;
 pub mod matchmaking;
 mod members;
 pub mod node;
+pub mod peers;
 pub mod ring;
 pub mod rooms;
 pub mod serve;

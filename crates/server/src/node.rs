@@ -50,7 +50,7 @@ use crate::{
 pub(crate) use shard_waker::ShardWaker;
 
 pub use admission::{Admitted, SourceNetwork};
-pub use cluster::{ChannelQuestion, ClusterInbox, NodeCluster, NodeQuery, QuestionKind};
+pub use cluster::{ClusterInbox, NodeCluster, NodeQuery};
 pub use drain::DrainPlan;
 pub use event_queue::ShardQueues;
 pub use options::NodeNetOptions;

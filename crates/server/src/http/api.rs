@@ -20,7 +20,6 @@ mod tests;
 mod tickets;
 mod wire;
 
-pub use cluster::{ForwardFault, PeerService, emulate_on};
 pub use command::{ApiCommand, CommandBatch, Malformed, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::{Executor, NodeIdentity};

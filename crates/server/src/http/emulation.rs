@@ -12,12 +12,12 @@ use serde::Deserialize;
 
 use super::{
     SessionAcceptor,
-    api::{ForwardFault, emulate_on},
     forwards::Forwards,
     stream::{preflight, read_body},
 };
 use crate::{
     node::{Emulated, SourceNetwork},
+    peers::{ForwardFault, emulate_on},
     telemetry::api_counters::HttpRefusal,
 };
 

@@ -23,7 +23,7 @@ use super::event_queue::ShardQueues;
 use crate::telemetry::cluster_events::{ReadinessChanged, log_stream};
 use surveys::Surveying;
 
-pub use surveys::{ChannelQuestion, ClusterInbox, NodeQuery, QuestionKind};
+pub use surveys::{ClusterInbox, NodeQuery};
 
 /// A running cluster thread, and the shards that use it.
 pub struct NodeCluster {

@@ -15,8 +15,8 @@ use dunlin_protocol::ErrorCode;
 use dunlin_storage::{EntriesDone, StoreRequest};
 use dunlin_token::{Judged, TokenAnswer, TokenKind, TokenRequest};
 
-use super::{QuestionKind, ShardReport, inbox::Asker, shard_thread::ShardThread};
-use crate::{backend::BackendCall, ring::SentTo, telemetry::session_events};
+use super::{ShardReport, inbox::Asker, shard_thread::ShardThread};
+use crate::{backend::BackendCall, peers::QuestionKind, ring::SentTo, telemetry::session_events};
 
 impl<R: Reactor> ShardThread<R> {
     /// Performs all effects, including those that result from performing them. This terminates: a token result or a

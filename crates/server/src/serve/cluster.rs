@@ -18,8 +18,9 @@ use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
 use super::{ServeError, Signals, open_files::OpenFiles, storage};
 use crate::{
-    http::api::{Executor, NodeIdentity, PeerService},
+    http::api::{Executor, NodeIdentity},
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
+    peers::{OwnName, PeerService},
     telemetry::{
         api_counters::ControlCounters,
         cluster_events::{StreamDiffers, log_report},
@@ -78,7 +79,8 @@ pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config, counte
         session_tag_key: config.engine.session_tag_key.clone(),
     });
     let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
-    tokio::spawn(PeerService::new(executor, Arc::clone(cluster)).serve(inbox));
+    let own = OwnName { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
+    tokio::spawn(PeerService::new(node.clone(), Arc::clone(cluster), own, executor).serve(inbox));
 }
 
 /// Leaves the cluster, and closes the storage. May block, because all sessions are closed and nothing else waits for

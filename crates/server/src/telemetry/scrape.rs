@@ -33,6 +33,7 @@ use crate::{
     http::api::Method,
     matchmaking::MatchmakingReport,
     node::{NetCounters, ShardReport},
+    peers::QuestionCounts,
     rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
 };
 
@@ -79,6 +80,8 @@ pub struct Moment<'a> {
     pub storage: Option<StorageState>,
     /// The cluster; `None` without one.
     pub cluster: Option<ClusterState>,
+    /// Questions between nodes; `None` without a cluster.
+    pub peers: Option<QuestionCounts>,
     /// The resources of the process.
     pub process: ProcessUse,
     /// Time since the start.
@@ -122,7 +125,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     backends::tokens(&mut page, &moment.tokens);
     backends::backends(&mut page, &moment.backends);
     storage::storage(&mut page, scrape, moment.storage.as_ref(), moment.control);
-    cluster::cluster(&mut page, moment.cluster.as_ref());
+    cluster::cluster(&mut page, moment.cluster.as_ref(), moment.peers.as_ref());
     control(&mut page, moment.control);
     page.into_text()
 }

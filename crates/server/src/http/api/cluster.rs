@@ -1,143 +1,117 @@
 //! Commands that concern the sessions and rooms of all nodes of a cluster. This node executes the command on its own
-//! part, sends it to the other live nodes, and merges the results.
+//! part, asks the other live nodes ([`crate::peers`]), and merges the results.
 
-mod calls;
-mod emulate;
-mod keys;
 mod merge;
-mod presence;
-mod room_state;
-mod serve;
+mod reports;
 #[cfg(test)]
 mod tests;
 
-use bytes::Bytes;
-use dunlin_cluster::core::peers::{SurveyFault, SurveyTarget};
-use serde_json::value::RawValue;
+use std::sync::Arc;
 
-use super::{ApiCommand, ApiError, Executor, JsonResult};
-use crate::node::NodeCluster;
+use dunlin_cluster::core::peers::SurveyFault;
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_protocol::ClientInfo;
 
-use calls::{PeerCall, PeerReply};
-use merge::{Merging, ResultKind};
+use super::{ApiError, Executor, JsonResult, glob::Glob, result::to_outcome, room_list::RoomQuery};
+use crate::peers::{
+    self, ChannelRoomsQuestion, ChannelsQuestion, DisconnectOrder, Done, InfoQuestion, PeerAnswers, PresenceQuestion,
+    PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, SubscribeOrder, UnsubscribeOrder,
+};
 
-pub use emulate::{ForwardFault, emulate_on};
-pub use serve::PeerService;
-
-/// The request to the other nodes for a command, and how their results are merged.
-struct SharedCommand {
-    kind: ResultKind,
-    call: PeerCall,
-}
-
-/// A live node that returned no result, and the reason.
-struct MissingResult {
-    name: Box<str>,
-    why: String,
-}
-
-/// The results of other nodes.
-struct PeerResults {
-    results: Vec<Box<RawValue>>,
-    missing: Vec<MissingResult>,
-    is_cut_off: bool,
-}
-
-impl SharedCommand {
-    /// `None` for commands that this node can execute alone.
-    fn of(command: &ApiCommand) -> Option<Self> {
-        let (kind, call) = match command {
-            ApiCommand::Presence { channel } => (ResultKind::Presence, PeerCall::of_channel("presence", channel)),
-            ApiCommand::PresenceStats { channel } => {
-                (ResultKind::PresenceStats, PeerCall::of_channel(calls::PRESENCE_USERS, channel))
-            }
-            ApiCommand::Channels { pattern } => (ResultKind::Channels, PeerCall::channels(pattern.as_ref())),
-            ApiCommand::Info => (ResultKind::Info, PeerCall::plain("info")),
-            ApiCommand::Rooms => (ResultKind::Rooms, PeerCall::plain("rooms")),
-            ApiCommand::RoomList(query) => {
-                let call = PeerCall::new("room_list", &query.to_fields());
-                (ResultKind::RoomList { rooms_max: query.rooms_max }, call)
-            }
-            ApiCommand::RoomInfo { channel } => {
-                (ResultKind::RoomInfo, PeerCall::of_channel(calls::CHANNEL_ROOMS, channel))
-            }
-            ApiCommand::WithSessions(request) => (ResultKind::Empty, PeerCall::with_sessions(request)?),
-            _ => return None,
-        };
-        Some(Self { kind, call })
-    }
-}
+use merge::Merging;
 
 impl Executor {
-    /// Executes a command, on all nodes of the cluster if it concerns them.
-    pub(super) async fn carry_out(&self, command: ApiCommand) -> JsonResult {
-        match (self.node().cluster().cloned(), SharedCommand::of(&command)) {
-            (Some(cluster), Some(shared)) => self.carry_out_everywhere(&cluster, command, shared).await,
-            _ => self.carry_out_here(command).await,
-        }
+    pub(super) async fn presence(&self, channel: Box<str>) -> JsonResult {
+        let own = self.clients(&channel).await?.into_iter().collect();
+        merge::presence(self.everywhere(&PresenceQuestion { channel }, own).await?)
     }
 
-    async fn carry_out_everywhere(
-        &self,
-        cluster: &NodeCluster,
-        command: ApiCommand,
-        SharedCommand { kind, call }: SharedCommand,
-    ) -> JsonResult {
-        let mut room_of = None;
-        let own = match command {
-            ApiCommand::PresenceStats { channel } => self.presence_users(channel).await?,
-            ApiCommand::RoomInfo { channel } => {
-                let own = self.channel_rooms(&channel)?;
-                room_of = Some(channel);
-                own
-            }
-            command => self.carry_out_here(command).await?,
-        };
-        let found = ask_all(cluster, &call).await?;
-        let merged = Merging::new(own, found).finish(kind);
+    pub(super) async fn presence_stats(&self, channel: Box<str>) -> JsonResult {
+        if self.node().cluster().is_none() {
+            return self.own_presence_stats(channel).await;
+        }
+        let own = PresenceUsers::of(&self.clients(&channel).await?);
+        merge::presence_stats(self.everywhere(&PresenceUsersQuestion { channel }, own).await?)
+    }
+
+    pub(super) async fn channels(&self, pattern: Option<Glob>) -> JsonResult {
+        let question = ChannelsQuestion { pattern: pattern.as_ref().map(Glob::pattern).unwrap_or_default().into() };
+        let own = self.own_channels(pattern).await?;
+        merge::channels(self.everywhere(&question, own).await?)
+    }
+
+    pub(super) async fn info(&self) -> JsonResult {
+        let own = self.own_info().await?;
+        merge::info(self.everywhere(&InfoQuestion {}, own).await?)
+    }
+
+    pub(super) async fn rooms(&self) -> JsonResult {
+        let own = self.own_rooms()?;
+        merge::rooms(self.everywhere(&RoomsQuestion {}, own).await?)
+    }
+
+    pub(super) async fn room_list(&self, query: &RoomQuery) -> JsonResult {
+        let own = self.own_room_list(query).await?;
+        if self.node().cluster().is_none() {
+            return to_outcome(&own);
+        }
+        merge::room_list(self.everywhere(&query.to_question(), own).await?, query.rooms_max)
+    }
+
+    pub(super) async fn room_info(&self, channel: Box<str>) -> JsonResult {
+        let own = self.own_channel_rooms(&channel)?;
+        if self.node().cluster().is_none() {
+            return to_outcome(own.rooms.first().ok_or_else(|| self.why_no_room(&channel))?);
+        }
+        let question = ChannelRoomsQuestion { channel };
+        let merged = merge::room_info(self.everywhere(&question, own).await?);
         // This node knows whether the namespace has rooms.
-        merged.map_err(|error| match room_of {
-            Some(channel) if error == ApiError::NOT_FOUND => self.why_no_room(&channel),
-            _ => error,
-        })
+        merged.map_err(|error| if error == ApiError::NOT_FOUND { self.why_no_room(&question.channel) } else { error })
     }
-}
 
-/// Sends the request to all other live nodes.
-async fn ask_all(cluster: &NodeCluster, call: &PeerCall) -> Result<PeerResults, ApiError> {
-    let found = cluster.survey(SurveyTarget::All, call.encode()).await.map_err(|fault| match fault {
-        SurveyFault::Busy => {
-            ApiError::internal("too many requests wait for other nodes: see broker.nats.peers.surveys_limit")
-        }
-        SurveyFault::TooLarge => {
-            ApiError::bad_request("the request is too large for NATS: raise max_payload of its servers")
-        }
-    })?;
-    let named = |node: &str| {
-        let nodes = cluster.live_nodes();
-        let name = nodes.iter().find(|live| *live.node == *node).map(|live| live.about.name.clone());
-        name.filter(|name| !name.is_empty()).unwrap_or_else(|| node.into())
-    };
-    let mut results = PeerResults { results: Vec::new(), missing: Vec::new(), is_cut_off: found.is_cut_off };
-    for missing in found.missing {
-        let name = if missing.name.is_empty() { missing.node } else { missing.name };
-        results.missing.push(MissingResult { name, why: missing.fault.to_string() });
+    /// Executes a command about sessions.
+    pub(super) async fn order(&self, request: ApiRequest) -> JsonResult {
+        self.done_by_all(request.clone()).await?;
+        let confirmed = match &request {
+            ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
+                let order = DisconnectOrder::new(user, only, whitelist, disconnect);
+                self.everywhere(&order, Done {}).await?
+            }
+            ApiRequest::Unsubscribe { channel, user, only, code: _ } => {
+                self.everywhere(&UnsubscribeOrder::new(channel, user, only), Done {}).await?
+            }
+            ApiRequest::Subscribe { user, only, subscription } => {
+                self.everywhere(&SubscribeOrder::new(user, only, subscription), Done {}).await?
+            }
+            ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
+                let order = RefreshOrder::new(user, only, *expired, *expires_at_ms, info.as_ref());
+                self.everywhere(&order, Done {}).await?
+            }
+            // The commands of the API about sessions are these four.
+            _ => return Err(ApiError::INTERNAL),
+        };
+        merge::done(&confirmed)
     }
-    for answer in found.answers {
-        match result_of(&answer.payload) {
-            Ok(result) => results.results.push(result),
-            Err(why) => results.missing.push(MissingResult { name: named(&answer.node), why }),
-        }
-    }
-    Ok(results)
-}
 
-fn result_of(payload: &Bytes) -> Result<Box<RawValue>, String> {
-    match PeerReply::decode(payload) {
-        Some(PeerReply { result: Some(result), .. }) => Ok(result),
-        Some(PeerReply { error: Some(error), .. }) => {
-            Err(format!("answers with error {}: {}", error.code, error.message))
+    /// The part of this node and the answers of all others; of this node alone without a cluster.
+    async fn everywhere<Q: Question>(&self, question: &Q, own: Q::Answer) -> Result<Merging<Q::Answer>, ApiError> {
+        let Some(cluster) = self.node().cluster() else { return Ok(Merging::new(own, PeerAnswers::ALONE)) };
+        let found = peers::ask_all(cluster, question).await.map_err(|fault| match fault {
+            SurveyFault::Busy => {
+                ApiError::internal("too many requests wait for other nodes: see broker.nats.peers.surveys_limit")
+            }
+            SurveyFault::TooLarge => {
+                ApiError::bad_request("the request is too large for NATS: raise max_payload of its servers")
+            }
+        })?;
+        Ok(Merging::new(own, found))
+    }
+
+    /// The sessions in a channel's presence on this node.
+    async fn clients(&self, channel: &str) -> Result<Vec<Arc<ClientInfo>>, ApiError> {
+        match self.ask(channel, ApiRequest::Presence { channel: channel.into() }).await? {
+            ApiAnswer::Presence(clients) => Ok(clients),
+            _ => Err(ApiError::INTERNAL),
         }
-        _ => Err("has an answer that this version does not understand".to_owned()),
     }
 }

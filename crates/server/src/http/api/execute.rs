@@ -19,6 +19,8 @@ use super::{
 use crate::{
     matchmaking::{MatchHandle, TicketFault},
     node::{Node, NodeSurvey, ShardReport},
+    peers::{ChannelCount, Channels, Description, Info, Rooms},
+    rooms::RoomReport,
     telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
 };
 
@@ -120,8 +122,8 @@ impl Executor {
         &self.node
     }
 
-    /// Executes a command on this node alone.
-    pub(super) async fn carry_out_here(&self, command: ApiCommand) -> JsonResult {
+    /// Executes a command, on all nodes of the cluster if it concerns them.
+    async fn carry_out(&self, command: ApiCommand) -> JsonResult {
         match command {
             ApiCommand::Publish { channel, publication } => self.publish(channel, publication).await,
             ApiCommand::Broadcast { channels, publication } => self.broadcast(channels, publication).await,
@@ -143,7 +145,7 @@ impl Executor {
                 result::to_outcome(&result::EmptyJson {})
             }
             ApiCommand::Channels { pattern } => self.channels(pattern).await,
-            ApiCommand::WithSessions(request) => self.done_by_all(request).await,
+            ApiCommand::WithSessions(request) => self.order(request).await,
             ApiCommand::Info => self.info().await,
             ApiCommand::RoomClose { channel } => {
                 let closed = self.node.stored_room(&channel);
@@ -155,13 +157,9 @@ impl Executor {
                     _ => Err(ApiError::INTERNAL),
                 }
             }
-            ApiCommand::Rooms => {
-                let rooms = self.node.rooms();
-                let rooms = rooms.iter().map(|room| (&*room.channel, result::RoomJson::new(room))).collect();
-                result::to_outcome(&result::RoomsJson { rooms })
-            }
+            ApiCommand::Rooms => self.rooms().await,
             ApiCommand::RoomList(query) => self.room_list(&query).await,
-            ApiCommand::RoomInfo { channel } => self.room_info(&channel),
+            ApiCommand::RoomInfo { channel } => self.room_info(channel).await,
             ApiCommand::RoomPaths(wanted) => paths::read_json(&self.node, *wanted).await,
             ApiCommand::Room(command) => self.carry_out_in_room(command).await,
             ApiCommand::Ticket(command) => {
@@ -192,16 +190,8 @@ impl Executor {
         result::to_outcome(&result::BroadcastJson { responses })
     }
 
-    async fn presence(&self, channel: Box<str>) -> JsonResult {
-        let request = ApiRequest::Presence { channel: channel.clone() };
-        let ApiAnswer::Presence(clients) = self.ask(&channel, request).await? else {
-            return Err(ApiError::INTERNAL);
-        };
-        let presence = clients.iter().map(|info| (&*info.client, result::ClientJson::new(info))).collect();
-        result::to_outcome(&result::PresenceJson { presence })
-    }
-
-    async fn presence_stats(&self, channel: Box<str>) -> JsonResult {
+    /// Counts on the shard. In a cluster, the users of all nodes must be distinguished.
+    pub(super) async fn own_presence_stats(&self, channel: Box<str>) -> JsonResult {
         let request = ApiRequest::PresenceStats { channel: channel.clone() };
         match self.ask(&channel, request).await? {
             ApiAnswer::PresenceStats { num_clients, num_users } => {
@@ -211,7 +201,8 @@ impl Executor {
         }
     }
 
-    async fn channels(&self, pattern: Option<Glob>) -> JsonResult {
+    /// The channels with subscribers on this node.
+    pub(super) async fn own_channels(&self, pattern: Option<Glob>) -> Result<Channels, ApiError> {
         let mut budget = Budget::new(PATTERN_STEPS_MAX);
         let mut channels = BTreeMap::new();
         for answer in self.ask_all(ApiRequest::Channels).await? {
@@ -223,7 +214,7 @@ impl Executor {
                 let fits = pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
                 match fits {
                     Ok(true) => {
-                        let channel = channels.entry(Box::from(&*name)).or_insert_with(result::ChannelJson::default);
+                        let channel = channels.entry(Box::from(&*name)).or_insert_with(ChannelCount::default);
                         channel.num_clients += num_clients;
                     }
                     Ok(false) => {}
@@ -233,10 +224,11 @@ impl Executor {
                 }
             }
         }
-        result::to_outcome(&result::ChannelsJson { channels })
+        Ok(Channels { channels })
     }
 
-    async fn info(&self) -> JsonResult {
+    /// What this node says about itself.
+    pub(super) async fn own_info(&self) -> Result<Info, ApiError> {
         let NodeSurvey { reports: shards, silent } = self.node.survey().await;
         let process = ProcessUse::now();
         let add = |pick: fn(&ShardReport) -> u32| shards.iter().map(pick).sum();
@@ -254,7 +246,16 @@ impl Executor {
             shards: (shards.len() + silent.len()) as u32,
             silent_shards: silent.iter().map(|shard| shard.0).collect(),
         };
-        result::to_outcome(&result::InfoJson { nodes: [node] })
+        Ok(Info { nodes: vec![Description::new(&node).ok_or(ApiError::INTERNAL)?] })
+    }
+
+    /// The rooms of this node.
+    pub(super) fn own_rooms(&self) -> Result<Rooms, ApiError> {
+        let described = |room: &RoomReport| {
+            let description = Description::new(&result::RoomJson::new(room)).ok_or(ApiError::INTERNAL)?;
+            Ok((Box::from(&*room.channel), description))
+        };
+        Ok(Rooms { rooms: self.node.rooms().iter().map(described).collect::<Result<_, ApiError>>()? })
     }
 
     /// CPU usage since the last call or the start.
@@ -277,9 +278,8 @@ impl Executor {
     }
 
     /// Executes a request on the sessions of all shards.
-    async fn done_by_all(&self, request: ApiRequest) -> JsonResult {
-        self.ask_all(request).await?;
-        result::to_outcome(&result::EmptyJson {})
+    pub(super) async fn done_by_all(&self, request: ApiRequest) -> Result<(), ApiError> {
+        self.ask_all(request).await.map(drop)
     }
 
     /// The results of all shards; an error if any shard failed.

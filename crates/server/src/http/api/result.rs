@@ -36,11 +36,6 @@ pub enum ApiResponse {
     Error(ApiError),
 }
 
-#[derive(Serialize)]
-pub struct PresenceJson<'a> {
-    pub presence: BTreeMap<&'a str, ClientJson<'a>>,
-}
-
 /// A session.
 #[derive(Serialize)]
 pub struct ClientJson<'a> {
@@ -86,26 +81,10 @@ pub struct PublicationJson<'a> {
     tags: BTreeMap<&'a str, &'a str>,
 }
 
-#[derive(Serialize)]
-pub struct ChannelsJson {
-    pub channels: BTreeMap<Box<str>, ChannelJson>,
-}
-
-#[derive(Default, Serialize)]
-pub struct ChannelJson {
-    pub num_clients: u32,
-}
-
 /// The result of `room_close` and `room_kick`.
 #[derive(Serialize)]
 pub struct RoomClosedJson {
     pub num_players: u32,
-}
-
-/// The result of `rooms`, by channel.
-#[derive(Serialize)]
-pub struct RoomsJson<'a> {
-    pub rooms: BTreeMap<&'a str, RoomJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -130,11 +109,6 @@ pub struct RoomJson<'a> {
     overruns: u64,
     world_bytes: u64,
     memory_bytes: u64,
-}
-
-#[derive(Serialize)]
-pub struct InfoJson<'a> {
-    pub nodes: [NodeJson<'a>; 1],
 }
 
 #[derive(Serialize)]
@@ -255,7 +229,6 @@ mod tests {
     fn empty_values_are_omitted_as_in_centrifugo() {
         assert_eq!(json(&PublishedJson { offset: 0, epoch: "".into() }), "{}");
         assert_eq!(json(&PublishedJson { offset: 3, epoch: "x".into() }), r#"{"offset":3,"epoch":"x"}"#);
-        assert_eq!(json(&PresenceJson { presence: BTreeMap::new() }), r#"{"presence":{}}"#);
         let history = HistoryJson { publications: Vec::new(), epoch: "", offset: 0, truncated: false };
         assert_eq!(json(&history), r#"{"publications":[],"epoch":"","offset":0}"#);
     }

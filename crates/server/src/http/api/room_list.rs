@@ -3,20 +3,20 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use serde::{Deserialize, Serialize};
-use serde_json::{
-    Map, Value,
-    value::{RawValue, to_raw_value},
-};
+use serde::Serialize;
+use serde_json::{Map, Value, value::RawValue};
 
 use super::{
-    ApiCommand, ApiError, Executor, JsonResult, Parsed,
+    ApiCommand, ApiError, Executor, Parsed,
     command::named,
     glob::{Budget, Exhausted, Glob},
-    result::{self, RoomJson},
+    result::RoomJson,
     wire,
 };
-use crate::rooms::RoomReport;
+use crate::{
+    peers::{ChannelRooms, Description, ListedRoom, RoomList, RoomListQuestion},
+    rooms::RoomReport,
+};
 
 /// Default number of rooms in a reply.
 const ROOMS_DEFAULT: usize = 100;
@@ -65,14 +65,6 @@ pub(super) struct RoomNodeJson<'a> {
     name: &'a str,
 }
 
-/// The result of `room_list`.
-#[derive(Serialize)]
-struct RoomListJson<'a> {
-    rooms: Vec<ListedRoomJson<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    more: Option<String>,
-}
-
 #[derive(Serialize)]
 struct ListedRoomJson<'a> {
     channel: &'a str,
@@ -117,36 +109,7 @@ pub(super) struct PageLimit {
 }
 
 pub(super) fn list(body: wire::RoomListParams) -> Parsed {
-    let pattern = (!body.pattern.is_empty()).then(|| Glob::compile(&body.pattern));
-    let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
-    let rooms_max = match body.limit {
-        None => ROOMS_DEFAULT,
-        Some(limit) => match usize::try_from(limit) {
-            Ok(limit @ 1..=ROOMS_MAX) => limit,
-            _ => return Err(ApiError::bad_request(format_args!("limit must be from 1 to {ROOMS_MAX}"))),
-        },
-    };
-    if body.metadata.len() > METADATA_MEMBERS_MAX {
-        let most = METADATA_MEMBERS_MAX;
-        return Err(ApiError::bad_request(format_args!("metadata has more than {most} members")));
-    }
-    let after = match &*body.cursor {
-        "" => None,
-        cursor => {
-            let place = RoomPlace::of_cursor(cursor);
-            Some(place.ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?)
-        }
-    };
-    Ok(ApiCommand::RoomList(Box::new(RoomQuery {
-        namespace: body.namespace.map(Into::into),
-        pattern,
-        is_locked: body.locked,
-        free_places_min: body.min_free_places,
-        metadata: body.metadata,
-        with_unlisted: body.include_unlisted,
-        rooms_max,
-        after,
-    })))
+    Ok(ApiCommand::RoomList(Box::new(RoomQuery::of_params(body)?)))
 }
 
 pub(super) fn info(body: wire::ChannelParams) -> Parsed {
@@ -154,17 +117,64 @@ pub(super) fn info(body: wire::ChannelParams) -> Parsed {
 }
 
 impl RoomQuery {
-    /// The fields of a request for the same rooms.
-    pub(super) fn to_fields(&self) -> Value {
-        serde_json::json!({
-            "namespace": self.namespace,
-            "pattern": self.pattern.as_ref().map(Glob::pattern).unwrap_or_default(),
-            "locked": self.is_locked,
-            "min_free_places": self.free_places_min,
-            "metadata": self.metadata,
-            "include_unlisted": self.with_unlisted,
-            "limit": self.rooms_max,
-            "cursor": self.after.as_ref().map(RoomPlace::to_cursor).unwrap_or_default(),
+    fn of_params(body: wire::RoomListParams) -> Result<Self, ApiError> {
+        let pattern = (!body.pattern.is_empty()).then(|| Glob::compile(&body.pattern));
+        let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
+        let rooms_max = match body.limit {
+            None => ROOMS_DEFAULT,
+            Some(limit) => match usize::try_from(limit) {
+                Ok(limit @ 1..=ROOMS_MAX) => limit,
+                _ => return Err(ApiError::bad_request(format_args!("limit must be from 1 to {ROOMS_MAX}"))),
+            },
+        };
+        if body.metadata.len() > METADATA_MEMBERS_MAX {
+            let most = METADATA_MEMBERS_MAX;
+            return Err(ApiError::bad_request(format_args!("metadata has more than {most} members")));
+        }
+        let after = match &*body.cursor {
+            "" => None,
+            cursor => {
+                let place = RoomPlace::of_cursor(cursor);
+                Some(place.ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?)
+            }
+        };
+        Ok(Self {
+            namespace: body.namespace.map(Into::into),
+            pattern,
+            is_locked: body.locked,
+            free_places_min: body.min_free_places,
+            metadata: body.metadata,
+            with_unlisted: body.include_unlisted,
+            rooms_max,
+            after,
+        })
+    }
+
+    /// The question to other nodes for the same rooms.
+    pub(super) fn to_question(&self) -> RoomListQuestion {
+        RoomListQuestion {
+            cursor: self.after.as_ref().map(RoomPlace::to_cursor).unwrap_or_default().into(),
+            include_unlisted: self.with_unlisted,
+            limit: self.rooms_max,
+            locked: self.is_locked,
+            metadata: self.metadata.clone(),
+            min_free_places: self.free_places_min,
+            namespace: self.namespace.clone(),
+            pattern: self.pattern.as_ref().map(Glob::pattern).unwrap_or_default().into(),
+        }
+    }
+
+    /// The rooms that another node asks for.
+    pub(super) fn of_question(question: RoomListQuestion) -> Result<Self, ApiError> {
+        Self::of_params(wire::RoomListParams {
+            namespace: question.namespace.map(String::from),
+            pattern: question.pattern.into(),
+            locked: question.locked,
+            min_free_places: question.min_free_places,
+            metadata: question.metadata,
+            include_unlisted: question.include_unlisted,
+            limit: u64::try_from(question.limit).ok(),
+            cursor: question.cursor.into(),
         })
     }
 
@@ -253,27 +263,9 @@ impl RoomPlace {
     }
 }
 
-/// The fields of a received room that determine its place.
-#[derive(Deserialize)]
-struct PlacedJson {
-    channel: Box<str>,
-    node: NodeUidJson,
-}
-
-#[derive(Deserialize)]
-struct NodeUidJson {
-    uid: Box<str>,
-}
-
-/// The place of a room in a reply; `None` if the JSON is not a room.
-pub(super) fn place_of(room: &RawValue) -> Option<RoomPlace> {
-    let PlacedJson { channel, node } = serde_json::from_str(room.get()).ok()?;
-    Some(RoomPlace { channel, node_uid: node.uid })
-}
-
 impl Executor {
     /// The rooms of this node.
-    pub(super) async fn room_list(&self, query: &RoomQuery) -> JsonResult {
+    pub(super) async fn own_room_list(&self, query: &RoomQuery) -> Result<RoomList, ApiError> {
         let node = self.room_node();
         let rooms = self.node().rooms();
         let page = query
@@ -282,24 +274,22 @@ impl Executor {
             .map_err(|Exhausted| ApiError::bad_request("the pattern is too expensive for this number of rooms"))?;
         let last = page.rooms.last().filter(|_| page.has_more);
         let place = |room: &&RoomReport| RoomPlace { channel: (*room.channel).into(), node_uid: node.uid.into() };
-        let more = last.map(place).map(|place| place.to_cursor());
-        let rooms = page.rooms.iter().map(|room| ListedRoomJson::new(room, node)).collect();
-        result::to_outcome(&RoomListJson { rooms, more })
+        let more = last.map(place).map(|place| place.to_cursor().into());
+        let listed = |room: &&RoomReport| {
+            let description = Description::new(&ListedRoomJson::new(room, node)).ok_or(ApiError::INTERNAL)?;
+            Ok(ListedRoom { channel: (*room.channel).into(), node_uid: node.uid.into(), room: description })
+        };
+        Ok(RoomList { rooms: page.rooms.iter().map(listed).collect::<Result<_, ApiError>>()?, more })
     }
 
-    /// The room of a channel on this node.
-    pub(super) fn room_here(&self, channel: &str) -> Result<Option<Box<RawValue>>, ApiError> {
+    /// The room of a channel on this node, if there is one.
+    pub(super) fn own_channel_rooms(&self, channel: &str) -> Result<ChannelRooms, ApiError> {
         let rooms = self.node().rooms();
         let room = rooms.binary_search_by(|room| (*room.channel).cmp(channel)).ok().and_then(|index| rooms.get(index));
-        let Some(room) = room.filter(|room| room.is_made) else { return Ok(None) };
+        let Some(room) = room.filter(|room| room.is_made) else { return Ok(ChannelRooms { rooms: Vec::new() }) };
         let (node, seed, ticks_per_second) = (self.room_node(), room.seed, room.ticks_per_second);
         let info = RoomInfoJson { channel, node, room: RoomJson::new(room), seed, ticks_per_second };
-        to_raw_value(&info).map(Some).map_err(|_| ApiError::INTERNAL)
-    }
-
-    /// The room of a channel on this node, or an error.
-    pub(super) fn room_info(&self, channel: &str) -> JsonResult {
-        self.room_here(channel)?.ok_or_else(|| self.why_no_room(channel))
+        Ok(ChannelRooms { rooms: vec![Description::new(&info).ok_or(ApiError::INTERNAL)?] })
     }
 
     /// Why there is no room of a channel.

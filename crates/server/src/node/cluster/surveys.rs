@@ -16,19 +16,16 @@ use dunlin_cluster::core::{
         SurveyTarget,
     },
 };
-use dunlin_engine::{
-    Event, ShardIndex,
-    event::{PeerQueryNumber, PresenceKind, ShardEvents},
-};
+use dunlin_engine::{Event, ShardIndex, event::ShardEvents};
 use dunlin_protocol::ErrorCode;
-use dunlin_queues::{
-    CountedReceiver, CountedSender,
-    declared::{CHANNEL_QUESTIONS, NODE_QUERIES, ROOM_QUESTIONS},
-};
-use tokio::sync::{mpsc, oneshot};
+use dunlin_queues::{CountedReceiver, CountedSender, declared::NODE_QUERIES};
+use tokio::sync::oneshot;
 
 use super::NodeCluster;
-use crate::telemetry::cluster_events::{NodeChanged, log_lease};
+use crate::{
+    peers::{ChannelQuestion, QuestionCounters, QuestionKind, QuestionReceivers, QuestionSenders},
+    telemetry::cluster_events::{NodeChanged, log_lease},
+};
 
 type SurveyOutcome = Result<SurveyAnswers, SurveyFault>;
 
@@ -43,42 +40,13 @@ pub struct NodeQuery {
     pub timeout_ms: u64,
 }
 
-/// A shard's request about a channel to other nodes.
-#[derive(Debug)]
-pub struct ChannelQuestion {
-    /// The shard.
-    pub shard: ShardIndex,
-    /// The channel.
-    pub channel: Arc<str>,
-    /// The requested information.
-    pub kind: QuestionKind,
-}
-
-/// What a shard requests.
-#[derive(Clone, Copy, Debug)]
-pub enum QuestionKind {
-    /// Presence on all nodes, including this one.
-    Presence {
-        /// The number of the shard's query.
-        query: PeerQueryNumber,
-        /// The requested part.
-        kind: PresenceKind,
-    },
-    /// The newest publications of keys on other nodes.
-    Keys,
-    /// Whether another node has the channel's room.
-    Room,
-}
-
 /// Requests that this node must answer.
 #[derive(Debug)]
 pub struct ClusterInbox {
     /// Requests of other nodes.
     pub queries: CountedReceiver<NodeQuery>,
-    /// Requests of this node's shards for presence and keys.
-    pub questions: mpsc::Receiver<ChannelQuestion>,
-    /// Those for rooms. Clients' requests for presence do not delay joins.
-    pub rooms: mpsc::Receiver<ChannelQuestion>,
+    /// Requests of this node's shards.
+    pub questions: QuestionReceivers,
 }
 
 /// The surveys in progress, and the receivers of requests.
@@ -87,8 +55,8 @@ pub(super) struct Surveying {
     numbered: AtomicU64,
     waiting: Mutex<HashMap<SurveyNumber, oneshot::Sender<SurveyOutcome>>>,
     queries: OnceLock<CountedSender<NodeQuery>>,
-    questions: OnceLock<mpsc::Sender<ChannelQuestion>>,
-    rooms: OnceLock<mpsc::Sender<ChannelQuestion>>,
+    questions: OnceLock<QuestionSenders>,
+    counters: QuestionCounters,
 }
 
 impl Surveying {
@@ -125,15 +93,12 @@ impl NodeCluster {
     /// Announces this node to the cluster. Returns the requests that it must answer.
     pub fn announce(&self, about: NodeDescription) -> ClusterInbox {
         let (asker, queries) = NODE_QUERIES.with_messages(self.queries_max).counted_channel();
-        let (shards, questions) = CHANNEL_QUESTIONS.tokio_channel();
-        let (shards_with_rooms, rooms) = ROOM_QUESTIONS.tokio_channel();
+        let (shards, questions) = QuestionSenders::new();
         let surveying = &self.host.surveying;
-        let is_first = surveying.queries.set(asker).is_ok()
-            && surveying.questions.set(shards).is_ok()
-            && surveying.rooms.set(shards_with_rooms).is_ok();
+        let is_first = surveying.queries.set(asker).is_ok() && surveying.questions.set(shards).is_ok();
         debug_assert!(is_first, "a node is announced once");
         self.send_to_peers(PeerEvent::Announce { about });
-        ClusterInbox { queries, questions, rooms }
+        ClusterInbox { queries, questions }
     }
 
     /// All live nodes, including this one, sorted by id. Empty until this node is announced.
@@ -171,13 +136,13 @@ impl NodeCluster {
         kind: QuestionKind,
     ) -> Result<(), ErrorCode> {
         let surveying = &self.host.surveying;
-        let questions = match kind {
-            QuestionKind::Presence { .. } | QuestionKind::Keys => &surveying.questions,
-            QuestionKind::Room => &surveying.rooms,
-        };
-        let questions = questions.get().ok_or(ErrorCode::TooManyRequests)?;
-        let question = ChannelQuestion { shard, channel, kind };
-        questions.try_send(question).map_err(|_| ErrorCode::TooManyRequests)
+        let questions = surveying.questions.get().ok_or(ErrorCode::TooManyRequests)?;
+        questions.send(ChannelQuestion { shard, channel, kind }, &surveying.counters)
+    }
+
+    /// Counts of questions and answers.
+    pub fn question_counters(&self) -> &QuestionCounters {
+        &self.host.surveying.counters
     }
 
     /// Sends a shard the answer to its request.

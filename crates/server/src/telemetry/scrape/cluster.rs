@@ -3,12 +3,13 @@
 use dunlin_cluster::{core::BroadcastDrop, link::LinkName, thread::ClusterState};
 
 use super::{Page, m};
+use crate::peers::{QuestionCounts, QuestionQueue};
 
 /// Reads a value of the state.
 type Pick = fn(&ClusterState) -> u64;
 
 /// Adds the families; without a cluster they have no samples.
-pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
+pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>, peers: Option<&QuestionCounts>) {
     page.family(&m::CLUSTER_READY, |samples| {
         if let Some(state) = state {
             samples.add(&[], u8::from(state.is_ready));
@@ -29,6 +30,24 @@ pub(super) fn cluster(page: &mut Page, state: Option<&ClusterState>) {
     channels(page, state);
     broadcasts(page, state);
     nodes(page, state);
+    questions(page, peers);
+}
+
+/// Adds the families of questions between nodes.
+fn questions(page: &mut Page, peers: Option<&QuestionCounts>) {
+    page.family(&m::CLUSTER_QUESTIONS_REFUSED, |samples| {
+        if let Some(peers) = peers {
+            for (queue, refused) in QuestionQueue::ALL.into_iter().zip(peers.questions_refused) {
+                samples.add(&[queue.label()], refused);
+            }
+        }
+    });
+    page.family(&m::CLUSTER_NOT_UNDERSTOOD, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&["question"], peers.questions_not_understood);
+            samples.add(&["answer"], peers.answers_not_understood);
+        }
+    });
 }
 
 /// Adds the families of messages with an offset.

@@ -49,6 +49,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         backends,
         storage: None,
         cluster: None,
+        peers: None,
         process,
         uptime,
     }
@@ -196,11 +197,19 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         effects_waiting: 20,
         ..ClusterState::default()
     };
-    let text = page(&scrape, &Moment { cluster: Some(state.clone()), ..moment(&[], &control) });
+    let peers =
+        QuestionCounts { questions_refused: [51, 52, 53], questions_not_understood: 54, answers_not_understood: 55 };
+    let moment_of_cluster = Moment { cluster: Some(state.clone()), peers: Some(peers), ..moment(&[], &control) };
+    let text = page(&scrape, &moment_of_cluster);
     let mut exported = samples_of(&text);
     exported.retain(|name, _| name.starts_with("dunlin_cluster_"));
     let expected = HashMap::from([
         ("dunlin_cluster_ready", 1.0),
+        ("dunlin_cluster_shard_questions_refused_total{about=\"presence\"}", 51.0),
+        ("dunlin_cluster_shard_questions_refused_total{about=\"keys\"}", 52.0),
+        ("dunlin_cluster_shard_questions_refused_total{about=\"rooms\"}", 53.0),
+        ("dunlin_cluster_peer_messages_not_understood_total{message=\"question\"}", 54.0),
+        ("dunlin_cluster_peer_messages_not_understood_total{message=\"answer\"}", 55.0),
         ("dunlin_cluster_streams_unusable", 0.0),
         ("dunlin_cluster_streams_absent_total", 36.0),
         ("dunlin_cluster_streams_created_total", 37.0),

@@ -1,80 +1,88 @@
-use super::*;
-use crate::http::api::{Method, RequestLimits, room_list::RoomPlace};
+use dunlin_engine::api::ApiRequest;
+use serde::de::DeserializeOwned;
 
-fn raw(json: &str) -> Box<RawValue> {
-    RawValue::from_string(json.to_owned()).expect("it is JSON")
-}
+use super::{merge::Merging, *};
+use crate::{
+    http::api::{ApiCommand, Method, RequestLimits, room_list::RoomPlace},
+    peers::{MissingPeer, PeerAnswers, Received},
+};
 
-fn merged(
-    kind: ResultKind,
+/// Merges the results of nodes, as they arrive: one that is not understood is missing.
+fn merged<A: DeserializeOwned>(
+    finish: impl FnOnce(Merging<A>) -> JsonResult,
     own: &str,
     others: &[&str],
     missing: &[(&str, &str)],
     is_cut_off: bool,
 ) -> Result<String, ApiError> {
-    let missing = missing.iter().map(|(name, why)| MissingResult { name: (*name).into(), why: (*why).to_owned() });
-    let found =
-        PeerResults { results: others.iter().map(|json| raw(json)).collect(), missing: missing.collect(), is_cut_off };
-    Merging::new(raw(own), found).finish(kind).map(|result| result.get().to_owned())
+    let missing = missing.iter().map(|(name, why)| MissingPeer { name: (*name).into(), why: (*why).to_owned() });
+    let mut found = PeerAnswers { results: Vec::new(), missing: missing.collect(), is_cut_off };
+    for json in others {
+        match serde_json::from_str(json) {
+            Ok(result) => found.results.push(result),
+            Err(error) => found.missing.push(MissingPeer { name: "n".into(), why: error.to_string() }),
+        }
+    }
+    let own = serde_json::from_str(own).expect("this node understands its own part");
+    finish(Merging::new(own, found)).map(|result| result.get().to_owned())
+}
+
+/// The results of two nodes, and the beginning of the merged result.
+fn check_merged<A: DeserializeOwned>(finish: fn(Merging<A>) -> JsonResult, own: &str, other: &str, expected: &str) {
+    assert_eq!(merged(finish, own, &[other], &[], false), Ok(format!("{expected}}}")));
+    let partial = Ok(format!("{expected},\"partial\":true}}"));
+    assert_eq!(merged(finish, own, &[other], &[("n", "is silent")], false), partial, "{expected}");
+    assert_eq!(merged(finish, own, &[other], &[], true), partial, "{expected}");
+    assert_eq!(merged(finish, own, &[other, "[]"], &[], false), partial, "{expected}: one that is not understood");
 }
 
 #[test]
 fn results_of_nodes_are_merged() {
-    let cases = [
-        (
-            ResultKind::Presence,
-            r#"{"presence":{"b":{"user":"u"}}}"#,
-            r#"{"presence":{"a":{"user":"v","conn_info":{ "x": 1}}}}"#,
-            r#"{"presence":{"a":{"user":"v","conn_info":{ "x": 1}},"b":{"user":"u"}}"#,
-        ),
-        (
-            ResultKind::PresenceStats,
-            r#"{"num_clients":3,"users":[1,2]}"#,
-            r#"{"num_clients":2,"users":[2,18446744073709551615]}"#,
-            r#"{"num_clients":5,"num_users":3"#,
-        ),
-        (
-            ResultKind::Channels,
-            r#"{"channels":{"b":{"num_clients":1}}}"#,
-            r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":3}}}"#,
-            r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":4}}"#,
-        ),
-        (
-            ResultKind::Info,
-            r#"{"nodes":[{"uid":"b"}]}"#,
-            r#"{"nodes":[{"uid":"a"}]}"#,
-            r#"{"nodes":[{"uid":"b"},{"uid":"a"}]"#,
-        ),
-        (
-            ResultKind::Rooms,
-            r#"{"rooms":{"r:1":{"tick":1}}}"#,
-            r#"{"rooms":{"r:1":{"tick":2},"r:2":{"tick":3}}}"#,
-            r#"{"rooms":{"r:1":{"tick":1},"r:2":{"tick":3}},"further_rooms":{"r:1":[{"tick":2}]}"#,
-        ),
-    ];
-    for (kind, own, other, expected) in cases {
-        assert_eq!(merged(kind, own, &[other], &[], false), Ok(format!("{expected}}}")), "{kind:?}");
-        let partial = Ok(format!("{expected},\"partial\":true}}"));
-        assert_eq!(merged(kind, own, &[other], &[("n", "is silent")], false), partial, "{kind:?}");
-        assert_eq!(merged(kind, own, &[other], &[], true), partial, "{kind:?}");
-        assert_eq!(merged(kind, own, &[other, "[]"], &[], false), partial, "{kind:?}: one that is not understood");
-        assert_eq!(merged(kind, "[]", &[other], &[], false), Err(ApiError::INTERNAL), "{kind:?}");
-    }
+    check_merged(
+        merge::presence,
+        r#"{"presence":{"b":{"user":"u","client":"b"}}}"#,
+        r#"{"presence":{"a":{"user":"v","client":"a","conn_info":{ "x": 1}}}}"#,
+        r#"{"presence":{"a":{"user":"v","client":"a","conn_info":{ "x": 1}},"b":{"user":"u","client":"b"}}"#,
+    );
+    check_merged(
+        merge::presence_stats,
+        r#"{"num_clients":3,"users":[1,2]}"#,
+        r#"{"num_clients":2,"users":[2,18446744073709551615]}"#,
+        r#"{"num_clients":5,"num_users":3"#,
+    );
+    check_merged(
+        merge::channels,
+        r#"{"channels":{"b":{"num_clients":1}}}"#,
+        r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":3}}}"#,
+        r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":4}}"#,
+    );
+    check_merged(
+        merge::info,
+        r#"{"nodes":[{"uid":"b"}]}"#,
+        r#"{"nodes":[{"uid":"a"}]}"#,
+        r#"{"nodes":[{"uid":"b"},{"uid":"a"}]"#,
+    );
+    check_merged(
+        merge::rooms,
+        r#"{"rooms":{"r:1":{"tick":1}}}"#,
+        r#"{"rooms":{"r:1":{"tick":2},"r:2":{"tick":3}}}"#,
+        r#"{"rooms":{"r:1":{"tick":1},"r:2":{"tick":3}},"further_rooms":{"r:1":[{"tick":2}]}"#,
+    );
 }
 
 #[test]
 fn a_command_without_every_confirmation_fails() {
-    assert_eq!(merged(ResultKind::Empty, "{}", &["{}"], &[], false), Ok("{}".to_owned()));
+    assert_eq!(merged(|merging| merge::done(&merging), "{}", &["{}"], &[], false), Ok("{}".to_owned()));
     let missing = [("n2", "does not answer"), ("n3", "is not live")];
-    let error = merged(ResultKind::Empty, "{}", &[], &missing, false).expect_err("two nodes are missing");
+    let error = merged(|merging| merge::done(&merging), "{}", &[], &missing, false).expect_err("two nodes are missing");
     assert_eq!(error.code(), 100);
     assert_eq!(error.message(), "internal server error: node n2 does not answer, node n3 is not live: try again");
-    let error = merged(ResultKind::Empty, "{}", &[], &[], true).expect_err("no node was reached");
+    let error = merged(|merging| merge::done(&merging), "{}", &[], &[], true).expect_err("no node was reached");
     assert!(error.message().contains("does not reach the cluster"), "{error:?}");
 }
 
 #[test]
-fn commands_are_forwarded_unchanged() {
+fn commands_arrive_unchanged() {
     let commands = [
         (Method::Disconnect, r#"{"user":"u"}"#),
         (
@@ -92,11 +100,6 @@ fn commands_are_forwarded_unchanged() {
         ),
         (Method::Refresh, r#"{"user":"u","expired":true}"#),
         (Method::Refresh, r#"{"user":"u","client":"c","expire_at":5,"info":{"b": 2}}"#),
-        (Method::Presence, r#"{"channel":"chat:1"}"#),
-        (Method::Channels, r#"{"pattern":"chat:*"}"#),
-        (Method::Channels, "{}"),
-        (Method::Info, "{}"),
-        (Method::Rooms, "{}"),
         (Method::RoomList, "{}"),
         (
             Method::RoomList,
@@ -109,41 +112,37 @@ fn commands_are_forwarded_unchanged() {
             ApiCommand::parse(method, body, &RequestLimits::default()).expect("it is JSON").expect("it is valid")
         };
         let command = parse(body.as_bytes());
-        let shared = SharedCommand::of(&command).unwrap_or_else(|| panic!("{method:?} is for all nodes"));
-        let call = PeerCall::decode(&shared.call.encode()).expect("it was encoded here");
-        assert_eq!(&*call.method, method.name());
-        let there = parse(call.params.get().as_bytes());
+        let there = match (&command, question(&command)) {
+            (ApiCommand::RoomList(_), Received::RoomList(question)) => {
+                ApiCommand::RoomList(Box::new(RoomQuery::of_question(question).expect("it is valid")))
+            }
+            (_, Received::Disconnect(order)) => ApiCommand::WithSessions(order.into()),
+            (_, Received::Unsubscribe(order)) => ApiCommand::WithSessions(order.into()),
+            (_, Received::Subscribe(order)) => ApiCommand::WithSessions(order.into()),
+            (_, Received::Refresh(order)) => ApiCommand::WithSessions(order.into()),
+            (_, other) => panic!("{method:?} arrives as {other:?}"),
+        };
         assert_eq!(format!("{there:?}"), format!("{command:?}"), "{body}");
     }
 }
 
-#[test]
-fn node_independent_commands_are_not_forwarded() {
-    for (method, body) in [
-        (Method::Publish, r#"{"channel":"c","data":1}"#),
-        (Method::Broadcast, r#"{"channels":["c"],"data":1}"#),
-        (Method::History, r#"{"channel":"c"}"#),
-        (Method::HistoryRemove, r#"{"channel":"c"}"#),
-        (Method::RoomOpen, r#"{"channel":"c"}"#),
-        (Method::RoomClose, r#"{"channel":"c"}"#),
-    ] {
-        let command = ApiCommand::parse(method, body.as_bytes(), &RequestLimits::default());
-        let command = command.expect("it is JSON").expect("it is valid");
-        assert!(SharedCommand::of(&command).is_none(), "{method:?}");
-    }
-}
-
-#[test]
-fn peer_replies_are_results_errors_or_invalid() {
-    let reply = |outcome| result_of(&PeerReply::new(outcome).encode()).map(|result| result.get().to_owned());
-    assert_eq!(reply(Ok(raw("{}"))), Ok("{}".to_owned()));
-    assert_eq!(reply(Err(ApiError::NOT_FOUND)), Err("answers with error 104: not found".to_owned()));
-    let unknown = "has an answer that this version does not understand";
-    for bytes in [&b""[..], b"[]", br#"{"v":1}"#, br#"{"v":2,"result":{}}"#, b"\xff"] {
-        assert_eq!(result_of(&Bytes::copy_from_slice(bytes)).err().as_deref(), Some(unknown), "{bytes:?}");
-    }
-    for bytes in [&b""[..], b"[]", br#"{"v":2,"method":"info","params":{}}"#, br#"{"v":1,"method":"info"}"#] {
-        assert!(PeerCall::decode(bytes).is_none(), "{bytes:?}");
+/// The question for a command, as it arrives at another node.
+fn question(command: &ApiCommand) -> Received {
+    match command {
+        ApiCommand::RoomList(query) => peers::arrived(&query.to_question()),
+        ApiCommand::WithSessions(ApiRequest::Disconnect { user, only, whitelist, disconnect }) => {
+            peers::arrived(&DisconnectOrder::new(user, only, whitelist, disconnect))
+        }
+        ApiCommand::WithSessions(ApiRequest::Unsubscribe { channel, user, only, code: _ }) => {
+            peers::arrived(&UnsubscribeOrder::new(channel, user, only))
+        }
+        ApiCommand::WithSessions(ApiRequest::Subscribe { user, only, subscription }) => {
+            peers::arrived(&SubscribeOrder::new(user, only, subscription))
+        }
+        ApiCommand::WithSessions(ApiRequest::Refresh { user, only, expired, expires_at_ms, info }) => {
+            peers::arrived(&RefreshOrder::new(user, only, *expired, *expires_at_ms, info.as_ref()))
+        }
+        other => panic!("{other:?} is for one node"),
     }
 }
 
@@ -163,7 +162,7 @@ fn page(node: &str, channels: &[&str], has_more: bool) -> String {
 #[test]
 fn pages_of_nodes_are_merged() {
     let merge = |rooms_max, own: &str, others: &[&str]| {
-        let merged = merged(ResultKind::RoomList { rooms_max }, own, others, &[], false).expect("a page");
+        let merged = merged(|merging| merge::room_list(merging, rooms_max), own, others, &[], false).expect("a page");
         let merged: serde_json::Value = serde_json::from_str(&merged).expect("JSON");
         let rooms = merged["rooms"].as_array().expect("a list").iter();
         let places: Vec<_> = rooms.map(|room| format!("{} {}", room["channel"], room["node"]["uid"])).collect();
@@ -191,7 +190,7 @@ fn a_room_is_found_on_any_node() {
     let room = |node: &str| format!(r#"{{"rooms":[{}]}}"#, listed("a", node));
     let none = r#"{"rooms":[]}"#;
     let info = |own: &str, others: &[&str], missing: &[(&str, &str)], is_cut_off| {
-        merged(ResultKind::RoomInfo, own, others, missing, is_cut_off)
+        merged(merge::room_info, own, others, missing, is_cut_off)
             .map_err(|error| (error.code(), error.message().to_owned()))
     };
     let found = r#"{"channel":"a","node":{"uid":"n","name":""}"#;

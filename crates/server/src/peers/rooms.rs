@@ -8,90 +8,89 @@ use dunlin_engine::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{ApiError, JsonResult, result::to_outcome},
-    PeerService,
-    calls::{PeerCall, PeerReply, ROOM_STATE},
+    ask::result_of,
+    message::{AnswerFault, PeerError, encode_question},
+    serve::{LocalReports, PeerService},
 };
 
-/// The code for an unknown method, and for a request that is not understood at all.
-const NOT_FOUND: u32 = 104;
+/// See [`super::Received::RoomState`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoomStateQuestion {
+    /// The channel.
+    pub channel: Box<str>,
+}
 
+/// The state of a room on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum StateBody {
+pub enum PeerRoomState {
+    /// It has none.
     None,
+    /// It asks other nodes, as this one does.
     Asking,
+    /// It has the room.
     Open,
 }
 
-/// A node's answer to [`ROOM_STATE`].
-#[derive(Debug, Serialize, Deserialize)]
-struct RoomStateBody {
-    state: StateBody,
+/// A node's answer to [`RoomStateQuestion`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoomStateAnswer {
+    /// The state.
+    pub state: PeerRoomState,
     /// The id of the node, by which two nodes that ask at the same time decide.
-    uid: Box<str>,
-    name: Box<str>,
+    pub uid: Box<str>,
+    /// Its name; may be empty.
+    pub name: Box<str>,
 }
 
-impl PeerService {
+impl<R: LocalReports> PeerService<R> {
     /// Asks all other nodes for a room.
     pub(super) async fn find_room(&self, channel: &str) -> RoomElsewhere {
-        let call = PeerCall::of_channel(ROOM_STATE, channel);
-        let Ok(found) = self.cluster.survey(SurveyTarget::All, call.encode()).await else {
+        let question = RoomStateQuestion { channel: channel.into() };
+        let Ok(found) = self.cluster.survey(SurveyTarget::All, encode_question(&question)).await else {
             return RoomElsewhere::Unanswered;
         };
         let mut states = Vec::new();
         let mut is_complete = found.is_complete();
         for answer in &found.answers {
-            match state_of(answer) {
+            match self.state_of(answer) {
                 Ok(state) => states.push(state),
-                // It is of a version that does not know the method or this format, and asks nobody before it opens a room.
-                Err(NotTold::NotUnderstood) => {}
+                // It is of a version that does not know the kind or this format, and asks nobody before it opens a room.
+                Err(AnswerFault::Error(error)) if error.code == PeerError::NOT_FOUND.code => {}
                 Err(_) => is_complete = false,
             }
         }
-        elsewhere(states.into_iter(), &self.executor.identity().uid, is_complete)
+        elsewhere(states.into_iter(), &self.own.uid, is_complete)
+    }
+
+    fn state_of(&self, answer: &NodeAnswer) -> Result<RoomStateAnswer, AnswerFault> {
+        result_of::<RoomStateQuestion>(&self.cluster, answer)
     }
 
     /// The state of a room on this node, for another one.
-    pub(super) async fn room_state_here(&self, channel: Box<str>, wait_ms: u64) -> JsonResult {
+    pub(super) async fn room_state(&self, channel: Box<str>, wait_ms: u64) -> Result<RoomStateAnswer, PeerError> {
         let request = ApiRequest::RoomState { channel: channel.clone(), wait_ms };
-        let ApiAnswer::RoomState(state) = self.executor.ask(&channel, request).await? else {
-            return Err(ApiError::INTERNAL);
+        let ApiAnswer::RoomState(state) = self.ask_owner(&channel, request).await? else {
+            return Err(PeerError::INTERNAL);
         };
         let state = match state {
-            RoomState::None => StateBody::None,
-            RoomState::Asking => StateBody::Asking,
-            RoomState::Open => StateBody::Open,
+            RoomState::None => PeerRoomState::None,
+            RoomState::Asking => PeerRoomState::Asking,
+            RoomState::Open => PeerRoomState::Open,
         };
-        let identity = self.executor.identity();
-        to_outcome(&RoomStateBody { state, uid: identity.uid.as_str().into(), name: identity.name.as_str().into() })
-    }
-}
-
-/// Why an answer has no state.
-enum NotTold {
-    NotUnderstood,
-    Other,
-}
-
-fn state_of(answer: &NodeAnswer) -> Result<RoomStateBody, NotTold> {
-    match PeerReply::decode(&answer.payload) {
-        Some(PeerReply { error: Some(error), .. }) if error.code == NOT_FOUND => Err(NotTold::NotUnderstood),
-        Some(PeerReply { result: Some(result), .. }) => serde_json::from_str(result.get()).map_err(|_| NotTold::Other),
-        _ => Err(NotTold::Other),
+        Ok(RoomStateAnswer { state, uid: self.own.uid.clone(), name: self.own.name.clone() })
     }
 }
 
 /// What the answers of other nodes mean for a node with this id.
-fn elsewhere(states: impl Iterator<Item = RoomStateBody>, own_uid: &str, is_complete: bool) -> RoomElsewhere {
+fn elsewhere(states: impl Iterator<Item = RoomStateAnswer>, own_uid: &str, is_complete: bool) -> RoomElsewhere {
     let mut is_left = false;
     for other in states {
         match other.state {
-            StateBody::None => {}
+            PeerRoomState::None => {}
             // Both nodes ask: the one with the lower id opens the room, unless a third one has it or does not answer.
-            StateBody::Asking => is_left |= *other.uid < *own_uid,
-            StateBody::Open => {
+            PeerRoomState::Asking => is_left |= *other.uid < *own_uid,
+            PeerRoomState::Open => {
                 return RoomElsewhere::Open { node: if other.name.is_empty() { other.uid } else { other.name } };
             }
         }
@@ -103,9 +102,9 @@ fn elsewhere(states: impl Iterator<Item = RoomStateBody>, own_uid: &str, is_comp
 mod tests {
     use super::*;
 
-    fn found(answers: &[(StateBody, &str)], own_uid: &str, is_complete: bool) -> RoomElsewhere {
+    fn found(answers: &[(PeerRoomState, &str)], own_uid: &str, is_complete: bool) -> RoomElsewhere {
         let states =
-            answers.iter().map(|(state, uid)| RoomStateBody { state: *state, uid: (*uid).into(), name: "".into() });
+            answers.iter().map(|(state, uid)| RoomStateAnswer { state: *state, uid: (*uid).into(), name: "".into() });
         elsewhere(states, own_uid, is_complete)
     }
 
@@ -115,7 +114,7 @@ mod tests {
 
     #[test]
     fn of_nodes_that_ask_at_the_same_time_one_opens_the_room() {
-        use StateBody::{Asking, None, Open};
+        use PeerRoomState::{Asking, None, Open};
         assert_eq!(found(&[], "b", true), RoomElsewhere::Nowhere);
         assert_eq!(found(&[(None, "a"), (None, "c")], "b", true), RoomElsewhere::Nowhere);
         assert_eq!(found(&[(None, "a")], "b", false), RoomElsewhere::Unanswered);

@@ -1,0 +1,35 @@
+//! What the nodes of a cluster ask each other, and how they answer. The server API and the shards both ask through it.
+//!
+//! [`kinds`] declares each kind of question once, with its answer. A message is a JSON document with the version of the
+//! format. It becomes a type where it arrives, and what is not understood is counted and refused. Nodes of the previous
+//! release exchange the same bytes (`peers/golden.txt`).
+//!
+//! All kinds share the bounds of a survey: `broker.nats.peers.survey_timeout` is the deadline, `surveys_limit` bounds
+//! what a node asks, `queries_limit` what it answers, and an answer is one message of NATS.
+
+mod ask;
+mod counters;
+mod kinds;
+mod message;
+mod presence;
+mod rooms;
+mod serve;
+mod sessions;
+mod shards;
+#[cfg(test)]
+mod tests;
+
+pub use ask::{ForwardFault, MissingPeer, PeerAnswers, ask_all, emulate_on};
+#[cfg(test)]
+pub(crate) use tests::arrived;
+
+pub use counters::{QuestionCounters, QuestionCounts};
+pub use kinds::{
+    ChannelCount, ChannelRooms, ChannelRoomsQuestion, Channels, ChannelsQuestion, Description, Done, Info,
+    InfoQuestion, ListedRoom, Question, Received, RoomList, RoomListQuestion, Rooms, RoomsQuestion,
+};
+pub use message::{NOT_UNDERSTOOD, PeerError};
+pub use presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion};
+pub use serve::{LocalReports, OwnName, PeerService};
+pub use sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder};
+pub use shards::{ChannelQuestion, QuestionKind, QuestionQueue, QuestionReceivers, QuestionSenders};

@@ -1,0 +1,297 @@
+//! The kinds of questions: of each, the name of its method, its parameters and its answer.
+
+use std::collections::BTreeMap;
+
+use dunlin_cluster::keys;
+use dunlin_engine::event::{PeerKey, PeerKeys};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::DeserializeOwned};
+use serde_json::{
+    Map, Value,
+    value::{RawValue, to_raw_value},
+};
+
+use super::{
+    message::NotUnderstood,
+    presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
+    rooms::{RoomStateAnswer, RoomStateQuestion},
+    sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder},
+};
+
+/// The parameters of a question.
+pub trait Question: Serialize + DeserializeOwned + Sync {
+    /// The name of the kind in messages.
+    const METHOD: &'static str;
+
+    /// What the other node answers.
+    type Answer: Serialize + DeserializeOwned + Send;
+}
+
+macro_rules! questions {
+    ($($(#[$doc:meta])* $kind:ident = $method:literal, $question:ty => $answer:ty;)*) => {
+        /// A question of another node.
+        #[derive(Clone, Debug)]
+        pub enum Received { $($(#[$doc])* $kind($question),)* }
+
+        impl Received {
+            pub(super) fn of(method: &str, params: &RawValue) -> Result<Self, NotUnderstood> {
+                match method {
+                    $($method => Ok(Self::$kind(serde_json::from_str(params.get())?)),)*
+                    _ => Err(NotUnderstood::Unknown),
+                }
+            }
+        }
+
+        $(impl Question for $question {
+            const METHOD: &'static str = $method;
+
+            type Answer = $answer;
+        })*
+    };
+}
+
+questions! {
+    /// The sessions in a channel's presence.
+    Presence = "presence", PresenceQuestion => Presence;
+    /// The users of a channel's presence. Their numbers cannot be added, because a user can be on several nodes.
+    PresenceUsers = "presence_users", PresenceUsersQuestion => PresenceUsers;
+    /// The channels with subscribers.
+    Channels = "channels", ChannelsQuestion => Channels;
+    /// What a node says about itself.
+    Info = "info", InfoQuestion => Info;
+    /// All rooms.
+    Rooms = "rooms", RoomsQuestion => Rooms;
+    /// A page of rooms.
+    RoomList = "room_list", RoomListQuestion => RoomList;
+    /// The rooms of a channel. A node has at most one; a node without one returns an empty list, not an error.
+    ChannelRooms = "channel_rooms", ChannelRoomsQuestion => ChannelRooms;
+    /// Whether the node has the room of a channel, or asks for it as well.
+    RoomState = "room_state", RoomStateQuestion => RoomStateAnswer;
+    /// The newest publications of a channel's keys.
+    NewestKeys = "newest_keys", NewestKeysQuestion => NewestKeys;
+    /// Commands of a session whose transport carries data only from the server.
+    Emulate = "emulate", EmulateOrder => EmulateAnswer;
+    /// Close sessions.
+    Disconnect = "disconnect", DisconnectOrder => Done;
+    /// End subscriptions.
+    Unsubscribe = "unsubscribe", UnsubscribeOrder => Done;
+    /// Subscribe sessions.
+    Subscribe = "subscribe", SubscribeOrder => Done;
+    /// Set the expiry of sessions.
+    Refresh = "refresh", RefreshOrder => Done;
+}
+
+/// The answer to a command, which has taken effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Done {}
+
+/// A JSON object in which a node describes itself or a room. It is passed on unchanged, because a node of another release
+/// may describe more than this one knows.
+#[derive(Clone, Debug, Serialize)]
+#[serde(transparent)]
+pub struct Description(Box<RawValue>);
+
+impl Description {
+    /// The description as JSON; `None` if it is not an object.
+    pub fn new(described: &impl Serialize) -> Option<Self> {
+        to_raw_value(described).ok().and_then(Self::of_json)
+    }
+
+    fn of_json(json: Box<RawValue>) -> Option<Self> {
+        json.get().starts_with('{').then_some(Self(json))
+    }
+
+    /// The JSON object.
+    pub fn json(&self) -> &str {
+        self.0.get()
+    }
+}
+
+impl<'de> Deserialize<'de> for Description {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        Self::of_json(json).ok_or_else(|| serde::de::Error::custom("not an object"))
+    }
+}
+
+/// The channels whose names match a pattern.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelsQuestion {
+    /// Empty for all channels.
+    pub pattern: Box<str>,
+}
+
+/// Channels with subscribers, by name.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Channels {
+    /// The channels.
+    pub channels: BTreeMap<Box<str>, ChannelCount>,
+}
+
+/// The sessions in a channel.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ChannelCount {
+    /// Their number.
+    pub num_clients: u32,
+}
+
+/// See [`Received::Info`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct InfoQuestion {}
+
+/// A node's description of itself, in a list.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Info {
+    /// The descriptions.
+    pub nodes: Vec<Description>,
+}
+
+/// See [`Received::Rooms`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct RoomsQuestion {}
+
+/// The rooms of a node, by channel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Rooms {
+    /// The rooms.
+    pub rooms: BTreeMap<Box<str>, Description>,
+}
+
+/// The rooms that a page lists.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoomListQuestion {
+    /// The place after which the page begins; empty for the first page.
+    pub cursor: Box<str>,
+    /// Whether unlisted rooms are wanted.
+    pub include_unlisted: bool,
+    /// Maximum number of rooms.
+    pub limit: usize,
+    /// Only locked rooms, or only others.
+    pub locked: Option<bool>,
+    /// Members that the metadata has.
+    pub metadata: Map<String, Value>,
+    /// Minimum number of free places.
+    pub min_free_places: u32,
+    /// The namespace; `None` for all.
+    pub namespace: Option<Box<str>>,
+    /// The pattern of channel names; empty for all.
+    pub pattern: Box<str>,
+}
+
+/// A page of rooms.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RoomList {
+    /// In the order of their places.
+    pub rooms: Vec<ListedRoom>,
+    /// The place of the last one, if more rooms follow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<Box<str>>,
+}
+
+/// A room in a page, with the fields that determine its place.
+#[derive(Clone, Debug)]
+pub struct ListedRoom {
+    /// Its channel.
+    pub channel: Box<str>,
+    /// The id of its node.
+    pub node_uid: Box<str>,
+    /// Its description.
+    pub room: Description,
+}
+
+impl ListedRoom {
+    /// A room that is described by `room`; `None` if that has no place.
+    pub fn new(room: Description) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Placed {
+            channel: Box<str>,
+            node: NodeUid,
+        }
+        #[derive(Deserialize)]
+        struct NodeUid {
+            uid: Box<str>,
+        }
+        let Placed { channel, node } = serde_json::from_str(room.json()).ok()?;
+        Some(Self { channel, node_uid: node.uid, room })
+    }
+}
+
+impl Serialize for ListedRoom {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.room.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ListedRoom {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let room = Description::deserialize(deserializer)?;
+        Self::new(room).ok_or_else(|| serde::de::Error::custom("a room without a place"))
+    }
+}
+
+/// See [`Received::ChannelRooms`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelRoomsQuestion {
+    /// The channel.
+    pub channel: Box<str>,
+}
+
+/// The rooms of a channel on one node: zero or one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelRooms {
+    /// The rooms.
+    pub rooms: Vec<Description>,
+}
+
+/// See [`Received::NewestKeys`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewestKeysQuestion {
+    /// The channel.
+    pub channel: Box<str>,
+}
+
+/// The newest publications of keys, in the format of [`dunlin_cluster::keys`].
+#[derive(Clone, Debug)]
+pub struct NewestKeys {
+    /// The publications, the newest first.
+    pub found: PeerKeys,
+    json: Box<RawValue>,
+}
+
+impl NewestKeys {
+    /// The first of these that fit into an answer of this size.
+    pub fn new(found: Vec<PeerKey>, bytes_max: usize) -> Self {
+        let json = keys::encode(&found, bytes_max);
+        Self { found: PeerKeys { keys: found, is_partial: false }, json }
+    }
+}
+
+impl Serialize for NewestKeys {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for NewestKeys {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let found = keys::decode(json.get()).ok_or_else(|| serde::de::Error::custom("not keys"))?;
+        Ok(Self { found, json })
+    }
+}
+
+/// See [`Received::Emulate`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EmulateOrder {
+    /// The secret id of the session.
+    pub session: Box<str>,
+    /// The commands.
+    #[serde(rename = "b64data", with = "super::presence::base64")]
+    pub commands: Vec<u8>,
+}
+
+/// The answer to [`EmulateOrder`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct EmulateAnswer {
+    /// False if too many bytes are queued for the session.
+    pub taken: bool,
+}

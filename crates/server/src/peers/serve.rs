@@ -1,0 +1,165 @@
+//! Answers the questions of other nodes.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_queues::CountedReceiver;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::{
+    kinds::{
+        ChannelRooms, Channels, ChannelsQuestion, Done, EmulateAnswer, EmulateOrder, Info, NewestKeys, Received,
+        RoomList, RoomListQuestion, Rooms,
+    },
+    message::{PeerError, decode_question, encode_answer},
+    presence::{Presence, PresenceUsers},
+    shards::answer_queues,
+};
+use crate::node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery};
+
+/// What a node reports of itself.
+pub trait LocalReports: Send + Sync + 'static {
+    /// The channels with subscribers.
+    fn channels(&self, question: ChannelsQuestion) -> impl Future<Output = Result<Channels, PeerError>> + Send;
+
+    /// The node.
+    fn info(&self) -> impl Future<Output = Result<Info, PeerError>> + Send;
+
+    /// All rooms.
+    ///
+    /// # Errors
+    /// For the other node.
+    fn rooms(&self) -> Result<Rooms, PeerError>;
+
+    /// A page of rooms.
+    fn room_list(&self, question: RoomListQuestion) -> impl Future<Output = Result<RoomList, PeerError>> + Send;
+
+    /// The room of a channel, if there is one.
+    ///
+    /// # Errors
+    /// For the other node.
+    fn channel_rooms(&self, channel: &str) -> Result<ChannelRooms, PeerError>;
+}
+
+/// How this node is called.
+#[derive(Clone, Debug)]
+pub struct OwnName {
+    /// Its id.
+    pub uid: Box<str>,
+    /// Its name; may be empty.
+    pub name: Box<str>,
+}
+
+/// Answers the questions of other nodes, and those that the shards of this node have for them.
+pub struct PeerService<R> {
+    pub(super) node: Node,
+    pub(super) cluster: Arc<NodeCluster>,
+    pub(super) own: OwnName,
+    reports: R,
+}
+
+impl<R: LocalReports> PeerService<R> {
+    /// A service for a node that reports `reports`.
+    pub const fn new(node: Node, cluster: Arc<NodeCluster>, own: OwnName, reports: R) -> Self {
+        Self { node, cluster, own, reports }
+    }
+
+    /// Serves until the node ends. The cluster limits the number of concurrent questions of other nodes.
+    pub async fn serve(self, ClusterInbox { queries, questions }: ClusterInbox) {
+        let service = Arc::new(self);
+        let of_shards = {
+            let service = Arc::clone(&service);
+            answer_queues(questions, move |question| {
+                let service = Arc::clone(&service);
+                async move { service.answer_shard(question).await }
+            })
+        };
+        tokio::join!(Self::serve_nodes(&service, queries), of_shards);
+    }
+
+    async fn serve_nodes(service: &Arc<Self>, mut queries: CountedReceiver<NodeQuery>) {
+        while let Some(NodeQuery { number, payload, timeout_ms }) = queries.recv().await {
+            let service = Arc::clone(service);
+            tokio::spawn(async move {
+                // After this timeout, the other node no longer waits for the answer.
+                let timeout = Duration::from_millis(timeout_ms);
+                if let Ok(answer) = tokio::time::timeout(timeout, service.answer(&payload, timeout_ms)).await {
+                    service.cluster.answer(number, answer);
+                }
+            });
+        }
+    }
+
+    async fn answer(&self, payload: &Bytes, wait_ms: u64) -> Bytes {
+        let outcome = match decode_question(payload) {
+            Ok(question) => self.find(question, wait_ms).await,
+            Err(why) => {
+                self.cluster.question_counters().count_question_not_understood();
+                Err(why.into())
+            }
+        };
+        encode_answer(outcome)
+    }
+
+    async fn find(&self, question: Received, wait_ms: u64) -> Result<Box<RawValue>, PeerError> {
+        match question {
+            Received::Presence(question) => {
+                encoded(&self.presence(&question.channel).await?.into_iter().collect::<Presence>())
+            }
+            Received::PresenceUsers(question) => encoded(&PresenceUsers::of(&self.presence(&question.channel).await?)),
+            Received::Channels(question) => encoded(&self.reports.channels(question).await?),
+            Received::Info(_) => encoded(&self.reports.info().await?),
+            Received::Rooms(_) => encoded(&self.reports.rooms()?),
+            Received::RoomList(question) => encoded(&self.reports.room_list(question).await?),
+            Received::ChannelRooms(question) => encoded(&self.reports.channel_rooms(&question.channel)?),
+            Received::RoomState(question) => encoded(&self.room_state(question.channel, wait_ms).await?),
+            Received::NewestKeys(question) => encoded(&self.newest_keys(question.channel).await?),
+            Received::Emulate(order) => encoded(&self.emulate(order).await?),
+            Received::Disconnect(order) => encoded(&self.order(order.into()).await?),
+            Received::Unsubscribe(order) => encoded(&self.order(order.into()).await?),
+            Received::Subscribe(order) => encoded(&self.order(order.into()).await?),
+            Received::Refresh(order) => encoded(&self.order(order.into()).await?),
+        }
+    }
+
+    pub(super) async fn presence(&self, channel: &str) -> Result<Vec<Arc<dunlin_protocol::ClientInfo>>, PeerError> {
+        let request = ApiRequest::Presence { channel: channel.into() };
+        match self.ask_owner(channel, request).await? {
+            ApiAnswer::Presence(clients) => Ok(clients),
+            _ => Err(PeerError::INTERNAL),
+        }
+    }
+
+    async fn newest_keys(&self, channel: Box<str>) -> Result<NewestKeys, PeerError> {
+        let request = ApiRequest::NewestKeys { channel: channel.clone() };
+        match self.ask_owner(&channel, request).await? {
+            // An answer has the same limit as a broadcast: one message of NATS.
+            ApiAnswer::NewestKeys(found) => Ok(NewestKeys::new(found, self.cluster.broadcast_bytes_max())),
+            _ => Err(PeerError::INTERNAL),
+        }
+    }
+
+    async fn emulate(&self, EmulateOrder { session, commands }: EmulateOrder) -> Result<EmulateAnswer, PeerError> {
+        let outcome = self.node.emulate(&session, commands).await.map_err(|_| PeerError::INTERNAL)?;
+        Ok(EmulateAnswer { taken: outcome != Emulated::Busy })
+    }
+
+    /// Executes a command on the sessions of all shards.
+    async fn order(&self, request: ApiRequest) -> Result<Done, PeerError> {
+        for answer in self.node.ask_all(request).await {
+            answer.map_err(PeerError::from)?;
+        }
+        Ok(Done {})
+    }
+
+    pub(super) async fn ask_owner(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, PeerError> {
+        let answer = self.node.ask_owner(channel, request).await.map_err(|_| PeerError::INTERNAL)?;
+        answer.map_err(|refused| PeerError::of_channel(channel, refused))
+    }
+}
+
+fn encoded(answer: &impl Serialize) -> Result<Box<RawValue>, PeerError> {
+    to_raw_value(answer).map_err(|_| PeerError::INTERNAL)
+}

@@ -1,0 +1,307 @@
+//! The bytes that nodes exchange. A node of the previous release sends and understands these, so a change here breaks a
+//! rolling restart.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use dunlin_engine::{
+    api::{ApiRequest, SessionFilter},
+    backend::Overrides,
+    event::{PeerKey, ServerSubscription, SubscriptionGrant},
+};
+use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication};
+use serde::Serialize;
+use serde_json::{json, value::to_raw_value};
+
+use super::{
+    kinds::{EmulateAnswer, EmulateOrder, NewestKeys, NewestKeysQuestion},
+    message::{AnswerFault, NotUnderstood, decode_answer, decode_question, encode_answer, encode_question},
+    rooms::{PeerRoomState, RoomStateAnswer, RoomStateQuestion},
+    *,
+};
+
+/// A line for each message: its name and its bytes.
+const GOLDEN: &str = include_str!("golden.txt");
+
+/// A question as another node receives it.
+pub(crate) fn arrived<Q: Question>(question: &Q) -> Received {
+    decode_question(&encode_question(question)).expect("it was encoded here")
+}
+
+/// The messages of a kind, by name.
+struct Messages(Vec<(&'static str, Bytes)>);
+
+impl Messages {
+    fn question<Q: Question>(&mut self, name: &'static str, question: &Q) {
+        let bytes = encode_question(question);
+        let again: Q = match serde_json::from_slice::<serde_json::Value>(&bytes) {
+            Ok(mut message) => serde_json::from_str(&message["params"].take().to_string()).expect(name),
+            Err(error) => panic!("{name}: {error}"),
+        };
+        assert_eq!(json!(again), json!(question), "{name}");
+        decode_question(&bytes).expect(name);
+        self.0.push((name, bytes));
+    }
+
+    fn answer<Q: Question>(&mut self, name: &'static str, answer: &Q::Answer) {
+        let bytes = encode_answer(Ok(to_raw_value(answer).expect("an answer is JSON")));
+        let read = decode_answer::<Q>(&bytes).expect(name);
+        assert_eq!(encode_answer(Ok(to_raw_value(&read).expect("it is JSON"))), bytes, "{name} is read and written");
+        self.0.push((name, bytes));
+    }
+
+    fn lines(&self, kind: &str) -> String {
+        let line =
+            |(name, bytes): &(&str, Bytes)| [kind, " ", name, ": ", &String::from_utf8_lossy(bytes), "\n"].concat();
+        self.0.iter().map(line).collect()
+    }
+}
+
+fn only(client: Option<&str>, session: Option<&str>) -> SessionFilter {
+    SessionFilter { client: client.map(Into::into), session: session.map(Into::into) }
+}
+
+fn subscription(grant: SubscriptionGrant, recover_since: Option<(u64, Box<str>)>) -> ServerSubscription {
+    ServerSubscription { channel: "c".into(), grant, recover_since, from_token: false }
+}
+
+fn payload(json: &'static str) -> Payload {
+    Payload::from_json(Bytes::from_static(json.as_bytes()))
+}
+
+fn full_subscription() -> ServerSubscription {
+    let overrides = Overrides {
+        presence: Some(true),
+        join_leave: Some(false),
+        force_push_join_leave: Some(true),
+        force_positioning: None,
+        force_recovery: Some(true),
+    };
+    let grant = SubscriptionGrant {
+        info: Some(payload(r#"{ "a" : [1] }"#)),
+        data: Some(Payload::from_opaque(Bytes::from_static(&[0, 1, 255]))),
+        expires_at_ms: Some(1_900_000_000_250),
+        overrides,
+    };
+    subscription(grant, Some((7, "e".into())))
+}
+
+fn room_lists() -> [RoomListQuestion; 2] {
+    let all = RoomListQuestion {
+        cursor: "".into(),
+        include_unlisted: false,
+        limit: 100,
+        locked: None,
+        metadata: serde_json::Map::new(),
+        min_free_places: 0,
+        namespace: None,
+        pattern: "".into(),
+    };
+    let some = RoomListQuestion {
+        cursor: "MSBuIGFyZW5hOjE".into(),
+        include_unlisted: true,
+        limit: 7,
+        locked: Some(false),
+        metadata: [("mode".to_owned(), json!(["ice", 1.5, null]))].into_iter().collect(),
+        min_free_places: 3,
+        namespace: Some("".into()),
+        pattern: "a*".into(),
+    };
+    [some, all]
+}
+
+fn questions() -> Messages {
+    let mut all = Messages(Vec::new());
+    all.question("presence", &PresenceQuestion { channel: "chat:1".into() });
+    all.question("presence_users", &PresenceUsersQuestion { channel: "chat:\"é".into() });
+    all.question("channels", &ChannelsQuestion { pattern: "chat:*".into() });
+    all.question("channels all", &ChannelsQuestion { pattern: "".into() });
+    all.question("info", &InfoQuestion {});
+    all.question("rooms", &RoomsQuestion {});
+    let [some, every] = room_lists();
+    all.question("room_list", &some);
+    all.question("room_list all", &every);
+    all.question("channel_rooms", &ChannelRoomsQuestion { channel: "arena:1".into() });
+    let close = Disconnect { code: 4_000, reason: "why \"not\"".into() };
+    let whitelist = ["x".into(), "y".into()];
+    all.question("disconnect", &DisconnectOrder::new("u", &only(Some("c"), Some("s")), &whitelist, &close));
+    let close = Disconnect::FORCE_NO_RECONNECT;
+    all.question("disconnect anonymous", &DisconnectOrder::new("", &only(None, None), &[], &close));
+    all.question("unsubscribe", &UnsubscribeOrder::new("chat:1", "u", &only(Some("c"), None)));
+    all.question("subscribe", &SubscribeOrder::new("u", &only(Some("c"), Some("s")), &full_subscription()));
+    let bare = SubscriptionGrant { expires_at_ms: Some(1_900_000_000_000), ..SubscriptionGrant::default() };
+    all.question("subscribe bare", &SubscribeOrder::new("u", &only(None, None), &subscription(bare, None)));
+    let info = payload(r#"{"b": 2}"#);
+    all.question("refresh", &RefreshOrder::new("u", &only(None, None), true, Some(5_000), Some(&info)));
+    all.question("newest_keys", &NewestKeysQuestion { channel: "c".into() });
+    all.question("room_state", &RoomStateQuestion { channel: "c".into() });
+    all.question("emulate", &EmulateOrder { session: "n.s".into(), commands: vec![0, 1, 255] });
+    all
+}
+
+fn client() -> ClientInfo {
+    ClientInfo {
+        user: "u\"".into(),
+        client: "c".into(),
+        conn_info: Some(payload(r#"{ "a": 1 }"#)),
+        chan_info: Some(Payload::from_opaque(Bytes::from_static(&[0, 255]))),
+    }
+}
+
+fn keys() -> Vec<PeerKey> {
+    let publication = Publication {
+        data: payload(r#"{"p":1}"#),
+        info: Some(Arc::new(client())),
+        offset: 0,
+        tags: vec![("symbol".into(), "é".into())],
+        time_ms: 0,
+        epoch: Box::default(),
+        version: 0,
+    };
+    vec![PeerKey { publication: Arc::new(publication), age_us: 7 }]
+}
+
+fn described(what: &impl Serialize) -> Description {
+    Description::new(what).expect("it is an object")
+}
+
+fn answers() -> Messages {
+    let mut all = Messages(Vec::new());
+    all.answer::<PresenceQuestion>("presence", &[Arc::new(client())].into_iter().collect());
+    let users = PresenceUsers { num_clients: 3, users: [1, u64::MAX].into() };
+    all.answer::<PresenceUsersQuestion>("presence_users", &users);
+    let channels = Channels { channels: [("c".into(), ChannelCount { num_clients: 2 })].into() };
+    all.answer::<ChannelsQuestion>("channels", &channels);
+    let node = serde_json::value::RawValue::from_string(r#"{"uid":"n","name":"one"}"#.to_owned()).expect("it is JSON");
+    all.answer::<InfoQuestion>("info", &Info { nodes: vec![described(&node)] });
+    let rooms = Rooms { rooms: [("r:1".into(), described(&json!({ "tick": 1 })))].into() };
+    all.answer::<RoomsQuestion>("rooms", &rooms);
+    let room = r#"{"channel":"r:1","node":{"uid":"n","name":""}}"#;
+    let room = serde_json::value::RawValue::from_string(room.to_owned()).expect("it is JSON");
+    let room = ListedRoom::new(described(&room)).expect("it has a place");
+    all.answer::<RoomListQuestion>("room_list", &RoomList { rooms: vec![room], more: Some("x".into()) });
+    all.answer::<ChannelRoomsQuestion>("channel_rooms", &ChannelRooms { rooms: Vec::new() });
+    all.answer::<NewestKeysQuestion>("newest_keys", &NewestKeys::new(keys(), 4_096));
+    let state = RoomStateAnswer { state: PeerRoomState::Asking, uid: "n".into(), name: "one".into() };
+    all.answer::<RoomStateQuestion>("room_state", &state);
+    all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });
+    all.answer::<RefreshOrder>("done", &Done {});
+    all.0.push(("error", encode_answer(Err(NotUnderstood::Unknown.into()))));
+    let refused = PeerError { code: 107, message: "bad request: no".into() };
+    all.0.push(("error with a reason", encode_answer(Err(refused))));
+    all
+}
+
+#[test]
+fn messages_between_nodes_keep_their_bytes() {
+    let found = questions().lines("question") + &answers().lines("answer");
+    assert_eq!(found, GOLDEN, "a node of the previous release does not understand these\n{found}");
+}
+
+#[test]
+fn orders_arrive_as_they_were_given() {
+    let Received::Subscribe(order) = arrived(&SubscribeOrder::new("u", &only(Some("c"), None), &full_subscription()))
+    else {
+        panic!("another kind")
+    };
+    let expected = ApiRequest::Subscribe {
+        user: "u".into(),
+        only: only(Some("c"), None),
+        subscription: Box::new(full_subscription()),
+    };
+    assert_eq!(format!("{:?}", ApiRequest::from(order)), format!("{expected:?}"));
+}
+
+#[test]
+fn questions_that_make_no_sense_are_refused() {
+    for bytes in [
+        &b""[..],
+        b"[]",
+        b"\xff",
+        br#"{"v":2,"method":"info","params":{}}"#,
+        br#"{"v":1,"method":"info"}"#,
+        br#"{"v":1,"method":"publish","params":{"channel":"c","data":1}}"#,
+    ] {
+        let fault = decode_question(bytes).expect_err("it is not a question");
+        assert!(matches!(fault, NotUnderstood::Unknown), "{bytes:?}");
+        assert_eq!(PeerError::from(fault), PeerError { code: 104, message: "not found".into() });
+    }
+    for (method, params) in [
+        ("presence", "{}"),
+        ("presence", r#"{"channel":1}"#),
+        ("room_list", "{}"),
+        ("emulate", r#"{"session":"s","b64data":"?"}"#),
+        ("disconnect", r#"{"user":"u","whitelist":[],"disconnect":{"code":2999,"reason":""}}"#),
+        ("disconnect", r#"{"user":"u","whitelist":[],"disconnect":{"code":5000,"reason":""}}"#),
+        ("refresh", r#"{"user":"u","expired":false,"expire_at":-1}"#),
+        ("subscribe", r#"{"user":"u","channel":"c","expire_at":0,"b64info":"?","override":{}}"#),
+    ] {
+        let bytes = format!(r#"{{"v":1,"method":"{method}","params":{params}}}"#);
+        let fault = decode_question(bytes.as_bytes()).expect_err("it is malformed");
+        assert!(matches!(fault, NotUnderstood::Malformed(_)), "{bytes}");
+        assert_eq!(PeerError::from(fault).code, 107, "{bytes}");
+    }
+}
+
+#[test]
+fn commands_of_one_node_are_no_questions() {
+    for (method, body) in [
+        ("publish", r#"{"channel":"c","data":1}"#),
+        ("broadcast", r#"{"channels":["c"],"data":1}"#),
+        ("history", r#"{"channel":"c"}"#),
+        ("history_remove", r#"{"channel":"c"}"#),
+        ("room_open", r#"{"channel":"c"}"#),
+        ("room_close", r#"{"channel":"c"}"#),
+    ] {
+        let bytes = format!(r#"{{"v":1,"method":"{method}","params":{body}}}"#);
+        assert!(matches!(decode_question(bytes.as_bytes()), Err(NotUnderstood::Unknown)), "{method}");
+    }
+}
+
+#[test]
+fn fields_of_a_later_release_are_ignored() {
+    let bytes = br#"{"v":1,"later":1,"method":"presence","params":{"channel":"c","later":{}}}"#;
+    assert!(matches!(decode_question(bytes), Ok(Received::Presence(PresenceQuestion { channel })) if &*channel == "c"));
+    let bytes = br#"{"v":1,"later":1,"result":{"taken":true,"later":[]}}"#;
+    assert!(decode_answer::<EmulateOrder>(bytes).is_ok_and(|answer| answer.taken));
+}
+
+#[test]
+fn answers_are_results_errors_or_not_understood() {
+    let error = encode_answer(Err(NotUnderstood::Unknown.into()));
+    let error = decode_answer::<RefreshOrder>(&error).expect_err("it is an error");
+    assert_eq!(error.to_string(), "answers with error 104: not found");
+    for bytes in [&b""[..], b"[]", br#"{"v":1}"#, br#"{"v":2,"result":{}}"#, b"\xff", br#"{"v":1,"result":1}"#] {
+        assert_eq!(decode_answer::<RefreshOrder>(bytes), Err(AnswerFault::NotUnderstood), "{bytes:?}");
+    }
+    for result in
+        ["[]", "{}", r#"{"presence":[]}"#, r#"{"presence":{"a":{"user":"u","client":"a","b64conn_info":"?"}}}"#]
+    {
+        let bytes = format!(r#"{{"v":1,"result":{result}}}"#);
+        let fault = Err(AnswerFault::NotUnderstood);
+        assert_eq!(decode_answer::<PresenceQuestion>(bytes.as_bytes()), fault, "{result}");
+        assert!(decode_answer::<PresenceUsersQuestion>(bytes.as_bytes()).is_err(), "{result}");
+    }
+    for result in ["[]", r#"{"rooms":[{}]}"#, r#"{"rooms":[[]]}"#] {
+        let bytes = format!(r#"{{"v":1,"result":{result}}}"#);
+        assert!(decode_answer::<RoomListQuestion>(bytes.as_bytes()).is_err(), "{result}");
+        assert!(decode_answer::<NewestKeysQuestion>(bytes.as_bytes()).is_err(), "{result}");
+    }
+}
+
+#[test]
+fn sessions_of_other_nodes_keep_their_payloads() {
+    let json = r#"{"v":1,"result":{"presence":{"a":{"user":"u","client":"a","conn_info":{ "x":1 },"b64chan_info":"/wA="},
+        "b":{"user":"","client":"b","chan_info":null,"b64conn_info":""}},"partial":true}}"#;
+    let presence = decode_answer::<PresenceQuestion>(json.as_bytes()).expect("it is presence");
+    let bytes = |payload: &Option<Payload>| payload.as_ref().map(|payload| payload.bytes().to_vec());
+    let parts: Vec<_> = presence
+        .clients()
+        .map(|info| (&*info.user, &*info.client, bytes(&info.conn_info), bytes(&info.chan_info)))
+        .collect();
+    let expected = [
+        ("u", "a", Some(b"{ \"x\":1 }".to_vec()), Some(b"\xff\0".to_vec())),
+        ("", "b", Some(Vec::new()), Some(b"null".to_vec())),
+    ];
+    assert_eq!(parts, expected);
+}
