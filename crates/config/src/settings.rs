@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use super::{
     keys::{self, Groups, Key, Support, ValueKind},
-    nearest,
+    migrate, nearest,
     problem::{Problems, SettingSource},
     tree::Tree,
-    value::{Value, has_placeholder},
+    value::{Value, has_placeholder, shortened},
 };
 
 /// What is wrong with a document without content.
@@ -36,7 +36,14 @@ impl Settings {
         match document {
             // Most likely the file is being written, or its template was filled with nothing.
             Tree::Null => problems.error(source, "", NO_CONTENT),
-            Tree::Table(entries) => self.set_table(keys::ROOT, "", entries, source, problems),
+            Tree::Table(entries) => {
+                let former = migrate::former_keys(entries);
+                if former.is_empty() {
+                    self.set_table(keys::ROOT, "", entries, source, problems);
+                } else {
+                    problems.error(source, "", former_version(&former));
+                }
+            }
             other => problems.error(source, "", format!("contains {}; write a table of settings", other.describe())),
         }
     }
@@ -123,7 +130,7 @@ impl Settings {
         source: &SettingSource,
         problems: &mut Problems,
     ) {
-        for (name, tree) in entries {
+        for (name, tree) in entries.iter().filter(|(name, _)| !is_comment(name)) {
             let path = join(prefix, name);
             match keys::find(groups, name) {
                 Some(key) => self.set_one(key, &path, tree, source, problems),
@@ -276,6 +283,21 @@ fn judge_placeholder(key: &Key, path: &str, value: &Value, source: &SettingSourc
             format!("contains a placeholder such as ${{NAME}}, which Dunlin does not fill in: {remedy}"),
         );
     }
+}
+
+/// Whether an entry of a file is a comment, as JSON has no other.
+pub(super) fn is_comment(name: &str) -> bool {
+    name.starts_with('_') || name.starts_with("//")
+}
+
+/// The message about a file with keys of Centrifugo v5. One line, because every other message would follow from it.
+fn former_version(former: &[&str]) -> String {
+    let shown = former.iter().take(3).map(|name| format!("`{}`", shortened(name))).collect::<Vec<_>>().join(", ");
+    let more = if former.len() > 3 { ", …" } else { "" };
+    format!(
+        "has keys of Centrifugo 5 ({shown}{more}), and Dunlin reads those of Centrifugo 6: convert it with \
+         `dunlin migrate-config FILE --output NEW_FILE`"
+    )
 }
 
 /// The key at a path in this crate's code.
