@@ -14,6 +14,7 @@ mod gen_config;
 mod gen_token;
 mod health;
 pub(crate) mod hint;
+mod migrate_config;
 mod new_game;
 mod operator_request;
 pub(crate) mod output;
@@ -46,6 +47,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Check a configuration and report errors
     CheckConfig(check_config::CheckConfigArgs),
+    /// Convert a configuration of Centrifugo 5 into the form of Centrifugo 6, which Dunlin reads
+    MigrateConfig(migrate_config::MigrateConfigArgs),
     /// Write an initial configuration with random keys
     GenConfig(gen_config::GenConfigArgs),
     /// Write a new game: a crate with its tests, a page and a Dockerfile
@@ -100,6 +103,8 @@ pub enum Failure {
     Config(Problems),
     /// The configuration has warnings, and `--strict` was given. Exit code 3.
     Strict,
+    /// A configuration was not converted, or needs decisions. Exit code 3.
+    Migration(String),
     /// An invalid command line. Exit code 2.
     Usage(String),
     /// Standard output cannot be written. Exit code 1.
@@ -154,6 +159,7 @@ impl Cli {
             Command::Backups(args) => backups::run(&args),
             Command::Restore(args) => restore::run(&args),
             Command::NewGame(args) => new_game::run(&args),
+            Command::MigrateConfig(args) => migrate_config::run(&args, registry),
             Command::GenConfig(args) => gen_config::run(&args),
             Command::GenToken(args) => gen_token::run(&args, registry),
             Command::GenSubToken(args) => gen_token::run_for_subscription(&args, registry),
@@ -218,7 +224,7 @@ impl Failure {
             | Self::NoBench(_)
             | Self::Bench(..) => 1,
             Self::Usage(_) => 2,
-            Self::Config(_) | Self::Strict => 3,
+            Self::Config(_) | Self::Strict | Self::Migration(_) => 3,
         })
     }
 }
@@ -229,6 +235,7 @@ impl fmt::Display for Failure {
             Self::Config(problems) => write!(f, "invalid configuration\n{problems}"),
             Self::Strict => f.write_str("the configuration has warnings, and --strict treats them as errors"),
             Self::Usage(text)
+            | Self::Migration(text)
             | Self::Reload(text)
             | Self::Backup(text)
             | Self::Unhealthy(text)

@@ -146,6 +146,45 @@ fn a_token_is_signed_with_the_key_of_the_file() {
 }
 
 #[test]
+fn a_configuration_of_centrifugo_5_is_named_and_converted() {
+    let folder = Folder::new("migrate");
+    let key = "bbe7d157-a253-4094-9759-06a8236543f9";
+    let text = format!(r#"{{"token_hmac_secret_key": "{key}", "health": true, "namespaces": [{{"name": "chat"}}]}}"#);
+    let old = folder.file("old.json", &text);
+    for command in ["check-config", "serve"] {
+        let output = dunlin(&folder, &[command, "-c", &old]);
+        assert_eq!(output.status.code(), Some(3), "{command}");
+        let expected = format!(
+            "dunlin: invalid configuration\n{old}: has keys of Centrifugo 5 (`token_hmac_secret_key`, `health`, `namespaces`), \
+             and Dunlin reads those of Centrifugo 6: convert it with `dunlin migrate-config FILE --output NEW_FILE`\n"
+        );
+        assert_eq!(stderr(&output), expected, "{command}");
+    }
+
+    let output = dunlin(&folder, &["migrate-config", &old]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("token_hmac_secret_key: renamed to client.token.hmac_secret_key\n"));
+    let new = folder.file("new.json", stdout(&output));
+    let output = dunlin(&folder, &["check-config", "-c", &new]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), format!("{new}: valid, 1 namespaces, 0 warnings\n"));
+
+    let redis = folder.file("redis.yaml", "engine: redis # two nodes\nsockjs: true\n");
+    let toml = folder.file("vars", "CENTRIFUGO_API_KEY='0123456789012345678901234567890123456789'\n");
+    let written = new.replace("new.json", "new.toml");
+    let output = dunlin(&folder, &["migrate-config", &redis, "--env-file", &toml, "--output", &written]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let printed = stderr(&output);
+    for words in ["sockjs: needs a decision: ", "comments that begin with #", "engine.type: ", "needs 2 decisions"] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    let expected = "[engine]\ntype = \"redis\"\n\n[http_api]\nkey = \"0123456789012345678901234567890123456789\"\n";
+    assert_eq!(std::fs::read_to_string(&written).expect("it was written"), expected);
+    let output = dunlin(&folder, &["migrate-config", &old, "--output", &written]);
+    assert_eq!(output.status.code(), Some(1), "a file is not overwritten");
+}
+
+#[test]
 fn a_bad_configuration_ends_check_and_serve_with_all_reasons() {
     let folder = Folder::new("bad");
     let file = folder.file(
