@@ -27,6 +27,7 @@ mod problem;
 mod proxies;
 mod publications;
 mod reader;
+mod redis;
 mod relations;
 mod resolve;
 mod room_settings;

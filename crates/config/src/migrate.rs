@@ -69,7 +69,7 @@ pub(super) fn former_keys(entries: &[(String, Tree)]) -> Vec<&str> {
 }
 
 /// The path in v6 of a key at the top of v5.
-pub(super) fn successor(name: &str) -> Option<&'static str> {
+pub fn successor(name: &str) -> Option<&'static str> {
     ROWS.keys.get(name).map(String::as_str)
 }
 

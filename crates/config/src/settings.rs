@@ -7,6 +7,7 @@ use super::{
     keys::{self, Groups, Key, Support, ValueKind},
     migrate, nearest,
     problem::{Problems, SettingSource},
+    redis,
     tree::Tree,
     value::{Value, has_placeholder, shortened},
 };
@@ -60,6 +61,9 @@ impl Settings {
                 Ok(tree) => tree,
                 Err(error) => return problems.error(source, path, format!("is not JSON: {error}")),
             },
+            ValueKind::Texts if is_bracketed(text) => {
+                return problems.error(source, path, "is a list in brackets: separate by spaces, as in \"one two\"");
+            }
             ValueKind::Texts => {
                 Tree::List(text.split_ascii_whitespace().map(|item| Tree::Text(item.to_owned())).collect())
             }
@@ -78,6 +82,19 @@ impl Settings {
         match self.set.get(path)? {
             (Value::Text(text), _) => Some(text),
             _ => None,
+        }
+    }
+
+    /// Whether a value that is neither empty nor 0 was set at `path`.
+    pub(super) fn is_set(&self, path: &str) -> bool {
+        self.set.get(path).is_some_and(|(value, _)| !value.is_blank() && *value != Value::Int(0))
+    }
+
+    /// The number of texts in the list at `path`.
+    pub(super) fn texts_len(&self, path: &str) -> usize {
+        match self.set.get(path) {
+            Some((Value::Texts(texts), _)) => texts.len(),
+            _ => 0,
         }
     }
 
@@ -214,8 +231,9 @@ impl Settings {
                 }
                 (Support::Refused(why), _) => {
                     for (source, path) in self.where_on(key, &path) {
-                        let text =
-                            format!("is not supported yet, and ignoring it would not be safe: {why}. {}", remedy(key));
+                        let text = redis::refusal(&path, self).unwrap_or_else(|| {
+                            format!("is not supported yet, and ignoring it would not be safe: {why}. {}", remedy(key))
+                        });
                         problems.error(&source, &path, text);
                     }
                 }
@@ -283,6 +301,12 @@ fn judge_placeholder(key: &Key, path: &str, value: &Value, source: &SettingSourc
             format!("contains a placeholder such as ${{NAME}}, which Dunlin does not fill in: {remedy}"),
         );
     }
+}
+
+/// Whether a text is a list as in JSON or a shell, and not one such as `[::1]`.
+fn is_bracketed(text: &str) -> bool {
+    let inside = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inside.is_some_and(|inside| inside.is_empty() || inside.contains(['"', '\'', ',']))
 }
 
 /// Whether an entry of a file is a comment, as JSON has no other.
