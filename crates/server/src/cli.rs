@@ -10,6 +10,7 @@ mod check_config;
 mod check_token;
 mod cluster;
 mod config_reference;
+pub(crate) mod former;
 mod gen_config;
 mod gen_token;
 mod health;
@@ -46,20 +47,26 @@ enum Command {
     /// Run a node
     Serve(serve::ServeArgs),
     /// Check a configuration and report errors
+    #[command(alias = "checkconfig")]
     CheckConfig(check_config::CheckConfigArgs),
     /// Convert a configuration of Centrifugo 5 into the form of Centrifugo 6, which Dunlin reads
     MigrateConfig(migrate_config::MigrateConfigArgs),
     /// Write an initial configuration with random keys
+    #[command(alias = "genconfig")]
     GenConfig(gen_config::GenConfigArgs),
     /// Write a new game: a crate with its tests, a page and a Dockerfile
     NewGame(new_game::NewGameArgs),
     /// Create a connection token for a user, signed with the configured key
+    #[command(alias = "gentoken")]
     GenToken(gen_token::GenTokenArgs),
     /// Create a subscription token for a user and a channel, signed with the configured key
+    #[command(alias = "gensubtoken")]
     GenSubToken(gen_token::GenSubTokenArgs),
     /// Verify a connection token and print its claims
+    #[command(alias = "checktoken")]
     CheckToken(check_token::CheckTokenArgs),
     /// Verify a subscription token and print its claims
+    #[command(alias = "checksubtoken")]
     CheckSubToken(check_token::CheckTokenArgs),
     /// Reload the configuration of a running node
     Reload(reload::ReloadArgs),
@@ -241,6 +248,9 @@ impl fmt::Display for Failure {
             | Self::Unhealthy(text)
             | Self::Cluster(text) => f.write_str(text),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
+            Self::File(path, error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                write!(f, "{} exists and is not overwritten: name another file, or remove this one", path.display())
+            }
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Runtime(error) => write!(f, "cannot start the runtime: {error}"),
             Self::Storage(error) => error.fmt(f),

@@ -77,7 +77,7 @@ fn a_generated_configuration_is_good_private_fresh_and_never_overwritten() {
         let before = fs::read(&path).expect(name);
         let again = dunlin(&folder, args);
         assert_eq!(again.status.code(), Some(1));
-        assert!(stderr(&again).contains("exists"), "{}", stderr(&again));
+        assert!(stderr(&again).contains("exists and is not overwritten: name another file"), "{}", stderr(&again));
         assert_eq!(fs::read(&path).expect(name), before);
     }
     secrets.sort();
@@ -143,6 +143,38 @@ fn a_token_is_signed_with_the_key_of_the_file() {
     let output = dunlin(&folder, &["gen-token", "-c", &keyless, "--user", "42"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output), "dunlin: client.token.hmac_secret_key is not set, so there is no key to sign with\n");
+}
+
+#[test]
+fn serve_names_the_process_that_has_the_port() {
+    let folder = Folder::new("taken");
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    let output = dunlin(&folder, &["serve", "--address", "127.0.0.1", "--port", &port]);
+    assert_eq!(output.status.code(), Some(1));
+    let holder = format!("(process {}) has the port: stop it, or choose another port with --port", std::process::id());
+    assert!(stderr(&output).contains(&holder), "{}", stderr(&output));
+}
+
+#[test]
+fn commands_of_centrifugo_work() {
+    let folder = Folder::new("former");
+    let generated = folder.file("x", "").replace("/x", "/new.json");
+    for args in [
+        &["centrifugo", "genconfig", "-c", &generated][..],
+        &["checkconfig", "-c", &generated],
+        &["gentoken", "-c", &generated, "-u", "42"],
+        &["gensubtoken", "-c", &generated, "-u", "42", "-s", "news"],
+        &["centrifugo", "--version"],
+    ] {
+        let output = dunlin(&folder, args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+    }
+    let old = folder.file("old.json", r#"{"health": true}"#);
+    let output = dunlin(&folder, &["centrifugo", &format!("--config={old}")]);
+    assert_eq!(output.status.code(), Some(3), "it is serve: {}", stderr(&output));
+    let help = dunlin(&folder, &["--help"]);
+    assert!(!stdout(&help).contains("genconfig"), "{}", stdout(&help));
 }
 
 #[test]
@@ -441,6 +473,7 @@ fn a_command_line_of_centrifugo_gets_a_hint() {
     let folder = Folder::new("hint");
     for (args, hint) in [
         (&["-c", "config.json"][..], "\nhint: the command must come first: dunlin serve -c config.json\n"),
+        (&["centrifugo", "--health"], "or as DUNLIN_HEALTH_ENABLED=true in the environment\n"),
         (&["serve", "--client.insecure"], "or as DUNLIN_CLIENT_INSECURE=true in the environment\n"),
         (&["serve", "--http_server.port=9000"], "\nhint: --http_server.port is called --port here\n"),
     ] {
