@@ -169,3 +169,49 @@ fn quoted(text: &str) -> String {
     out.push('"');
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text() -> impl Strategy<Value = String> {
+        prop_oneof![
+            "[a-z_]{1,6}",
+            "\\PC{0,12}",
+            Just("true".to_owned()),
+            Just("- a: #b".to_owned()),
+            Just("\u{7f}\u{0}\n\t\r\"\\'".to_owned())
+        ]
+    }
+
+    fn tree() -> impl Strategy<Value = Tree> {
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Tree::Bool),
+            any::<i64>().prop_map(Tree::Int),
+            // The parser of JSON rounds others by one place.
+            any::<i32>().prop_map(|number| Tree::Float(f64::from(number) / 4.0)),
+            text().prop_map(Tree::Text),
+        ];
+        leaf.prop_recursive(4, 32, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Tree::List),
+                prop::collection::btree_map(text(), inner, 0..4)
+                    .prop_map(|entries| Tree::Table(entries.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(entries in prop::collection::btree_map(text(), tree(), 1..5)) {
+            let tree = Tree::Table(entries.into_iter().collect());
+            for format in [Format::Json, Format::Yaml, Format::Toml] {
+                let text = write(&tree, format);
+                let read = Tree::parse(format, &text).map(|read| read.to_json());
+                prop_assert_eq!(read, Ok(tree.to_json()), "{:?}\n{}", format, text);
+            }
+        }
+    }
+}
