@@ -9,7 +9,7 @@ use dunlin_engine::{
 use dunlin_net::ClientTls;
 use dunlin_token::SecretUrl;
 
-use super::{duration::format_ms, proxies, reader::Reader};
+use super::{duration::format_ms, proxies, reader::Reader, redis};
 
 /// How a node reaches the cluster's NATS servers, and what its streams are like.
 #[derive(Clone, Debug)]
@@ -150,10 +150,10 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
     };
     let (is_enabled, kind) = (r.bool("broker.enabled"), r.text(TYPE));
     if is_enabled && !["memory", "nats"].contains(&kind.as_str()) {
-        let text = format!(
+        let text = redis::refusal(TYPE, r.settings).unwrap_or_else(|| format!(
             "{kind:?} is not supported: nodes would not receive each other's publications. Set it to \"nats\", and see \
              docs/clustering.md, or disable `broker.enabled`"
-        );
+        ));
         r.error(TYPE, text);
     }
     if !is_on(r) {

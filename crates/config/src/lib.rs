@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
 pub mod holding;
+pub mod migrate;
 pub mod reference;
 pub mod reload;
 
@@ -26,6 +27,7 @@ mod problem;
 mod proxies;
 mod publications;
 mod reader;
+mod redis;
 mod relations;
 mod resolve;
 mod room_settings;
@@ -34,6 +36,7 @@ mod settings;
 mod tokens;
 mod transports;
 mod tree;
+mod tree_text;
 mod value;
 mod variables;
 

@@ -12,7 +12,8 @@ use dunlin_protocol::Disconnect;
 use super::{
     AdmissionOptions, AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions,
     InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, StorageSettings,
-    WebSocketOptions, broker, logging, matchmaking, proxies, publications, relations, rooms, tokens, transports,
+    WebSocketOptions, broker, logging, matchmaking, proxies, publications, relations, rooms, tokens,
+    tokens::HMAC_KEY_BYTES_MIN, transports,
 };
 
 pub(super) use super::reader::Reader;
@@ -401,6 +402,16 @@ fn http_api(r: &mut Reader<'_>) -> HttpApiOptions {
     let keys = [r.secret("http_api.key"), r.secret("http_api.previous_key")];
     if let [None, Some(_)] = keys {
         r.error("http_api.previous_key", "needs `http_api.key`: set both, or neither");
+    }
+    for (path, key) in ["http_api.key", "http_api.previous_key"].into_iter().zip(&keys) {
+        // Not refused: finding such a key takes a request for each guess, and not one token.
+        if key.as_ref().is_some_and(|key| key.reveal().len() < HMAC_KEY_BYTES_MIN) {
+            let text = format!(
+                "is shorter than {HMAC_KEY_BYTES_MIN} bytes, so an attacker may guess it: use a key from `dunlin gen-config`, \
+                 and keep the old one as `http_api.previous_key` for the transition"
+            );
+            r.warning(path, text);
+        }
     }
     let insecure = r.bool("http_api.insecure");
     HttpApiOptions {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use super::{
     keys::{self, Groups, Key, Support, ValueKind},
-    nearest,
+    migrate, nearest,
     problem::{Problems, SettingSource},
+    redis,
     tree::Tree,
-    value::{Value, has_placeholder},
+    value::{Value, has_placeholder, shortened},
 };
 
 /// What is wrong with a document without content.
@@ -36,7 +37,14 @@ impl Settings {
         match document {
             // Most likely the file is being written, or its template was filled with nothing.
             Tree::Null => problems.error(source, "", NO_CONTENT),
-            Tree::Table(entries) => self.set_table(keys::ROOT, "", entries, source, problems),
+            Tree::Table(entries) => {
+                let former = migrate::former_keys(entries);
+                if former.is_empty() {
+                    self.set_table(keys::ROOT, "", entries, source, problems);
+                } else {
+                    problems.error(source, "", former_version(&former));
+                }
+            }
             other => problems.error(source, "", format!("contains {}; write a table of settings", other.describe())),
         }
     }
@@ -53,6 +61,9 @@ impl Settings {
                 Ok(tree) => tree,
                 Err(error) => return problems.error(source, path, format!("is not JSON: {error}")),
             },
+            ValueKind::Texts if is_bracketed(text) => {
+                return problems.error(source, path, "is a list in brackets: separate by spaces, as in \"one two\"");
+            }
             ValueKind::Texts => {
                 Tree::List(text.split_ascii_whitespace().map(|item| Tree::Text(item.to_owned())).collect())
             }
@@ -71,6 +82,19 @@ impl Settings {
         match self.set.get(path)? {
             (Value::Text(text), _) => Some(text),
             _ => None,
+        }
+    }
+
+    /// Whether a value that is neither empty nor 0 was set at `path`.
+    pub(super) fn is_set(&self, path: &str) -> bool {
+        self.set.get(path).is_some_and(|(value, _)| !value.is_blank() && *value != Value::Int(0))
+    }
+
+    /// The number of texts in the list at `path`.
+    pub(super) fn texts_len(&self, path: &str) -> usize {
+        match self.set.get(path) {
+            Some((Value::Texts(texts), _)) => texts.len(),
+            _ => 0,
         }
     }
 
@@ -123,7 +147,7 @@ impl Settings {
         source: &SettingSource,
         problems: &mut Problems,
     ) {
-        for (name, tree) in entries {
+        for (name, tree) in entries.iter().filter(|(name, _)| !is_comment(name)) {
             let path = join(prefix, name);
             match keys::find(groups, name) {
                 Some(key) => self.set_one(key, &path, tree, source, problems),
@@ -207,8 +231,9 @@ impl Settings {
                 }
                 (Support::Refused(why), _) => {
                     for (source, path) in self.where_on(key, &path) {
-                        let text =
-                            format!("is not supported yet, and ignoring it would not be safe: {why}. {}", remedy(key));
+                        let text = redis::refusal(&path, self).unwrap_or_else(|| {
+                            format!("is not supported yet, and ignoring it would not be safe: {why}. {}", remedy(key))
+                        });
                         problems.error(&source, &path, text);
                     }
                 }
@@ -276,6 +301,27 @@ fn judge_placeholder(key: &Key, path: &str, value: &Value, source: &SettingSourc
             format!("contains a placeholder such as ${{NAME}}, which Dunlin does not fill in: {remedy}"),
         );
     }
+}
+
+/// Whether a text is a list as in JSON or a shell, and not one such as `[::1]`.
+fn is_bracketed(text: &str) -> bool {
+    let inside = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inside.is_some_and(|inside| inside.is_empty() || inside.contains(['"', '\'', ',']))
+}
+
+/// Whether an entry of a file is a comment, as JSON has no other.
+pub(super) fn is_comment(name: &str) -> bool {
+    name.starts_with('_') || name.starts_with("//")
+}
+
+/// The message about a file with keys of Centrifugo v5. One line, because every other message would follow from it.
+fn former_version(former: &[&str]) -> String {
+    let shown = former.iter().take(3).map(|name| format!("`{}`", shortened(name))).collect::<Vec<_>>().join(", ");
+    let more = if former.len() > 3 { ", …" } else { "" };
+    format!(
+        "has keys of Centrifugo 5 ({shown}{more}), and Dunlin reads those of Centrifugo 6: convert it with \
+         `dunlin migrate-config FILE --output NEW_FILE`"
+    )
 }
 
 /// The key at a path in this crate's code.

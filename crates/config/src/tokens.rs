@@ -7,7 +7,7 @@ use dunlin_token::{Endpoint, JwksOptions, KeyFault, PublicKey, Rule, Rules, Secr
 use super::{Config, resolve::Reader, value::shortened};
 
 /// Minimum length of an HMAC key. Shorter ones can be found from one token by brute force.
-const HMAC_KEY_BYTES_MIN: usize = 32;
+pub(super) const HMAC_KEY_BYTES_MIN: usize = 32;
 
 /// Keys of both kinds of token.
 pub(super) fn options(r: &mut Reader<'_>) -> TokenOptions {

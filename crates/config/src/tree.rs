@@ -96,6 +96,48 @@ impl Tree {
         }
     }
 
+    /// The value at a path through tables.
+    pub(super) fn get(&self, path: &str) -> Option<&Self> {
+        path.split('.').try_fold(self, |tree, name| match tree {
+            Self::Table(entries) => entries.iter().find(|(key, _)| key == name).map(|(_, value)| value),
+            _ => None,
+        })
+    }
+
+    /// As [`Self::get`], to change it.
+    pub(super) fn get_mut(&mut self, path: &str) -> Option<&mut Self> {
+        path.split('.').try_fold(self, |tree, name| match tree {
+            Self::Table(entries) => entries.iter_mut().find(|(key, _)| key == name).map(|(_, value)| value),
+            _ => None,
+        })
+    }
+
+    /// Sets the value at a path, and creates the tables on the way. What is no table on the way becomes one.
+    pub(super) fn set(&mut self, path: &str, value: Self) {
+        match path.split_once('.') {
+            Some((name, rest)) => self.entry(name).set(rest, value),
+            None => self.set_entry(path, value),
+        }
+    }
+
+    /// Sets an entry whose name may contain dots.
+    pub(super) fn set_entry(&mut self, name: &str, value: Self) {
+        *self.entry(name) = value;
+    }
+
+    fn entry(&mut self, name: &str) -> &mut Self {
+        if !matches!(self, Self::Table(_)) {
+            *self = Self::Table(Vec::new());
+        }
+        let Self::Table(entries) = self else { unreachable!("it was made a table") };
+        let at = entries.iter().position(|(key, _)| key == name).unwrap_or_else(|| {
+            entries.push((name.to_owned(), Self::Null));
+            entries.len() - 1
+        });
+        let entry = entries.get_mut(at);
+        entry.map_or_else(|| unreachable!("the position is in the table"), |(_, value)| value)
+    }
+
     /// The kind of value, for messages.
     pub(super) fn describe(&self) -> &'static str {
         match self {

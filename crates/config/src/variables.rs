@@ -59,7 +59,16 @@ pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, probl
         } else if PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix)) {
             // It was read above.
         } else if !name.starts_with(PREFIX) {
-            problems.warning(&source, "", "is ignored: it sets no key");
+            // A pod has variables of other programs and versions, so this is not an error.
+            let former = super::migrate::successor(&set.to_ascii_lowercase()).and_then(super::variable_of);
+            problems.warning(
+                &source,
+                "",
+                match former {
+                    Some(variable) => format!("is ignored: it is of Centrifugo 5; set {variable} instead"),
+                    None => "is ignored: it sets no key".to_owned(),
+                },
+            );
         } else if let Some(path) = of_file() {
             let twin = name.strip_suffix(FILE_SUFFIX).unwrap_or(name);
             let has_twin = variables.iter().any(|(name, value)| name == twin && !value.is_empty());

@@ -10,10 +10,12 @@ mod check_config;
 mod check_token;
 mod cluster;
 mod config_reference;
+pub(crate) mod former;
 mod gen_config;
 mod gen_token;
 mod health;
 pub(crate) mod hint;
+mod migrate_config;
 mod new_game;
 mod operator_request;
 pub(crate) mod output;
@@ -45,18 +47,26 @@ enum Command {
     /// Run a node
     Serve(serve::ServeArgs),
     /// Check a configuration and report errors
+    #[command(alias = "checkconfig")]
     CheckConfig(check_config::CheckConfigArgs),
+    /// Convert a configuration of Centrifugo 5 into the form of Centrifugo 6, which Dunlin reads
+    MigrateConfig(migrate_config::MigrateConfigArgs),
     /// Write an initial configuration with random keys
+    #[command(alias = "genconfig")]
     GenConfig(gen_config::GenConfigArgs),
     /// Write a new game: a crate with its tests, a page and a Dockerfile
     NewGame(new_game::NewGameArgs),
     /// Create a connection token for a user, signed with the configured key
+    #[command(alias = "gentoken")]
     GenToken(gen_token::GenTokenArgs),
     /// Create a subscription token for a user and a channel, signed with the configured key
+    #[command(alias = "gensubtoken")]
     GenSubToken(gen_token::GenSubTokenArgs),
     /// Verify a connection token and print its claims
+    #[command(alias = "checktoken")]
     CheckToken(check_token::CheckTokenArgs),
     /// Verify a subscription token and print its claims
+    #[command(alias = "checksubtoken")]
     CheckSubToken(check_token::CheckTokenArgs),
     /// Reload the configuration of a running node
     Reload(reload::ReloadArgs),
@@ -100,6 +110,8 @@ pub enum Failure {
     Config(Problems),
     /// The configuration has warnings, and `--strict` was given. Exit code 3.
     Strict,
+    /// A configuration was not converted, or needs decisions. Exit code 3.
+    Migration(String),
     /// An invalid command line. Exit code 2.
     Usage(String),
     /// Standard output cannot be written. Exit code 1.
@@ -154,6 +166,7 @@ impl Cli {
             Command::Backups(args) => backups::run(&args),
             Command::Restore(args) => restore::run(&args),
             Command::NewGame(args) => new_game::run(&args),
+            Command::MigrateConfig(args) => migrate_config::run(&args, registry),
             Command::GenConfig(args) => gen_config::run(&args),
             Command::GenToken(args) => gen_token::run(&args, registry),
             Command::GenSubToken(args) => gen_token::run_for_subscription(&args, registry),
@@ -218,7 +231,7 @@ impl Failure {
             | Self::NoBench(_)
             | Self::Bench(..) => 1,
             Self::Usage(_) => 2,
-            Self::Config(_) | Self::Strict => 3,
+            Self::Config(_) | Self::Strict | Self::Migration(_) => 3,
         })
     }
 }
@@ -229,11 +242,15 @@ impl fmt::Display for Failure {
             Self::Config(problems) => write!(f, "invalid configuration\n{problems}"),
             Self::Strict => f.write_str("the configuration has warnings, and --strict treats them as errors"),
             Self::Usage(text)
+            | Self::Migration(text)
             | Self::Reload(text)
             | Self::Backup(text)
             | Self::Unhealthy(text)
             | Self::Cluster(text) => f.write_str(text),
             Self::Output(error) => write!(f, "cannot write to standard output: {error}"),
+            Self::File(path, error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                write!(f, "{} exists and is not overwritten: name another file, or remove this one", path.display())
+            }
             Self::File(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Runtime(error) => write!(f, "cannot start the runtime: {error}"),
             Self::Storage(error) => error.fmt(f),

@@ -29,9 +29,10 @@ use dunlin_games::Registry;
 /// are printed to stderr.
 #[allow(clippy::needless_pass_by_value, reason = "a binary makes one and has no other use for it")]
 pub fn run(registry: Registry) -> ExitCode {
-    let command = match cli::Cli::try_parse() {
+    let arguments = cli::former::without_former_name(std::env::args_os().collect());
+    let command = match cli::Cli::try_parse_from(&arguments) {
         Ok(command) => command,
-        Err(error) => return cli::hint::print_hint(&error),
+        Err(error) => return cli::hint::print_hint(&error, &arguments),
     };
     match command.run(&registry) {
         Ok(()) => ExitCode::SUCCESS,

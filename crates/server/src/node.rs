@@ -15,6 +15,7 @@ mod intake;
 mod options;
 mod peers;
 mod placement;
+mod port_holder;
 mod report;
 mod secure;
 mod shard_thread;
@@ -516,7 +517,19 @@ impl ShardHandle {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen { address, source } => write!(f, "can't listen on {address}: {source}"),
+            Self::Listen { address, source } => {
+                write!(f, "can't listen on {address}: {source}")?;
+                let is_taken = source.kind() == std::io::ErrorKind::AddrInUse;
+                match is_taken.then(|| port_holder::holder_of(address.port())) {
+                    None => Ok(()),
+                    Some(Some(holder)) => {
+                        write!(f, ". {holder} has the port: stop it, or choose another port with --port")
+                    }
+                    Some(None) => {
+                        f.write_str(". Choose another port with --port, or stop the program that has this one")
+                    }
+                }
+            }
             Self::Resource { what, source } => write!(f, "can't get {what}: {source}"),
             Self::Reactor(error) => error.fmt(f),
             Self::Random => f.write_str("the system gave no random bytes"),

@@ -77,7 +77,7 @@ fn a_generated_configuration_is_good_private_fresh_and_never_overwritten() {
         let before = fs::read(&path).expect(name);
         let again = dunlin(&folder, args);
         assert_eq!(again.status.code(), Some(1));
-        assert!(stderr(&again).contains("exists"), "{}", stderr(&again));
+        assert!(stderr(&again).contains("exists and is not overwritten: name another file"), "{}", stderr(&again));
         assert_eq!(fs::read(&path).expect(name), before);
     }
     secrets.sort();
@@ -143,6 +143,77 @@ fn a_token_is_signed_with_the_key_of_the_file() {
     let output = dunlin(&folder, &["gen-token", "-c", &keyless, "--user", "42"]);
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(stderr(&output), "dunlin: client.token.hmac_secret_key is not set, so there is no key to sign with\n");
+}
+
+#[test]
+fn serve_names_the_process_that_has_the_port() {
+    let folder = Folder::new("taken");
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).expect("a port is free");
+    let port = listener.local_addr().expect("bound").port().to_string();
+    let output = dunlin(&folder, &["serve", "--address", "127.0.0.1", "--port", &port]);
+    assert_eq!(output.status.code(), Some(1));
+    let holder = format!("(process {}) has the port: stop it, or choose another port with --port", std::process::id());
+    assert!(stderr(&output).contains(&holder), "{}", stderr(&output));
+}
+
+#[test]
+fn commands_of_centrifugo_work() {
+    let folder = Folder::new("former");
+    let generated = folder.file("x", "").replace("/x", "/new.json");
+    for args in [
+        &["centrifugo", "genconfig", "-c", &generated][..],
+        &["checkconfig", "-c", &generated],
+        &["gentoken", "-c", &generated, "-u", "42"],
+        &["gensubtoken", "-c", &generated, "-u", "42", "-s", "news"],
+        &["centrifugo", "--version"],
+    ] {
+        let output = dunlin(&folder, args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+    }
+    let old = folder.file("old.json", r#"{"health": true}"#);
+    let output = dunlin(&folder, &["centrifugo", &format!("--config={old}")]);
+    assert_eq!(output.status.code(), Some(3), "it is serve: {}", stderr(&output));
+    let help = dunlin(&folder, &["--help"]);
+    assert!(!stdout(&help).contains("genconfig"), "{}", stdout(&help));
+}
+
+#[test]
+fn a_configuration_of_centrifugo_5_is_named_and_converted() {
+    let folder = Folder::new("migrate");
+    let key = "bbe7d157-a253-4094-9759-06a8236543f9";
+    let text = format!(r#"{{"token_hmac_secret_key": "{key}", "health": true, "namespaces": [{{"name": "chat"}}]}}"#);
+    let old = folder.file("old.json", &text);
+    for command in ["check-config", "serve"] {
+        let output = dunlin(&folder, &[command, "-c", &old]);
+        assert_eq!(output.status.code(), Some(3), "{command}");
+        let expected = format!(
+            "dunlin: invalid configuration\n{old}: has keys of Centrifugo 5 (`token_hmac_secret_key`, `health`, `namespaces`), \
+             and Dunlin reads those of Centrifugo 6: convert it with `dunlin migrate-config FILE --output NEW_FILE`\n"
+        );
+        assert_eq!(stderr(&output), expected, "{command}");
+    }
+
+    let output = dunlin(&folder, &["migrate-config", &old]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("token_hmac_secret_key: renamed to client.token.hmac_secret_key\n"));
+    let new = folder.file("new.json", stdout(&output));
+    let output = dunlin(&folder, &["check-config", "-c", &new]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(stdout(&output), format!("{new}: valid, 1 namespaces, 0 warnings\n"));
+
+    let redis = folder.file("redis.yaml", "engine: redis # two nodes\nsockjs: true\n");
+    let toml = folder.file("vars", "CENTRIFUGO_API_KEY='0123456789012345678901234567890123456789'\n");
+    let written = new.replace("new.json", "new.toml");
+    let output = dunlin(&folder, &["migrate-config", &redis, "--env-file", &toml, "--output", &written]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let printed = stderr(&output);
+    for words in ["sockjs: needs a decision: ", "comments that begin with #", "engine.type: ", "needs 2 decisions"] {
+        assert!(printed.contains(words), "{words}: {printed}");
+    }
+    let expected = "[engine]\ntype = \"redis\"\n\n[http_api]\nkey = \"0123456789012345678901234567890123456789\"\n";
+    assert_eq!(std::fs::read_to_string(&written).expect("it was written"), expected);
+    let output = dunlin(&folder, &["migrate-config", &old, "--output", &written]);
+    assert_eq!(output.status.code(), Some(1), "a file is not overwritten");
 }
 
 #[test]
@@ -402,6 +473,7 @@ fn a_command_line_of_centrifugo_gets_a_hint() {
     let folder = Folder::new("hint");
     for (args, hint) in [
         (&["-c", "config.json"][..], "\nhint: the command must come first: dunlin serve -c config.json\n"),
+        (&["centrifugo", "--health"], "or as DUNLIN_HEALTH_ENABLED=true in the environment\n"),
         (&["serve", "--client.insecure"], "or as DUNLIN_CLIENT_INSECURE=true in the environment\n"),
         (&["serve", "--http_server.port=9000"], "\nhint: --http_server.port is called --port here\n"),
     ] {

@@ -55,7 +55,9 @@ impl TokenFault {
     /// The constant message.
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::TooLong => "it is longer than 8192 bytes",
+            Self::TooLong => {
+                "it is longer than 8192 bytes (8 KiB), the maximum, which no key changes: put less into its claims"
+            }
             Self::Malformed => "it is not a signed JSON Web Token",
             Self::Algorithm => "it is unsigned, or no key is configured for its algorithm",
             Self::NoKey => "no key is configured to verify it (client.token)",

@@ -47,6 +47,7 @@ pub(super) const TOP: &[Key] = &[
 const TYPE: Key = part("type", Text, "memory");
 
 const ENGINE: &[Key] = &[
+    // `redis.rs` has the message.
     refused("type", Choice(&["", "memory", "redis"]), "memory", SHARING),
     warned_table("redis", &[REDIS, REDIS_HISTORY, REDIS_PRESENCE], UNUSED),
 ];

@@ -1,8 +1,8 @@
 //! Suggestions for invalid command lines, mainly for users of Centrifugo, which has other options.
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
-use dunlin_config::variable_of;
+use dunlin_config::{migrate, variable_of};
 
 use super::output;
 
@@ -16,11 +16,11 @@ const FLAGS: [(&str, &str); 5] = [
 ];
 
 /// Prints the error of this command line, and hints. Help output is not an error.
-pub(crate) fn print_hint(error: &clap::Error) -> ExitCode {
+pub(crate) fn print_hint(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // An error means that stderr is closed.
     let _ = error.print();
     if error.use_stderr() {
-        let arguments: Vec<_> = std::env::args_os().skip(1).map(|text| text.to_string_lossy().into_owned()).collect();
+        let arguments: Vec<_> = arguments.iter().skip(1).map(|text| text.to_string_lossy().into_owned()).collect();
         for hint in hints(&arguments) {
             output::error_line(format_args!("hint: {hint}"));
         }
@@ -43,8 +43,10 @@ fn hints(arguments: &[String]) -> Vec<String> {
 
 /// Flags such as `--client.insecure`, with their values.
 fn options(arguments: &[String]) -> impl Iterator<Item = (&str, Option<&str>)> {
-    arguments.iter().enumerate().filter_map(|(index, argument)| {
-        let flag = as_option(argument)?;
+    // Other commands have flags with the names of keys of version 5.
+    let runs_a_node = arguments.first().is_none_or(|first| first.starts_with('-') || first == "serve");
+    arguments.iter().enumerate().filter_map(move |(index, argument)| {
+        let flag = as_option(argument).or_else(|| as_former_option(argument).filter(|_| runs_a_node))?;
         match flag.split_once('=') {
             Some((key, value)) => Some((key, Some(value))),
             None => Some((flag, arguments.get(index + 1).map(String::as_str).filter(|next| !next.starts_with('-')))),
@@ -57,7 +59,7 @@ fn without_options(arguments: &[String]) -> Vec<&str> {
     let mut is_value = false;
     let mut plain = Vec::new();
     for argument in arguments {
-        let flag = as_option(argument);
+        let flag = as_option(argument).or_else(|| as_former_option(argument));
         if flag.is_none() && (!is_value || argument.starts_with('-')) {
             plain.push(argument.as_str());
         }
@@ -70,12 +72,20 @@ fn as_option(argument: &str) -> Option<&str> {
     argument.strip_prefix("--").filter(|flag| flag.split('=').next().is_some_and(|key| key.contains('.')))
 }
 
+/// Flags of version 5, such as `--health` and `--log_level=debug`. `--port` and `--address` are ours as well.
+fn as_former_option(argument: &str) -> Option<&str> {
+    let flag = argument.strip_prefix("--")?;
+    let name = flag.split('=').next()?;
+    migrate::successor(name).filter(|_| !["port", "address"].contains(&name)).map(|_| flag)
+}
+
 fn of_option(key: &str, value: Option<&str>) -> String {
+    let (former, key) = (key, migrate::successor(key).unwrap_or(key));
     let Some(variable) = variable_of(key) else {
         return format!("{key} cannot be set by a variable or flag; see docs/configuration.md");
     };
     if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == key) {
-        return format!("--{key} is called {flag} here");
+        return format!("--{former} is called {flag} here");
     }
     let value = value.unwrap_or("true");
     format!("there is no flag for {key}: set it in the configuration file, or as {variable}={value} in the environment")
@@ -107,6 +117,24 @@ mod tests {
                 "serve --client.nonsense",
                 &["client.nonsense cannot be set by a variable or flag; see docs/configuration.md"],
             ),
+            (
+                "serve --health --log_level=debug --port 9000",
+                &[
+                    "there is no flag for health.enabled: set it in the configuration file, or as \
+                     DUNLIN_HEALTH_ENABLED=true in the environment",
+                    "--log_level is called --log-level here",
+                ],
+            ),
+            ("--config=config.json", &["the command must come first: dunlin serve --config=config.json"]),
+            (
+                "--admin --config=config.json",
+                &[
+                    "there is no flag for admin.enabled: set it in the configuration file, or as \
+                     DUNLIN_ADMIN_ENABLED=true in the environment",
+                    "the command must come first: dunlin serve --config=config.json",
+                ],
+            ),
+            ("new-game --name", &[]),
             ("serve --nonsense", &[]),
             ("", &[]),
         ] {

@@ -64,7 +64,8 @@ impl Endpoint {
             Some("http") if is_unsafe_allowed => {}
             Some("http") => {
                 return Err(
-                    "uses plain HTTP, so an attacker on the network could replace the keys: use https".to_owned()
+                    "uses plain HTTP, so an attacker on the network could replace the keys: use https, or for keys on this \
+                     machine or in development set `insecure_skip_jwks_endpoint_safety_check` to true".to_owned()
                 );
             }
             _ => return Err("is not an address that begins with https://".to_owned()),
