@@ -115,12 +115,12 @@ fn is_full_table(tree: &Tree) -> bool {
 /// A value in one line.
 fn inline(tree: &Tree, format: Format) -> String {
     match tree {
-        Tree::Null => "null".to_owned(),
         Tree::Bool(value) => value.to_string(),
         Tree::Int(number) => number.to_string(),
         // With a point or an exponent, so that it stays no whole number.
         Tree::Float(number) if number.is_finite() => format!("{number:?}"),
-        Tree::Float(_) => "null".to_owned(),
+        // No format of all three has a text for the rest, and a configuration that is read contains none.
+        Tree::Float(_) | Tree::Null => "null".to_owned(),
         Tree::Text(text) => quoted(text),
         Tree::List(items) => {
             let items = items.iter().filter(|item| format != Format::Toml || **item != Tree::Null);

@@ -57,7 +57,7 @@ impl Core {
 
     pub(super) fn linger_over(&mut self, name: &Arc<str>) {
         let Some(channel) = self.channels.get(name) else { return };
-        if !channel.following.lingers_until_us().is_some_and(|until_us| until_us <= self.context.now.mono_us) {
+        if channel.following.lingers_until_us().is_none_or(|until_us| until_us > self.context.now.mono_us) {
             return;
         }
         if channel.outbox.unresolved.is_empty() {

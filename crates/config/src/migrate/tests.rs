@@ -10,7 +10,7 @@ fn every_path_of_the_rows_is_a_key_of_dunlin() {
     for (name, path) in &ROWS.keys {
         assert!(keys::at(path).is_some(), "{name}: there is no {path}");
     }
-    for (name, path) in ROWS.namespace_keys.iter() {
+    for (name, path) in &ROWS.namespace_keys {
         let path = format!("channel.namespaces[].{path}");
         assert!(keys::at(&path).is_some(), "{name}: there is no {path}");
     }
