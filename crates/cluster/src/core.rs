@@ -21,7 +21,7 @@
 //!   than the history of a channel, so if it has at most as many messages after a position as the history, none was
 //!   trimmed. Another node may have the messages of a channel that this node has just attached in memory
 //!   ([`peer_window`]).
-//! - *Keys* ([`seen_keys`], [`peer_keys`]): the idempotency keys of the stream, which its servers may forget.
+//! - *Keys* ([`seen_idempotency_keys`], [`idempotency_questions`]): the idempotency keys of the stream, which its servers may forget.
 //! - *Nodes* ([`peers`]): heartbeats, and queries to the live nodes.
 //! - *Leases* ([`leases`]): which nodes are live, decided by a stream.
 
@@ -35,6 +35,7 @@ mod epoch;
 mod event;
 mod follow;
 mod holes;
+mod idempotency_questions;
 mod interest;
 pub mod leases;
 mod lingering;
@@ -42,14 +43,13 @@ mod options;
 mod outbox;
 mod page;
 mod partition;
-mod peer_keys;
 mod peer_window;
 pub mod peers;
 mod publish;
 mod read;
 #[cfg(test)]
 mod rig;
-mod seen_keys;
+mod seen_idempotency_keys;
 mod shared;
 mod silence;
 mod standing;
@@ -78,14 +78,14 @@ use ahead::AheadLoad;
 use broadcast::Broadcasts;
 use channels::Channels;
 use context::Context;
+use idempotency_questions::KeyQuestions;
 use interest::{InterestChecks, Nodes};
 use leases::Leases;
 use partition::Partitions;
-use peer_keys::KeyQuestions;
 use peer_window::WindowQuestions;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Outgoing, Waiter};
-use seen_keys::SeenKeys;
+use seen_idempotency_keys::SeenKeys;
 use standing::StreamKey;
 use timers::{LinksUp, Requester, Timer};
 

@@ -136,6 +136,21 @@ fn prices_move_and_bots_play_beside_the_server_and_end_with_it() {
     assert!(before.windows(2).all(|pair| pair[1] == pair[0] + 1), "{before:?}");
 }
 
+/// `make run` before RocksDB is compiled.
+#[test]
+fn the_demo_runs_without_a_storage() {
+    let printed = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/in-memory")).output().expect("it runs");
+    let mut in_memory: Value = serde_json::from_slice(&printed.stdout).expect("JSON");
+    assert!(in_memory["storage"].is_null());
+    let mut demo = Demo::start("memory", |settings| {
+        in_memory["http_server"] = settings["http_server"].take();
+        *settings = in_memory;
+    });
+    demo.until("prices are published", |demo| demo.history().len() > 2);
+    demo.until("all bots play", |demo| demo.players() == Some(BOTS));
+    assert!(!demo.folder.join("storage").exists());
+}
+
 /// Without the namespaces, all of it is refused. The server goes on, and keeps no trace of the client process.
 #[test]
 fn a_client_process_that_has_ended_is_no_zombie() {

@@ -30,7 +30,7 @@ impl Span {
         Some(Self { epoch: epoch.into(), first, last, count, encoding, delta })
     }
 
-    /// All publications of a channel's [`crate::key_cache::KeyCache`] in this state. `first` is 0, which no offset is.
+    /// All publications of a channel's [`crate::conflation_keys::KeyCache`] in this state. `first` is 0, which no offset is.
     pub(crate) fn of_keys(state: u64, encoding: Encoding, delta: bool) -> Self {
         Self { epoch: Box::default(), first: 0, last: state, count: 0, encoding, delta }
     }

@@ -8,10 +8,10 @@ use dunlin_protocol::ClientInfo;
 
 use crate::{
     FrameClass, ShardIndex,
+    conflation_keys::KeyCache,
     creators::{ChannelCreator, UsedBy},
     history_stream::{Stream, present_bytes_max},
     idempotency::Results,
-    key_cache::KeyCache,
     log_in_flight::ChannelLog,
     message::{Subscriber, SubscriptionRequest},
     names::NamespaceIndex,

@@ -11,10 +11,10 @@ mod checkpoint;
 mod kicks;
 mod messages;
 mod not_restored;
-mod places;
+mod reserved_places;
+mod returning_players;
 mod runner;
-mod seat_table;
-mod seating;
+mod seated_players;
 mod tokens_refused;
 
 use std::{collections::VecDeque, sync::Arc};
@@ -33,7 +33,7 @@ use crate::{
 pub use calls::CallCounts;
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
-use places::ReservedPlaces;
+use reserved_places::ReservedPlaces;
 pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
 pub use tokens_refused::TokensRefused;
 

@@ -37,23 +37,23 @@ mod session;
 mod session_tag;
 
 mod channel;
+mod conflation_keys;
 pub mod creators;
 mod epochs;
 mod filters;
 mod history_stream;
 mod idempotency;
 mod kept_bytes;
-mod key_cache;
 
 mod frame;
 mod hub;
 mod names;
 mod outbox;
-mod pace;
 mod seats;
 mod slab;
 mod spare;
 mod timers;
+mod token_bucket;
 mod wire;
 
 pub use event::{Effect, Effects, Event, Now, SessionKey, ShardIndex, SourceKey};
@@ -61,8 +61,8 @@ pub use frame::Delivery;
 pub use names::NamespaceNames;
 pub use options::Options;
 pub use outbox::Outgoing;
-pub use pace::Pace;
 pub use refused::Refused;
 pub use session_tag::{SESSION_TAG_KEY_BYTES, SessionTagKey};
 pub use shard::{Seed, Shard, ShardIdentity, owner_of, shard_of_session};
+pub use token_bucket::RefillRate;
 pub use wire::{FrameClass, Wire};

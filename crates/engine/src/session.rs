@@ -10,9 +10,9 @@ use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 
 use crate::{
-    FrameClass, Now, Pace, SessionKey, ShardIndex, SourceKey, Wire, backend::ProxyRequestId, creators::ChannelCreator,
-    filters::FilterPlace, hub::LocalChannelId, message::Subscriber, options::ClientOptions, seats::SeatIndex,
-    shard::hash_of, timers::Scheduled,
+    FrameClass, Now, RefillRate, SessionKey, ShardIndex, SourceKey, Wire, backend::ProxyRequestId,
+    creators::ChannelCreator, filters::FilterPlace, hub::LocalChannelId, message::Subscriber, options::ClientOptions,
+    seats::SeatIndex, shard::hash_of, timers::Scheduled,
 };
 
 pub(crate) use paused::{
@@ -53,7 +53,7 @@ pub(crate) struct Session {
     pub(crate) awaits_pong: bool,
     /// Further pongs that may arrive: to pings sent to a paused session while earlier ones were unanswered.
     pub(crate) late_pongs: u8,
-    /// The token bucket of its commands; see [`crate::pace::Pace`].
+    /// The token bucket of its commands; see [`crate::token_bucket::RefillRate`].
     pub(crate) commands_full_at_ns: u64,
     /// Commands that owners have not answered yet.
     pub(crate) requests_in_flight: u32,
@@ -245,7 +245,7 @@ impl Session {
     }
 
     /// Takes a token for one more command.
-    pub(crate) fn try_take_command(&mut self, pace: Pace, now_us: u64) -> bool {
+    pub(crate) fn try_take_command(&mut self, pace: RefillRate, now_us: u64) -> bool {
         let then_ns = pace.take(self.commands_full_at_ns, now_us);
         self.commands_full_at_ns = then_ns.unwrap_or(self.commands_full_at_ns);
         then_ns.is_some()

@@ -6,18 +6,18 @@
 mod context;
 mod dispatch;
 mod owner;
-mod session;
+mod sessions;
 
 use std::{
     hash::{BuildHasher, Hash},
     sync::Arc,
 };
 
-pub use session::shard_of_session;
+pub use sessions::shard_of_session;
 
 use context::Context;
 use owner::Owner;
-use session::Sessions;
+use sessions::Sessions;
 
 use dunlin_protocol::decode_connect;
 
@@ -28,8 +28,8 @@ use crate::{
     event::Ticket,
     options::NamespaceOptions,
     outbox::Outgoing,
-    pace::{Bucket, Pace},
     timers::TimerOwner,
+    token_bucket::{Bucket, RefillRate},
 };
 
 /// A shard's index, and the number of shards.
@@ -44,7 +44,7 @@ pub struct ShardIdentity {
 impl ShardIdentity {
     /// A token bucket with this shard's share of a rate limit of the node.
     fn share(self, per_second: u32) -> Bucket {
-        Bucket::full(Pace::share(per_second, self.count))
+        Bucket::full(RefillRate::share(per_second, self.count))
     }
 }
 

@@ -4,6 +4,7 @@
 //! moves its socket back to a shard ([`upgrade`]).
 
 pub mod api;
+mod authorization;
 pub mod backup;
 pub mod connection;
 pub mod connection_table;

@@ -46,8 +46,6 @@ mod keys;
 mod options;
 mod paths;
 #[cfg(feature = "rocksdb")]
-mod read_entries;
-#[cfg(feature = "rocksdb")]
 mod read_paths;
 #[cfg(feature = "rocksdb")]
 mod reader;
@@ -56,6 +54,8 @@ mod report;
 mod request;
 #[cfg(feature = "rocksdb")]
 mod resume;
+#[cfg(feature = "rocksdb")]
+mod room_entries;
 #[cfg(feature = "rocksdb")]
 mod shared_database;
 mod state;

@@ -13,9 +13,9 @@ use crate::{
     paths::{
         PathBlock, PathOwner, PathPage, PathQuery, PathsRead, owner_key, owner_prefix, place_key, read_place, unpacked,
     },
-    read_entries::ACTION,
     reader::ReadTask,
     records::split_prefix,
+    room_entries::ACTION,
 };
 
 /// A queued query.

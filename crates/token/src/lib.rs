@@ -14,8 +14,8 @@ mod claims;
 mod counters;
 mod event;
 mod fault;
+mod interface;
 mod issue;
-mod judge;
 mod jwks;
 mod object;
 mod options;
@@ -37,13 +37,14 @@ use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
 use self::{
     claims::VerifiedClaims,
-    judge::{Judge, KeyRing, TokenVerdict},
     place::Place,
+    verify::{Judge, KeyRing, TokenVerdict},
 };
 pub use self::{
     counters::{TokenCounters, TokenCounts},
     event::{OnTokenEvent, TokenEvent},
     fault::TokenFault,
+    interface::{Judged, TokenAnswer, TokenKind, TokenRequest, VerifyTokens},
     issue::{Grant, issue, issue_claims},
     jwks::{Endpoint, JwksOptions},
     options::{TokenKeys, TokenOptions},
@@ -51,7 +52,6 @@ pub use self::{
     rules::{Rule, Rules},
     secret::{Secret, SecretUrl},
     unix_time::UnixTime,
-    verify::{Judged, TokenAnswer, TokenKind, TokenRequest, VerifyTokens},
 };
 
 /// Maximum length of a token. Longer ones are rejected without parsing.

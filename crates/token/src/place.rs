@@ -17,10 +17,10 @@ use super::{
     SecretUrl, TokenEvent, TokenFault, TokenKind,
     cache::Fingerprint,
     claims::{Claims, VerifiedClaims},
-    judge::{Judge, Method},
     jwks::{Fetched, JwksOptions, KeySets, LookUp, fetch},
     public_key::PublicKey,
     signed::Signed,
+    verify::{Judge, Method},
 };
 
 /// Requests that are processed before the fetches are polled again.

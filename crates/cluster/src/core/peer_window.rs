@@ -21,7 +21,7 @@ use crate::{
 use super::{
     Core, Timer,
     channel::WaitingLoad,
-    peer_keys::{KeyAnswer, KeyQuestion},
+    idempotency_questions::{KeyAnswer, KeyQuestion},
     window::WindowEntry,
 };
 

@@ -22,7 +22,8 @@ use crate::{
 };
 
 use super::{
-    Context, Core, CoreEffect, Requester, Timer, peer_keys::key_prefix, standing::StreamKey, window::NewestPublication,
+    Context, Core, CoreEffect, Requester, Timer, idempotency_questions::key_prefix, standing::StreamKey,
+    window::NewestPublication,
 };
 
 /// The first pause before a retry; it doubles up to the maximum.
@@ -88,7 +89,7 @@ enum Stage {
     Acknowledged(u64),
 }
 
-/// Whether other nodes have to be asked for the idempotency key of a message ([`super::peer_keys`]).
+/// Whether other nodes have to be asked for the idempotency key of a message ([`super::idempotency_questions`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyCheck {
     /// The id is unique to this message.

@@ -15,7 +15,7 @@ use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
     NotRestored, Runner, Step,
-    seat_table::{LeavesAt, SeatEntry, SeatTable},
+    returning_players::{LeavesAt, ReturningPlayers, SeatEntry},
 };
 use crate::room::{SeatKey, SeatToken};
 use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step, put_token};
@@ -42,7 +42,7 @@ pub struct Checkpoint<'a> {
     ticks_run: u64,
     state_hash: u64,
     players: Vec<(SeatKey, PlayerId)>,
-    seat_table: SeatTable,
+    returning_players: ReturningPlayers,
     room: &'a [u8],
 }
 
@@ -64,15 +64,15 @@ impl Runner {
         put_options(&origin.options, out);
         put_number(self.ticks_run, out);
         out.extend_from_slice(&self.room.state_hash().to_le_bytes());
-        let mut players: Vec<_> = self.seating.iter().map(|(seat, player)| (player, seat)).collect();
+        let mut players: Vec<_> = self.seated_players.iter().map(|(seat, player)| (player, seat)).collect();
         players.sort_unstable();
         put_number(players.len() as u64, out);
         for (player, seat) in players {
             put_number(player.0.into(), out);
             put_seat(seat, out);
         }
-        put_number(self.seat_table.iter().len() as u64, out);
-        for (player, seat, away) in self.seat_table.iter() {
+        put_number(self.returning_players.iter().len() as u64, out);
+        for (player, seat, away) in self.returning_players.iter() {
             put_number(player.0.into(), out);
             put_bytes(seat.user.as_bytes(), out);
             out.extend_from_slice(&seat.token.0.to_le_bytes());
@@ -125,19 +125,19 @@ impl<'a> Checkpoint<'a> {
             let player = PlayerId(reader.number_of()?);
             players.push((reader.seat()?, player));
         }
-        let mut seat_table = SeatTable::default();
+        let mut returning_players = ReturningPlayers::default();
         for _ in 0..reader.count()? {
             let player = PlayerId(reader.number_of()?);
             let (user, token) = (reader.text()?.into(), SeatToken(u128::from_le_bytes(reader.array()?)));
             let returned = if version >= 3 { reader.token()? } else { None };
-            seat_table.insert(player, SeatEntry { user, token, returned });
+            returning_players.insert(player, SeatEntry { user, token, returned });
             if let Some(tick) = reader.number()?.checked_sub(1) {
-                seat_table.set_away(player, LeavesAt(tick));
+                returning_players.set_away(player, LeavesAt(tick));
             }
         }
         match reader.0.first() {
             Some(version) if *version > SAVED_ROOM_VERSION => Err(NotRestored::NewerState(*version)),
-            _ => Ok(Self { origin, ticks_run, state_hash, players, seat_table, room: reader.0 }),
+            _ => Ok(Self { origin, ticks_run, state_hash, players, returning_players, room: reader.0 }),
         }
     }
 
@@ -185,9 +185,9 @@ impl<'a> Checkpoint<'a> {
         let mut runner = Runner::new(room);
         runner.ticks_run = self.ticks_run;
         for (seat, player) in self.players {
-            runner.seating.put(seat, player);
+            runner.seated_players.put(seat, player);
         }
-        runner.seat_table = self.seat_table;
+        runner.returning_players = self.returning_players;
         runner.check_state(self.state_hash)?;
         Ok(runner)
     }

@@ -38,9 +38,10 @@ impl RoomHost {
 impl Runner {
     /// Marks players for removal at the end of the tick, including a user's away players. Returns them, in order.
     pub(super) fn kick(&mut self, order: &KickOrder, seats: &[SeatKey]) -> Vec<PlayerId> {
-        let mut players: BTreeSet<PlayerId> = seats.iter().filter_map(|seat| self.seating.player(*seat)).collect();
+        let mut players: BTreeSet<PlayerId> =
+            seats.iter().filter_map(|seat| self.seated_players.player(*seat)).collect();
         match &order.target {
-            KickTarget::User(user) => players.extend(self.seat_table.of_user(user)),
+            KickTarget::User(user) => players.extend(self.returning_players.of_user(user)),
             KickTarget::Player(player) => players.extend([*player]),
             KickTarget::Client(_) => {}
         }

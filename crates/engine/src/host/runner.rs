@@ -13,8 +13,8 @@ use dunlin_rooms::{
 use super::{
     CallCounts, ShardBefore, TickBatch,
     kicks::answer_to_kick,
-    seat_table::{LeavesAt, SeatTable},
-    seating::Seating,
+    returning_players::{LeavesAt, ReturningPlayers},
+    seated_players::SeatedPlayers,
     tokens_refused::TokensRefused,
 };
 use crate::{
@@ -115,12 +115,12 @@ const BAD_LISTING_CODE: u16 = 400;
 /// A room, including the game.
 pub struct Runner {
     pub(super) room: Room,
-    pub(super) seating: Seating,
+    pub(super) seated_players: SeatedPlayers,
     /// Inputs that the game could not decode.
     undecodable_inputs: u64,
     /// Ticks since the room was created. Unlike the world's tick number, it never restarts.
     pub(super) ticks_run: u64,
-    pub(super) seat_table: SeatTable,
+    pub(super) returning_players: ReturningPlayers,
 }
 
 /// The results of a batch of steps.
@@ -180,8 +180,8 @@ pub struct CompletedTick {
 impl Runner {
     /// A runner of a room without players.
     pub fn new(room: Room) -> Self {
-        let (seating, seat_table) = (Seating::default(), SeatTable::default());
-        Self { room, seating, undecodable_inputs: 0, ticks_run: 0, seat_table }
+        let (seated_players, returning_players) = (SeatedPlayers::default(), ReturningPlayers::default());
+        Self { room, seated_players, undecodable_inputs: 0, ticks_run: 0, returning_players }
     }
 
     /// The room.
@@ -191,7 +191,7 @@ impl Runner {
 
     /// The players that clients can take over after a restart, with their users.
     pub fn seat_users(&self) -> impl Iterator<Item = (PlayerId, &Arc<str>)> {
-        self.seat_table.iter().map(|(player, seat, _)| (player, &seat.user))
+        self.returning_players.iter().map(|(player, seat, _)| (player, &seat.user))
     }
 
     /// The number of inputs so far that the game could not decode.
@@ -213,7 +213,7 @@ impl Runner {
         let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
         let outcome = self.room.tick(time_us);
         let kicked = self.on_removals(&outcome.removals);
-        let away = self.seat_table.away_count();
+        let away = self.returning_players.away_count();
         calls.timed_out += u64::from(outcome.calls.timed_out);
         calls.refused += u64::from(outcome.calls.refused);
         CompletedTick {
@@ -236,8 +236,8 @@ impl Runner {
     pub(super) fn on_removals(&mut self, removals: &Removals) -> Vec<(SeatKey, Box<str>)> {
         let mut seats = Vec::new();
         for (player, reason) in &removals.kicked {
-            self.seat_table.forget(*player);
-            if let Some(seat) = self.seating.remove_player(*player) {
+            self.returning_players.forget(*player);
+            if let Some(seat) = self.seated_players.remove_player(*player) {
                 seats.push((seat, reason.clone()));
             }
         }
@@ -246,14 +246,14 @@ impl Runner {
 
     /// The players that leave at the start of the next tick because they did not come back in time, in order.
     pub fn expiring(&self) -> impl Iterator<Item = PlayerId> {
-        self.seat_table.expired(self.ticks_run + 1)
+        self.returning_players.expired(self.ticks_run + 1)
     }
 
     /// Applies the steps before a tick. Players whose time to come back has expired leave first.
     pub(super) fn apply(&mut self, steps: &[Step]) -> Applied {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
-        let expired = expiring.iter().filter(|player| !self.seat_table.is_displaced(**player)).count();
+        let expired = expiring.iter().filter(|player| !self.returning_players.is_displaced(**player)).count();
         let mut applied = Applied { expired, ..Applied::default() };
         for player in expiring {
             self.leave(player);
@@ -268,23 +268,23 @@ impl Runner {
         match step {
             Step::Join { seat, info, address, is_spectator, encoding, data, claim } => {
                 let visitor = visitor_of(info, *address, *is_spectator);
-                applied.tokens_refused.count(self.seat_table.token_refusal(&info.user, *claim));
+                applied.tokens_refused.count(self.returning_players.token_refusal(&info.user, *claim));
                 let joined = self.join_or_come_back(*seat, &visitor, *encoding, data, *claim);
                 if let Ok(entered) = &joined {
-                    self.seat_table.insert_join(entered.player, Arc::clone(&info.user), *claim);
+                    self.returning_players.insert_join(entered.player, Arc::clone(&info.user), *claim);
                 }
                 applied.entered.push((place, *seat, joined));
             }
             Step::Leave { seat } => {
-                if let Some(player) = self.seating.remove_seat(*seat) {
+                if let Some(player) = self.seated_players.remove_seat(*seat) {
                     self.leave(player);
                     applied.left.push((place, *seat));
                 }
             }
             Step::Input { seat, number, data } => {
                 // Inputs of players that have left are dropped.
-                if let Some(player) = self.seating.player(*seat) {
-                    self.seat_table.confirm(player);
+                if let Some(player) = self.seated_players.player(*seat) {
+                    self.returning_players.confirm(player);
                     self.undecodable_inputs += u64::from(!self.room.input(player, *number, data));
                 }
             }
@@ -303,7 +303,7 @@ impl Runner {
                 applied.ordered_kicks.push(players);
             }
             Step::Away { seat, stay } => {
-                if let Some(player) = self.seating.remove_seat(*seat) {
+                if let Some(player) = self.seated_players.remove_seat(*seat) {
                     applied.displaced += usize::from(self.go_away(player, *stay));
                     applied.left.push((place, *seat));
                 }
@@ -311,14 +311,14 @@ impl Runner {
             Step::AllAway { grace_ticks } => {
                 applied.calls.lost += self.room.lose_calls() as u64;
                 // Spectators cannot come back.
-                let seated = self.seating.iter().map(|(_, player)| player);
-                let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.seat_table.has(*player)).collect();
+                let seated = self.seated_players.iter().map(|(_, player)| player);
+                let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.returning_players.has(*player)).collect();
                 leaving.sort_unstable();
                 for player in leaving {
                     self.room.leave(player);
                 }
-                self.seating.clear();
-                self.seat_table.set_all_away(LeavesAt(self.ticks_run.saturating_add(u64::from(*grace_ticks))));
+                self.seated_players.clear();
+                self.returning_players.set_all_away(LeavesAt(self.ticks_run.saturating_add(u64::from(*grace_ticks))));
             }
         }
     }
@@ -326,13 +326,15 @@ impl Runner {
     /// Keeps a player without its client, if it has a seat. Returns whether another player of the user has to leave.
     fn go_away(&mut self, player: PlayerId, stay: Option<AwayTerms>) -> bool {
         let grace_ticks = stay.map_or(u64::MAX, |stay| stay.grace_ticks.into());
-        if !self.seat_table.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
+        if !self.returning_players.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
             self.leave(player);
             return false;
         }
         self.room.away(player);
         // In the next tick, like all players that do not come back, so that it is in the recording.
-        stay.is_some_and(|stay| self.seat_table.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1)))
+        stay.is_some_and(|stay| {
+            self.returning_players.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1))
+        })
     }
 
     fn join_or_come_back(
@@ -343,19 +345,19 @@ impl Runner {
         data: &[u8],
         claim: SeatClaim,
     ) -> Result<Entered, Refusal> {
-        let (player, is_back) = match self.seat_table.claimed_by(visitor.user, claim) {
+        let (player, is_back) = match self.returning_players.claimed_by(visitor.user, claim) {
             Some(player) => {
-                self.seat_table.end_absence(player);
+                self.returning_players.end_absence(player);
                 self.room.back(player, visitor, encoding);
                 (player, true)
             }
             None => (self.room.join(visitor, encoding, data)?.player, false),
         };
-        Ok(Entered { player, is_back, left_seat: self.seating.put(seat, player) })
+        Ok(Entered { player, is_back, left_seat: self.seated_players.put(seat, player) })
     }
 
     fn leave(&mut self, player: PlayerId) {
-        self.seat_table.forget(player);
+        self.returning_players.forget(player);
         self.room.leave(player);
     }
 
@@ -378,12 +380,12 @@ impl Runner {
         let mut shards: Option<Vec<ShardBefore>> = None;
         batch.steps.iter().any(|step| match step {
             // The player's seat on another shard may be the last one there.
-            Step::Join { info, claim, .. } if self.seat_table.claimed_by(&info.user, *claim).is_some() => true,
+            Step::Join { info, claim, .. } if self.returning_players.claimed_by(&info.user, *claim).is_some() => true,
             Step::Join { seat, encoding, .. } => {
                 let shards = shards.as_deref().unwrap_or(&batch.shards);
                 shards.get(usize::from(seat.shard.0)).is_none_or(|shard| !shard.known.contains(*encoding))
             }
-            Step::Leave { seat } | Step::Away { seat, .. } if self.seating.player(*seat).is_some() => {
+            Step::Leave { seat } | Step::Away { seat, .. } if self.seated_players.player(*seat).is_some() => {
                 let shards = shards.get_or_insert_with(|| batch.shards.clone());
                 if let Some(shard) = shards.get_mut(usize::from(seat.shard.0)) {
                     // Joins are not counted, because they may be refused: this is a lower bound on the number of
@@ -452,6 +454,6 @@ pub fn visitor_of(info: &ClientInfo, address: Option<IpAddr>, is_spectator: bool
 
 impl fmt::Debug for Runner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Runner").field("players", &self.seating.len()).finish_non_exhaustive()
+        f.debug_struct("Runner").field("players", &self.seated_players.len()).finish_non_exhaustive()
     }
 }

@@ -10,7 +10,7 @@ use crate::{
 
 use super::{
     Shard,
-    session::{CommandProgress, CommandsLeft},
+    sessions::{CommandProgress, CommandsLeft},
 };
 
 impl Shard {

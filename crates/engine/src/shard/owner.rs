@@ -41,8 +41,8 @@ use crate::{
     message::{NotSubscribed, Notice, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::{NamespaceIndex, namespace_options},
     options::NamespaceOptions,
-    pace::Pace,
     refused::Refused,
+    token_bucket::RefillRate,
 };
 
 use channel_table::ChannelTable;
@@ -614,7 +614,7 @@ impl Owner {
         let options = &context.options;
         self.has_logs = options.has_logs();
         self.has_shared = options.has_shared();
-        self.rooms.set_pace(Pace::share(options.room_openings.per_second, context.identity.count));
+        self.rooms.set_pace(RefillRate::share(options.room_openings.per_second, context.identity.count));
         if !context.has_homes() {
             self.homes.clear();
         }

@@ -27,7 +27,6 @@ pub use method::Method;
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
 pub use rooms::RoomCommand;
-pub(crate) use service::is_authorized;
 pub use service::{ApiOptions, Service, answer, answer_legacy};
 
 /// The result of a command as JSON, or an error.

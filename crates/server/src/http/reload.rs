@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Peer, api::is_authorized};
+use super::{Peer, authorization::is_authorized};
 use crate::{
     serve::{Reloaded, Reloader},
     telemetry::{

@@ -7,7 +7,7 @@ use std::{
 };
 
 use dunlin_config::MatchSettings;
-use dunlin_engine::Pace;
+use dunlin_engine::RefillRate;
 use dunlin_matchmaking::TicketId;
 
 use super::TicketFault;
@@ -29,7 +29,7 @@ pub struct TicketRequester {
 /// The users of a namespace who recently requested tickets or have a waiting ticket.
 #[derive(Debug)]
 pub(super) struct Requesters {
-    pace: Option<Pace>,
+    pace: Option<RefillRate>,
     /// Maximum number of users of an address; 0 for no limit.
     address_users_max: u32,
     /// Maximum number of users.
@@ -63,7 +63,7 @@ impl Requesters {
     /// A table without users.
     pub(super) fn new(settings: &MatchSettings) -> Self {
         Self {
-            pace: Pace::new(settings.tickets_per_second),
+            pace: RefillRate::new(settings.tickets_per_second),
             address_users_max: settings.address_users_max,
             users_max: USERS_MAX.saturating_add(settings.rules.tickets_max),
             users: BTreeMap::new(),

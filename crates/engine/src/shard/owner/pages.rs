@@ -13,10 +13,10 @@ use crate::{
     api::HistoryQuery,
     backend::PublishHow,
     channel::{Audience, ChannelKey, Following},
+    conflation_keys::RestoreProgress,
     counters::Suppression,
     event::PeerKeys,
     history_stream::Reader,
-    key_cache::RestoreProgress,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, ProposalNumber},
     log_in_flight::{
         ANSWER_BYTES_MAX, HistoryReader, LogPhase, ParkedCost, ParkedRequest, Proposal, ProposalParams, ReplyTo,

@@ -16,10 +16,10 @@ use crate::{
     event::{Effect, Ticket},
     names::NamespaceIndex,
     options::RoomLimits,
-    pace::{Bucket, Pace},
     refused::Refused,
     room::{Opening, RoomKey, RoomRefusal, RoomThreadIndex, ToRoom},
     shard::ShardIdentity,
+    token_bucket::{Bucket, RefillRate},
 };
 
 use super::Context;
@@ -82,7 +82,7 @@ impl RoomDirectory {
         }
     }
 
-    pub(super) fn set_pace(&mut self, pace: Option<Pace>) {
+    pub(super) fn set_pace(&mut self, pace: Option<RefillRate>) {
         self.openings.set_pace(pace);
     }
 

@@ -11,7 +11,7 @@ use std::sync::{
 };
 
 use dunlin_config::AdmissionOptions;
-use dunlin_engine::Pace;
+use dunlin_engine::RefillRate;
 use dunlin_net::{RefusalReason, TrustedProxies};
 
 use super::sources::{SourceLimits, SourceNetwork, SourceRefusal, Sources};
@@ -45,7 +45,7 @@ impl Gate {
             full_at_ns: AtomicU64::new(0),
             source_limits: SourceLimits {
                 sessions_max: options.source_sessions_max,
-                handshakes: Pace::new(options.source_handshakes_per_second),
+                handshakes: RefillRate::new(options.source_handshakes_per_second),
                 idle_max: options.idle_sources_max.div_ceil(PARTS),
             },
             sources: if knows_sources { (0..PARTS).map(|_| Mutex::default()).collect() } else { Box::default() },
@@ -73,7 +73,7 @@ impl Gate {
                 SourceRefusal::Rate => RefusalReason::SourceRate,
             })?;
         }
-        let Some(pace) = Pace::new(self.handshakes_per_second.load(Ordering::Relaxed)) else { return Ok(()) };
+        let Some(pace) = RefillRate::new(self.handshakes_per_second.load(Ordering::Relaxed)) else { return Ok(()) };
         let taken = self.full_at_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| pace.take(full, now_us));
         taken.map(drop).map_err(|_| {
             self.dismiss(source, now_us);

@@ -6,7 +6,7 @@ use std::{
     num::NonZeroU64,
 };
 
-use dunlin_engine::{Pace, SourceKey};
+use dunlin_engine::{RefillRate, SourceKey};
 
 /// A source of connections: an IPv4 address, or the /64 network of an IPv6 address, which is the smallest network that
 /// a host owns. An IPv4 address is represented by its 6to4 prefix (RFC 3056), which has the same owner.
@@ -49,7 +49,7 @@ pub(super) struct SourceLimits {
     /// Maximum number of concurrent sessions; 0 for no limit.
     pub(super) sessions_max: u32,
     /// Rate of handshakes; `None` for no limit.
-    pub(super) handshakes: Option<Pace>,
+    pub(super) handshakes: Option<RefillRate>,
     /// Maximum number of remembered sources without a session.
     pub(super) idle_max: usize,
 }

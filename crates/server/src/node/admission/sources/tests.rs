@@ -7,7 +7,7 @@ use super::*;
 const SECOND_US: u64 = 1_000_000;
 
 fn limits(sessions_max: u32, per_second: u32, idle_max: usize) -> SourceLimits {
-    SourceLimits { sessions_max, handshakes: Pace::new(per_second), idle_max }
+    SourceLimits { sessions_max, handshakes: RefillRate::new(per_second), idle_max }
 }
 
 fn source(text: &str) -> SourceNetwork {

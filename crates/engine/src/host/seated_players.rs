@@ -7,12 +7,12 @@ use crate::room::SeatKey;
 
 /// The players of a room that have a client.
 #[derive(Debug, Default)]
-pub(super) struct Seating {
+pub(super) struct SeatedPlayers {
     players: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
     seats: HashMap<PlayerId, SeatKey, foldhash::quality::FixedState>,
 }
 
-impl Seating {
+impl SeatedPlayers {
     /// Assigns a seat to a player. Returns its former seat.
     pub(super) fn put(&mut self, seat: SeatKey, player: PlayerId) -> Option<SeatKey> {
         let before = self.seats.insert(player, seat);

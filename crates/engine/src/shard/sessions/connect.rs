@@ -32,10 +32,7 @@ use crate::{
 };
 
 use super::{
-    Context, Sessions,
-    close::{Cause, session_expiry_us},
-    commands::CommandRef,
-    time_to_live::TimeToLive,
+    Context, Sessions, close::Cause, commands::CommandRef, deadlines::session_expiry_us, time_to_live::TimeToLive,
 };
 
 /// The default disconnects that replace errors on unidirectional transports.

@@ -23,7 +23,7 @@ use super::{
     Core, Timer,
     peer_window::WindowMessage,
     publish::{KeyCheck, PublishingKey},
-    seen_keys::SeenKey,
+    seen_idempotency_keys::SeenKey,
 };
 
 /// Maximum number and bytes of the keys in a question. The others wait for the next one.

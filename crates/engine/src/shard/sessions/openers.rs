@@ -7,7 +7,7 @@
 use hashbrown::HashMap;
 
 use crate::{
-    Pace, SessionKey, SourceKey,
+    RefillRate, SessionKey, SourceKey,
     options::RoomOpenings,
     room::{Opening, RoomRefusal},
 };
@@ -15,8 +15,8 @@ use crate::{
 /// The sessions and addresses of a shard that have opened rooms recently.
 #[derive(Debug)]
 pub(super) struct Openers {
-    session: Option<Pace>,
-    source: Option<Pace>,
+    session: Option<RefillRate>,
+    source: Option<RefillRate>,
     /// When each token bucket is full again. A bucket that is not in the map is full.
     full_at_ns: HashMap<Opener, u64, foldhash::quality::FixedState>,
     /// The number of buckets at which full ones are removed.
@@ -37,8 +37,8 @@ impl Openers {
     /// not.
     pub(super) fn new(limits: RoomOpenings, shards: u16) -> Self {
         Self {
-            session: Pace::new(limits.session_per_second),
-            source: Pace::share(limits.source_per_second, shards),
+            session: RefillRate::new(limits.session_per_second),
+            source: RefillRate::share(limits.source_per_second, shards),
             full_at_ns: HashMap::default(),
             swept_at: OPENERS_MIN,
         }
@@ -46,8 +46,8 @@ impl Openers {
 
     /// Applies other limits; tokens that were taken stay taken.
     pub(super) fn set_limits(&mut self, limits: RoomOpenings, shards: u16) {
-        self.session = Pace::new(limits.session_per_second);
-        self.source = Pace::share(limits.source_per_second, shards);
+        self.session = RefillRate::new(limits.session_per_second);
+        self.source = RefillRate::share(limits.source_per_second, shards);
     }
 
     pub(super) fn reserve(&mut self, session: SessionKey, source: Option<SourceKey>, now_us: u64) -> Opening {
@@ -70,7 +70,7 @@ impl Openers {
         }
     }
 
-    fn take(&mut self, pace: Option<Pace>, opener: Opener, now_us: u64) -> bool {
+    fn take(&mut self, pace: Option<RefillRate>, opener: Opener, now_us: u64) -> bool {
         let Some(pace) = pace else { return true };
         let Some(full_at_ns) = pace.take(self.full_at_ns.get(&opener).copied().unwrap_or(0), now_us) else {
             return false;
@@ -86,7 +86,7 @@ impl Openers {
         true
     }
 
-    fn put_back(&mut self, pace: Option<Pace>, opener: Opener, now_us: u64) {
+    fn put_back(&mut self, pace: Option<RefillRate>, opener: Opener, now_us: u64) {
         let (Some(pace), Some(full_at_ns)) = (pace, self.full_at_ns.get_mut(&opener)) else { return };
         *full_at_ns = pace.put_back(*full_at_ns);
         if *full_at_ns / 1_000 <= now_us {

@@ -1,9 +1,9 @@
 //! Makes records of session events. If nothing is recorded, this costs one comparison.
 
 use crate::{
-    pace::{Bucket, Pace},
     record::{RecordLevel, RecordOptions, SessionIncident, SessionRecord},
     session::Session,
+    token_bucket::{Bucket, RefillRate},
 };
 
 use super::Context;
@@ -12,14 +12,14 @@ use super::Context;
 pub(super) struct Recording {
     /// This shard's share of the rate limit, by level.
     buckets: [Bucket; 3],
-    of_session: Option<Pace>,
+    of_session: Option<RefillRate>,
     suppressed: u64,
 }
 
 impl Recording {
     pub(super) fn new(options: RecordOptions, shards: u16) -> Self {
-        let bucket = Bucket::full(Pace::share(options.node_per_second, shards));
-        Self { buckets: [bucket; 3], of_session: Pace::new(options.session_per_second), suppressed: 0 }
+        let bucket = Bucket::full(RefillRate::share(options.node_per_second, shards));
+        Self { buckets: [bucket; 3], of_session: RefillRate::new(options.session_per_second), suppressed: 0 }
     }
 
     /// Makes a record of an event of a session, unless a rate limit suppresses it. The caller has looked at the level.

@@ -119,12 +119,16 @@ impl RoomHost {
         let (mut reserved, mut holders) = (places.len(), BTreeSet::new());
         let mut is_admitted = |step: &Step| match step {
             Step::Leave { seat } => {
-                free += usize::from(runner.seating.player(*seat).is_some_and(|player| world.is_player(player)));
+                free += usize::from(runner.seated_players.player(*seat).is_some_and(|player| world.is_player(player)));
                 true
             }
             Step::Join { info, is_spectator: false, claim, .. } => {
                 // A user who comes back already has a place.
-                if runner.seat_table.claimed_by(&info.user, *claim).is_some_and(|player| !leaving.contains(&player)) {
+                if runner
+                    .returning_players
+                    .claimed_by(&info.user, *claim)
+                    .is_some_and(|player| !leaving.contains(&player))
+                {
                     return true;
                 }
                 let is_holder = places.has(&info.user) && holders.insert(Arc::clone(&info.user));

@@ -2,8 +2,8 @@
 
 use crate::{
     Options,
-    pace::{Bucket, Pace},
     shard::ShardIdentity,
+    token_bucket::{Bucket, RefillRate},
 };
 
 use super::{Context, openers::Openers};
@@ -27,8 +27,8 @@ impl Rates {
     /// Applies new options.
     pub(super) fn set(&mut self, context: &Context) {
         let (options, shards) = (&context.options, context.identity.count);
-        self.connects.set_pace(Pace::share(options.client.connects_per_second, shards));
-        self.recoveries.set_pace(Pace::share(options.client.recoveries_per_second, shards));
+        self.connects.set_pace(RefillRate::share(options.client.connects_per_second, shards));
+        self.recoveries.set_pace(RefillRate::share(options.client.recoveries_per_second, shards));
         self.openings.set_limits(options.room_openings, shards);
     }
 }

@@ -33,8 +33,8 @@ use crate::{
 
 use super::{
     Context, Sessions,
-    close::UNANSWERED_GRACE_MS,
     commands::{CommandOutcome, CommandRef, NO_CHANNEL},
+    deadlines::UNANSWERED_GRACE_MS,
     permission::Permission,
     time_to_live::{AlreadyExpired, TimeToLive, expiry_us},
 };

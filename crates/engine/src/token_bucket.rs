@@ -5,7 +5,7 @@
 /// The caller stores a bucket's state as one number: the time at which the bucket is full again (nanoseconds of the
 /// caller's clock; initially 0). So a bucket fits into an atomic, and the caller can drop a bucket that has been idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct RefillRate {
     /// Time in which one token is refilled.
     interval_ns: u64,
     /// Time in which an empty bucket is refilled.
@@ -14,7 +14,7 @@ pub struct Pace {
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-impl Pace {
+impl RefillRate {
     /// `None` for a rate of 0, which means no limit.
     pub fn new(per_second: u32) -> Option<Self> {
         Self::share(per_second, 1)
@@ -37,7 +37,7 @@ impl Pace {
     }
 }
 
-impl Pace {
+impl RefillRate {
     /// Returns one token to a bucket that is full at `full_at_ns`. Returns when the bucket is full after that.
     pub fn put_back(self, full_at_ns: u64) -> u64 {
         full_at_ns.saturating_sub(self.interval_ns)
@@ -48,17 +48,17 @@ impl Pace {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     /// `None` for no limit.
-    pace: Option<Pace>,
+    pace: Option<RefillRate>,
     full_at_ns: u64,
 }
 
 impl Bucket {
-    pub(crate) fn full(pace: Option<Pace>) -> Self {
+    pub(crate) fn full(pace: Option<RefillRate>) -> Self {
         Self { pace, full_at_ns: 0 }
     }
 
     /// Changes the rate. Tokens that were taken stay taken.
-    pub(crate) fn set_pace(&mut self, pace: Option<Pace>) {
+    pub(crate) fn set_pace(&mut self, pace: Option<RefillRate>) {
         self.pace = pace;
     }
 

@@ -4,12 +4,12 @@ use super::*;
 
 #[test]
 fn a_bucket_without_a_rate_is_never_empty() {
-    let (mut bottomless, mut small) = (Bucket::full(None), Bucket::full(Pace::new(2)));
+    let (mut bottomless, mut small) = (Bucket::full(None), Bucket::full(RefillRate::new(2)));
     assert!((0..1_000).all(|_| bottomless.try_take(0)));
     assert_eq!([0, 0, 0, 500_000].map(|now_us| small.try_take(now_us)), [true, true, false, true]);
 }
 
-fn taken(pace: Pace, full_at_ns: &mut u64, now_us: u64) -> bool {
+fn taken(pace: RefillRate, full_at_ns: &mut u64, now_us: u64) -> bool {
     let then_ns = pace.take(*full_at_ns, now_us);
     *full_at_ns = then_ns.unwrap_or(*full_at_ns);
     then_ns.is_some()
@@ -17,7 +17,7 @@ fn taken(pace: Pace, full_at_ns: &mut u64, now_us: u64) -> bool {
 
 #[test]
 fn a_burst_is_limited_to_the_rate_of_a_second() {
-    let (pace, mut full_at_ns) = (Pace::new(50).expect("a rate"), 0);
+    let (pace, mut full_at_ns) = (RefillRate::new(50).expect("a rate"), 0);
     let now_us = 7_000_000;
     assert!((0..50).all(|_| taken(pace, &mut full_at_ns, now_us)));
     assert!(!taken(pace, &mut full_at_ns, now_us));
@@ -28,9 +28,9 @@ fn a_burst_is_limited_to_the_rate_of_a_second() {
 
 #[test]
 fn a_rate_of_0_is_unlimited_and_a_small_share_is_enforced() {
-    assert_eq!(Pace::new(0), None);
-    assert_eq!(Pace::share(0, 4), None);
-    let (pace, mut full_at_ns) = (Pace::share(1, 4).expect("a rate"), 0);
+    assert_eq!(RefillRate::new(0), None);
+    assert_eq!(RefillRate::share(0, 4), None);
+    let (pace, mut full_at_ns) = (RefillRate::share(1, 4).expect("a rate"), 0);
     assert!(taken(pace, &mut full_at_ns, 0) && !taken(pace, &mut full_at_ns, 3_999_999));
     assert!(taken(pace, &mut full_at_ns, 4_000_000));
 }
@@ -42,7 +42,7 @@ struct Drawn {
 }
 
 impl Drawn {
-    fn try_take(&mut self, pace: Pace, now_us: u64) -> bool {
+    fn try_take(&mut self, pace: RefillRate, now_us: u64) -> bool {
         let come_ns = (now_us - self.at_us) * 1_000;
         self.holds_ns = (self.holds_ns + come_ns).min(pace.all_ns);
         self.at_us = now_us;
@@ -59,7 +59,7 @@ proptest! {
         shares in 1_u16..9,
         pauses_us in prop::collection::vec(prop_oneof![Just(0), 0_u64..2_000, 0_u64..2_000_000], 1..400),
     ) {
-        let pace = Pace::share(per_second, shares).expect("a rate");
+        let pace = RefillRate::share(per_second, shares).expect("a rate");
         let (mut full_at_ns, mut now_us) = (0, 5_000_000);
         let mut drawn = Drawn { holds_ns: pace.all_ns, at_us: now_us };
         for pause_us in pauses_us {
@@ -70,7 +70,7 @@ proptest! {
 
     #[test]
     fn any_second_admits_at_most_twice_the_rate(per_second in 1_u32..300, pauses_us in prop::collection::vec(0_u64..9_000, 600)) {
-        let pace = Pace::new(per_second).expect("a rate");
+        let pace = RefillRate::new(per_second).expect("a rate");
         let (mut full_at_ns, mut now_us, mut times_us) = (0, 0, Vec::new());
         for pause_us in pauses_us {
             now_us += pause_us;

@@ -27,7 +27,6 @@ use crate::{
     message::{Asker, Notice, ShardRequest},
     names::NamespaceIndex,
     options::DataFormat,
-    pace::Pace,
     planted::Bug,
     record::{CommandSubject, RecordLevel, SessionIncident},
     refused::{Refused, RefusedCommand},
@@ -35,6 +34,7 @@ use crate::{
         Paused, PausedOn, Phase, ProxiedCommand, ProxyCall, Share, Subscription, SubscriptionParams, UnparsedCommands,
     },
     shard::{HISTORY_OFF, PRESENCE_OFF},
+    token_bucket::RefillRate,
 };
 
 use super::{Context, Sessions, close::Cause, permission::Permission};
@@ -285,7 +285,7 @@ impl Sessions {
         if matches!(request, Request::Connect(_) | Request::Unsubscribe { .. } | Request::Send { .. }) {
             return true;
         }
-        let pace = Pace::new(context.options.client.commands_per_second);
+        let pace = RefillRate::new(context.options.client.commands_per_second);
         let session = self.table.get_mut(key);
         pace.zip(session).is_none_or(|(pace, session)| session.try_take_command(pace, context.now.mono_us))
     }

@@ -3,9 +3,10 @@
 mod close;
 mod commands;
 mod connect;
+mod deadlines;
+mod node_rates;
 mod openers;
 mod permission;
-mod rates;
 mod recording;
 mod rooms;
 mod subscribe;
@@ -36,7 +37,7 @@ use crate::{
 use super::{Context, Seed, ShardIdentity};
 
 use close::Drain;
-use rates::Rates;
+use node_rates::Rates;
 use recording::Recording;
 use time_to_live::TimeToLive;
 use turn::TurnLoad;
