@@ -61,41 +61,52 @@ pub struct Seed {
 ///
 /// # Contract with the caller
 ///
-/// [`Shard::handle`] is the only way in, and its [`Effects`] are the only way out. The caller owns clocks, sockets and
-/// rings, decides nothing, and keeps to these rules; a shard may panic if one is broken. Methods that take `&self` only
-/// read, and may be called at any time.
+/// The caller owns clocks, sockets and rings, and decides nothing. [`Shard::handle`] takes what has happened, and lists what
+/// to do in [`Effects`]. [`Shard::outgoing`] lends the bytes to write. All other methods read, at any time. The caller keeps
+/// to these rules; a shard may panic if one is broken.
 ///
-/// **Order of calls.** A turn of the caller is: any number of events; then, for each session in [`Effects::dirty`] and
-/// each one whose socket has become writable, [`Shard::outgoing`], one write of its slices, and [`Event::Wrote`]; then
-/// [`Event::TurnEnded`]. Several sessions may be offered before the first `Wrote`, but no other event comes in between.
-/// `Wrote` reports at most the bytes that were offered. While [`Shard::takes_more`] is false, the next event that may queue
-/// frames waits for the next turn. The time of events never goes back. When [`Shard::next_deadline_us`] has passed,
-/// [`Event::Woke`] is due; each event may move that deadline.
+/// **Order of calls.** A turn has three parts:
+///
+/// 1. Any number of events, in the order of their time, which never goes back. While [`Shard::takes_more`] is false, what
+///    clients and other threads have sent waits for the next turn.
+/// 2. The writes. For each session in [`Effects::dirty`], and each one whose socket has become writable:
+///    [`Shard::outgoing`], one write of its slices, and [`Event::Wrote`] with at most the bytes that were offered. Several
+///    sessions may be offered before the first `Wrote`. From the first `outgoing` to the last `Wrote`, no other event comes
+///    in between. A session that becomes dirty in this part is written in the next turn.
+/// 3. [`Event::TurnEnded`].
+///
+/// [`Event::Woke`] is due when [`Shard::next_deadline_us`] has passed, which each event may move.
 ///
 /// **Sessions.** [`Event::Opened`] comes first, with an index that is free and a generation that the index has not had.
-/// [`Event::Gone`] comes last and exactly once, whenever the transport ends, and frees the index. [`Event::Received`] never
+/// [`Event::Gone`] comes last and exactly once, whoever ended the transport, and frees the index. [`Event::Received`] never
 /// comes between [`Effect::Pause`] and [`Effect::Resume`]: what was read already waits with the caller. A closing session
 /// ignores what it receives, except [`Event::CloseReceived`].
 ///
-/// **Messages.** [`Event::Message`] and [`Event::FromRoom`] keep the order in which their sender's effects listed them.
-/// Requests and notices may overtake each other. A node's shards have the same number, options and node seed.
+/// **Shards.** A node's shards have the same number of shards, node seed and options, from which they compute a channel's
+/// owner ([`owner_of`]). New options arrive with [`Event::Reconfigured`], at each shard in the same order, but not at the same
+/// time. What one shard sends another with [`Effect::Send`] arrives as [`Event::Message`] in the order of sending; only
+/// requests to an owner and notices from one may overtake each other. What a room thread sends arrives in order as
+/// [`Event::FromRoom`].
+///
+/// **The end.** [`Event::DrainSome`] closes some sessions, [`Event::Drain`] all, and admits no more. Both may come at any time.
 ///
 /// **Effects** are performed in the order of [`Effects::list`]. Those of one event may be delayed, but not behind those of
-/// later events.
+/// later events. They need not wait for the writes of [`Effects::dirty`]: [`Effect::Finish`] is listed when its session has
+/// nothing left to write.
 ///
 /// | effect | what the caller owes |
 /// |---|---|
-/// | [`Effect::Send`], [`Effect::ToRoom`] | delivery, once and in order |
+/// | [`Effect::Send`], [`Effect::ToRoom`] | delivery to the other shard or the room thread, once and in order |
 /// | [`Effect::Authenticate`], [`Effect::AuthorizeSubscription`], [`Effect::SendProxyRequest`] | the answer, once, also if it is a failure. It may be left out when the session is gone |
 /// | [`Effect::Propose`], [`Effect::Load`] | the answer, once; those of a channel's proposals come in the order of the proposals ([`crate::log`]) |
-/// | [`Effect::Trim`] | [`Event::TrimCommitted`], once, if it has a ticket |
-/// | [`Effect::Follow`] | [`Event::Followed`] for a channel without a log. From then on, until [`Effect::Unfollow`]: [`Event::Replicated`] and [`Event::Trimmed`] for a channel with a log, or, once one of them is lost, [`Event::Interrupted`] and no later one of the two before it; [`Event::BroadcastReceived`], of which some may be lost |
+/// | [`Effect::Trim`] | [`Event::TrimCommitted`], once, if it has a ticket, which is when somebody waits for it |
+/// | [`Effect::Follow`] | [`Event::Followed`] for a channel without a log. From then on, until [`Effect::Unfollow`]: [`Event::Replicated`] and [`Event::Trimmed`] for a channel with a log, or, once one of them is lost, [`Event::Interrupted`], and before it neither a later one of the two nor a later [`Event::Committed`]; [`Event::BroadcastReceived`], of which some may be lost |
 /// | [`Effect::QueryPeers`], [`Effect::QueryKeys`], [`Effect::QueryRoom`] | the answer, once and within a bounded time, also if no node has answered |
 /// | [`Effect::Broadcast`], [`Effect::ShareUserSessions`] | an attempt |
 /// | [`Effect::Pause`], [`Effect::Resume`] | to stop and continue reading |
-/// | [`Effect::Recall`] | [`Event::Recalled`], unless the session is gone |
+/// | [`Effect::Recall`] | [`Event::Recalled`] after the writes of this turn, unless the session is gone: the session's commands that waited go on |
 /// | [`Effect::Finish`] | to shut down the sending side; `Gone` follows when the peer closes |
-/// | [`Effect::HangUp`] | to close the transport, and `Gone` |
+/// | [`Effect::HangUp`] | to close the transport, and `Gone`, unless it has come already |
 /// | [`Effect::Answer`] | to pass it on. Each ticket of [`Event::Api`] gets exactly one; tickets of requests in flight differ |
 ///
 /// A queue from other threads to a shard is bounded ([`Event::for_full_queue`]). If it is full, an answer arrives without
@@ -103,8 +114,8 @@ pub struct Seed {
 /// [`Event::Interrupted`], so that subscribers recover. The caller counts the loss of a broadcast, and sends the number of
 /// a user's sessions later.
 ///
-/// An answer for a session or channel that has ended in the meantime is dropped, and most are counted in
-/// [`Counters::late_messages`].
+/// An answer for a session or channel that has ended in the meantime is dropped. Where only an end can explain it, it is
+/// counted in [`Counters::late_messages`].
 pub struct Shard {
     context: Context,
     owner: Owner,
