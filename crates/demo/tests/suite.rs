@@ -136,7 +136,7 @@ fn prices_move_and_bots_play_beside_the_server_and_end_with_it() {
     assert!(before.windows(2).all(|pair| pair[1] == pair[0] + 1), "{before:?}");
 }
 
-/// `make run` before RocksDB is compiled.
+/// `make run` before `RocksDB` is compiled.
 #[test]
 fn the_demo_runs_without_a_storage() {
     let printed = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../demo/in-memory")).output().expect("it runs");

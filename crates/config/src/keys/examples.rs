@@ -9,7 +9,7 @@ pub const EXAMPLES: &[(&str, &str)] = &[
     ("http_server.tls.cert_pem", r#"http_server.tls.cert_pem = "/etc/dunlin/certificate.pem""#),
     ("http_server.tls.key_pem", r#"http_server.tls.key_pem = "/etc/dunlin/key.pem""#),
     ("http_server.tls.client_ca_pem", r#"http_server.tls.client_ca_pem = "/etc/dunlin/clients.pem""#),
-    ("http_api.key", r#"http_api.key = "a-long-random-text""#),
+    ("http_api.key", r#"http_api.key = "a-random-text-of-at-least-32-bytes""#),
     (
         "http_api.previous_key",
         r#"http_api.key = "the-new-key"

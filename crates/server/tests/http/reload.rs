@@ -168,13 +168,13 @@ fn the_api_key_changes_by_reload_and_other_keys_are_refused() {
     let (server, internal) = start(&json!({}));
     assert_eq!(ask(server.address, KEY, RELOAD, "").status, 404, "the public port knows no such path");
     assert_eq!(ask(internal, "wrong", RELOAD, "").status, 401);
-    server.rewrite(|config| config["http_api"] = json!({ "key": "another" }));
+    server.rewrite(|config| config["http_api"] = json!({ "key": "another-key-of-the-tests-32-bytes" }));
     let refused = server.run("reload");
     assert_eq!((refused.code, refused.text.contains("previous_key")), (Some(1), true), "{}", refused.text);
-    server.rewrite(|config| config["http_api"] = json!({ "key": "another", "previous_key": KEY }));
+    server.rewrite(|config| config["http_api"] = json!({ "key": "another-key-of-the-tests-32-bytes", "previous_key": KEY }));
     let done = server.run("reload");
     assert_eq!((done.code, &*done.text), (Some(0), "changed: http_api.key\nchanged: http_api.previous_key\n"));
-    server.rewrite(|config| config["http_api"] = json!({ "key": "another" }));
+    server.rewrite(|config| config["http_api"] = json!({ "key": "another-key-of-the-tests-32-bytes" }));
     assert_eq!(server.run("reload").text, "changed: http_api.previous_key\n");
     assert_eq!(server.run("reload").text, "nothing has changed\n");
     assert_eq!(ask(internal, KEY, "/api/info", "{}").status, 401);

@@ -20,7 +20,7 @@ use crate::each_reactor;
 /// Maximum time that a test waits for a condition. Only a failing test waits this long.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-pub const KEY: &str = "k3y";
+pub const KEY: &str = "a-key-of-the-tests-with-32-bytes!";
 
 pub struct Server {
     child: Child,
