@@ -12,7 +12,7 @@ pub const EXAMPLES: &[(&str, &str)] = &[
     ("http_api.key", r#"http_api.key = "a-random-text-of-at-least-32-bytes""#),
     (
         "http_api.previous_key",
-        r#"http_api.key = "the-new-key"
+        r#"http_api.key = "the-new-key-of-at-least-32-bytes"
 http_api.previous_key = "the-old-key""#,
     ),
     ("http_api.error_mode", r#"http_api.error_mode = "transport""#),
