@@ -172,7 +172,7 @@ fn the_api_key_changes_by_reload_and_other_keys_are_refused() {
     let refused = server.run("reload");
     assert_eq!((refused.code, refused.text.contains("previous_key")), (Some(1), true), "{}", refused.text);
     server.rewrite(|config| {
-        config["http_api"] = json!({ "key": "another-key-of-the-tests-32-bytes", "previous_key": KEY })
+        config["http_api"] = json!({ "key": "another-key-of-the-tests-32-bytes", "previous_key": KEY });
     });
     let done = server.run("reload");
     assert_eq!((done.code, &*done.text), (Some(0), "changed: http_api.key\nchanged: http_api.previous_key\n"));
