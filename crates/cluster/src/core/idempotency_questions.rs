@@ -1,6 +1,6 @@
 //! Idempotency keys that other nodes have seen.
 //!
-//! A node sees the keys of a channel from its attach on ([`super::seen_keys`]). A key that was used before, and whose
+//! A node sees the keys of a channel from its attach on ([`super::seen_idempotency_keys`]). A key that was used before, and whose
 //! publication has left the history, is known only to nodes that followed the channel then. NATS servers know it as
 //! well, until they restart. So during the duplicate window after an attach, a node asks the other nodes for each key
 //! before it publishes with it. The channel's messages wait meanwhile, because they are sent in order. Those with keys
@@ -59,10 +59,9 @@ pub(super) struct KeyQuestions {
     reviewed: (u64, bool),
 }
 
-impl KeyQuestions {
-    fn is_awaited(&self, node: &str) -> bool {
-        self.unanswered_in_row.get(node).is_none_or(|unanswered| *unanswered < UNANSWERED_MAX)
-    }
+/// Whether a question waits for the answer of a node.
+fn is_awaited(unanswered_in_row: &BTreeMap<Box<str>, u32>, node: &str) -> bool {
+    unanswered_in_row.get(node).is_none_or(|unanswered| *unanswered < UNANSWERED_MAX)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -146,12 +145,15 @@ impl Core {
                 question.asked.extend(new);
             }
             let may_miss_nodes = self.peers.may_miss_nodes(now_us) || !self.leases.are_known();
-            let awaited = question.unanswered.intersection(&nodes).any(|node| self.key_questions.is_awaited(node));
+            let in_row = &self.key_questions.unanswered_in_row;
+            let awaited = question.unanswered.intersection(&nodes).any(|node| is_awaited(in_row, node));
             let is_answered = !awaited && !may_miss_nodes;
             // A connection that delivers nothing must not keep this node from publishing.
             if is_answered || question.give_up_us <= now_us {
                 self.context.counters.keys_unanswered += u64::from(!is_answered || !question.unanswered.is_empty());
-                self.note_unanswered(question.unanswered.intersection(&nodes));
+                if !may_miss_nodes {
+                    self.note_unanswered(question.unanswered.intersection(&nodes));
+                }
                 self.mark_checked(&question.messages);
                 return true;
             }
@@ -182,6 +184,7 @@ impl Core {
         nodes
     }
 
+    /// Notes the nodes that did not answer, unless it is this node that nothing reaches.
     fn note_unanswered<'a>(&mut self, nodes: impl Iterator<Item = &'a Box<str>>) {
         for node in nodes {
             *self.key_questions.unanswered_in_row.entry(node.clone()).or_default() += 1;
@@ -262,7 +265,11 @@ impl Core {
         let question = self.key_questions.pending.get_mut(name).filter(|question| question.number == number);
         let Some(question) = self.context.strays.found_or_late(question) else { return };
         question.unanswered.remove(&node);
-        self.review_key_question(name);
+        // A node that is gone in the meantime has changed the table, and with it the question.
+        let in_row = &self.key_questions.unanswered_in_row;
+        if !question.unanswered.iter().any(|node| is_awaited(in_row, node)) {
+            self.review_key_question(name);
+        }
     }
 
     /// A question is due: it was not answered, or it is not known yet which nodes there are.
@@ -280,8 +287,13 @@ impl Core {
         if std::mem::replace(&mut self.key_questions.reviewed, now) == now {
             return;
         }
-        let nodes = self.nodes_with_keys();
-        self.key_questions.unanswered_in_row.retain(|node, _| nodes.contains(node));
+        if now.1 {
+            let nodes = self.nodes_with_keys();
+            self.key_questions.unanswered_in_row.retain(|node, _| nodes.contains(node));
+        } else {
+            // What was lost with the connection says nothing of the nodes.
+            self.key_questions.unanswered_in_row.clear();
+        }
         let names: Vec<Arc<str>> = self.key_questions.pending.keys().cloned().collect();
         for name in names {
             self.review_key_question(&name);

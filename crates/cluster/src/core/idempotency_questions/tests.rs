@@ -376,3 +376,32 @@ fn a_node_that_never_answers_is_not_awaited_each_time() {
     rig.take_asked();
     assert_eq!(rig.sent_ids().len(), 4, "it is awaited again");
 }
+
+#[test]
+fn a_node_is_not_blamed_for_what_does_not_reach_this_one() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    let mut now_us = SETTLED_US;
+    rig.is_deaf = true;
+    for step in 1..=7 {
+        now_us = SETTLED_US + step * 400_000;
+        rig.wait(now_us);
+        rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
+    }
+    for number in 1..=u64::from(UNANSWERED_MAX) {
+        rig.publish_with(number, Some(&format!("k{number}")));
+        now_us += SURVEY_TIMEOUT_US;
+        rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
+        rig.wait(now_us);
+        assert_eq!(rig.unanswered(), number);
+    }
+    rig.is_deaf = false;
+    for _ in 0..4 {
+        now_us += 400_000;
+        rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
+        rig.wait(now_us);
+    }
+    rig.take_questions();
+    rig.publish_with(9, Some("heard"));
+    assert_eq!(rig.take_asked().1, ["heard"]);
+    assert_eq!(rig.sent_ids().len() as u64, u64::from(UNANSWERED_MAX), "it is awaited");
+}
