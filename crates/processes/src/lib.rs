@@ -60,7 +60,8 @@ fn any_port() -> io::Result<u16> {
     Ok(PORTS.start + number as u16)
 }
 
-/// Has the kernel send a signal to the process of a command when this one ends, in whatever way.
+/// Has the kernel send a signal to the process of a command when the thread that starts it ends, in whatever way. So start it from a
+/// thread that lasts as long as this process.
 pub fn end_with_this(command: &mut Command, signal: libc::c_int) {
     let this = std::process::id().cast_signed();
     // SAFETY: between fork and exec two system calls are made; nothing is allocated or locked.
@@ -100,7 +101,10 @@ mod tests {
         let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("Linux has it");
         let mut bounds = text.split_whitespace().map(|bound| bound.parse::<u16>().expect("a port"));
         let (first, last) = (bounds.next().expect("a first"), bounds.next().expect("a last"));
-        assert!(first >= PORTS.end || last < PORTS.start, "outgoing connections take ports from {first} to {last}");
+        assert!(
+            first >= PORTS.end || last < PORTS.start,
+            "outgoing connections take ports from {first} to {last}: set net.ipv4.ip_local_port_range to 32768 60999"
+        );
     }
 
     /// The role of this test's program when it starts itself: it starts a child, says so and is killed.

@@ -11,15 +11,15 @@ use std::{
 const TESTED: &str = "TESTED";
 
 /// The program of another package, in the directory of a test's own program. It is built if it is missing or older than its sources,
-/// unless `TESTED` is set. Cargo builds the programs of all crates for the tests of the workspace, but for those of one crate only its own.
+/// unless it lies in the folder that `TESTED` names. Cargo builds the programs of all crates for the tests of the workspace, but for those of one crate only its own.
 ///
 /// # Panics
-/// It cannot be built, or it is missing and `TESTED` is set.
+/// It cannot be built, or it is missing in the folder that `TESTED` names.
 pub fn beside(own: &Path, package: &str) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _building = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let program = own.with_file_name(package);
-    if std::env::var_os(TESTED).is_some() {
+    if is_tested(own) {
         assert!(program.is_file(), "{} is missing: build it, or unset {TESTED}", program.display());
     } else if !is_fresh(&program).unwrap_or(false) {
         let profile = own.parent().and_then(Path::file_name).filter(|directory| *directory != "debug");
@@ -30,8 +30,14 @@ pub fn beside(own: &Path, package: &str) -> PathBuf {
     program
 }
 
+/// Whether `TESTED` names the folder of a test's own program. Programs in another folder are not those that were built for it.
+fn is_tested(own: &Path) -> bool {
+    let folder = |path: &Path| fs::canonicalize(path).ok();
+    std::env::var_os(TESTED).is_some_and(|tested| own.parent().and_then(folder) == folder(Path::new(&tested)))
+}
+
 /// Whether a program is as new as all files that it was compiled from. Cargo lists them beside it: sources of all its crates, what these
-/// include of `schema/` and other folders, and `Cargo.lock`.
+/// include of `schema/` and other folders. A change of features or profiles in a `Cargo.toml` is not seen.
 fn is_fresh(program: &Path) -> io::Result<bool> {
     let built = fs::metadata(program)?.modified()?;
     for input in inputs(&fs::read_to_string(program.with_extension("d"))?) {

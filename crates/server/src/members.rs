@@ -1,14 +1,30 @@
-//! Reads JSON objects that others write: requests of the server API, and responses of backends. `null` is absent, for
+//! Members of JSON objects: payloads in those that this node writes, and how it reads those that others write: requests of the server API, and responses of backends. `null` is absent, for
 //! each member at every depth, because encoders of several languages write empty members so (Go's nil slices, Jackson,
 //! pydantic, .NET). The few members that keep `null` as a value use [`raw`].
 
 use std::{collections::BTreeMap, fmt};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dunlin_protocol::Payload;
 use serde::{
     Deserialize, Deserializer,
     de::{MapAccess, Visitor},
 };
 use serde_json::value::RawValue;
+
+/// A payload that is JSON, to be embedded unchanged.
+pub fn embedded(payload: &Payload) -> Option<&RawValue> {
+    serde_json::from_slice(payload.bytes()).ok()
+}
+
+/// The pair of members of a payload: one that is JSON is embedded unchanged, any other is encoded in base64.
+pub fn json_or_base64(payload: Option<&Payload>) -> (Option<&RawValue>, Option<String>) {
+    let Some(payload) = payload else { return (None, None) };
+    match embedded(payload) {
+        Some(json) => (Some(json), None),
+        None => (None, Some(STANDARD.encode(payload.bytes()))),
+    }
+}
 
 /// For `deserialize_with`: `null` is the empty value, which an absent member has as well.
 pub fn empty_if_null<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {

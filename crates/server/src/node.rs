@@ -107,8 +107,12 @@ pub struct NodeStart {
 pub enum StartError {
     /// The listener could not be created.
     Listen {
-        /// From `http_server.address` and `http_server.port`.
+        /// Where it should listen.
         address: SocketAddr,
+        /// What chooses another port, in the words of its user.
+        setting: &'static str,
+        /// The process that has the port, if that is why and it is known.
+        holder: Option<String>,
         /// The error of the operating system.
         source: std::io::Error,
     },
@@ -514,20 +518,28 @@ impl ShardHandle {
     }
 }
 
+impl StartError {
+    /// The error of a listener. `setting` chooses another port.
+    pub(crate) fn listen(address: SocketAddr, setting: &'static str, source: std::io::Error) -> Self {
+        let is_taken = source.kind() == std::io::ErrorKind::AddrInUse;
+        let holder = is_taken.then(|| port_holder::holder_of(address)).flatten();
+        Self::Listen { address, setting, holder, source }
+    }
+}
+
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Listen { address, source } => {
+            Self::Listen { address, setting, holder, source } => {
                 write!(f, "can't listen on {address}: {source}")?;
-                let is_taken = source.kind() == std::io::ErrorKind::AddrInUse;
-                match is_taken.then(|| port_holder::holder_of(address.port())) {
+                match holder {
+                    Some(holder) => {
+                        write!(f, ". {holder} has the port: stop it, or choose another port with {setting}")
+                    }
+                    None if source.kind() == std::io::ErrorKind::AddrInUse => {
+                        write!(f, ". Choose another port with {setting}, or stop the program that has this one")
+                    }
                     None => Ok(()),
-                    Some(Some(holder)) => {
-                        write!(f, ". {holder} has the port: stop it, or choose another port with --port")
-                    }
-                    Some(None) => {
-                        f.write_str(". Choose another port with --port, or stop the program that has this one")
-                    }
                 }
             }
             Self::Resource { what, source } => write!(f, "can't get {what}: {source}"),

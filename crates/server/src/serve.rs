@@ -255,7 +255,8 @@ impl Control {
         if let Some((acceptor, parts)) = config.http_server.internal.zip(ports.internal) {
             let address = SocketAddr::from((acceptor.address.unwrap_or_else(every_address), acceptor.port));
             let listening = internal::listen(address, stopped.clone()).await;
-            let handed_over = listening.map_err(|source| StartError::Listen { address, source });
+            let handed_over =
+                listening.map_err(|source| StartError::listen(address, "http_server.internal_port", source));
             serve(handed_over.map_err(ServeError::Start)?, parts)?;
             events::InternalPort { address }.emit();
         }

@@ -152,8 +152,13 @@ fn serve_names_the_process_that_has_the_port() {
     let port = listener.local_addr().expect("bound").port().to_string();
     let output = dunlin(&folder, &["serve", "--address", "127.0.0.1", "--port", &port]);
     assert_eq!(output.status.code(), Some(1));
-    let holder = format!("(process {}) has the port: stop it, or choose another port with --port", std::process::id());
-    assert!(stderr(&output).contains(&holder), "{}", stderr(&output));
+    let holder = format!("(process {}) has the port: stop it, or choose another port with ", std::process::id());
+    assert!(stderr(&output).contains(&format!("{holder}--port")), "{}", stderr(&output));
+    let internal = format!(r#"{{"http_server": {{"internal_address": "127.0.0.1", "internal_port": {port}}}}}"#);
+    let config = folder.file("internal.json", &internal);
+    let output = dunlin(&folder, &["serve", "-c", &config, "--address", "127.0.0.1", "--port", "0"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains(&format!("{holder}http_server.internal_port")), "{}", stderr(&output));
 }
 
 #[test]

@@ -25,7 +25,10 @@ fn a_change_outside_the_crates_asks_for_those_that_read_the_file() {
         ("demo/config.json", "dunlin dunlin-demo dunlin-tests", "browser"),
         ("fuzz/bodies/token.rs", "dunlin-token dunlin-tests", "fuzz"),
         ("platform/render/render.go", "dunlin-tests", "platform watching"),
+        ("platform/operator/webhook.go", "dunlin-tests", "platform watching operator"),
         ("tests/api/run", "dunlin-tests", "api"),
+        ("Dockerfile", "dunlin-tests", "packaged"),
+        (".yamllint", "dunlin-tests", "workflows"),
         ("crates/storage/src/lib.rs", "dunlin-storage dunlin-tests", ""),
     ] {
         let wanted = [crates, commands].map(|names| names.split_whitespace().map(str::to_owned).collect());

@@ -3,9 +3,11 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use dunlin_config::ProxyOptions;
 use dunlin_engine::backend::{ProxyError, ProxyRequest, ProxyRequestKind};
-use dunlin_protocol::{Encoding, ErrorCode, Payload};
+use dunlin_protocol::{Encoding, ErrorCode};
 use serde::Serialize;
 use serde_json::value::RawValue;
+
+use crate::members::embedded;
 
 /// The fields of all kinds of requests; each kind uses some of them.
 #[derive(Default, Serialize)]
@@ -87,17 +89,13 @@ pub(super) fn body(request: &ProxyRequest, options: &ProxyOptions) -> Result<Vec
         if options.binary_encoding {
             body.b64data = Some(STANDARD.encode(data.bytes()));
         } else {
-            body.data = Some(as_json(data).ok_or_else(not_json)?);
+            body.data = Some(embedded(data).ok_or_else(not_json)?);
         }
     }
     if options.include_meta && !matches!(request.kind, ProxyRequestKind::Connect { .. }) {
-        body.meta = asker.meta.as_ref().and_then(as_json);
+        body.meta = asker.meta.as_ref().and_then(embedded);
     }
     serde_json::to_vec(&body).map_err(|_| ProxyError::Failed)
-}
-
-fn as_json(payload: &Payload) -> Option<&RawValue> {
-    serde_json::from_slice(payload.bytes()).ok()
 }
 
 fn not_json() -> ProxyError {
@@ -116,8 +114,8 @@ mod tests {
 
     use super::{super::tests::options, *};
 
-    fn payload(bytes: &'static [u8]) -> Payload {
-        Payload::from_opaque(Bytes::from_static(bytes))
+    fn payload(bytes: &'static [u8]) -> dunlin_protocol::Payload {
+        dunlin_protocol::Payload::from_opaque(Bytes::from_static(bytes))
     }
 
     fn request_json(wire: Wire, ask: ProxyRequestKind, options: &ProxyOptions) -> Result<Value, ProxyError> {

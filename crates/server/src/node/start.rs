@@ -61,7 +61,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let NodeStart { net, engine, rooms, tokens, backends, logs, origins, hand_over } = start;
     assert!(net.shard_count > 0, "a node has at least one shard");
     let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
-    let listen_error = |source| StartError::Listen { address: net.listen, source };
+    let listen_error = |source| StartError::listen(net.listen, "--port", source);
     let listeners = bind(net.listen, net.shard_count, socket_options).map_err(listen_error)?;
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 

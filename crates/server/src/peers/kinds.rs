@@ -32,6 +32,10 @@ macro_rules! questions {
         #[derive(Clone, Debug)]
         pub enum Received { $($(#[$doc])* $kind($question),)* }
 
+        /// The names of all kinds.
+        #[cfg(test)]
+        pub(super) const METHODS: &[&str] = &[$($method),*];
+
         impl Received {
             pub(super) fn of(method: &str, params: &RawValue) -> Result<Self, NotUnderstood> {
                 match method {
@@ -252,22 +256,22 @@ pub struct NewestKeysQuestion {
 /// The newest publications of keys, in the format of [`dunlin_cluster::keys`].
 #[derive(Clone, Debug)]
 pub struct NewestKeys {
-    /// The publications, the newest first.
+    /// The publications, the newest first, and whether some are missing.
     pub found: PeerKeys,
-    json: Box<RawValue>,
+    /// Of an answer to be written, its maximum size.
+    bytes_max: usize,
 }
 
 impl NewestKeys {
-    /// The first of these that fit into an answer of this size.
-    pub fn new(found: Vec<PeerKey>, bytes_max: usize) -> Self {
-        let json = keys::encode(&found, bytes_max);
-        Self { found: PeerKeys { keys: found, is_partial: false }, json }
+    /// An answer of at most this size: it has the first of these that fit, and says whether some are missing.
+    pub const fn new(found: Vec<PeerKey>, bytes_max: usize) -> Self {
+        Self { found: PeerKeys { keys: found, is_partial: false }, bytes_max }
     }
 }
 
 impl Serialize for NewestKeys {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.json.serialize(serializer)
+        keys::encode(&self.found.keys, self.bytes_max).serialize(serializer)
     }
 }
 
@@ -275,7 +279,7 @@ impl<'de> Deserialize<'de> for NewestKeys {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let json = Box::<RawValue>::deserialize(deserializer)?;
         let found = keys::decode(json.get()).ok_or_else(|| serde::de::Error::custom("not keys"))?;
-        Ok(Self { found, json })
+        Ok(Self { found, bytes_max: usize::MAX })
     }
 }
 

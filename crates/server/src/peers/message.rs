@@ -70,7 +70,7 @@ impl PeerError {
     }
 
     /// The refusal of the shard that owns a channel.
-    pub(super) fn of_channel(channel: &str, refused: Refused) -> Self {
+    pub(crate) fn of_channel(channel: &str, refused: Refused) -> Self {
         let Refused { code, why } = refused;
         let error = Self::from(refused);
         // The log of the channel may be down, but not those of others.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::members::raw;
+use crate::members::{json_or_base64, raw};
 
 /// See [`super::Received::Presence`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -120,8 +120,8 @@ struct ReadSession {
 impl Serialize for Session {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self(info) = self;
-        let (conn_info, b64conn_info) = written(info.conn_info.as_ref());
-        let (chan_info, b64chan_info) = written(info.chan_info.as_ref());
+        let (conn_info, b64conn_info) = json_or_base64(info.conn_info.as_ref());
+        let (chan_info, b64chan_info) = json_or_base64(info.chan_info.as_ref());
         let (user, client) = (&*info.user, &*info.client);
         WrittenSession { user, client, conn_info, b64conn_info, chan_info, b64chan_info }.serialize(serializer)
     }
@@ -137,15 +137,6 @@ impl<'de> Deserialize<'de> for Session {
             conn_info: read(conn_info, b64conn_info)?,
             chan_info: read(chan_info, b64chan_info)?,
         })))
-    }
-}
-
-/// The pair of fields of a payload. JSON is embedded unchanged, anything else is base64.
-pub(super) fn written(payload: Option<&Payload>) -> (Option<&RawValue>, Option<String>) {
-    match payload.map(|payload| (payload, serde_json::from_slice(payload.bytes()))) {
-        None => (None, None),
-        Some((_, Ok(json))) => (Some(json), None),
-        Some((payload, Err(_))) => (None, Some(STANDARD.encode(payload.bytes()))),
     }
 }
 

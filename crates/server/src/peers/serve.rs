@@ -67,11 +67,12 @@ impl<R: LocalReports> PeerService<R> {
     }
 
     /// Serves until the node ends. The cluster limits the number of concurrent questions of other nodes.
-    pub async fn serve(self, ClusterInbox { queries, questions }: ClusterInbox) {
+    /// `surveys_limit` bounds what this node asks.
+    pub async fn serve(self, ClusterInbox { queries, questions }: ClusterInbox, surveys_limit: usize) {
         let service = Arc::new(self);
         let of_shards = {
             let service = Arc::clone(&service);
-            answer_queues(questions, move |question| {
+            answer_queues(questions, surveys_limit, move |question| {
                 let service = Arc::clone(&service);
                 async move { service.answer_shard(question).await }
             })

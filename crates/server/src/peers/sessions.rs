@@ -10,7 +10,8 @@ use dunlin_token::UnixTime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::presence::{read, written};
+use super::presence::read;
+use crate::members::{embedded, json_or_base64};
 
 /// An expiry in milliseconds since 1970; `None` for never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,7 +147,7 @@ impl RefreshOrder {
         expires_at_ms: Option<u64>,
         info: Option<&Payload>,
     ) -> Self {
-        let info = info.and_then(|info| serde_json::from_slice(info.bytes()).ok());
+        let info = info.and_then(embedded).map(ToOwned::to_owned);
         Self { chosen: Chosen::new(user, only), expired, expire_at: ExpireAt(expires_at_ms), info }
     }
 }
@@ -230,7 +231,7 @@ impl From<SubscribeOrder> for SubscribeBody {
         let ServerSubscription { channel, grant, recover_since, from_token: _ } = *subscription;
         // An empty text is no payload, as in earlier versions.
         let fields = |payload: Option<&Payload>| {
-            let (json, base64) = written(payload);
+            let (json, base64) = json_or_base64(payload);
             (json.map(ToOwned::to_owned), base64.filter(|base64| !base64.is_empty()).map(Box::from))
         };
         let (info, b64info) = fields(grant.info.as_ref());

@@ -79,13 +79,10 @@ impl QuestionQueue {
         }
     }
 
-    /// Maximum number of concurrent surveys. With the default of `surveys_limit`, all of these and the forwards of
-    /// `/emulation` fit, so that clients, who cause these, take no place of another kind.
-    const fn surveys_max(self) -> usize {
-        match self {
-            Self::Presence | Self::Keys => 32,
-            Self::Rooms => 64,
-        }
+    /// Maximum number of concurrent surveys, of `surveys_limit` of this node. Clients cause these and the forwards of
+    /// `/emulation`. Three eighths, and the half of the default that forwards may take, leave an eighth to the server API.
+    fn surveys_max(surveys_limit: usize) -> usize {
+        (surveys_limit / 8).max(1)
     }
 }
 
@@ -117,22 +114,24 @@ impl QuestionSenders {
     /// Its queue is full, which is counted, or the node is stopping.
     pub fn send(&self, question: ChannelQuestion, counters: &QuestionCounters) -> Result<(), ErrorCode> {
         let queue = QuestionQueue::of(question.kind);
-        self.0[queue as usize].try_send(question).map_err(|_| {
-            counters.count_refused(queue);
+        self.0[queue as usize].try_send(question).map_err(|error| {
+            if matches!(error, mpsc::error::TrySendError::Full(_)) {
+                counters.count_refused(queue);
+            }
             ErrorCode::TooManyRequests
         })
     }
 }
 
 /// Answers the questions of all queues, a limited number of each at a time.
-pub(super) async fn answer_queues<A, F>(QuestionReceivers(queues): QuestionReceivers, answer: A)
+pub(super) async fn answer_queues<A, F>(QuestionReceivers(queues): QuestionReceivers, surveys_limit: usize, answer: A)
 where
     A: Fn(ChannelQuestion) -> F,
     F: Future<Output = ()> + Send + 'static,
 {
     let answer = &answer;
-    join_all(queues.map(|(queue, mut questions)| async move {
-        let permits = Arc::new(Semaphore::new(queue.surveys_max()));
+    join_all(queues.map(|(_, mut questions)| async move {
+        let permits = Arc::new(Semaphore::new(QuestionQueue::surveys_max(surveys_limit)));
         while let Some(question) = questions.recv().await {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
             let answered = answer(question);
@@ -204,6 +203,16 @@ mod tests {
 
     use super::*;
 
+    const SURVEYS_LIMIT: usize = 256;
+
+    #[test]
+    fn what_clients_cause_leaves_surveys_to_the_server_api() {
+        let of_shards = QuestionQueue::ALL.len() * QuestionQueue::surveys_max(SURVEYS_LIMIT);
+        // The default of `forwards_limit`.
+        assert_eq!(SURVEYS_LIMIT - of_shards - 128, 32);
+        assert_eq!([0, 7, 8, 64].map(QuestionQueue::surveys_max), [1, 1, 1, 8]);
+    }
+
     fn question(queue: QuestionQueue) -> ChannelQuestion {
         let kind = match queue {
             QuestionQueue::Presence => {
@@ -231,7 +240,7 @@ mod tests {
     /// Answers questions, except those of `stuck`, which never end.
     fn answering(receivers: QuestionReceivers, stuck: QuestionQueue) -> mpsc::UnboundedReceiver<QuestionQueue> {
         let (begun, begins) = mpsc::unbounded_channel();
-        tokio::spawn(answer_queues(receivers, move |question| {
+        tokio::spawn(answer_queues(receivers, SURVEYS_LIMIT, move |question| {
             let begun = begun.clone();
             async move {
                 let queue = QuestionQueue::of(question.kind);
@@ -262,7 +271,7 @@ mod tests {
             let mut begun = answering(receivers, stuck);
             fill(&senders, stuck, &counters);
             // All permits of the kind are held.
-            for _ in 0..stuck.surveys_max() {
+            for _ in 0..QuestionQueue::surveys_max(SURVEYS_LIMIT) {
                 assert_eq!(begun.recv().await, Some(stuck));
             }
             while senders.send(question(stuck), &counters).is_ok() {}

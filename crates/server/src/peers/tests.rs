@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{json, value::to_raw_value};
 
 use super::{
-    kinds::{EmulateAnswer, EmulateOrder, NewestKeys, NewestKeysQuestion},
+    kinds::{EmulateAnswer, EmulateOrder, METHODS, NewestKeys, NewestKeysQuestion},
     message::{AnswerFault, NotUnderstood, decode_answer, decode_question, encode_answer, encode_question},
     rooms::{PeerRoomState, RoomStateAnswer, RoomStateQuestion},
     *,
@@ -182,8 +182,10 @@ fn answers() -> Messages {
     all.answer::<RoomListQuestion>("room_list", &RoomList { rooms: vec![room], more: Some("x".into()) });
     all.answer::<ChannelRoomsQuestion>("channel_rooms", &ChannelRooms { rooms: Vec::new() });
     all.answer::<NewestKeysQuestion>("newest_keys", &NewestKeys::new(keys(), 4_096));
-    let state = RoomStateAnswer { state: PeerRoomState::Asking, uid: "n".into(), name: "one".into() };
-    all.answer::<RoomStateQuestion>("room_state", &state);
+    for state in [PeerRoomState::None, PeerRoomState::Asking, PeerRoomState::Open] {
+        let answer = RoomStateAnswer { state, uid: "n".into(), name: "one".into() };
+        all.answer::<RoomStateQuestion>("room_state", &answer);
+    }
     all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });
     all.answer::<RefreshOrder>("done", &Done {});
     all.0.push(("error", encode_answer(Err(NotUnderstood::Unknown.into()))));
@@ -196,6 +198,9 @@ fn answers() -> Messages {
 fn messages_between_nodes_keep_their_bytes() {
     let found = questions().lines("question") + &answers().lines("answer");
     assert_eq!(found, GOLDEN, "a node of the previous release does not understand these\n{found}");
+    for method in METHODS {
+        assert!(GOLDEN.contains(&format!(r#""method":"{method}""#)), "no question of the kind {method}");
+    }
 }
 
 #[test]

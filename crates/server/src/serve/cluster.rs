@@ -80,7 +80,9 @@ pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config, counte
     });
     let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
     let own = OwnName { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
-    tokio::spawn(PeerService::new(node.clone(), Arc::clone(cluster), own, executor).serve(inbox));
+    let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.peers.surveys_max);
+    let service = PeerService::new(node.clone(), Arc::clone(cluster), own, executor);
+    tokio::spawn(service.serve(inbox, surveys_limit));
 }
 
 /// Leaves the cluster, and closes the storage. May block, because all sessions are closed and nothing else waits for

@@ -71,26 +71,31 @@ impl Executor {
 
     /// Executes a command about sessions.
     pub(super) async fn order(&self, request: ApiRequest) -> JsonResult {
-        self.done_by_all(request.clone()).await?;
-        let confirmed = match &request {
+        match &request {
             ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
                 let order = DisconnectOrder::new(user, only, whitelist, disconnect);
-                self.everywhere(&order, Done {}).await?
+                self.done_everywhere(request, order).await
             }
             ApiRequest::Unsubscribe { channel, user, only, code: _ } => {
-                self.everywhere(&UnsubscribeOrder::new(channel, user, only), Done {}).await?
+                let order = UnsubscribeOrder::new(channel, user, only);
+                self.done_everywhere(request, order).await
             }
             ApiRequest::Subscribe { user, only, subscription } => {
-                self.everywhere(&SubscribeOrder::new(user, only, subscription), Done {}).await?
+                let order = SubscribeOrder::new(user, only, subscription);
+                self.done_everywhere(request, order).await
             }
             ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
                 let order = RefreshOrder::new(user, only, *expired, *expires_at_ms, info.as_ref());
-                self.everywhere(&order, Done {}).await?
+                self.done_everywhere(request, order).await
             }
             // The commands of the API about sessions are these four.
-            _ => return Err(ApiError::INTERNAL),
-        };
-        merge::done(&confirmed)
+            _ => Err(ApiError::INTERNAL),
+        }
+    }
+
+    async fn done_everywhere<Q: Question<Answer = Done>>(&self, request: ApiRequest, order: Q) -> JsonResult {
+        self.done_by_all(request).await?;
+        merge::done(&self.everywhere(&order, Done {}).await?)
     }
 
     /// The part of this node and the answers of all others; of this node alone without a cluster.

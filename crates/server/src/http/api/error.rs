@@ -7,6 +7,8 @@ use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 use serde::Serialize;
 
+use crate::peers::PeerError;
+
 /// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ApiError {
@@ -68,12 +70,6 @@ impl ApiError {
         Self { message: format!("{}: {why}", Self::CONFLICT.message).into(), ..Self::CONFLICT }
     }
 
-    /// The same error about a channel.
-    #[must_use]
-    pub fn about(self, channel: &str) -> Self {
-        Self { message: format!("{} (channel {channel})", self.message).into(), ..self }
-    }
-
     /// A feature that this version does not support.
     pub fn unsupported(what: impl std::fmt::Display) -> Self {
         Self { message: format!("{}: {what}", Self::NOT_AVAILABLE.message).into(), ..Self::NOT_AVAILABLE }
@@ -120,31 +116,22 @@ impl ApiError {
     }
 }
 
+impl From<PeerError> for ApiError {
+    fn from(PeerError { code, message }: PeerError) -> Self {
+        Self { code, message }
+    }
+}
+
+/// As another node of the cluster would answer.
 impl From<Refused> for ApiError {
-    fn from(Refused { code, why }: Refused) -> Self {
-        match (code, why) {
-            (ErrorCode::BadRequest, Some(why)) => Self::bad_request(why),
-            (ErrorCode::NotAvailable, Some(why)) => Self::unsupported(why),
-            (ErrorCode::Internal, Some(why)) => Self::internal(why),
-            (ErrorCode::TooManyRequests, Some(why)) => Self::too_many_requests(why),
-            _ => Self::from(code),
-        }
+    fn from(refused: Refused) -> Self {
+        PeerError::from(refused).into()
     }
 }
 
 impl From<ErrorCode> for ApiError {
     fn from(code: ErrorCode) -> Self {
-        match code {
-            ErrorCode::UnknownChannel => Self::UNKNOWN_CHANNEL,
-            ErrorCode::MethodNotFound => Self::NOT_FOUND,
-            ErrorCode::BadRequest => Self::BAD_REQUEST,
-            ErrorCode::NotAvailable => Self::NOT_AVAILABLE,
-            ErrorCode::TooManyRequests => Self::TOO_MANY_REQUESTS,
-            ErrorCode::UnrecoverablePosition => Self::UNRECOVERABLE_POSITION,
-            // The node has reached its channel limit, or the subscription would have expired at once.
-            ErrorCode::LimitExceeded | ErrorCode::Expired => Self::bad_request(code.message()),
-            _ => Self::INTERNAL,
-        }
+        Refused::from(code).into()
     }
 }
 

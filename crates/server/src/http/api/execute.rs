@@ -19,7 +19,7 @@ use super::{
 use crate::{
     matchmaking::{MatchHandle, TicketFault},
     node::{Node, NodeSurvey, ShardReport},
-    peers::{ChannelCount, Channels, Description, Info, Rooms},
+    peers::{ChannelCount, Channels, Description, Info, PeerError, Rooms},
     rooms::RoomReport,
     telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
 };
@@ -269,12 +269,8 @@ impl Executor {
 
     pub(super) async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
         let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
-        answer.map_err(|refusal| {
-            // One request may affect many channels, and the storage may refuse some of them.
-            let is_of_log = refusal.why.is_some() && refusal.code.temporary();
-            let error = ApiError::from(refusal);
-            if is_of_log { error.about(channel) } else { error }
-        })
+        // One request may affect many channels, and the storage may refuse some of them.
+        answer.map_err(|refused| PeerError::of_channel(channel, refused).into())
     }
 
     /// Executes a request on the sessions of all shards.

@@ -2,13 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
-use dunlin_protocol::{ClientInfo, Payload};
+use dunlin_protocol::ClientInfo;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{ApiError, JsonResult};
-use crate::rooms::RoomReport;
+use crate::{members::json_or_base64, rooms::RoomReport};
 
 /// The result of `unsubscribe`, `disconnect` and `history_remove`.
 #[derive(Serialize)]
@@ -201,15 +200,6 @@ impl<'a> PublicationJson<'a> {
     }
 }
 
-/// A JSON payload is embedded verbatim; any other is encoded in base64.
-pub(super) fn json_or_base64(payload: Option<&Payload>) -> (Option<&RawValue>, Option<String>) {
-    let Some(payload) = payload else { return (None, None) };
-    match serde_json::from_slice(payload.bytes()) {
-        Ok(json) => (Some(json), None),
-        Err(_) => (None, Some(STANDARD.encode(payload.bytes()))),
-    }
-}
-
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
 fn is_zero(number: &u64) -> bool {
     *number == 0
@@ -238,8 +228,8 @@ mod tests {
         let info = ClientInfo {
             user: "u".into(),
             client: "c".into(),
-            conn_info: Some(Payload::from_opaque(Bytes::from_static(b"{\"a\": 1}"))),
-            chan_info: Some(Payload::from_opaque(Bytes::from_static(b"\xff\0"))),
+            conn_info: Some(dunlin_protocol::Payload::from_opaque(Bytes::from_static(b"{\"a\": 1}"))),
+            chan_info: Some(dunlin_protocol::Payload::from_opaque(Bytes::from_static(b"\xff\0"))),
         };
         assert_eq!(
             json(&ClientJson::new(&info)),

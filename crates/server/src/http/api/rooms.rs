@@ -157,7 +157,7 @@ impl Executor {
                 match self.ask_room(&channel, request).await? {
                     ApiAnswer::MessageAnswered(Ok(answer)) => {
                         let answer = Payload::from_opaque(answer);
-                        let (data, b64data) = result::json_or_base64(Some(&answer));
+                        let (data, b64data) = crate::members::json_or_base64(Some(&answer));
                         result::to_outcome(&SentJson { data, b64data })
                     }
                     ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::of_game(refusal)),
