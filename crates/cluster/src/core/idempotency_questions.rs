@@ -30,8 +30,9 @@ use super::{
 const KEYS_MAX: usize = 256;
 const KEY_BYTES_MAX: usize = 16 << 10;
 
-/// A node that has left this number of questions in a row unanswered is asked, but not awaited, until it answers one.
-/// Otherwise it would delay each key of each channel. Fewer would be the loss of a message, which says nothing of a node.
+/// A node that has left questions of this number of periods in a row unanswered is asked, but not awaited, until it answers
+/// one. Otherwise it would delay each key of each channel. A period is the time for an answer: what is lost at one moment,
+/// of any number of channels, counts once, because it says nothing of a node.
 const UNANSWERED_MAX: u32 = 3;
 
 /// A question to all other nodes.
@@ -53,15 +54,21 @@ struct PendingQuestion {
 #[derive(Debug, Default)]
 pub(super) struct KeyQuestions {
     pending: BTreeMap<Arc<str>, PendingQuestion>,
-    /// The numbers of questions in a row that nodes left unanswered.
-    unanswered_in_row: BTreeMap<Box<str>, u32>,
+    unanswered_in_row: BTreeMap<Box<str>, Unanswered>,
     /// The version of the table of nodes, and whether this node was connected, at the last review.
     reviewed: (u64, bool),
 }
 
+/// Periods in a row in which a node left a question unanswered.
+#[derive(Debug, Default)]
+struct Unanswered {
+    periods: u32,
+    counted_us: u64,
+}
+
 /// Whether a question waits for the answer of a node.
-fn is_awaited(unanswered_in_row: &BTreeMap<Box<str>, u32>, node: &str) -> bool {
-    unanswered_in_row.get(node).is_none_or(|unanswered| *unanswered < UNANSWERED_MAX)
+fn is_awaited(unanswered_in_row: &BTreeMap<Box<str>, Unanswered>, node: &str) -> bool {
+    unanswered_in_row.get(node).is_none_or(|unanswered| unanswered.periods < UNANSWERED_MAX)
 }
 
 #[derive(Serialize, Deserialize)]
@@ -186,8 +193,13 @@ impl Core {
 
     /// Notes the nodes that did not answer, unless it is this node that nothing reaches.
     fn note_unanswered<'a>(&mut self, nodes: impl Iterator<Item = &'a Box<str>>) {
+        let (now_us, period_us) =
+            (self.context.now.mono_us, self.context.options.limits.peers.survey_timeout_ms * 1_000);
         for node in nodes {
-            *self.key_questions.unanswered_in_row.entry(node.clone()).or_default() += 1;
+            let unanswered = self.key_questions.unanswered_in_row.entry(node.clone()).or_default();
+            if unanswered.periods == 0 || now_us >= unanswered.counted_us + period_us {
+                *unanswered = Unanswered { periods: unanswered.periods + 1, counted_us: now_us };
+            }
         }
     }
 
@@ -301,9 +313,10 @@ impl Core {
     }
 
     fn review_key_question(&mut self, name: &Arc<str>) {
-        if let Some(question) = self.key_questions.pending.remove(name)
-            && self.advance_key_question(name, question)
-        {
+        let Some(mut question) = self.key_questions.pending.remove(name) else { return };
+        // Messages that have waited for longer than a publication may, such as without a connection, have ended.
+        question.messages.retain(|key| self.outgoing.by_key.contains_key(key));
+        if question.messages.is_empty() || self.advance_key_question(name, question) {
             self.send_of_channel(name);
         }
     }

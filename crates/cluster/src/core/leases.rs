@@ -177,7 +177,7 @@ impl Leases {
         self.others.keys().map(|node| &**node)
     }
 
-    /// Whether [`Self::holders`] is complete, as far as the stream tells.
+    /// Whether [`Self::holders`] is complete, as far as the stream tells: it may refuse to.
     pub(super) const fn are_known(&self) -> bool {
         self.are_others_read || !matches!(self.phase, Phase::Starting | Phase::Running)
     }
@@ -426,7 +426,7 @@ impl Leases {
             Err(_) => Self::retry_us(context),
         };
         self.audit_due_us = Some(context.now.mono_us.saturating_add(pause_us));
-        self.are_others_read |= outcome.is_ok();
+        self.are_others_read |= matches!(outcome, Ok(_) | Err(ReadFault::Refused { .. }));
         for message in outcome.iter().flat_map(|answer| &answer.messages) {
             if let Some(record) = LeaseRecord::of(&message.headers) {
                 self.observe(context, &record, message.sequence);

@@ -5,8 +5,8 @@ use dunlin_engine::{Now, ShardIndex};
 use super::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace};
 use crate::{
     link::{
-        LinkEffect, LinkEvent, LinkName, MessageHeaders, ReadAnswer, RequestNumber, StoredMessage, StreamShape,
-        StreamState,
+        LinkEffect, LinkEvent, LinkName, MessageHeaders, ReadAnswer, ReadFault, RequestNumber, StoredMessage,
+        StreamShape, StreamState,
     },
     record::MESSAGE_ID,
 };
@@ -34,6 +34,8 @@ pub(super) struct Rig {
     pub(super) sent: Vec<(RequestNumber, Box<str>)>,
     /// Whether its own heartbeats do not arrive.
     pub(super) is_deaf: bool,
+    /// Whether the stream refuses to list all leases.
+    pub(super) refuses_lists: bool,
     /// Messages to other nodes, with their subjects.
     pub(super) unstored: Vec<(Box<str>, bytes::Bytes)>,
 }
@@ -70,6 +72,7 @@ impl Rig {
             held_heads: None,
             sent: Vec::new(),
             is_deaf: false,
+            refuses_lists: false,
             unstored: Vec::new(),
         };
         for link in LinkName::ALL {
@@ -144,6 +147,10 @@ impl Rig {
                     payload,
                     is_by_wildcard,
                 });
+            }
+            LinkEffect::LastOf { request, subjects, .. } if self.refuses_lists && subjects[0].ends_with('*') => {
+                let refused = ReadFault::Refused { code: 400, error_code: 0, description: "too many".into() };
+                return Some(LinkEvent::Answered { request, outcome: Err(refused) });
             }
             LinkEffect::LastOf { request, subjects, .. } => {
                 let is_empty = self.has_no_messages;

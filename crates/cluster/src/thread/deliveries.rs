@@ -15,7 +15,7 @@ pub(super) struct Deliveries<'a> {
     shared: &'a SharedState,
     /// Channels with a message that did not fit.
     undelivered: BTreeSet<Arc<str>>,
-    /// Publications of this node behind a message that did not fit.
+    /// Answers to publications of this node behind a message that did not fit. Each is of one in flight, which are bounded.
     held: Vec<(ShardIndex, Event<'static>)>,
     /// For each shard, the numbers of users' sessions that it does not have; a newer one replaces it.
     counts: Vec<BTreeMap<Arc<str>, u32>>,
@@ -36,8 +36,9 @@ impl<'a> Deliveries<'a> {
     pub(super) fn send(&mut self, shard: ShardIndex, event: Event<'static>) {
         let followed = match &event {
             Event::Replicated { channel, .. } | Event::Trimmed { channel, .. } => Some(Arc::clone(channel)),
-            // The shard delivers a publication of its own as well when it is committed.
-            Event::Committed { channel, outcome: Ok(_), .. } if self.undelivered.contains(channel) => {
+            // The shard delivers a publication of its own as well when it is committed. A refusal waits behind it: the
+            // answers of a channel keep the order of its proposals.
+            Event::Committed { channel, .. } if self.undelivered.contains(channel) || self.is_held(channel) => {
                 return self.held.push((shard, event));
             }
             _ => None,
@@ -59,6 +60,10 @@ impl<'a> Deliveries<'a> {
         std::mem::take(&mut self.undelivered)
     }
 
+    fn is_held(&self, channel: &Arc<str>) -> bool {
+        self.held.iter().any(|(_, event)| matches!(event, Event::Committed { channel: held, .. } if held == channel))
+    }
+
     /// Sends what was held, after the subscribers of its channels were interrupted.
     pub(super) fn send_held(&mut self) {
         for (shard, event) in std::mem::take(&mut self.held) {
@@ -69,13 +74,15 @@ impl<'a> Deliveries<'a> {
     /// Notes the number of sessions that a user has on other nodes. Beyond the limit, a shard keeps the number that it has
     /// until it changes again.
     pub(super) fn count(&mut self, user: &Arc<str>, sessions: u32) {
+        let mut is_refused = false;
         for counts in &mut self.counts {
             if counts.len() < self.counts_max || counts.contains_key(user) {
                 counts.insert(Arc::clone(user), sessions);
             } else {
-                self.shared.counts_refused.fetch_add(1, Ordering::Relaxed);
+                is_refused = true;
             }
         }
+        self.shared.counts_refused.fetch_add(usize::from(is_refused), Ordering::Relaxed);
     }
 
     /// Sends the noted numbers to each shard, until one does not fit. The rest is sent in a later turn, at the latest with
@@ -100,7 +107,7 @@ mod tests {
     use dunlin_engine::{
         broadcast::BroadcastMessage,
         event::ShardEvents,
-        log::{LogRecord, ProposalNumber},
+        log::{LogError, LogRecord, ProposalNumber},
     };
     use dunlin_protocol::{ClientInfo, Payload, Publication, Tags};
 
@@ -198,9 +205,12 @@ mod tests {
         deliveries.send(SHARD, committed("b"));
         assert_eq!(deliveries.take_undelivered(), BTreeSet::from(["b".into()]));
         assert!(shards.taken().is_empty(), "it would be delivered behind a gap");
+        let refused = Err(LogError::Unavailable);
+        deliveries.send(SHARD, Event::Committed { channel: "b".into(), proposal: ProposalNumber(2), outcome: refused });
+        assert!(shards.taken().is_empty(), "answers keep their order");
         deliveries.send(SHARD, Event::Interrupted { channel: "b".into() });
         deliveries.send_held();
-        assert_eq!(shards.taken(), ["b interrupted", "b committed"]);
+        assert_eq!(shards.taken(), ["b interrupted", "b committed", "b committed"]);
     }
 
     #[test]
@@ -227,7 +237,7 @@ mod tests {
         }
         deliveries.send_counts();
         assert_eq!(shards.taken(), ["anna 2 0"], "one shard has space for one");
-        assert_eq!(shared.counts_refused.load(Ordering::Relaxed), 2, "on each shard");
+        assert_eq!(shared.counts_refused.load(Ordering::Relaxed), 1);
         deliveries.send_counts();
         assert!(shards.taken().is_empty(), "a shard gets a number once");
         deliveries.count(&"anna".into(), 3);

@@ -50,12 +50,16 @@ impl Rig {
     }
 
     fn publish_with(&mut self, proposal: u64, key: Option<&str>) {
+        self.publish_to(CHANNEL, proposal, key);
+    }
+
+    fn publish_to(&mut self, channel: &str, proposal: u64, key: Option<&str>) {
         let data = Payload::from_json(Bytes::from_static(b"1"));
         let (tags, epoch) = (Vec::new(), Box::default());
         let publication = Arc::new(Publication { data, info: None, offset: 0, tags, time_ms: 0, epoch, version: 0 });
         let idempotency_key = key.map(Into::into);
         let record = Box::new(LogRecord { publication, version_epoch: Box::default(), idempotency_key });
-        let (channel, proposal) = (CHANNEL.into(), ProposalNumber(proposal));
+        let (channel, proposal) = (channel.into(), ProposalNumber(proposal));
         self.handle(CoreEvent::Propose { shard: SHARD, channel, namespace: 1, proposal, record });
     }
 
@@ -404,4 +408,49 @@ fn a_node_is_not_blamed_for_what_does_not_reach_this_one() {
     rig.publish_with(9, Some("heard"));
     assert_eq!(rig.take_asked().1, ["heard"]);
     assert_eq!(rig.sent_ids().len() as u64, u64::from(UNANSWERED_MAX), "it is awaited");
+}
+
+#[test]
+fn what_is_lost_at_one_moment_counts_once() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    let channels: Vec<String> = (2..5).map(|number| format!("chat:{number}")).collect();
+    for (proposal, channel) in (1..).zip(&channels) {
+        rig.handle(CoreEvent::Follow { shard: SHARD, channel: channel.as_str().into(), namespace: 1 });
+        rig.publish_to(channel, proposal, Some("k"));
+    }
+    rig.wait(SETTLED_US + SURVEY_TIMEOUT_US - 1);
+    rig.receive_at("dn.n", &json!({ "v": 1, "node": "n2" }));
+    rig.wait(SETTLED_US + SURVEY_TIMEOUT_US);
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (3, 3));
+    rig.take_questions();
+    rig.publish_with(9, Some("next"));
+    assert_eq!((rig.take_asked().1, rig.sent_ids().len()), (vec!["next".to_owned()], 3), "it is awaited");
+}
+
+#[test]
+fn a_question_whose_messages_have_ended_ends() {
+    let mut rig = Rig::with_nodes(&["n2"]);
+    rig.publish_with(1, Some("old"));
+    rig.take_asked();
+    rig.connection(false);
+    let mut now_us = SETTLED_US;
+    for _ in 0..24 {
+        now_us += SURVEY_TIMEOUT_US / 2;
+        rig.wait(now_us);
+    }
+    rig.publish_with(2, Some("new"));
+    assert_eq!(rig.take_questions(), [], "there is no connection");
+    rig.connection(true);
+    assert_eq!(rig.take_asked().1, ["new"]);
+}
+
+#[test]
+fn a_stream_that_refuses_to_list_leases_delays_no_key() {
+    let mut rig = Rig::with_leases(CoreLimits::default(), true);
+    rig.refuses_lists = true;
+    let mut rig = rig.joined(&["n2"]);
+    rig.publish_with(1, Some("k"));
+    let (question, _) = rig.take_asked();
+    rig.answer_keys("n2", &question, &json!([]));
+    assert_eq!((rig.sent_ids().len(), rig.unanswered()), (1, 0));
 }

@@ -38,7 +38,10 @@ impl ClusteredWorld<'_> {
         let unanswered: Vec<u64> = self.nodes.iter().map(|node| node.core.counters().keys_unanswered).collect();
         let before = std::mem::replace(&mut self.idempotency.unanswered, unanswered);
         // A node that has started again counts from zero.
-        let is_more = |(node, now): (usize, &u64)| *now > before.get(node).copied().unwrap_or(0).min(*now);
+        let is_more = |(node, now): (usize, &u64)| {
+            let was = before.get(node).copied().unwrap_or(0);
+            *now > if *now < was { 0 } else { was }
+        };
         let has_more = self.idempotency.unanswered.iter().enumerate().any(is_more);
         // Without leases, a node that starts while another one is silent does not know of it, and cannot ask it.
         let has_unknown = !self.peers.is_on && self.links.iter().any(|links| links.may_be_unknown(self.harness.now_us));
