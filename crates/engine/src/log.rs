@@ -186,13 +186,13 @@ impl LogBusy {
     const fn why(self) -> &'static str {
         match self {
             Self::StorageWrites => {
-                "the queue of the storage is full: storage.queue_writes_limit or storage.queue_bytes_limit; publish more slowly, or raise it"
+                "the queue of the storage is full: storage.queue_writes_limit or storage.queue_bytes_limit; publish more slowly, or raise the limit"
             }
             Self::StorageReads => {
                 "the reads of the storage are at storage.queue_reads_limit; retry, or raise it or storage.readers"
             }
             Self::ClusterRequests => {
-                "the queue of the cluster is full: broker.nats.jetstream.requests_limit or requests_size_limit; publish more slowly, or raise it"
+                "the queue of the cluster is full: broker.nats.jetstream.requests_limit or requests_size_limit; send less at once, or raise the limit"
             }
             Self::ClusterReads => "too many reads of a partition of the cluster wait for each other; retry",
             Self::Pages => {

@@ -56,7 +56,7 @@ impl TokenFault {
     pub const fn reason(self) -> &'static str {
         match self {
             Self::TooLong => {
-                "it is longer than 8192 bytes (8 KiB), the maximum, which no key changes: put less into its claims"
+                "it is longer than 8192 bytes (8 KiB), and no setting raises this limit: put less into its claims"
             }
             Self::Malformed => "it is not a signed JSON Web Token",
             Self::Algorithm => "it is unsigned, or no key is configured for its algorithm",

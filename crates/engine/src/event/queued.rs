@@ -2,7 +2,7 @@
 
 use dunlin_protocol::{ClientInfo, ErrorCode};
 
-use super::{ClusterPresence, Event, PeerKeys, ShardIndex};
+use super::{ClusterPresence, Event, PeerKeys, ShardIndex, TokenError};
 use crate::{
     backend::ProxyError,
     log::{LogBusy, LogError, LogRecord},
@@ -25,6 +25,7 @@ impl Event<'_> {
             Self::BroadcastReceived { message, .. } => message.kept_bytes(),
             Self::ProxyResponded { outcome: Ok(response), .. } => response.bytes(),
             Self::ProxyResponded { outcome: Err(ProxyError::Error { message, .. }), .. } => message.len(),
+            Self::ProxyResponded { outcome: Err(ProxyError::Disconnect(disconnect)), .. } => disconnect.reason.len(),
             Self::Authenticated { outcome: Ok(claims), .. } => claims.bytes(),
             Self::SubscriptionAuthorized { outcome: Ok(claims), .. } => claims.bytes(),
             Self::RoomQueried { found: RoomElsewhere::Open { node }, .. } => node.len(),
@@ -53,6 +54,13 @@ impl Event<'_> {
             Self::ProxyResponded { session, request_id, outcome: Ok(_) } => {
                 Self::ProxyResponded { session, request_id, outcome: Err(ProxyError::Busy) }
             }
+            // A token that is verified again later may be accepted.
+            Self::Authenticated { session, outcome: Ok(_) } => {
+                Self::Authenticated { session, outcome: Err(TokenError::Unavailable) }
+            }
+            Self::SubscriptionAuthorized { session, outcome: Ok(_) } => {
+                Self::SubscriptionAuthorized { session, outcome: Err(TokenError::Unavailable) }
+            }
             Self::KeysAnswered { channel, .. } => Self::KeysAnswered { channel, found: PeerKeys::UNKNOWN },
             Self::PeersAnswered { query, outcome: Ok(ClusterPresence::Clients(_)) } => {
                 Self::PeersAnswered { query, outcome: Err(ErrorCode::TooManyRequests) }
@@ -73,7 +81,7 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use dunlin_protocol::{Payload, Publication, Tags};
+    use dunlin_protocol::{Disconnect, Payload, Publication, Tags};
 
     use super::*;
     use crate::{
@@ -114,9 +122,9 @@ mod tests {
         assert!(trimmed_elsewhere.for_full_queue().is_none(), "a message of another node");
     }
 
-    /// Events with `content`, a text of any length, in all places that have one.
-    fn events_with(content: &str) -> Vec<(&'static str, Event<'static>)> {
-        let (session, channel) = (SessionKey { index: 0, generation: 1 }, Arc::<str>::from("c"));
+    /// Events with `content`, a text of any length, in all places that have one, and the number of these places.
+    fn events_with(content: &str) -> Vec<(&'static str, usize, Event<'static>)> {
+        let (session, channel) = (SessionKey { index: 0, generation: 1 }, || Arc::<str>::from("c"));
         let payload = || Some(Payload::from_opaque(Bytes::copy_from_slice(content.as_bytes())));
         let grant = || SubscriptionGrant { info: payload(), data: payload(), ..SubscriptionGrant::default() };
         let subscription = || ServerSubscription {
@@ -151,48 +159,54 @@ mod tests {
             grant: grant(),
         };
         let page = LogPage { records: vec![record()], ..LogPage::default() };
-        let keys = vec![PeerKey { publication: publication(), age_us: 0 }];
+        let found = PeerKeys { keys: vec![PeerKey { publication: publication(), age_us: 0 }], is_partial: false };
         let clients = vec![Arc::new(ClientInfo::of_user(content))];
         let error = ProxyError::Error { code: 400, message: content.into(), temporary: false };
         let respond = |outcome| Event::ProxyResponded { session, request_id: ProxyRequestId(1), outcome };
+        let disconnect = ProxyError::Disconnect(Disconnect { code: 4000, reason: content.to_owned().into() });
         vec![
-            ("claims of a connection", Event::Authenticated { session, outcome: Ok(claims) }),
-            ("claims of a subscription", Event::SubscriptionAuthorized { session, outcome: Ok(of_channel) }),
-            ("a response", respond(Ok(ProxyResponse::Rpc { data: payload() }))),
-            ("a grant", respond(Ok(ProxyResponse::Subscribe(Box::new(grant()))))),
-            ("a backend's error", respond(Err(error))),
-            (
-                "a page",
-                Event::Loaded { channel: Arc::clone(&channel), load: LoadNumber(1), outcome: Ok(Box::new(page)) },
-            ),
-            ("a publication", Event::Replicated { channel: Arc::clone(&channel), record: Box::new(record()) }),
+            ("claims of a connection", 7, Event::Authenticated { session, outcome: Ok(claims) }),
+            ("claims of a subscription", 5, Event::SubscriptionAuthorized { session, outcome: Ok(of_channel) }),
+            ("a response", 1, respond(Ok(ProxyResponse::Rpc { data: payload() }))),
+            ("a grant", 2, respond(Ok(ProxyResponse::Subscribe(Box::new(grant()))))),
+            ("a backend's error", 1, respond(Err(error))),
+            ("a backend's disconnect", 1, respond(Err(disconnect))),
+            ("a page", 1, Event::Loaded { channel: channel(), load: LoadNumber(1), outcome: Ok(Box::new(page)) }),
+            ("a publication", 1, Event::Replicated { channel: channel(), record: Box::new(record()) }),
             (
                 "a broadcast",
-                Event::BroadcastReceived {
-                    channel: Arc::clone(&channel),
-                    message: BroadcastMessage::Publication(publication()),
-                },
+                1,
+                Event::BroadcastReceived { channel: channel(), message: BroadcastMessage::Publication(publication()) },
             ),
-            (
-                "keys",
-                Event::KeysAnswered { channel: Arc::clone(&channel), found: PeerKeys { keys, is_partial: false } },
-            ),
+            ("keys", 1, Event::KeysAnswered { channel: channel(), found }),
             (
                 "presence",
+                1,
                 Event::PeersAnswered { query: PeerQueryNumber(1), outcome: Ok(ClusterPresence::Clients(clients)) },
             ),
-            ("a count", Event::UserSessionsElsewhere { user: content.into(), sessions: 1 }),
-            ("a room's node", Event::RoomQueried { channel, found: RoomElsewhere::Open { node: content.into() } }),
+            ("a count", 1, Event::UserSessionsElsewhere { user: content.into(), sessions: 1 }),
+            (
+                "a room's node",
+                1,
+                Event::RoomQueried { channel: channel(), found: RoomElsewhere::Open { node: content.into() } },
+            ),
         ]
     }
 
     #[test]
     fn each_event_counts_what_it_carries() {
-        // The number of places with the text.
-        let places = [7, 5, 1, 2, 1, 1, 1, 1, 1, 1, 1, 1];
         let events = events_with("").into_iter().zip(events_with(&"x".repeat(1_000)));
-        for (((what, small), (_, large)), places) in events.zip(places) {
+        for ((what, places, small), (_, _, large)) in events {
             assert_eq!(large.queued_bytes() - small.queued_bytes(), places * 1_000, "{what}");
+        }
+    }
+
+    #[test]
+    fn claims_are_not_kept_in_a_full_queue() {
+        let events = events_with(&"x".repeat(1_000)).into_iter().take(2);
+        for (what, _, event) in events {
+            let bytes = event.for_full_queue().expect("it is an answer").queued_bytes();
+            assert_eq!(bytes, size_of::<Event<'_>>(), "{what}");
         }
     }
 
