@@ -7,7 +7,7 @@ use serde_json::Value;
 pub const COLOURS: u8 = 12;
 
 /// Maximum number of characters of a name.
-const NAME_CHARS_MAX: usize = 24;
+pub(crate) const NAME_CHARS_MAX: usize = 24;
 
 /// The refusal code for invalid data.
 const BAD_JOIN: u16 = 400;

@@ -36,7 +36,11 @@ use self::{
     player::{HuntPlayer, anywhere},
     treasure::Treasures,
 };
-use crate::{BadParams, looks::Looks, params::Params};
+use crate::{
+    BadParams,
+    looks::{Looks, NAME_CHARS_MAX},
+    params::Params,
+};
 
 /// The default map.
 const MAP: GridShape =
@@ -161,9 +165,8 @@ impl Simulation for TreasureHunt {
     }
 
     fn memory_bytes(&self) -> usize {
-        let names: usize = self.players.values().map(|player| player.looks.name.len()).sum();
-        names
-            + self.players.len() * size_of::<(PlayerId, HuntPlayer)>()
+        // It is asked after each tick, so it counts the players and does not visit them.
+        self.players.len() * (size_of::<(PlayerId, HuntPlayer)>() + size_of::<char>() * NAME_CHARS_MAX)
             + self.treasures.memory_bytes()
             + self.board.channel.as_ref().map_or(0, |channel| channel.len())
     }

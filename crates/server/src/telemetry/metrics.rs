@@ -282,7 +282,7 @@ families! {
     CLUSTER_SEEN_KEYS = Gauge "dunlin_cluster_seen_keys" [] "Idempotency keys of publications in streams that this node has seen and remembers for the duplicate window.";
     CLUSTER_SEEN_KEYS_BYTES = Gauge "dunlin_cluster_seen_keys_bytes" [] "Bytes of these keys. At broker.nats.jetstream.keys_size_limit the oldest are forgotten.";
     CLUSTER_KEYS_ANSWERED = Counter "dunlin_cluster_keys_answered_total" [] "Publications that were answered with an earlier one because this node had seen their idempotency key.";
-    CLUSTER_KEYS_UNANSWERED = Counter "dunlin_cluster_keys_unanswered_total" [] "Questions for idempotency keys that not each live node has answered within a second, or for which this node did not know which nodes are live. A key that only such a node has seen can publish again.";
+    CLUSTER_KEYS_UNANSWERED = Counter "dunlin_cluster_keys_unanswered_total" [] "Questions for idempotency keys that ended without the answer of each node that was asked, also of one that has left since, or while this node did not know which nodes are live. A key that only such a node has seen can publish again.";
     CLUSTER_RETRIES = Counter "dunlin_cluster_publications_retried_total" [] "Publications sent to NATS again, because no acknowledgement came.";
     CLUSTER_ABANDONED = Counter "dunlin_cluster_publications_abandoned_total" [] "Publications given up after broker.nats.jetstream.publish_timeout. They may be stored nevertheless.";
     CLUSTER_RECEIVED = Counter "dunlin_cluster_messages_received_total" [] "Messages of followed channels received from NATS, including the node's own.";
