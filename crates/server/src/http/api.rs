@@ -3,6 +3,7 @@
 //! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the
 //! shards, and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
+mod body;
 mod cluster;
 mod command;
 mod error;
@@ -20,7 +21,8 @@ mod tests;
 mod tickets;
 mod wire;
 
-pub use command::{ApiCommand, CommandBatch, Malformed, Parsed, RequestLimits};
+pub use body::Malformed;
+pub use command::{ApiCommand, CommandBatch, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::{Executor, NodeIdentity};
 pub use method::Method;

@@ -3,7 +3,14 @@
 //! No event contains a payload, a token or a key. Text from outside is written through [`Outside`]. Events that
 //! clients can cause are logged at most once per second each, with the number of suppressed ones.
 
-use std::{fmt, io, net::SocketAddr, path::Path, sync::OnceLock, time::Duration, time::Instant};
+use std::{
+    collections::BTreeSet,
+    fmt, io,
+    net::SocketAddr,
+    path::Path,
+    sync::{Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
 
 use tracing::{error, info, warn};
 
@@ -244,6 +251,29 @@ impl ApiFieldUnsupported {
                 suppressed,
                 "unsupported API method or field; error 108"
             );
+        }
+    }
+}
+
+/// The body of an API request has a field that the method does not have. It has no effect.
+pub struct ApiFieldUnknown {
+    /// The requested API method.
+    pub method: Method,
+    /// The path of the field in the body. It comes from outside.
+    pub field: String,
+}
+
+impl ApiFieldUnknown {
+    /// Maximum number of fields that are logged in the life of the process.
+    const FIELDS_MAX: usize = 100;
+
+    /// Logs it once for each field of a method.
+    pub fn emit(self) {
+        static LOGGED: Mutex<BTreeSet<(&'static str, String)>> = Mutex::new(BTreeSet::new());
+        let mut logged = LOGGED.lock().unwrap_or_else(PoisonError::into_inner);
+        let Self { method, field } = self;
+        if logged.len() < Self::FIELDS_MAX && logged.insert((method.name(), field.clone())) {
+            warn!(method = method.name(), field = %Outside(&field), "unknown field in an API request; it is ignored");
         }
     }
 }

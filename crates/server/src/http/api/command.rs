@@ -14,13 +14,14 @@ use serde_json::value::RawValue;
 
 use super::{
     ApiError, Method,
+    body::{Body, Malformed, Params},
     glob::Glob,
     paths::{PathFields, PathsWanted},
     room_list::{self, RoomQuery},
     rooms::{self, RoomCommand},
     tickets, wire,
 };
-use crate::matchmaking::TicketCommand;
+use crate::{matchmaking::TicketCommand, telemetry::events::ApiFieldUnknown};
 
 /// A parsed request of the server API.
 #[derive(Clone, Debug)]
@@ -114,10 +115,6 @@ pub struct CommandBatch {
     pub parallel: bool,
 }
 
-/// A body that is not JSON or not of the method's format. The message contains the position, but nothing of the body.
-#[derive(Debug)]
-pub struct Malformed(String);
-
 /// Limits of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLimits {
@@ -139,6 +136,7 @@ impl ApiCommand {
     /// # Errors
     /// [`Malformed`]
     pub fn parse(method: Method, body: &[u8], limits: &RequestLimits) -> Result<Parsed, Malformed> {
+        let body = Body { method, bytes: body };
         let of_channel = |make: fn(Box<str>) -> Self| parse_as(body, |body| channel_of(body).map(make));
         Ok(match method {
             Method::Publish => parse_as(body, publish)?,
@@ -150,10 +148,10 @@ impl ApiCommand {
             Method::Channels => parse_as(body, |body| channels(&body))?,
             Method::Disconnect => parse_as(body, disconnect)?,
             Method::Unsubscribe => parse_as(body, unsubscribe)?,
-            Method::Info => read::<wire::NoParams>(body).map(|_| Ok(Self::Info))?,
+            Method::Info => parse_as(body, |_: wire::NoParams| Ok(Self::Info))?,
             Method::RoomOpen => parse_as(body, rooms::open)?,
             Method::RoomClose => of_channel(|channel| Self::RoomClose { channel })?,
-            Method::Rooms => read::<wire::NoParams>(body).map(|_| Ok(Self::Rooms))?,
+            Method::Rooms => parse_as(body, |_: wire::NoParams| Ok(Self::Rooms))?,
             Method::RoomList => parse_as(body, room_list::list)?,
             Method::RoomInfo => parse_as(body, room_list::info)?,
             Method::RoomPaths => parse_as(body, room_paths)?,
@@ -174,7 +172,7 @@ impl ApiCommand {
             | Method::MapReadStream
             | Method::MapStats
             | Method::MapClear
-            | Method::SharedPollPublish => read::<wire::NoParams>(body).map(|_| Err(unsupported(method)))?,
+            | Method::SharedPollPublish => parse_as(body, |_: wire::NoParams| Err(unsupported(method)))?,
         })
     }
 }
@@ -185,7 +183,9 @@ impl CommandBatch {
     /// # Errors
     /// [`Malformed`] if any of the commands is malformed; then none is executed.
     pub fn parse(body: &[u8], limits: &RequestLimits) -> Result<Result<Self, ApiError>, Malformed> {
-        let batch: wire::BatchParams = read(body)?;
+        let body = Body { method: Method::Batch, bytes: body };
+        let Params { params: batch, unknown } = body.parse::<wire::BatchParams>()?;
+        warn_of_unknown(body.method, unknown);
         if batch.commands.len() > limits.batch_commands_max {
             let most = limits.batch_commands_max;
             return Ok(Err(ApiError::bad_request(format_args!("at most {most} commands in a batch"))));
@@ -252,33 +252,25 @@ fn batch_command(
 /// Parses a body and converts it to a command. If a required field is missing, an unknown field is reported as the
 /// likely cause.
 fn parse_as<'a, T: Default + Deserialize<'a>>(
-    body: &'a [u8],
+    body: Body<'a>,
     make: impl FnOnce(T) -> Parsed,
 ) -> Result<Parsed, Malformed> {
-    let parsed = make(read(body)?);
-    Ok(parsed.map_err(|error| match unknown_field::<T>(body) {
-        Some(field) if [ApiError::NO_CHANNEL, ApiError::NO_DATA].contains(&error) => {
-            ApiError::bad_request(format_args!("unknown field {field:?}"))
-        }
-        _ => error,
-    }))
+    let Params { params, unknown } = body.parse()?;
+    let parsed = make(params);
+    if let (Err(error), Some(field)) = (&parsed, unknown.first())
+        && [ApiError::NO_CHANNEL, ApiError::NO_DATA].contains(error)
+    {
+        return Ok(Err(ApiError::bad_request(format_args!("unknown field {field:?}"))));
+    }
+    warn_of_unknown(body.method, unknown);
+    Ok(parsed)
 }
 
-/// Maximum number of characters of a field name in an error message.
-const FIELD_CHARS_MAX: usize = 60;
-
-/// The first field of a body that `T` does not have.
-fn unknown_field<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
-    let fields: std::collections::BTreeMap<String, &serde_json::value::RawValue> = serde_json::from_slice(body).ok()?;
-    let known = wire::fields_of::<T>();
-    let unknown = fields.into_keys().find(|field| !known.contains(&field.as_str()))?;
-    Some(unknown.chars().take(FIELD_CHARS_MAX).collect())
-}
-
-/// `null` is equivalent to an empty object, as in Centrifugo.
-fn read<'a, T: Default + Deserialize<'a>>(body: &'a [u8]) -> Result<T, Malformed> {
-    let body: Option<wire::OnlyObject<T>> = serde_json::from_slice(body).map_err(|error| Malformed::from(&error))?;
-    Ok(body.unwrap_or_default().0)
+/// Unknown fields are ignored, as in Centrifugo, so a misspelt option would have no effect and no error.
+fn warn_of_unknown(method: Method, fields: Vec<String>) {
+    for field in fields {
+        ApiFieldUnknown { method, field }.emit();
+    }
 }
 
 fn publish(body: wire::PublishParams) -> Parsed {
@@ -300,7 +292,7 @@ fn broadcast(body: wire::BroadcastParams, limits: &RequestLimits) -> Parsed {
 }
 
 fn publication_of(body: wire::PublicationFields) -> Result<ApiPublication, ApiError> {
-    let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
+    let data = data_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
     let tags: Tags = body.tags.into_iter().map(|(key, value)| (key.into(), value.0.into())).collect();
     let how = PublishHow {
         tags,
@@ -313,10 +305,20 @@ fn publication_of(body: wire::PublicationFields) -> Result<ApiPublication, ApiEr
     Ok(ApiPublication { data, how })
 }
 
-/// The payload in a pair of fields such as `data` and `b64data`, if any.
-pub(super) fn payload_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
+/// The payload in `data` or `b64data`, if any.
+pub(super) fn data_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
+    payload_of(json, base64, "b64data")
+}
+
+/// The payload in `info` or `b64info`, if any.
+fn info_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
+    payload_of(json, base64, "b64info")
+}
+
+fn payload_of(json: Option<Box<RawValue>>, base64: String, field: &str) -> Result<Option<Payload>, ApiError> {
     if !base64.is_empty() {
-        let bytes = STANDARD.decode(base64).map_err(|_| ApiError::bad_request("a field is not base64"))?;
+        let bytes = STANDARD.decode(base64);
+        let bytes = bytes.map_err(|_| ApiError::bad_request(format_args!("{field:?} is not base64")))?;
         return Ok(Some(Payload::from_opaque(bytes.into())));
     }
     Ok(json.map(|json| Payload::from_json(Bytes::from(Box::<str>::from(json).into_string()))))
@@ -376,8 +378,8 @@ fn subscribe(body: wire::SubscribeParams) -> Parsed {
     let subscription = ServerSubscription {
         channel: named(body.channel)?,
         grant: SubscriptionGrant {
-            info: payload_of(body.info, body.b64info)?,
-            data: payload_of(body.data, body.b64data)?,
+            info: info_of(body.info, body.b64info)?,
+            data: data_of(body.data, body.b64data)?,
             expires_at_ms: expiry_of(body.expire_at)?,
             overrides: Overrides {
                 presence: switch(overrides.presence),
@@ -404,7 +406,7 @@ fn refresh(body: wire::RefreshParams) -> Parsed {
         only: only(body.client, body.session),
         expired: body.expired,
         expires_at_ms: expiry_of(body.expire_at)?,
-        info: payload_of(body.info, String::new())?,
+        info: info_of(body.info, String::new())?,
     }))
 }
 
@@ -462,28 +464,4 @@ fn refuse_fields(method: Method, fields: &[(&'static str, bool)]) -> Result<(), 
 fn refuse(method: Method, field: &'static str) -> ApiError {
     crate::telemetry::events::ApiFieldUnsupported { method, field }.emit();
     ApiError::unsupported(format_args!("{field} is not supported"))
-}
-
-impl Malformed {
-    pub(super) fn empty() -> Self {
-        Self("the body is empty".to_owned())
-    }
-}
-
-impl From<&serde_json::Error> for Malformed {
-    /// The parser's own message could quote the body.
-    fn from(error: &serde_json::Error) -> Self {
-        let what = match error.classify() {
-            serde_json::error::Category::Eof => "ends too early",
-            serde_json::error::Category::Data => "has a field of the wrong type",
-            _ => "is not JSON",
-        };
-        Self(format!("the body {what} at line {} column {}", error.line(), error.column()))
-    }
-}
-
-impl std::fmt::Display for Malformed {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
 }

@@ -45,8 +45,11 @@ struct WireMethod(Option<Method>);
 /// [`Malformed`] if a command is malformed; then none is executed. Invalid parameters lead to an error reply.
 pub fn parse(body: &[u8], limits: &RequestLimits) -> Result<Result<Vec<LegacyCommand>, ApiError>, Malformed> {
     let mut commands = Vec::new();
-    for wire in serde_json::Deserializer::from_slice(body).into_iter::<OnlyObject<Wire<'_>>>() {
-        let OnlyObject(wire) = wire.map_err(|error| Malformed::from(&error))?;
+    let mut wires = serde_json::Deserializer::from_slice(body).into_iter::<OnlyObject<Wire<'_>>>();
+    loop {
+        let begin = wires.byte_offset();
+        let Some(wire) = wires.next() else { break };
+        let OnlyObject(wire) = wire.map_err(|error| Malformed::of::<Wire<'_>>(&body[begin..], &error))?;
         if commands.len() == limits.batch_commands_max {
             let most = limits.batch_commands_max;
             return Ok(Err(ApiError::bad_request(format_args!("at most {most} commands in a request"))));
@@ -74,10 +77,11 @@ impl Wire<'_> {
     fn command(self, limits: &RequestLimits) -> LegacyCommand {
         // The first method has number 0, which is also the default of an absent field.
         let method = self.method.map_or(Some(Method::Publish), |method| method.0);
-        let params = self.params.map_or("", RawValue::get);
-        let command = match method {
-            Some(method) => ApiCommand::parse(method, params.as_bytes(), limits).unwrap_or(Err(ApiError::BAD_REQUEST)),
-            None => Err(ApiError::NOT_FOUND),
+        let command = match (method, self.params) {
+            (Some(method), Some(params)) => ApiCommand::parse(method, params.get().as_bytes(), limits)
+                .unwrap_or_else(|malformed| Err(ApiError::bad_request(malformed))),
+            (Some(_), None) => Err(ApiError::bad_request("params is missing")),
+            (None, _) => Err(ApiError::NOT_FOUND),
         };
         LegacyCommand { id: self.id.unwrap_or(0), method, command }
     }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{
     ApiCommand, ApiError, Executor, JsonResult, Parsed,
-    command::{named, payload_of},
+    command::{data_of, named},
     result, wire,
 };
 
@@ -98,7 +98,7 @@ pub(super) fn lock(body: wire::RoomLockParams) -> Parsed {
 
 pub(super) fn send(body: wire::RoomSendParams) -> Parsed {
     let channel = named(body.channel)?;
-    let data = payload_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
+    let data = data_of(body.data, body.b64data)?.ok_or(ApiError::NO_DATA)?;
     Ok(ApiCommand::Room(RoomCommand::Send { channel, data }))
 }
 

@@ -90,7 +90,7 @@ impl Service {
                 let busy = plain(StatusCode::SERVICE_UNAVAILABLE, "Service Unavailable\n");
                 ([(header::RETRY_AFTER, "1")], busy).into_response()
             }
-            _ => plain(StatusCode::BAD_REQUEST, "Bad Request\n"),
+            _ => plain(StatusCode::BAD_REQUEST, format!("Bad Request: {}\n", refused.detail)),
         }
     }
 
@@ -305,6 +305,6 @@ fn json_text(status: StatusCode, text: String) -> Response {
     (status, [(header::CONTENT_TYPE, "application/json")], text).into_response()
 }
 
-fn plain(status: StatusCode, text: &'static str) -> Response {
-    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+fn plain(status: StatusCode, text: impl Into<Body>) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text.into()).into_response()
 }

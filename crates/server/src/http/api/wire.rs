@@ -3,45 +3,11 @@
 use std::collections::BTreeMap;
 
 use dunlin_token::UnixTime;
-use serde::{Deserialize, Deserializer, de::Visitor};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 pub use crate::members::OnlyObject;
 use crate::members::{Text, empty_if_null, raw};
-
-/// The field names of a body.
-pub fn fields_of<'a, T: Deserialize<'a>>() -> &'static [&'static str] {
-    let mut fields: &'static [&'static str] = &[];
-    // Always returns an error, because there is no input.
-    let _ = T::deserialize(FieldsOnly(&mut fields));
-    fields
-}
-
-/// Records the field names of a struct without reading input.
-struct FieldsOnly<'f>(&'f mut &'static [&'static str]);
-
-impl<'de> Deserializer<'de> for FieldsOnly<'_> {
-    type Error = serde::de::value::Error;
-
-    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
-        Err(serde::de::Error::custom("no structure"))
-    }
-
-    fn deserialize_struct<V: Visitor<'de>>(
-        self,
-        _: &'static str,
-        fields: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, Self::Error> {
-        *self.0 = fields;
-        Err(serde::de::Error::custom("names alone"))
-    }
-
-    serde::forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
-    }
-}
 
 /// Defines the body of a method that publishes.
 macro_rules! publish_body {
