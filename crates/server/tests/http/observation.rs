@@ -152,6 +152,20 @@ fn one_session_does_not_fill_the_log() {
 }
 
 #[test]
+fn an_unknown_field_of_a_request_is_logged_once() {
+    let mut server = Server::start(&json!({}));
+    let publish = |more: &str| {
+        let body = format!(r#"{{"channel":"open:a","data":{{"inside":1}},{more}}}"#);
+        assert_eq!(server.ask("POST", "/api/publish", &body).status, 200);
+    };
+    publish(r#""idempotencyKey":"k""#);
+    publish(r#""idempotencyKey":"k""#);
+    publish(r#""skipHistory":true"#);
+    let fields = [(); 2].map(|()| server.logged("unknown field in an API request; it is ignored")["field"].clone());
+    assert_eq!(fields, ["idempotencyKey", "skipHistory"]);
+}
+
+#[test]
 fn one_malformed_request_is_no_warning() {
     let mut server = Server::start(&json!({}));
     assert_eq!(server.ask("POST", "/api/publish", "{").status, 400);
