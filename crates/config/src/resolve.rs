@@ -210,32 +210,13 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
         is_clustered: broker::is_on(r) && room.is_none(),
         room,
         name,
-        presence: r.bool(&at("presence")),
-        join_leave: r.bool(&at("join_leave")),
-        force_push_join_leave: r.bool(&at("force_push_join_leave")),
         history_size: r.count(&at("history_size")),
         history_ttl_ms: r.ms(&at("history_ttl")),
         history_meta_ttl_ms: if own_meta_ttl_ms > 0 { own_meta_ttl_ms } else { meta_ttl_ms },
-        force_positioning: r.bool(&at("force_positioning")),
-        allow_positioning: r.bool(&at("allow_positioning")),
-        force_recovery: r.bool(&at("force_recovery")),
-        allow_recovery: r.bool(&at("allow_recovery")),
         recovery_mode: match r.text(&at("force_recovery_mode")).as_str() {
             "cache" => RecoveryMode::Cache,
             _ => RecoveryMode::Stream,
         },
-        allow_subscribe_for_anonymous: r.bool(&at("allow_subscribe_for_anonymous")),
-        allow_subscribe_for_client: r.bool(&at("allow_subscribe_for_client")),
-        allow_publish_for_anonymous: r.bool(&at("allow_publish_for_anonymous")),
-        allow_publish_for_subscriber: r.bool(&at("allow_publish_for_subscriber")),
-        allow_user_limited_channels: r.bool(&at("allow_user_limited_channels")),
-        allow_publish_for_client: r.bool(&at("allow_publish_for_client")),
-        allow_presence_for_anonymous: r.bool(&at("allow_presence_for_anonymous")),
-        allow_presence_for_subscriber: r.bool(&at("allow_presence_for_subscriber")),
-        allow_presence_for_client: r.bool(&at("allow_presence_for_client")),
-        allow_history_for_anonymous: r.bool(&at("allow_history_for_anonymous")),
-        allow_history_for_subscriber: r.bool(&at("allow_history_for_subscriber")),
-        allow_history_for_client: r.bool(&at("allow_history_for_client")),
         delivery: match r.text(&at("delivery")).as_str() {
             "latest" => Lane::Latest,
             _ => Lane::Reliable,
@@ -245,6 +226,9 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
         cache_keys_ttl_ms: r.ms(&at("cache_keys_ttl")),
         ..NamespaceOptions::default()
     };
+    for switch in NamespaceOptions::SWITCHES {
+        (switch.set)(&mut namespace, r.bool(&at(switch.key)));
+    }
     publications::read(r, table, &mut namespace);
     namespace
 }
