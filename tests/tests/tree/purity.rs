@@ -41,6 +41,7 @@ const KNOWN: [(&str, &[&str]); 9] = [
             "dunlin-net",
             "dunlin-protocol",
             "dunlin-rooms",
+            "dunlin-storage",
             "dunlin-token",
             "dunlin-websocket",
         ],
