@@ -55,7 +55,7 @@ use dunlin_token::TokenOptions;
 pub use self::{
     api_keys::ApiKeys,
     backend_options::{ProxyOptions, StatusTransform, Transformed},
-    broker::{BrokerSettings, PeerSettings},
+    broker::BrokerSettings,
     input::{ConfigInput, Document, Flag},
     matchmaking::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings, MatchSettings},
     origin::AllowedOrigins,

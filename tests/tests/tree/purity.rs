@@ -35,6 +35,7 @@ const KNOWN: [(&str, &[&str]); 9] = [
     (
         "config",
         &[
+            "dunlin-cluster",
             "dunlin-engine",
             "dunlin-games",
             "dunlin-matchmaking",
