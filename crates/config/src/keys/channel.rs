@@ -321,6 +321,7 @@ const OPTIONS: &[Key] = &[
         "",
         "Required format of publication data. Empty: `channel.publication_data_format`.",
     ),
+    switch("hide_publisher_info"),
     switch("allow_tags_filter"),
     switch("auto_cache_recover"),
     yes(
