@@ -62,7 +62,9 @@ fn broadcasts_dropped(page: &mut Page, state: Option<&ClusterState>) {
 fn readings(page: &mut Page, state: Option<&ClusterState>, readings: &'static [m::Reading<ClusterState>]) {
     for reading in readings {
         page.family(&reading.family, |samples| {
-            state.iter().for_each(|state| samples.add(&[], (reading.value)(state)));
+            if let Some(state) = state {
+                samples.add(&[], (reading.value)(state));
+            }
         });
     }
 }
