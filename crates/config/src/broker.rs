@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dunlin_cluster::core::{CoreLimits, peers::PeerLimits};
 use dunlin_engine::{
     log::{LogLimits, PublicationLog},
     options::NamespaceOptions,
@@ -28,26 +29,10 @@ pub struct BrokerSettings {
     pub is_in_memory: bool,
     /// Streams of a namespace.
     pub partitions: u16,
-    /// Publications that are sent and not acknowledged.
-    pub publish_window_max: usize,
-    /// How long a publication is tried.
-    pub publish_timeout_ms: u64,
-    /// How long a channel is followed without subscribers.
-    pub linger_ms: u64,
-    /// Channels that a node follows without subscribers.
-    pub lingering_max: usize,
-    /// How long a subscription to a channel without history waits for other nodes' servers.
-    pub follow_timeout_ms: u64,
-    /// Time between audits.
-    pub audit_interval_ms: u64,
-    /// How long a gap may stay open.
-    pub gap_timeout_ms: u64,
-    /// How long a connection may bring nothing of what was asked for.
-    pub silence_timeout_ms: u64,
-    /// Recoveries of a partition that wait from which on they share one read.
-    pub shared_reads_min: usize,
-    /// Bytes of the idempotency keys that are remembered.
-    pub seen_keys_bytes_max: usize,
+    /// Limits and times of the protocol. The bound of the publications in memory follows from the engine's options.
+    pub limits: CoreLimits,
+    /// Requests of emulated sessions that are being forwarded to other nodes.
+    pub forwards_max: usize,
     /// How long servers may be out of reach at the start.
     pub start_timeout_ms: u64,
     /// Requests that wait for the cluster thread.
@@ -58,35 +43,6 @@ pub struct BrokerSettings {
     pub messages_max: usize,
     /// Their bytes.
     pub messages_bytes_max: usize,
-    /// The node table and surveys.
-    pub peers: PeerSettings,
-}
-
-/// How nodes notice and ask each other.
-#[derive(Clone, Debug)]
-pub struct PeerSettings {
-    /// Time between two heartbeats.
-    pub heartbeat_interval_ms: u64,
-    /// A node that is silent for so long is not live.
-    pub silence_timeout_ms: u64,
-    /// How long the window of another node is awaited.
-    pub window_timeout_ms: u64,
-    /// Channels about which another node is asked.
-    pub windows_max: usize,
-    /// Other nodes that are known.
-    pub nodes_max: usize,
-    /// How long answers are awaited.
-    pub survey_timeout_ms: u64,
-    /// Surveys that wait for answers.
-    pub surveys_max: usize,
-    /// Requests of emulated sessions that are being forwarded.
-    pub forwards_max: usize,
-    /// Bytes of their answers.
-    pub survey_bytes_max: usize,
-    /// Questions of other nodes that are being answered.
-    pub queries_max: usize,
-    /// Users with sessions on other nodes that count.
-    pub users_max: usize,
 }
 
 const TYPE: &str = "broker.type";
@@ -131,22 +87,13 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         replicas: r.narrow(&at("replicas")),
         is_in_memory: r.text(&at("storage")) == "memory",
         partitions: r.narrow(&at("partitions")),
-        publish_window_max: r.count(&at("publish_window")),
-        publish_timeout_ms: r.ms_above_zero(&at("publish_timeout")),
-        linger_ms: r.ms(&at("linger")),
-        lingering_max: r.count(&at("linger_limit")),
-        follow_timeout_ms: r.ms_above_zero(&at("follow_timeout")),
-        audit_interval_ms: r.ms_above_zero(&at("audit_interval")),
-        gap_timeout_ms: r.ms_above_zero(&at("gap_timeout")),
-        silence_timeout_ms: r.ms_above_zero(&at("silence_timeout")),
-        shared_reads_min: r.count(&at("shared_reads_min")),
-        seen_keys_bytes_max: r.count(&at("keys_size_limit")),
+        limits: core_limits(r),
+        forwards_max: r.count("broker.nats.peers.forwards_limit"),
         start_timeout_ms: r.ms(&at("start_timeout")),
         requests_max: r.count(&at("requests_limit")),
         requests_bytes_max: r.count(&at("requests_size_limit")),
         messages_max: r.count(&at("messages_limit")),
         messages_bytes_max: r.count(&at("messages_size_limit")),
-        peers: peer_settings(r),
     };
     let (is_enabled, kind) = (r.bool("broker.enabled"), r.text(TYPE));
     if is_enabled && !["memory", "nats"].contains(&kind.as_str()) {
@@ -163,35 +110,52 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         r.error("broker.nats.url", "is empty: write an address such as \"nats://localhost:4222\"");
     }
     check_prefix(r, &settings.prefix);
-    check_silence(r, &settings.peers);
+    check_silence(r, &settings.limits.peers);
     Some(settings)
 }
 
 const HEARTBEAT: &str = "broker.nats.peers.heartbeat_interval";
 const SILENCE: &str = "broker.nats.peers.silence_timeout";
 
-fn peer_settings(r: &mut Reader<'_>) -> PeerSettings {
+fn core_limits(r: &mut Reader<'_>) -> CoreLimits {
+    let at = |key: &str| format!("broker.nats.jetstream.{key}");
+    CoreLimits {
+        publish_window_max: r.count(&at("publish_window")),
+        publish_timeout_ms: r.ms_above_zero(&at("publish_timeout")),
+        linger_ms: r.ms(&at("linger")),
+        lingering_max: r.count(&at("linger_limit")),
+        follow_timeout_ms: r.ms_above_zero(&at("follow_timeout")),
+        audit_interval_ms: r.ms_above_zero(&at("audit_interval")),
+        gap_timeout_ms: r.ms_above_zero(&at("gap_timeout")),
+        silence_timeout_ms: r.ms_above_zero(&at("silence_timeout")),
+        shared_reads_min: r.count(&at("shared_reads_min")),
+        seen_keys_bytes_max: r.count(&at("keys_size_limit")),
+        peers: peer_limits(r),
+        window_timeout_ms: r.ms_above_zero("broker.nats.peers.window_timeout"),
+        windows_max: r.count("broker.nats.peers.windows_limit"),
+        ..CoreLimits::default()
+    }
+}
+
+fn peer_limits(r: &mut Reader<'_>) -> PeerLimits {
     let at = |key: &str| format!("broker.nats.peers.{key}");
-    PeerSettings {
+    PeerLimits {
         heartbeat_interval_ms: r.ms_above_zero(HEARTBEAT),
         silence_timeout_ms: r.ms_above_zero(SILENCE),
-        window_timeout_ms: r.ms_above_zero(&at("window_timeout")),
-        windows_max: r.count(&at("windows_limit")),
-        nodes_max: r.count(&at("nodes_limit")),
         survey_timeout_ms: r.ms_above_zero(&at("survey_timeout")),
+        nodes_max: r.count(&at("nodes_limit")),
         surveys_max: r.count(&at("surveys_limit")),
-        forwards_max: r.count(&at("forwards_limit")),
         survey_bytes_max: r.count(&at("survey_bytes_limit")),
         queries_max: r.count(&at("queries_limit")),
         users_max: r.count(&at("users_limit")),
     }
 }
 
-fn check_silence(r: &mut Reader<'_>, settings: &PeerSettings) {
-    if settings.silence_timeout_ms < 2 * settings.heartbeat_interval_ms {
+fn check_silence(r: &mut Reader<'_>, limits: &PeerLimits) {
+    if limits.silence_timeout_ms < 2 * limits.heartbeat_interval_ms {
         let text = format!(
             "is less than two heartbeats, so that one that is late makes a node look dead: set it to at least {}",
-            format_ms(2 * settings.heartbeat_interval_ms)
+            format_ms(2 * limits.heartbeat_interval_ms)
         );
         r.error(SILENCE, text);
     }

@@ -49,12 +49,13 @@ use std::{
 
 use dunlin_games::Registry;
 use dunlin_net::{ClientEndpoint, ReactorOption, TlsFiles, TrustedProxies};
+use dunlin_storage::StorageOptions;
 use dunlin_token::TokenOptions;
 
 pub use self::{
     api_keys::ApiKeys,
     backend_options::{ProxyOptions, StatusTransform, Transformed},
-    broker::{BrokerSettings, PeerSettings},
+    broker::BrokerSettings,
     input::{ConfigInput, Document, Flag},
     matchmaking::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings, MatchSettings},
     origin::AllowedOrigins,
@@ -125,44 +126,13 @@ pub struct Config {
     /// File for the process id while the node runs.
     pub pid_file: Option<PathBuf>,
     /// The storage; `None` if it has no path.
-    pub storage: Option<StorageSettings>,
+    pub storage: Option<StorageOptions>,
+    /// Backups of the storage of a running node; `None` if they have no directory.
+    pub backup: Option<StorageBackupSettings>,
     /// The NATS servers that connect the nodes of a cluster; `None` for a node on its own.
     pub broker: Option<BrokerSettings>,
     /// The demo: static pages; `None` if it is disabled.
     pub demo: Option<DemoOptions>,
-}
-
-/// Options of the storage. Sizes are in bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StorageSettings {
-    /// The directory.
-    pub path: PathBuf,
-    /// Cache of uncompressed blocks.
-    pub block_cache_bytes: usize,
-    /// Writes that are not in a table yet.
-    pub memtable_bytes: usize,
-    /// Maximum size of the write-ahead log.
-    pub wal_bytes_max: u64,
-    /// Free space that publications must leave; 0 for none.
-    pub free_space_min_bytes: u64,
-    /// Size of the huge pages that hold memtables; 0 for none.
-    pub huge_page_bytes: usize,
-    /// Files that are open at a time.
-    pub open_files_max: u16,
-    /// Threads that read.
-    pub readers: u8,
-    /// Publications that wait for the writer.
-    pub queue_writes_max: usize,
-    /// Their bytes.
-    pub queue_bytes_max: usize,
-    /// Loads that wait for a reader.
-    pub queue_reads_max: usize,
-    /// A write-ahead log that is damaged is kept up to the damage. Otherwise the node does not start.
-    pub keeps_until_damage: bool,
-    /// Maximum time by which the clock may be after the end of the last run.
-    pub clock_ahead_ms_max: u64,
-    /// Backups of a running node; `None` if they have no directory.
-    pub backup: Option<StorageBackupSettings>,
 }
 
 /// Options of backups.

@@ -37,11 +37,7 @@ pub(super) fn read(r: &mut Reader<'_>, table: &str, namespace: &mut NamespaceOpt
         "refuse" => HistoryOverflow::Refuse,
         _ => HistoryOverflow::Evict,
     };
-    namespace.auto_cache_recover = r.bool(&at("auto_cache_recover"));
     namespace.allow_delta = allows_fossil(r, &at("allowed_delta_types"));
-    namespace.delta_publish = r.bool(&at("delta_publish"));
-    namespace.allow_tags_filter = r.bool(&at("allow_tags_filter"));
-    namespace.allow_channel_compaction = r.bool(&at("allow_channel_compaction"));
     namespace.channel_regex = channel_regex(r, &at("channel_regex"));
     let own = r.text(&at("publication_data_format"));
     let of_all = r.text("channel.publication_data_format");

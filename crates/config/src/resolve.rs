@@ -8,12 +8,12 @@ use dunlin_engine::options::{
 };
 use dunlin_net::{ReactorOption, TrustedProxies};
 use dunlin_protocol::Disconnect;
+use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
 
 use super::{
     AdmissionOptions, AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions,
-    InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, StorageSettings,
-    WebSocketOptions, broker, logging, matchmaking, proxies, publications, relations, rooms, tokens,
-    tokens::HMAC_KEY_BYTES_MIN, transports,
+    InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, WebSocketOptions, broker,
+    logging, matchmaking, proxies, publications, relations, rooms, tokens, tokens::HMAC_KEY_BYTES_MIN, transports,
 };
 
 pub(super) use super::reader::Reader;
@@ -59,6 +59,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         },
         pid_file: r.path("pid_file"),
         storage: storage(r),
+        backup: backup(r),
         broker: broker::settings(r),
         demo: demo(r),
     };
@@ -66,10 +67,9 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     config
 }
 
-fn storage(r: &mut Reader<'_>) -> Option<StorageSettings> {
+fn storage(r: &mut Reader<'_>) -> Option<StorageOptions> {
     let path = r.path("storage.path");
-    let settings = StorageSettings {
-        path: path.clone().unwrap_or_default(),
+    let options = StorageOptions {
         block_cache_bytes: r.count("storage.block_cache_size"),
         memtable_bytes: r.count("storage.memtable_size"),
         wal_bytes_max: r.narrow("storage.wal_size_limit"),
@@ -77,23 +77,30 @@ fn storage(r: &mut Reader<'_>) -> Option<StorageSettings> {
         huge_page_bytes: r.count("storage.huge_page_size"),
         open_files_max: r.narrow("storage.open_files_limit"),
         readers: r.narrow("storage.readers"),
-        queue_writes_max: r.count("storage.queue_writes_limit"),
-        queue_bytes_max: r.count("storage.queue_bytes_limit"),
-        queue_reads_max: r.count("storage.queue_reads_limit"),
-        keeps_until_damage: r.text("storage.damaged_log") == "keep_until_damage",
+        queues: QueueLimits {
+            writes_max: r.count("storage.queue_writes_limit"),
+            write_bytes_max: r.count("storage.queue_bytes_limit"),
+            reads_max: r.count("storage.queue_reads_limit"),
+            ..QueueLimits::default()
+        },
+        damaged_log: match r.text("storage.damaged_log").as_str() {
+            "keep_until_damage" => DamagedLogPolicy::KeepUntilDamage,
+            _ => DamagedLogPolicy::Refuse,
+        },
         clock_ahead_ms_max: match r.ms("storage.clock_ahead_limit") {
             0 => u64::MAX,
             limit_ms => limit_ms,
         },
-        backup: storage_backup(r),
+        ..StorageOptions::at(path.clone().unwrap_or_default())
     };
-    path.map(|_| settings)
+    path.map(|_| options)
 }
 
-fn storage_backup(r: &mut Reader<'_>) -> Option<StorageBackupSettings> {
+/// Backups of a storage; `None` without one.
+fn backup(r: &mut Reader<'_>) -> Option<StorageBackupSettings> {
     let (interval_ms, backups_max) = (r.ms("storage.backup.interval"), r.count("storage.backup.keep"));
-    let path = r.path("storage.backup.path");
-    path.map(|path| StorageBackupSettings { path, interval_ms, backups_max })
+    let (storage, path) = (r.path("storage.path"), r.path("storage.backup.path"));
+    storage.and(path).map(|path| StorageBackupSettings { path, interval_ms, backups_max })
 }
 
 fn demo(r: &mut Reader<'_>) -> Option<DemoOptions> {
@@ -210,32 +217,13 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
         is_clustered: broker::is_on(r) && room.is_none(),
         room,
         name,
-        presence: r.bool(&at("presence")),
-        join_leave: r.bool(&at("join_leave")),
-        force_push_join_leave: r.bool(&at("force_push_join_leave")),
         history_size: r.count(&at("history_size")),
         history_ttl_ms: r.ms(&at("history_ttl")),
         history_meta_ttl_ms: if own_meta_ttl_ms > 0 { own_meta_ttl_ms } else { meta_ttl_ms },
-        force_positioning: r.bool(&at("force_positioning")),
-        allow_positioning: r.bool(&at("allow_positioning")),
-        force_recovery: r.bool(&at("force_recovery")),
-        allow_recovery: r.bool(&at("allow_recovery")),
         recovery_mode: match r.text(&at("force_recovery_mode")).as_str() {
             "cache" => RecoveryMode::Cache,
             _ => RecoveryMode::Stream,
         },
-        allow_subscribe_for_anonymous: r.bool(&at("allow_subscribe_for_anonymous")),
-        allow_subscribe_for_client: r.bool(&at("allow_subscribe_for_client")),
-        allow_publish_for_anonymous: r.bool(&at("allow_publish_for_anonymous")),
-        allow_publish_for_subscriber: r.bool(&at("allow_publish_for_subscriber")),
-        allow_user_limited_channels: r.bool(&at("allow_user_limited_channels")),
-        allow_publish_for_client: r.bool(&at("allow_publish_for_client")),
-        allow_presence_for_anonymous: r.bool(&at("allow_presence_for_anonymous")),
-        allow_presence_for_subscriber: r.bool(&at("allow_presence_for_subscriber")),
-        allow_presence_for_client: r.bool(&at("allow_presence_for_client")),
-        allow_history_for_anonymous: r.bool(&at("allow_history_for_anonymous")),
-        allow_history_for_subscriber: r.bool(&at("allow_history_for_subscriber")),
-        allow_history_for_client: r.bool(&at("allow_history_for_client")),
         delivery: match r.text(&at("delivery")).as_str() {
             "latest" => Lane::Latest,
             _ => Lane::Reliable,
@@ -245,6 +233,9 @@ fn namespace(r: &mut Reader<'_>, table: &str, name: String) -> NamespaceOptions 
         cache_keys_ttl_ms: r.ms(&at("cache_keys_ttl")),
         ..NamespaceOptions::default()
     };
+    for switch in NamespaceOptions::SWITCHES {
+        (switch.set)(&mut namespace, r.bool(&at(switch.key)));
+    }
     publications::read(r, table, &mut namespace);
     namespace
 }

@@ -167,7 +167,7 @@ pub(super) fn check_survival(r: &mut Reader<'_>, config: &Config) {
             r.error(&format!("{table}.room.survival"), text);
             continue;
         };
-        if room.checkpoint_bytes_max > storage.queue_bytes_max / 2 {
+        if room.checkpoint_bytes_max > storage.queues.write_bytes_max / 2 {
             let text = "must not be above half of `storage.queue_bytes_limit`, which the queue for writes has: lower \
                 it, or raise that";
             r.error(&format!("{table}.room.checkpoint_size_limit"), text);

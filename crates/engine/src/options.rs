@@ -13,9 +13,13 @@ use crate::{
 mod history;
 mod room_limits;
 mod succession;
+mod switches;
 
 pub use room_limits::RoomLimits;
 pub use succession::{HeldNamespace, NAMESPACES_MAX};
+pub use switches::{KeyOrigin, Switch};
+
+use switches::switches;
 
 /// The settings shared by all shards of a node.
 #[derive(Clone, Debug)]
@@ -267,111 +271,96 @@ pub enum HistoryOverflow {
     Refuse,
 }
 
-/// Options of the channels of one namespace. All permissions are off by default.
-#[derive(Clone, Debug, Default)]
-pub struct NamespaceOptions {
-    /// The namespace's name.
-    pub name: String,
-    /// The namespace was removed from the configuration while the node ran: its channels are unknown, and its number
-    /// stays in use.
-    pub is_retired: bool,
-    /// Keep presence.
-    pub presence: bool,
-    /// Produce joins and leaves.
-    pub join_leave: bool,
-    /// Send joins and leaves to subscribers that did not ask.
-    pub force_push_join_leave: bool,
-    /// Maximum number of publications in a history; 0 for no stream.
-    pub history_size: usize,
-    /// How long the publications are kept after the last one; 0 for no stream.
-    pub history_ttl_ms: u64,
-    /// Maximum bytes of one channel's history; 0 for no limit.
-    pub history_bytes_max: usize,
-    /// Maximum bytes of one channel's history on disk; 0 for no limit.
-    pub history_disk_bytes_max: u64,
-    /// Maximum bytes of the histories of the namespace on disk; 0 for no limit.
-    pub history_disk_total_bytes_max: u64,
-    /// What happens to a publication that exceeds the limits of a history.
-    pub history_overflow: HistoryOverflow,
-    /// How long the epoch and the top offset are kept after the last use.
-    pub history_meta_ttl_ms: u64,
-    /// Position all subscriptions.
-    pub force_positioning: bool,
-    /// Clients may request positioning.
-    pub allow_positioning: bool,
-    /// Make all subscriptions recoverable.
-    pub force_recovery: bool,
-    /// Clients may request recovery.
-    pub allow_recovery: bool,
-    /// What a recovery returns.
-    pub recovery_mode: RecoveryMode,
-    /// Anonymous sessions may subscribe where other clients may.
-    pub allow_subscribe_for_anonymous: bool,
-    /// Sessions may subscribe without a token.
-    pub allow_subscribe_for_client: bool,
-    /// Only the users listed in a channel's name may subscribe to it without a token.
-    pub allow_user_limited_channels: bool,
-    /// Anonymous sessions may publish where others may.
-    pub allow_publish_for_anonymous: bool,
-    /// Subscribers may publish.
-    pub allow_publish_for_subscriber: bool,
-    /// Sessions may publish.
-    pub allow_publish_for_client: bool,
-    /// Anonymous sessions may read presence where others may.
-    pub allow_presence_for_anonymous: bool,
-    /// Subscribers may read presence.
-    pub allow_presence_for_subscriber: bool,
-    /// Sessions may read presence.
-    pub allow_presence_for_client: bool,
-    /// Anonymous sessions may read history where others may.
-    pub allow_history_for_anonymous: bool,
-    /// Subscribers may read history.
-    pub allow_history_for_subscriber: bool,
-    /// Sessions may read history.
-    pub allow_history_for_client: bool,
-    /// The lane of publications.
-    pub delivery: Lane,
-    /// The tag whose value is the conflation key. The channel itself is the key if this is `None` or a publication
-    /// lacks the tag. With several keys, publications reach a slow session out of the order of their offsets, so no
-    /// offset describes what the session has received. Therefore a namespace with a key has neither positioning nor
-    /// recovery, whatever the options above say.
-    pub conflation_key: Option<String>,
-    /// Maximum number of keys whose newest publication is sent to each session that subscribes without recovery; 0 for
-    /// none.
-    pub cache_keys_max: usize,
-    /// How long a key's newest publication is kept for new subscribers.
-    pub cache_keys_ttl_ms: u64,
-    /// A publication with this tag is delivered, and removes its key from the cache.
-    pub removal_tag: Option<Box<str>>,
-    /// Clients may recover the newest publication without a position: the server recovers without a request.
-    pub auto_cache_recover: bool,
-    /// Clients may request patches (fossil deltas).
-    pub allow_delta: bool,
-    /// Every publication may be sent as a patch.
-    pub delta_publish: bool,
-    /// Clients may filter publications by their tags.
-    pub allow_tags_filter: bool,
-    /// Clients may replace the channel's name by a number.
-    pub allow_channel_compaction: bool,
-    /// The pattern of channel names after the namespace and its boundary. With it, names are not limited to ASCII.
-    pub channel_regex: Option<regex::Regex>,
-    /// The accepted data of publications.
-    pub publication_data_format: DataFormat,
-    /// The backend that authorizes subscriptions.
-    pub subscribe_proxy: Option<ProxyIndex>,
-    /// The backend that authorizes publications. Players' inputs go to the room without it.
-    pub publish_proxy: Option<ProxyIndex>,
-    /// The backend that refreshes subscriptions that expire.
-    pub sub_refresh_proxy: Option<ProxyIndex>,
-    /// Who orders publications with an offset, and when they become visible. Channels with rooms have no log.
-    pub log: PublicationLog,
-    /// Whether the log syncs each commit to disk.
-    pub is_log_synced: bool,
-    /// Whether the nodes of a cluster share the channels: publications without an offset are broadcast. Channels with
-    /// rooms are not shared.
-    pub is_clustered: bool,
-    /// The limits of the channels' rooms; `None` without rooms. In a room, publications of sessions are inputs.
-    pub room: Option<RoomLimits>,
+switches! {
+    /// Options of the channels of one namespace. All permissions are off by default.
+    #[derive(Clone, Debug, Default)]
+    pub struct NamespaceOptions {
+        switches {
+            presence: Centrifugo = "Keep the list of subscribers, which clients and the API can read.";
+            join_leave: Centrifugo = "Send join and leave messages to subscribers that request them.";
+            force_push_join_leave: Centrifugo = "Send join and leave messages to all subscribers.";
+            force_positioning: Centrifugo = "Track the position of every subscriber, to detect missed publications. Needs history.";
+            allow_positioning: Centrifugo = "Track the position of subscribers that request it. Needs history.";
+            force_recovery: Centrifugo = "Every subscriber recovers missed publications after a reconnect. Needs history.";
+            allow_recovery: Centrifugo = "Subscribers that request it recover missed publications after a reconnect. Needs history.";
+            allow_subscribe_for_client: Centrifugo = "Authenticated clients may subscribe without a subscription token.";
+            allow_subscribe_for_anonymous: Centrifugo = "Anonymous clients may subscribe where `allow_subscribe_for_client` allows it.";
+            allow_publish_for_client: Centrifugo = "Authenticated clients may publish.";
+            allow_publish_for_subscriber: Centrifugo = "Authenticated subscribers may publish.";
+            allow_publish_for_anonymous: Centrifugo = "Anonymous clients may publish where the other options allow it.";
+            allow_presence_for_client: Centrifugo = "Authenticated clients may read presence.";
+            allow_presence_for_subscriber: Centrifugo = "Authenticated subscribers may read presence.";
+            allow_presence_for_anonymous: Centrifugo = "Anonymous clients may read presence where the other options allow it.";
+            allow_history_for_client: Centrifugo = "Authenticated clients may read history.";
+            allow_history_for_subscriber: Centrifugo = "Authenticated subscribers may read history.";
+            allow_history_for_anonymous: Centrifugo = "Anonymous clients may read history where the other options allow it.";
+            allow_user_limited_channels: Centrifugo = "The users 4 and 7 may subscribe to a channel such as `dialog#4,7`. Other users need a subscription token.";
+            allow_channel_compaction: Centrifugo = "Replace the channel name in pushes by a number for clients that support it. The official SDKs do.";
+            allow_tags_filter: Centrifugo = "Subscribers may filter publications by tags.";
+            auto_cache_recover: Centrifugo = "Send the newest publication to every new subscriber. Needs `force_recovery` and `force_recovery_mode: cache`.";
+            hide_publisher_info: Dunlin = "Leave out who published: publications of clients reach subscribers, history and other nodes without the client id, the user id and the `info` of the publisher. The backend of `publish_proxy_enabled` receives them.";
+            delta_publish: Centrifugo = "Send every publication as a delta to subscribers that support it, not only those published with `delta`.";
+        }
+        others {
+            /// The namespace's name.
+            pub name: String,
+            /// The namespace was removed from the configuration while the node ran: its channels are unknown, and its
+            /// number stays in use.
+            pub is_retired: bool,
+            /// Maximum number of publications in a history; 0 for no stream.
+            pub history_size: usize,
+            /// How long the publications are kept after the last one; 0 for no stream.
+            pub history_ttl_ms: u64,
+            /// Maximum bytes of one channel's history; 0 for no limit.
+            pub history_bytes_max: usize,
+            /// Maximum bytes of one channel's history on disk; 0 for no limit.
+            pub history_disk_bytes_max: u64,
+            /// Maximum bytes of the histories of the namespace on disk; 0 for no limit.
+            pub history_disk_total_bytes_max: u64,
+            /// What happens to a publication that exceeds the limits of a history.
+            pub history_overflow: HistoryOverflow,
+            /// How long the epoch and the top offset are kept after the last use.
+            pub history_meta_ttl_ms: u64,
+            /// What a recovery returns.
+            pub recovery_mode: RecoveryMode,
+            /// The lane of publications.
+            pub delivery: Lane,
+            /// The tag whose value is the conflation key. The channel itself is the key if this is `None` or a
+            /// publication lacks the tag. With several keys, publications reach a slow session out of the order of
+            /// their offsets, so no offset describes what the session has received. Therefore a namespace with a key
+            /// has neither positioning nor recovery, whatever the options above say.
+            pub conflation_key: Option<String>,
+            /// Maximum number of keys whose newest publication is sent to each session that subscribes without
+            /// recovery; 0 for none.
+            pub cache_keys_max: usize,
+            /// How long a key's newest publication is kept for new subscribers.
+            pub cache_keys_ttl_ms: u64,
+            /// A publication with this tag is delivered, and removes its key from the cache.
+            pub removal_tag: Option<Box<str>>,
+            /// Clients may request patches (fossil deltas).
+            pub allow_delta: bool,
+            /// The pattern of channel names after the namespace and its boundary. With it, names are not limited to
+            /// ASCII.
+            pub channel_regex: Option<regex::Regex>,
+            /// The accepted data of publications.
+            pub publication_data_format: DataFormat,
+            /// The backend that authorizes subscriptions.
+            pub subscribe_proxy: Option<ProxyIndex>,
+            /// The backend that authorizes publications. Players' inputs go to the room without it.
+            pub publish_proxy: Option<ProxyIndex>,
+            /// The backend that refreshes subscriptions that expire.
+            pub sub_refresh_proxy: Option<ProxyIndex>,
+            /// Who orders publications with an offset, and when they become visible. Channels with rooms have no log.
+            pub log: PublicationLog,
+            /// Whether the log syncs each commit to disk.
+            pub is_log_synced: bool,
+            /// Whether the nodes of a cluster share the channels: publications without an offset are broadcast.
+            /// Channels with rooms are not shared.
+            pub is_clustered: bool,
+            /// The limits of the channels' rooms; `None` without rooms. In a room, publications of sessions are inputs.
+            pub room: Option<RoomLimits>,
+        }
+    }
 }
 
 impl Default for CompressionOptions {

@@ -53,7 +53,6 @@ pub use backups::{BackupMaker, BackupOutcome, MadeBackup};
 pub(crate) use cluster::cluster_options;
 pub use error::ServeError;
 pub use reload::{Reloaded, Reloader, Reread};
-pub(crate) use storage::storage_options;
 
 /// Places among the connections on their way from the shards that are reserved for health, metrics and the API.
 const HANDED_OVER_RESERVED: usize = 64;

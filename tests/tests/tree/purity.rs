@@ -35,12 +35,14 @@ const KNOWN: [(&str, &[&str]); 9] = [
     (
         "config",
         &[
+            "dunlin-cluster",
             "dunlin-engine",
             "dunlin-games",
             "dunlin-matchmaking",
             "dunlin-net",
             "dunlin-protocol",
             "dunlin-rooms",
+            "dunlin-storage",
             "dunlin-token",
             "dunlin-websocket",
         ],

@@ -1,5 +1,7 @@
 //! `channel.*`, `rpc.*`, `shared_poll.*`, `proxies`.
 
+use dunlin_engine::options::{KeyOrigin, NamespaceOptions, Switch};
+
 use super::{
     COUNT, COUNT_OR_ZERO, Key, NUMBER, PROXY,
     ValueKind::{Bool, Choice, Duration, Int, Secret, Table, Tables, Text, Texts},
@@ -181,10 +183,37 @@ const NAMESPACE_NAME: &[Key] = &[yes(
     "The unique name of the namespace. At least two of `a-z A-Z 0-9 - _ .`. Only `channel.namespaces` has this key.",
 )];
 
+/// The key of a boolean option that the engine declares.
+const fn switch(name: &str) -> Key {
+    let mut switches = NamespaceOptions::SWITCHES;
+    while let [Switch { key, origin, doc, .. }, rest @ ..] = switches {
+        if is_same(key.as_bytes(), name.as_bytes()) {
+            return match origin {
+                KeyOrigin::Centrifugo => yes(key, Bool, "false", doc),
+                KeyOrigin::Dunlin => own(key, Bool, "false", doc),
+            };
+        }
+        switches = rest;
+    }
+    // The tables are constants, so this ends the build and not the program.
+    panic!("the engine has no such switch")
+}
+
+/// Trait methods such as `==` cannot be called in a constant.
+const fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
+    while let ([first_a, rest_a @ ..], [first_b, rest_b @ ..]) = (a, b) {
+        if *first_a != *first_b {
+            return false;
+        }
+        (a, b) = (rest_a, rest_b);
+    }
+    a.is_empty() && b.is_empty()
+}
+
 const OPTIONS: &[Key] = &[
-    yes("presence", Bool, "false", "Keep the list of subscribers, which clients and the API can read."),
-    yes("join_leave", Bool, "false", "Send join and leave messages to subscribers that request them."),
-    yes("force_push_join_leave", Bool, "false", "Send join and leave messages to all subscribers."),
+    switch("presence"),
+    switch("join_leave"),
+    switch("force_push_join_leave"),
     yes(
         "history_size",
         Int(0, 1 << 24),
@@ -233,25 +262,10 @@ const OPTIONS: &[Key] = &[
         "0s",
         "Overrides `channel.history_meta_ttl`. 0: not overridden. At least `history_ttl`.",
     ),
-    yes(
-        "force_positioning",
-        Bool,
-        "false",
-        "Track the position of every subscriber, to detect missed publications. Needs history.",
-    ),
-    yes("allow_positioning", Bool, "false", "Track the position of subscribers that request it. Needs history."),
-    yes(
-        "force_recovery",
-        Bool,
-        "false",
-        "Every subscriber recovers missed publications after a reconnect. Needs history.",
-    ),
-    yes(
-        "allow_recovery",
-        Bool,
-        "false",
-        "Subscribers that request it recover missed publications after a reconnect. Needs history.",
-    ),
+    switch("force_positioning"),
+    switch("allow_positioning"),
+    switch("force_recovery"),
+    switch("allow_recovery"),
     yes(
         "force_recovery_mode",
         Choice(&["", "stream", "cache"]),
@@ -282,54 +296,19 @@ const OPTIONS: &[Key] = &[
         "1h",
         "With `cache_keys`: how long the node keeps the newest publication of a key.",
     ),
-    yes(
-        "allow_subscribe_for_client",
-        Bool,
-        "false",
-        "Authenticated clients may subscribe without a subscription token.",
-    ),
-    yes(
-        "allow_subscribe_for_anonymous",
-        Bool,
-        "false",
-        "Anonymous clients may subscribe where `allow_subscribe_for_client` allows it.",
-    ),
-    yes("allow_publish_for_client", Bool, "false", "Authenticated clients may publish."),
-    yes("allow_publish_for_subscriber", Bool, "false", "Authenticated subscribers may publish."),
-    yes(
-        "allow_publish_for_anonymous",
-        Bool,
-        "false",
-        "Anonymous clients may publish where the other options allow it.",
-    ),
-    yes("allow_presence_for_client", Bool, "false", "Authenticated clients may read presence."),
-    yes("allow_presence_for_subscriber", Bool, "false", "Authenticated subscribers may read presence."),
-    yes(
-        "allow_presence_for_anonymous",
-        Bool,
-        "false",
-        "Anonymous clients may read presence where the other options allow it.",
-    ),
-    yes("allow_history_for_client", Bool, "false", "Authenticated clients may read history."),
-    yes("allow_history_for_subscriber", Bool, "false", "Authenticated subscribers may read history."),
-    yes(
-        "allow_history_for_anonymous",
-        Bool,
-        "false",
-        "Anonymous clients may read history where the other options allow it.",
-    ),
-    yes(
-        "allow_user_limited_channels",
-        Bool,
-        "false",
-        "The users 4 and 7 may subscribe to a channel such as `dialog#4,7`. Other users need a subscription token.",
-    ),
-    yes(
-        "allow_channel_compaction",
-        Bool,
-        "false",
-        "Replace the channel name in pushes by a number for clients that support it. The official SDKs do.",
-    ),
+    switch("allow_subscribe_for_client"),
+    switch("allow_subscribe_for_anonymous"),
+    switch("allow_publish_for_client"),
+    switch("allow_publish_for_subscriber"),
+    switch("allow_publish_for_anonymous"),
+    switch("allow_presence_for_client"),
+    switch("allow_presence_for_subscriber"),
+    switch("allow_presence_for_anonymous"),
+    switch("allow_history_for_client"),
+    switch("allow_history_for_subscriber"),
+    switch("allow_history_for_anonymous"),
+    switch("allow_user_limited_channels"),
+    switch("allow_channel_compaction"),
     yes(
         "channel_regex",
         Text,
@@ -342,25 +321,16 @@ const OPTIONS: &[Key] = &[
         "",
         "Required format of publication data. Empty: `channel.publication_data_format`.",
     ),
-    yes("allow_tags_filter", Bool, "false", "Subscribers may filter publications by tags."),
-    yes(
-        "auto_cache_recover",
-        Bool,
-        "false",
-        "Send the newest publication to every new subscriber. Needs `force_recovery` and `force_recovery_mode: cache`.",
-    ),
+    switch("hide_publisher_info"),
+    switch("allow_tags_filter"),
+    switch("auto_cache_recover"),
     yes(
         "allowed_delta_types",
         Texts,
         "",
         "`[\"fossil\"]` lets subscribers receive publications as deltas to the previous publication. Needs history.",
     ),
-    yes(
-        "delta_publish",
-        Bool,
-        "false",
-        "Send every publication as a delta to subscribers that support it, not only those published with `delta`.",
-    ),
+    switch("delta_publish"),
     refused("map_clients_presence_channel_prefix", Text, "", "the channels for this presence data would stay empty"),
     refused("map_users_presence_channel_prefix", Text, "", "the channels for this presence data would stay empty"),
     refused(

@@ -365,6 +365,7 @@ impl Owner {
         if subscribed.was_recovering {
             let counters = context.count(namespace);
             *(if subscribed.recovered { &mut counters.recovered } else { &mut counters.unrecovered }) += 1;
+            counters.recovered_publications += subscribed.publications.len() as u64;
         }
         Ok(subscribed)
     }

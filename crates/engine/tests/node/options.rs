@@ -222,9 +222,6 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
     match field {
         "name" => {}
         "is_retired" => namespace.is_retired = read(value),
-        "presence" => namespace.presence = read(value),
-        "join_leave" => namespace.join_leave = read(value),
-        "force_push_join_leave" => namespace.force_push_join_leave = read(value),
         "history_size" => namespace.history_size = read(value),
         "history_ttl_ms" => namespace.history_ttl_ms = read(value),
         "history_bytes_max" => namespace.history_bytes_max = read(value),
@@ -236,35 +233,15 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
             };
         }
         "history_meta_ttl_ms" => namespace.history_meta_ttl_ms = read(value),
-        "force_positioning" => namespace.force_positioning = read(value),
-        "allow_positioning" => namespace.allow_positioning = read(value),
-        "force_recovery" => namespace.force_recovery = read(value),
-        "allow_recovery" => namespace.allow_recovery = read(value),
         "recovery_mode" => {
             namespace.recovery_mode = if value == "cache" { RecoveryMode::Cache } else { RecoveryMode::Stream };
         }
-        "allow_subscribe_for_anonymous" => namespace.allow_subscribe_for_anonymous = read(value),
-        "allow_subscribe_for_client" => namespace.allow_subscribe_for_client = read(value),
-        "allow_user_limited_channels" => namespace.allow_user_limited_channels = read(value),
-        "allow_publish_for_anonymous" => namespace.allow_publish_for_anonymous = read(value),
-        "allow_publish_for_subscriber" => namespace.allow_publish_for_subscriber = read(value),
-        "allow_publish_for_client" => namespace.allow_publish_for_client = read(value),
-        "allow_presence_for_anonymous" => namespace.allow_presence_for_anonymous = read(value),
-        "allow_presence_for_subscriber" => namespace.allow_presence_for_subscriber = read(value),
-        "allow_presence_for_client" => namespace.allow_presence_for_client = read(value),
-        "allow_history_for_anonymous" => namespace.allow_history_for_anonymous = read(value),
-        "allow_history_for_subscriber" => namespace.allow_history_for_subscriber = read(value),
-        "allow_history_for_client" => namespace.allow_history_for_client = read(value),
         "log" => namespace.log = log(value),
         "is_clustered" => namespace.is_clustered = read(value),
         "is_log_synced" => namespace.is_log_synced = read(value),
         "delivery" => namespace.delivery = if value == "latest" { Lane::Latest } else { Lane::Reliable },
         "room" => namespace.room = Some(room(value)),
-        "allow_channel_compaction" => namespace.allow_channel_compaction = read(value),
         "allow_delta" => namespace.allow_delta = read(value),
-        "delta_publish" => namespace.delta_publish = read(value),
-        "allow_tags_filter" => namespace.allow_tags_filter = read(value),
-        "auto_cache_recover" => namespace.auto_cache_recover = read(value),
         "channel_regex" => namespace.channel_regex = Some(regex::Regex::new(value).expect("a regular expression")),
         "publication_data_format" => {
             namespace.publication_data_format = match value {
@@ -281,7 +258,10 @@ fn set_namespace(namespace: &mut NamespaceOptions, field: &str, value: &str) {
         "removal_tag" => namespace.removal_tag = Some(value.into()),
         "cache_keys_ttl_ms" => namespace.cache_keys_ttl_ms = read(value),
         "conflation_key" => namespace.conflation_key = Some(value.to_owned()),
-        other => panic!("no option namespace.{other}"),
+        key => {
+            let switch = NamespaceOptions::SWITCHES.iter().find(|switch| switch.key == key);
+            (switch.unwrap_or_else(|| panic!("no option namespace.{key}")).set)(namespace, read(value));
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) struct BackupArgs {
 
 pub(super) fn run(args: &BackupArgs, registry: &Registry) -> Result<(), Failure> {
     let loaded = args.config.load_whole(Vec::new(), registry)?;
-    if loaded.config.storage.as_ref().is_none_or(|storage| storage.backup.is_none()) {
+    if loaded.config.backup.is_none() {
         return Err(Failure::Usage(
             "the configuration has no directory for backups: set `storage.backup.path`".to_owned(),
         ));

@@ -15,7 +15,6 @@ use dunlin_games::Registry;
 use dunlin_storage::{Completions, FamilySize, Inspection, Storage, StorageOptions, StorageReport};
 
 use super::{ConfigFile, Failure, output};
-use crate::serve::storage_options;
 
 /// Check, measure, compact, export or prune the storage of a node that is stopped.
 #[derive(Debug, Args)]
@@ -102,12 +101,12 @@ impl StorageLocation {
 
 /// The options of the storage that a configuration names.
 fn configured_options(config: &Config) -> Result<StorageOptions, Failure> {
-    let Some(settings) = &config.storage else {
+    let Some(options) = &config.storage else {
         let text = "there is no storage: name its directory, or a configuration with `storage.path`";
         return Err(Failure::Usage(text.to_owned()));
     };
     // The huge pages of the machine are reserved for the node.
-    Ok(StorageOptions { huge_page_bytes: 0, ..storage_options(settings) })
+    Ok(StorageOptions { huge_page_bytes: 0, ..options.clone() })
 }
 
 /// Opens a storage that exists, to change it.

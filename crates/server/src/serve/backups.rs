@@ -72,7 +72,7 @@ pub(super) fn start(
     storage: Option<Arc<NodeStorage>>,
     counters: &Arc<ControlCounters>,
 ) -> Option<Arc<BackupMaker>> {
-    let settings = config.storage.as_ref()?.backup.clone()?;
+    let settings = config.backup.clone()?;
     let maker = Arc::new(BackupMaker::new(storage?, settings, Arc::clone(counters)));
     tokio::spawn(Arc::clone(&maker).make_on_schedule());
     Some(maker)

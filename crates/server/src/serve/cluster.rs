@@ -6,14 +6,11 @@ use std::{
 };
 
 use dunlin_cluster::{
-    core::{
-        BroadcastNamespace, CoreLimits,
-        peers::{NodeDescription, PeerLimits},
-    },
+    core::{BroadcastNamespace, CoreLimits, peers::NodeDescription},
     links::{LinkCredentials, LinkOptions, parsed_servers},
     thread::{ClusterNamespace, ClusterOptions},
 };
-use dunlin_config::{BrokerSettings, Config, PeerSettings};
+use dunlin_config::{BrokerSettings, Config};
 use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
 use super::{ServeError, Signals, open_files::OpenFiles, storage};
@@ -80,7 +77,7 @@ pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config, counte
     });
     let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
     let own = OwnName { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
-    let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.peers.surveys_max);
+    let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.limits.peers.surveys_max);
     let service = PeerService::new(node.clone(), Arc::clone(cluster), own, executor);
     tokio::spawn(service.serve(inbox, surveys_limit));
 }
@@ -137,39 +134,13 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
         duplicate_window_ms: DUPLICATE_WINDOW_MS,
         publication_bytes_max: config.websocket.limits.message_bytes_max,
         limits: CoreLimits {
-            publish_window_max: settings.publish_window_max,
-            publish_timeout_ms: settings.publish_timeout_ms,
-            window_timeout_ms: settings.peers.window_timeout_ms,
-            windows_max: settings.peers.windows_max,
-            linger_ms: settings.linger_ms,
-            lingering_max: settings.lingering_max,
-            follow_timeout_ms: settings.follow_timeout_ms,
-            audit_interval_ms: settings.audit_interval_ms,
-            gap_timeout_ms: settings.gap_timeout_ms,
-            silence_timeout_ms: settings.silence_timeout_ms,
-            shared_reads_min: settings.shared_reads_min,
-            seen_keys_bytes_max: settings.seen_keys_bytes_max,
             window_bytes_max: limit_or_none(engine.channel.history_bytes_max),
-            peers: peer_limits(&settings.peers),
-            ..CoreLimits::default()
+            ..settings.limits.clone()
         },
         start_timeout: Duration::from_millis(settings.start_timeout_ms),
         requests_max: settings.requests_max,
         requests_bytes_max: settings.requests_bytes_max,
     })
-}
-
-const fn peer_limits(settings: &PeerSettings) -> PeerLimits {
-    PeerLimits {
-        heartbeat_interval_ms: settings.heartbeat_interval_ms,
-        silence_timeout_ms: settings.silence_timeout_ms,
-        survey_timeout_ms: settings.survey_timeout_ms,
-        nodes_max: settings.nodes_max,
-        surveys_max: settings.surveys_max,
-        survey_bytes_max: settings.survey_bytes_max,
-        queries_max: settings.queries_max,
-        users_max: settings.users_max,
-    }
 }
 
 /// Options have 0 for no limit.

@@ -90,7 +90,7 @@ pub(super) fn divide(
         path: emulation.handler_prefix,
         body_bytes_max: emulation.body_bytes_max,
         node_id: identity.uid.as_str().into(),
-        forwards: Forwards::new(config.broker.as_ref().map_or(0, |broker| broker.peers.forwards_max)),
+        forwards: Forwards::new(config.broker.as_ref().map_or(0, |broker| broker.forwards_max)),
         sessions,
     });
     let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });

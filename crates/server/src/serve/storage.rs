@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use dunlin_config::{Config, StorageSettings};
+use dunlin_config::Config;
 use dunlin_engine::{
     NamespaceNames, Options,
     log::PublicationLog,
     options::{HistoryOverflow, NamespaceOptions},
 };
-use dunlin_storage::{DamagedLogPolicy, DiskLimits, NamespaceDiskLimits, QueueLimits, StartPolicy, StorageOptions};
+use dunlin_storage::{DiskLimits, NamespaceDiskLimits, StartPolicy, StorageOptions};
 
 use super::{ServeError, open_files::OpenFiles};
 use crate::node::{NodeStorage, ShardQueues};
@@ -19,12 +19,12 @@ pub(super) fn open(
     open_files: OpenFiles,
     queues: &Arc<ShardQueues>,
 ) -> Result<Option<Arc<NodeStorage>>, ServeError> {
-    let Some(settings) = &config.storage else { return Ok(None) };
+    let Some(configured) = &config.storage else { return Ok(None) };
     let options = StorageOptions {
         open_files_max: open_files.storage_max,
         // Without it, a full disk would end namespaces in memory as well.
         start: StartPolicy::OpenLater,
-        ..storage_options(settings)
+        ..configured.clone()
     };
     let storage = NodeStorage::open(&options, Arc::clone(queues)).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
@@ -54,30 +54,4 @@ pub(super) fn durable_namespaces(options: &Options) -> Vec<String> {
     let named = options.namespaces.iter().filter(|named| is_durable(named)).map(|named| named.name.clone());
     let without = Some("-".to_owned()).filter(|_| is_durable(&options.without_namespace));
     without.into_iter().chain(named).collect()
-}
-
-/// The options for these settings.
-pub(crate) fn storage_options(settings: &StorageSettings) -> StorageOptions {
-    StorageOptions {
-        block_cache_bytes: settings.block_cache_bytes,
-        memtable_bytes: settings.memtable_bytes,
-        wal_bytes_max: settings.wal_bytes_max,
-        free_space_min_bytes: settings.free_space_min_bytes,
-        huge_page_bytes: settings.huge_page_bytes,
-        open_files_max: settings.open_files_max,
-        readers: settings.readers,
-        queues: QueueLimits {
-            writes_max: settings.queue_writes_max,
-            write_bytes_max: settings.queue_bytes_max,
-            reads_max: settings.queue_reads_max,
-            ..QueueLimits::default()
-        },
-        damaged_log: if settings.keeps_until_damage {
-            DamagedLogPolicy::KeepUntilDamage
-        } else {
-            DamagedLogPolicy::Refuse
-        },
-        clock_ahead_ms_max: settings.clock_ahead_ms_max,
-        ..StorageOptions::at(&settings.path)
-    }
 }

@@ -1,10 +1,14 @@
 //! All metrics of a node: name, kind, labels and help. `schema/metrics.json` and `docs/metrics.md` are generated from
-//! this list, and the tests below check that they are fresh. Counters of the engine that are metrics by themselves are declared there
-//! ([`CounterMetric`]).
+//! this list, and the tests below check that they are fresh. Counters of the engine and of the storage that are metrics by themselves are
+//! declared there ([`CounterMetric`]); numbers of other states have their reader beside their name ([`Reading`]).
 
 use std::sync::LazyLock;
 
+use dunlin_cluster::thread::ClusterState;
 use dunlin_engine::counters::{CounterMetric, Counters, NamespaceCounters, NamespaceRoomCounters};
+use dunlin_storage::StorageCounts;
+
+use crate::node::NetCounters;
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,12 +74,51 @@ pub static SHARD_COUNTERS: [Family; Counters::METRICS.len()] = of_counters(&Coun
 pub static ROOM_COUNTERS: [Family; NamespaceRoomCounters::METRICS.len()] =
     of_counters(&NamespaceRoomCounters::METRICS, &["namespace"]);
 
+/// Counters of the storage that are metrics by themselves.
+pub static STORAGE_COUNTERS: [Family; StorageCounts::METRICS.len()] = of_counters(&StorageCounts::METRICS, &[]);
+
 /// Every metric, in the order of the page.
 pub static FAMILIES: LazyLock<Vec<&'static Family>> = LazyLock::new(|| {
-    let before = NODE.iter().copied().chain(&NAMESPACE_COUNTERS).chain(PUBLISHING.iter().copied());
-    let rest = before.chain(&SHARD_COUNTERS).chain(CLIENTS_AND_ROOMS.iter().copied()).chain(&ROOM_COUNTERS);
-    rest.chain(OTHERS.iter().copied()).collect()
+    let mut families = Vec::new();
+    families.extend(NODE.iter().copied().chain(&NAMESPACE_COUNTERS));
+    families.extend(PUBLISHING.iter().copied().chain(&SHARD_COUNTERS));
+    families.extend(CLIENTS.iter().copied().chain(of_readings(SOCKETS)));
+    families.extend(SHARD_TIMES.iter().copied().chain(of_readings(TURNS_AND_RINGS)));
+    families.extend(ROOM_THREADS.iter().copied().chain(&ROOM_COUNTERS));
+    families.extend(MATCHES_TOKENS_AND_BACKENDS.iter().copied().chain(&STORAGE_COUNTERS));
+    families.extend(STORAGE_AND_CLUSTER.iter().copied().chain(of_readings(CLUSTER_CHANNELS)));
+    families.extend(of_readings(CLUSTER_BROADCASTS).chain(BROADCASTS.iter().copied()));
+    families.extend(of_readings(CLUSTER_NODES).chain(QUESTIONS_AND_CONTROL.iter().copied()));
+    families
 });
+
+fn of_readings<T>(readings: &'static [Reading<T>]) -> impl Iterator<Item = &'static Family> {
+    readings.iter().map(|reading| &reading.family)
+}
+
+/// A metric that is one number of a state, so that its reader stands beside its name.
+pub struct Reading<T: 'static> {
+    /// The metric.
+    pub family: Family,
+    /// Reads its value.
+    pub value: fn(&T) -> u64,
+}
+
+macro_rules! readings {
+    (
+        $(#[$meta:meta])*
+        $list:ident of $state:ty, $labels:tt:
+        $($kind:ident $name:literal $help:literal = $value:expr;)*
+    ) => {
+        $(#[$meta])*
+        pub static $list: &[Reading<$state>] = &[$(
+            Reading {
+                family: Family { name: $name, kind: MetricKind::$kind, labels: &$labels, help: $help },
+                value: $value,
+            },
+        )*];
+    };
+}
 
 macro_rules! families {
     ($list:ident: $($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
@@ -127,7 +170,7 @@ families! {
 }
 
 families! {
-    CLIENTS_AND_ROOMS:
+    CLIENTS:
     COMMANDS = Counter "dunlin_commands_total" ["command"] "Commands from clients.";
     ERROR_REPLIES = Counter "dunlin_error_replies_total" ["code"] "Error replies to clients, by code.";
     DISCONNECTS = Counter "dunlin_disconnects_total" ["code"] "Sessions closed by the server, by code.";
@@ -152,30 +195,45 @@ families! {
     TLS_HANDSHAKES = Counter "dunlin_tls_handshakes_total" ["outcome"] "TLS handshakes, by outcome.";
     HANDED_OVER = Counter "dunlin_connections_handed_over_total" [] "Connections passed to the HTTP server because of the path of their request.";
     OPENED_WEBSOCKETS = Counter "dunlin_websockets_opened_total" ["by"] "WebSockets opened, by a shard or on a kept-alive connection of the HTTP server.";
+}
 
-    READ_BYTES = Counter "dunlin_read_bytes_total" ["shard"] "Bytes read from sockets of shards.";
-    WRITTEN_BYTES = Counter "dunlin_written_bytes_total" ["shard"] "Bytes written to sockets of shards.";
-    WRITES = Counter "dunlin_writes_total" ["shard"] "Writes to sockets of shards.";
-    BLOCKED_WRITES = Counter "dunlin_blocked_writes_total" ["shard"] "Writes that the socket accepted only in part.";
-    REACTOR_CALLS = Counter "dunlin_reactor_calls_total" ["shard"] "System calls of the shard for io_uring.";
-    SEND_SUBMISSIONS = Counter "dunlin_send_submissions_total" ["shard"] "System calls that submitted sends to io_uring.";
-    SUBMITTED_SENDS = Counter "dunlin_submitted_sends_total" ["shard"] "Sends submitted to io_uring.";
-    BUFFERS_EMPTY = Counter "dunlin_receive_buffers_empty_total" ["shard"] "Receives on io_uring that found no free buffer and continued later.";
+readings! {
+    /// Sockets of a shard.
+    SOCKETS of NetCounters, ["shard"]:
+    Counter "dunlin_read_bytes_total" "Bytes read from sockets of shards." = |net| net.read_bytes;
+    Counter "dunlin_written_bytes_total" "Bytes written to sockets of shards." = |net| net.write_bytes;
+    Counter "dunlin_writes_total" "Writes to sockets of shards." = |net| net.writes;
+    Counter "dunlin_blocked_writes_total" "Writes that the socket accepted only in part." = |net| net.blocked_writes;
+    Counter "dunlin_reactor_calls_total" "System calls of the shard for io_uring." = |net| net.reactor.calls;
+    Counter "dunlin_send_submissions_total" "System calls that submitted sends to io_uring." = |net| net.reactor.batches;
+    Counter "dunlin_submitted_sends_total" "Sends submitted to io_uring." = |net| net.reactor.batched_sends;
+    Counter "dunlin_receive_buffers_empty_total" "Receives on io_uring that found no free buffer and continued later." = |net| net.reactor.buffers_ran_out;
+}
 
+families! {
+    SHARD_TIMES:
     SHARD_ANSWERED = Gauge "dunlin_shard_answered" ["shard"] "1 if the shard reported its metrics, 0 if it did not report within one second and its other series are missing.";
     TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's event loop.";
     BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard was busy.";
     IDLE = Counter "dunlin_shard_idle_seconds_total" ["shard"] "Time that the shard was idle.";
     BUSY_RATIO = Gauge "dunlin_shard_busy_ratio" ["shard"] "Busy share of the shard over about five seconds, from 0 to 1.";
-    HELD_TURNS = Counter "dunlin_shard_held_turns_total" ["shard"] "Turns without reading sockets and requests, because messages to other shards were waiting.";
-    WAKES = Counter "dunlin_shard_wakes_total" ["shard"] "Wakeups of other shards by the shard.";
-    RING_MESSAGES = Counter "dunlin_ring_messages_total" ["shard"] "Messages from the shard to other shards.";
-    RING_OVERFLOWED = Counter "dunlin_ring_overflowed_total" ["shard"] "Messages from the shard that had to wait because the ring was full.";
-    RING_OVERFLOW = Gauge "dunlin_ring_overflow_messages" ["shard"] "Messages from the shard that are waiting for space in a ring.";
-    RING_DEPTH = Gauge "dunlin_ring_depth_messages" ["shard"] "Messages in the rings to the shard.";
-    SHARD_EVENTS_QUEUED = Gauge "dunlin_shard_events_queued" ["shard"] "Results of the storage, the cluster, tokens and backends, and messages of other nodes, that wait for the shard.";
-    SHARD_EVENTS_REFUSED = Counter "dunlin_shard_events_refused_total" ["shard"] "Results that became an error, and messages of other nodes that were not delivered, because too many were waiting for the shard.";
+}
 
+readings! {
+    /// Turns and queues of a shard.
+    TURNS_AND_RINGS of NetCounters, ["shard"]:
+    Counter "dunlin_shard_held_turns_total" "Turns without reading sockets and requests, because messages to other shards were waiting." = |net| net.held_turns;
+    Counter "dunlin_shard_wakes_total" "Wakeups of other shards by the shard." = |net| net.wakes;
+    Counter "dunlin_ring_messages_total" "Messages from the shard to other shards." = |net| net.ring_messages;
+    Counter "dunlin_ring_overflowed_total" "Messages from the shard that had to wait because the ring was full." = |net| net.ring_overflowed;
+    Gauge "dunlin_ring_overflow_messages" "Messages from the shard that are waiting for space in a ring." = |net| net.ring_overflow;
+    Gauge "dunlin_ring_depth_messages" "Messages in the rings to the shard." = |net| net.ring_depth;
+    Gauge "dunlin_shard_events_queued" "Results of the storage, the cluster, tokens and backends, and messages of other nodes, that wait for the shard." = |net| net.events_queued;
+    Counter "dunlin_shard_events_refused_total" "Results that became an error, and messages of other nodes that were not delivered, because too many were waiting for the shard." = |net| net.events_refused;
+}
+
+families! {
+    ROOM_THREADS:
     ROOMS = Gauge "dunlin_rooms" ["thread"] "Open rooms.";
     ROOMS_OPENING = Gauge "dunlin_rooms_unmade" ["thread"] "Rooms whose world is being created.";
     ROOM_PLAYERS = Gauge "dunlin_room_players" ["thread"] "Players in rooms that have a client.";
@@ -222,7 +280,7 @@ families! {
 }
 
 families! {
-    OTHERS:
+    MATCHES_TOKENS_AND_BACKENDS:
     ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Snapshot bodies assembled, by kind: from the last tick, from an older tick, or in full.";
 
     MATCH_PENDING = Gauge "dunlin_match_pending_tickets" ["namespace"] "Tickets that are unconfirmed or wait for a room.";
@@ -250,17 +308,10 @@ families! {
     BACKEND_DURATION = Histogram "dunlin_backend_seconds" ["proxy", "type"] "Duration of requests to backends, including failed ones.";
     BACKEND_WAITING = Gauge "dunlin_backend_waiting" ["proxy"] "Requests that wait for a backend.";
     BACKEND_OPEN = Gauge "dunlin_backend_breaker_open" ["proxy"] "1 while the circuit breaker of a backend is open.";
+}
 
-    STORAGE_PUBLICATIONS = Counter "dunlin_storage_publications_total" [] "Publications committed to the storage.";
-    STORAGE_PUBLICATION_BYTES = Counter "dunlin_storage_publication_bytes_total" [] "Bytes of the records of these publications.";
-    STORAGE_COMMITS = Counter "dunlin_storage_commits_total" [] "Group commits. Each writes the publications that all shards have queued.";
-    STORAGE_SYNCS = Counter "dunlin_storage_syncs_total" [] "Group commits that were synced, because one of their publications is of a namespace with disk_sync.";
-    STORAGE_PAGES = Counter "dunlin_storage_pages_total" [] "Pages of history loaded from the storage.";
-    STORAGE_PAGE_PUBLICATIONS = Counter "dunlin_storage_page_publications_total" [] "Publications in these pages.";
-    STORAGE_REFUSED = Counter "dunlin_storage_refused_total" [] "Publications and loads refused with error 111, because a queue of the storage was full.";
-    STORAGE_READ_FAULTS = Counter "dunlin_storage_read_faults_total" [] "Reads from the storage that failed.";
-    STORAGE_EVICTIONS = Counter "dunlin_storage_history_evictions_total" [] "How often the oldest part of a stored history was evicted because of history_disk_limit.";
-    STORAGE_RESUMED = Counter "dunlin_storage_resumed_total" [] "How often the storage wrote again after a failed write, because the cause had passed.";
+families! {
+    STORAGE_AND_CLUSTER:
     STORAGE_COMMIT_SECONDS = Counter "dunlin_storage_commit_seconds_total" [] "Time spent in group commits.";
     STORAGE_COMMIT_SECONDS_MAX = Gauge "dunlin_storage_commit_seconds_max" [] "Duration of the longest group commit since the start.";
     STORAGE_PUBLICATIONS_REFUSED = Counter "dunlin_storage_publications_refused_total" ["reason"] "Publications refused with error 111 by a limit on disk space, by reason: low_space (storage.free_space_min), channel (history_disk_limit of the namespace), namespace (history_disk_total_limit), node (channel.history_disk_limit).";
@@ -274,64 +325,87 @@ families! {
     CLUSTER_READY = Gauge "dunlin_cluster_ready" [] "1 while all connections to NATS are open and all streams can be used, otherwise 0.";
     CLUSTER_STREAMS_UNUSABLE = Gauge "dunlin_cluster_streams_unusable" [] "Streams that do not exist, store nothing, do not answer, or were not created by Dunlin.";
     CLUSTER_CONNECTIONS_OPENED = Counter "dunlin_cluster_connections_opened_total" ["link"] "Connections to NATS opened, by link: live (subscriptions), publish, read. All but the first of a link are reconnects.";
-    CLUSTER_FOLLOWED = Gauge "dunlin_cluster_channels_followed" [] "Channels that the node receives from NATS, including those without subscribers for less than broker.nats.jetstream.linger.";
-    CLUSTER_LINGERING = Gauge "dunlin_cluster_channels_lingering" [] "Channels that the node follows without subscribers. At broker.nats.jetstream.linger_limit, the one that has waited for longest is no longer followed.";
-    CLUSTER_ATTACHED = Counter "dunlin_cluster_channels_attached_total" [] "Channels that the node started to receive, or started to receive again.";
-    CLUSTER_IN_FLIGHT = Gauge "dunlin_cluster_publications_in_flight" [] "Publications sent to NATS and not acknowledged yet, limited by broker.nats.jetstream.publish_window.";
-    CLUSTER_WINDOW_BYTES = Gauge "dunlin_cluster_window_bytes" [] "Bytes of the newest publications of followed channels in memory. At history_memory_limit of a namespace or of channel, the oldest are evicted, and read from the stream when they are requested.";
-    CLUSTER_SEEN_KEYS = Gauge "dunlin_cluster_seen_keys" [] "Idempotency keys of publications in streams that this node has seen and remembers for the duplicate window.";
-    CLUSTER_SEEN_KEYS_BYTES = Gauge "dunlin_cluster_seen_keys_bytes" [] "Bytes of these keys. At broker.nats.jetstream.keys_size_limit the oldest are forgotten.";
-    CLUSTER_KEYS_ANSWERED = Counter "dunlin_cluster_keys_answered_total" [] "Publications that were answered with an earlier one because this node had seen their idempotency key.";
-    CLUSTER_KEYS_UNANSWERED = Counter "dunlin_cluster_keys_unanswered_total" [] "Questions for idempotency keys that ended without the answer of each node that was asked, also of one that has left since, or while this node did not know which nodes are live. A key that only such a node has seen can publish again.";
-    CLUSTER_RETRIES = Counter "dunlin_cluster_publications_retried_total" [] "Publications sent to NATS again, because no acknowledgement came.";
-    CLUSTER_ABANDONED = Counter "dunlin_cluster_publications_abandoned_total" [] "Publications given up after broker.nats.jetstream.publish_timeout. They may be stored nevertheless.";
-    CLUSTER_RECEIVED = Counter "dunlin_cluster_messages_received_total" [] "Messages of followed channels received from NATS, including the node's own.";
-    CLUSTER_KNOWN = Counter "dunlin_cluster_messages_known_total" [] "Received messages that were dropped because the node already had them.";
-    CLUSTER_GAPS = Counter "dunlin_cluster_gaps_total" [] "Gaps found in the messages of a channel, because a later message arrived or was acknowledged.";
-    CLUSTER_LOST_TAILS = Counter "dunlin_cluster_lost_tails_total" [] "Channels whose newest messages were missing, found by comparing with the stream.";
-    CLUSTER_TRUNCATIONS = Counter "dunlin_cluster_truncations_total" [] "Streams found to have lost their end, for example because servers lost power or a backup was restored. All positions in them become invalid.";
-    CLUSTER_HOLES = Counter "dunlin_cluster_holes_total" [] "Publications found to be missing from a stream, or from one of its replicas, although later ones name them. All positions in the stream become invalid.";
-    CLUSTER_STREAMS_ABSENT = Counter "dunlin_cluster_streams_absent_total" [] "Streams found to be gone while the node ran. All positions in them become invalid.";
-    CLUSTER_STREAMS_CREATED = Counter "dunlin_cluster_streams_created_total" [] "Streams that this node created again because they were gone.";
-    CLUSTER_FILLED = Counter "dunlin_cluster_messages_filled_total" [] "Missing messages that were read from the stream.";
-    CLUSTER_INTERRUPTED = Counter "dunlin_cluster_channels_interrupted_total" [] "Channels whose subscriptions ended with 2500, because a gap could not be filled in broker.nats.jetstream.gap_timeout or the stream was replaced.";
-    CLUSTER_UNDELIVERED = Counter "dunlin_cluster_undelivered_total" [] "Channels whose subscribers had to resubscribe, because a shard did not take the messages of other nodes fast enough (64 MiB wait).";
-    CLUSTER_OVERFLOWS = Counter "dunlin_cluster_overflows_total" [] "Overflows of the messages of NATS that wait for the cluster's thread, at broker.nats.jetstream.messages_limit or messages_size_limit, or in a server. What was dropped is read from the streams; broadcasts are lost.";
-    CLUSTER_AUDITS = Counter "dunlin_cluster_audits_total" [] "Completed comparisons of all followed channels of a stream with the stream.";
-    CLUSTER_AHEAD = Counter "dunlin_cluster_positions_ahead_total" [] "Recoveries from positions that the node had not reached yet, because the client came from another node.";
-    CLUSTER_READS = Counter "dunlin_cluster_reads_total" [] "Reads of messages of a channel from its stream, for history, recovery and gaps.";
-    CLUSTER_SHARED_READS = Counter "dunlin_cluster_reads_shared_total" [] "Reads of a stream that many recoveries shared.";
-    CLUSTER_PEER_WINDOWS = Counter "dunlin_cluster_peer_windows_total" [] "Recoveries and reads of history that another node's memory served instead of a read of the stream.";
-    CLUSTER_STALE_ANSWERS = Counter "dunlin_cluster_stale_answers_total" [] "Reads and comparisons that were tried again, because a replica was behind or did not answer.";
-    CLUSTER_DAMAGED = Counter "dunlin_cluster_damaged_messages_total" [] "Messages of a stream that were left out, because a replica has damaged them.";
-    CLUSTER_LATE = Counter "dunlin_cluster_late_messages_total" [] "Messages and answers of other nodes and of NATS that came too late for what they belong to, or that Dunlin did not send.";
-    CLUSTER_IMPOSSIBLE = Counter "dunlin_cluster_impossible_events_total" [] "Events of the cluster's protocol that cannot happen and did. The node disregards them. Each is a bug of Dunlin: report it with the log.";
-    CLUSTER_BROADCAST_CHANNELS = Gauge "dunlin_cluster_broadcast_channels" [] "Channels whose broadcasts the node receives, including those without subscribers for less than broker.nats.jetstream.linger. Broadcasts are publications without an offset, joins and leaves.";
-    CLUSTER_FOLLOWS_UNCONFIRMED = Counter "dunlin_cluster_follows_unconfirmed_total" [] "First subscriptions of the node to a channel without history that were accepted before the NATS servers of all nodes knew of them: after broker.nats.jetstream.follow_timeout, or without a connection to NATS. The first publications of other nodes may be missing.";
-    CLUSTER_BROADCASTS_SENT = Counter "dunlin_cluster_broadcasts_sent_total" [] "Broadcasts handed to the connection to NATS.";
-    CLUSTER_BROADCASTS_RECEIVED = Counter "dunlin_cluster_broadcasts_received_total" [] "Broadcasts of other nodes received in channels that the node follows.";
+}
+
+readings! {
+    /// Channels of the cluster with an offset.
+    CLUSTER_CHANNELS of ClusterState, []:
+    Gauge "dunlin_cluster_channels_followed" "Channels that the node receives from NATS, including those without subscribers for less than broker.nats.jetstream.linger." = |state| state.counters.followed;
+    Gauge "dunlin_cluster_channels_lingering" "Channels that the node follows without subscribers. At broker.nats.jetstream.linger_limit, the one that has waited for longest is no longer followed." = |state| state.counters.lingering;
+    Counter "dunlin_cluster_channels_attached_total" "Channels that the node started to receive, or started to receive again." = |state| state.counters.attached;
+    Gauge "dunlin_cluster_publications_in_flight" "Publications sent to NATS and not acknowledged yet, limited by broker.nats.jetstream.publish_window." = |state| state.counters.in_flight;
+    Gauge "dunlin_cluster_window_bytes" "Bytes of the newest publications of followed channels in memory. At history_memory_limit of a namespace or of channel, the oldest are evicted, and read from the stream when they are requested." = |state| state.counters.window_bytes;
+    Gauge "dunlin_cluster_seen_keys" "Idempotency keys of publications in streams that this node has seen and remembers for the duplicate window." = |state| state.counters.seen_keys;
+    Gauge "dunlin_cluster_seen_keys_bytes" "Bytes of these keys. At broker.nats.jetstream.keys_size_limit the oldest are forgotten." = |state| state.counters.seen_keys_bytes;
+    Counter "dunlin_cluster_keys_answered_total" "Publications that were answered with an earlier one because this node had seen their idempotency key." = |state| state.counters.keys_answered;
+    Counter "dunlin_cluster_keys_unanswered_total" "Questions for idempotency keys that ended without the answer of each node that was asked, also of one that has left since, or while this node did not know which nodes are live. A key that only such a node has seen can publish again." = |state| state.counters.keys_unanswered;
+    Counter "dunlin_cluster_publications_retried_total" "Publications sent to NATS again, because no acknowledgement came." = |state| state.counters.retries;
+    Counter "dunlin_cluster_publications_abandoned_total" "Publications given up after broker.nats.jetstream.publish_timeout. They may be stored nevertheless." = |state| state.counters.abandoned;
+    Counter "dunlin_cluster_messages_received_total" "Messages of followed channels received from NATS, including the node's own." = |state| state.counters.delivered;
+    Counter "dunlin_cluster_messages_known_total" "Received messages that were dropped because the node already had them." = |state| state.counters.late;
+    Counter "dunlin_cluster_gaps_total" "Gaps found in the messages of a channel, because a later message arrived or was acknowledged." = |state| state.counters.gaps;
+    Counter "dunlin_cluster_lost_tails_total" "Channels whose newest messages were missing, found by comparing with the stream." = |state| state.counters.lost_tails;
+    Counter "dunlin_cluster_truncations_total" "Streams found to have lost their end, for example because servers lost power or a backup was restored. All positions in them become invalid." = |state| state.counters.truncations;
+    Counter "dunlin_cluster_holes_total" "Publications found to be missing from a stream, or from one of its replicas, although later ones name them. All positions in the stream become invalid." = |state| state.counters.holes;
+    Counter "dunlin_cluster_streams_absent_total" "Streams found to be gone while the node ran. All positions in them become invalid." = |state| state.counters.streams_absent;
+    Counter "dunlin_cluster_streams_created_total" "Streams that this node created again because they were gone." = |state| state.counters.streams_created;
+    Counter "dunlin_cluster_messages_filled_total" "Missing messages that were read from the stream." = |state| state.counters.filled;
+    Counter "dunlin_cluster_channels_interrupted_total" "Channels whose subscriptions ended with 2500, because a gap could not be filled in broker.nats.jetstream.gap_timeout or the stream was replaced." = |state| state.counters.interrupted;
+    Counter "dunlin_cluster_undelivered_total" "Channels whose subscribers had to resubscribe, because a shard did not take the messages of other nodes fast enough (64 MiB wait)." = |state| state.counters.undelivered;
+    Counter "dunlin_cluster_overflows_total" "Overflows of the messages of NATS that wait for the cluster's thread, at broker.nats.jetstream.messages_limit or messages_size_limit, or in a server. What was dropped is read from the streams; broadcasts are lost." = |state| state.counters.overflows;
+    Counter "dunlin_cluster_audits_total" "Completed comparisons of all followed channels of a stream with the stream." = |state| state.counters.audits;
+    Counter "dunlin_cluster_positions_ahead_total" "Recoveries from positions that the node had not reached yet, because the client came from another node." = |state| state.counters.ahead;
+    Counter "dunlin_cluster_reads_total" "Reads of messages of a channel from its stream, for history, recovery and gaps." = |state| state.counters.reads;
+    Counter "dunlin_cluster_reads_shared_total" "Reads of a stream that many recoveries shared." = |state| state.counters.shared_reads;
+    Counter "dunlin_cluster_peer_windows_total" "Recoveries and reads of history that another node's memory served instead of a read of the stream." = |state| state.counters.peer_windows;
+    Counter "dunlin_cluster_stale_answers_total" "Reads and comparisons that were tried again, because a replica was behind or did not answer." = |state| state.counters.stale_answers;
+    Counter "dunlin_cluster_damaged_messages_total" "Messages of a stream that were left out, because a replica has damaged them." = |state| state.counters.damaged_messages;
+    Counter "dunlin_cluster_late_messages_total" "Messages and answers of other nodes and of NATS that came too late for what they belong to, or that Dunlin did not send." = |state| state.counters.strays.late;
+    Counter "dunlin_cluster_impossible_events_total" "Events of the cluster's protocol that cannot happen and did. The node disregards them. Each is a bug of Dunlin: report it with the log." = |state| state.counters.strays.impossible;
+}
+
+readings! {
+    /// Publications without an offset, joins and leaves.
+    CLUSTER_BROADCASTS of ClusterState, []:
+    Gauge "dunlin_cluster_broadcast_channels" "Channels whose broadcasts the node receives, including those without subscribers for less than broker.nats.jetstream.linger. Broadcasts are publications without an offset, joins and leaves." = |state| state.counters.broadcast_channels;
+    Counter "dunlin_cluster_follows_unconfirmed_total" "First subscriptions of the node to a channel without history that were accepted before the NATS servers of all nodes knew of them: after broker.nats.jetstream.follow_timeout, or without a connection to NATS. The first publications of other nodes may be missing." = |state| state.counters.follows_unconfirmed;
+    Counter "dunlin_cluster_broadcasts_sent_total" "Broadcasts handed to the connection to NATS." = |state| state.counters.broadcasts_sent;
+    Counter "dunlin_cluster_broadcasts_received_total" "Broadcasts of other nodes received in channels that the node follows." = |state| state.counters.broadcasts_received;
+}
+
+families! {
+    BROADCASTS:
     CLUSTER_BROADCASTS_DROPPED = Counter "dunlin_cluster_broadcasts_dropped_total" ["reason"] "Broadcasts dropped, by reason: disconnected (no connection to NATS), too_large (for the NATS servers), malformed (received and not valid), queue_full (half of broker.nats.jetstream.requests_limit requests were waiting).";
-    CLUSTER_SILENCES = Counter "dunlin_cluster_connections_silent_total" [] "Connections to NATS that were given up because what was asked for did not come: their server was parted from the others.";
-    CLUSTER_REQUESTS_QUEUED = Gauge "dunlin_cluster_requests_queued" [] "Requests of shards that wait for the cluster's thread.";
-    CLUSTER_REQUESTS_REFUSED = Counter "dunlin_cluster_requests_refused_total" [] "Publications and loads refused with error 111, because broker.nats.jetstream.requests_limit requests were waiting.";
-    CLUSTER_EFFECTS_WAITING = Gauge "dunlin_cluster_operations_waiting" [] "Operations that wait for a connection to NATS.";
-    CLUSTER_PEERS = Gauge "dunlin_cluster_peers" [] "Other nodes that are live: their newest heartbeat came within broker.nats.peers.silence_timeout.";
-    CLUSTER_PEERS_OTHER_VERSION = Gauge "dunlin_cluster_peers_other_version" [] "Of these, nodes with another version of Dunlin.";
-    CLUSTER_PEERS_CLOCK_OFF = Gauge "dunlin_cluster_peers_clock_off" [] "Of these, nodes whose clock differs from this node's by more than a minute.";
-    CLUSTER_SAME_ID = Gauge "dunlin_cluster_same_id" [] "1 while another node has the id of this one, otherwise 0.";
-    CLUSTER_PEERS_LOST = Counter "dunlin_cluster_peers_lost_total" [] "Nodes that became silent without stopping in order.";
-    CLUSTER_LEASE_HELD = Gauge "dunlin_cluster_lease_held" [] "1 while this node holds its lease, otherwise 0. Without streams there are no leases.";
-    CLUSTER_LEASES_ELSEWHERE = Gauge "dunlin_cluster_leases_elsewhere" [] "Leases that other nodes hold.";
-    CLUSTER_LEASES_LOST = Counter "dunlin_cluster_leases_lost_total" [] "How often another node has taken the lease of this node, because this node did not renew it in broker.nats.peers.silence_timeout.";
-    CLUSTER_LEASES_TAKEN = Counter "dunlin_cluster_leases_taken_total" [] "Leases of other nodes that this node has taken, because they were not renewed in broker.nats.peers.silence_timeout.";
-    CLUSTER_SURVEYS = Counter "dunlin_cluster_surveys_total" [] "Questions to other nodes, for example for presence.";
-    CLUSTER_SURVEYS_PARTIAL = Counter "dunlin_cluster_surveys_partial_total" [] "Questions that a live node did not answer in broker.nats.peers.survey_timeout, or that were asked without NATS.";
-    CLUSTER_SURVEYS_REFUSED = Counter "dunlin_cluster_surveys_refused_total" [] "Questions not asked, because broker.nats.peers.surveys_limit questions were waiting or NATS does not take one so large.";
-    CLUSTER_QUERIES = Counter "dunlin_cluster_queries_total" [] "Questions of other nodes.";
-    CLUSTER_QUERIES_REFUSED = Counter "dunlin_cluster_queries_refused_total" [] "Questions of other nodes refused, because the node was answering broker.nats.peers.queries_limit of them.";
-    CLUSTER_USERS_ELSEWHERE = Gauge "dunlin_cluster_users_elsewhere" [] "Users with sessions on other nodes that count for client.user_connection_limit.";
-    CLUSTER_USERS_UNCOUNTED = Counter "dunlin_cluster_users_uncounted_total" [] "Counts of users on other nodes that were ignored, because broker.nats.peers.users_limit counts are known, or wait for a shard.";
-    CLUSTER_PEER_MESSAGES_DROPPED = Counter "dunlin_cluster_peer_messages_dropped_total" [] "Messages of other nodes dropped, because they make no sense or broker.nats.peers.nodes_limit nodes are known.";
+}
+
+readings! {
+    /// Connections, queues and other nodes.
+    CLUSTER_NODES of ClusterState, []:
+    Counter "dunlin_cluster_connections_silent_total" "Connections to NATS that were given up because what was asked for did not come: their server was parted from the others." = |state| state.counters.silences;
+    Gauge "dunlin_cluster_requests_queued" "Requests of shards that wait for the cluster's thread." = |state| state.requests_queued as u64;
+    Counter "dunlin_cluster_requests_refused_total" "Publications and loads refused with error 111, because broker.nats.jetstream.requests_limit requests were waiting." = |state| state.requests_refused as u64;
+    Gauge "dunlin_cluster_operations_waiting" "Operations that wait for a connection to NATS." = |state| state.effects_waiting as u64;
+    Gauge "dunlin_cluster_peers" "Other nodes that are live: their newest heartbeat came within broker.nats.peers.silence_timeout." = |state| state.counters.peers.live;
+    Gauge "dunlin_cluster_peers_other_version" "Of these, nodes with another version of Dunlin." = |state| state.counters.peers.other_version;
+    Gauge "dunlin_cluster_peers_clock_off" "Of these, nodes whose clock differs from this node's by more than a minute." = |state| state.counters.peers.clock_off;
+    Gauge "dunlin_cluster_same_id" "1 while another node has the id of this one, otherwise 0." = |state| u64::from(state.counters.peers.same_id);
+    Counter "dunlin_cluster_peers_lost_total" "Nodes that became silent without stopping in order." = |state| state.counters.peers.lost;
+    Gauge "dunlin_cluster_lease_held" "1 while this node holds its lease, otherwise 0. Without streams there are no leases." = |state| u64::from(state.counters.leases.term > 0);
+    Gauge "dunlin_cluster_leases_elsewhere" "Leases that other nodes hold." = |state| state.counters.leases.others;
+    Counter "dunlin_cluster_leases_lost_total" "How often another node has taken the lease of this node, because this node did not renew it in broker.nats.peers.silence_timeout." = |state| state.counters.leases.lost;
+    Counter "dunlin_cluster_leases_taken_total" "Leases of other nodes that this node has taken, because they were not renewed in broker.nats.peers.silence_timeout." = |state| state.counters.leases.taken;
+    Counter "dunlin_cluster_surveys_total" "Questions to other nodes, for example for presence." = |state| state.counters.peers.surveys;
+    Counter "dunlin_cluster_surveys_partial_total" "Questions that a live node did not answer in broker.nats.peers.survey_timeout, or that were asked without NATS." = |state| state.counters.peers.incomplete;
+    Counter "dunlin_cluster_surveys_refused_total" "Questions not asked, because broker.nats.peers.surveys_limit questions were waiting or NATS does not take one so large." = |state| state.counters.peers.surveys_refused;
+    Counter "dunlin_cluster_queries_total" "Questions of other nodes." = |state| state.counters.peers.queries;
+    Counter "dunlin_cluster_queries_refused_total" "Questions of other nodes refused, because the node was answering broker.nats.peers.queries_limit of them." = |state| state.counters.peers.queries_refused;
+    Gauge "dunlin_cluster_users_elsewhere" "Users with sessions on other nodes that count for client.user_connection_limit." = |state| state.counters.peers.users_elsewhere;
+    Counter "dunlin_cluster_users_uncounted_total" "Counts of users on other nodes that were ignored, because broker.nats.peers.users_limit counts are known, or wait for a shard." = |state| state.counters.peers.users_uncounted;
+    Counter "dunlin_cluster_peer_messages_dropped_total" "Messages of other nodes dropped, because they make no sense or broker.nats.peers.nodes_limit nodes are known." = |state| state.counters.peers.dropped + state.counters.leases.dropped;
+}
+
+families! {
+    QUESTIONS_AND_CONTROL:
     CLUSTER_QUESTIONS_REFUSED = Counter "dunlin_cluster_shard_questions_refused_total" ["about"] "Questions of shards to other nodes that were not asked, because 1,024 about the same were waiting: about presence (error 111), keys (the answer counts as incomplete) or rooms (error 111).";
     CLUSTER_NOT_UNDERSTOOD = Counter "dunlin_cluster_peer_messages_not_understood_total" ["message"] "Messages of other nodes that this version does not understand, by message: question or answer. Nodes of different versions may cause a few during a rolling restart.";
 

@@ -311,14 +311,7 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
         samples.add(&["shard"], total(|net| net.upgraded));
         samples.add(&["http"], total(|net| net.adopted));
     });
-    page.family(&m::READ_BYTES, |samples| per_shard(samples, shards, |shard| shard.net.read_bytes));
-    page.family(&m::WRITTEN_BYTES, |samples| per_shard(samples, shards, |shard| shard.net.write_bytes));
-    page.family(&m::WRITES, |samples| per_shard(samples, shards, |shard| shard.net.writes));
-    page.family(&m::BLOCKED_WRITES, |samples| per_shard(samples, shards, |shard| shard.net.blocked_writes));
-    page.family(&m::REACTOR_CALLS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.calls));
-    page.family(&m::SEND_SUBMISSIONS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.batches));
-    page.family(&m::SUBMITTED_SENDS, |samples| per_shard(samples, shards, |shard| shard.net.reactor.batched_sends));
-    page.family(&m::BUFFERS_EMPTY, |samples| per_shard(samples, shards, |shard| shard.net.reactor.buffers_ran_out));
+    shard_readings(page, shards, m::SOCKETS);
 }
 
 /// The maximum number of sessions of a shard, divided by the mean; 1 without sessions.
@@ -350,14 +343,7 @@ fn turns(page: &mut Page, shards: &[ShardReport], silent_shards: &[ShardIndex]) 
             samples.add(&[&shard.shard.0.to_string()], f64::from(shard.net.busy_ppm) / 1e6);
         }
     });
-    page.family(&m::HELD_TURNS, |samples| per_shard(samples, shards, |shard| shard.net.held_turns));
-    page.family(&m::WAKES, |samples| per_shard(samples, shards, |shard| shard.net.wakes));
-    page.family(&m::RING_MESSAGES, |samples| per_shard(samples, shards, |shard| shard.net.ring_messages));
-    page.family(&m::RING_OVERFLOWED, |samples| per_shard(samples, shards, |shard| shard.net.ring_overflowed));
-    page.family(&m::RING_OVERFLOW, |samples| per_shard(samples, shards, |shard| shard.net.ring_overflow));
-    page.family(&m::RING_DEPTH, |samples| per_shard(samples, shards, |shard| shard.net.ring_depth));
-    page.family(&m::SHARD_EVENTS_QUEUED, |samples| per_shard(samples, shards, |shard| shard.net.events_queued));
-    page.family(&m::SHARD_EVENTS_REFUSED, |samples| per_shard(samples, shards, |shard| shard.net.events_refused));
+    shard_readings(page, shards, m::TURNS_AND_RINGS);
 }
 
 fn control(page: &mut Page, control: &ControlCounters) {
@@ -389,6 +375,12 @@ fn control(page: &mut Page, control: &ControlCounters) {
             samples.add(&[reason.name()], control.refused(reason));
         }
     });
+}
+
+fn shard_readings(page: &mut Page, shards: &[ShardReport], readings: &'static [m::Reading<NetCounters>]) {
+    for reading in readings {
+        page.family(&reading.family, |samples| per_shard(samples, shards, |shard| (reading.value)(&shard.net)));
+    }
 }
 
 fn per_shard(samples: &mut Samples<'_>, shards: &[ShardReport], pick: impl Fn(&ShardReport) -> u64) {

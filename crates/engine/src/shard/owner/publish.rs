@@ -88,7 +88,7 @@ impl Owner {
         &mut self,
         context: &mut Context,
         channel: &mut NamedChannel<'_>,
-        draft: Draft,
+        mut draft: Draft,
         reply_to: ReplyTo,
     ) -> Result<ProposalOutcome, Refused> {
         if draft.bytes() > context.options.client.queue_bytes_max {
@@ -99,6 +99,8 @@ impl Owner {
         if !fits(&draft.data, options.publication_data_format) {
             return Err(Refused::new(ErrorCode::BadRequest, NOT_IN_FORMAT));
         }
+        // Here and not in deliveries, so that neither a log nor another node learns who it was.
+        draft.info = draft.info.filter(|_| !options.hide_publisher_info);
         let is_kept = is_kept(&draft.how, options);
         let remembers = is_kept || options.cache_keys_max > 0;
         let is_logged = options.log != PublicationLog::Memory && is_kept;

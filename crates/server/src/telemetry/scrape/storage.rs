@@ -23,20 +23,8 @@ pub struct StorageState {
 pub(super) fn storage(page: &mut Page, scrape: &Scrape, state: Option<&StorageState>, control: &ControlCounters) {
     type Pick = fn(&StorageCounts) -> u64;
     let counts = state.map(|state| state.counts);
-    let counters: [(&'static m::Family, Pick); 10] = [
-        (&m::STORAGE_PUBLICATIONS, |counts| counts.publications),
-        (&m::STORAGE_PUBLICATION_BYTES, |counts| counts.publication_bytes),
-        (&m::STORAGE_COMMITS, |counts| counts.commits),
-        (&m::STORAGE_SYNCS, |counts| counts.syncs),
-        (&m::STORAGE_PAGES, |counts| counts.pages),
-        (&m::STORAGE_PAGE_PUBLICATIONS, |counts| counts.page_publications),
-        (&m::STORAGE_REFUSED, |counts| counts.refused),
-        (&m::STORAGE_READ_FAULTS, |counts| counts.read_faults),
-        (&m::STORAGE_EVICTIONS, |counts| counts.evictions),
-        (&m::STORAGE_RESUMED, |counts| counts.resumed),
-    ];
-    for (family, pick) in counters {
-        page.family(family, |samples| counts.iter().for_each(|counts| samples.add(&[], pick(counts))));
+    for (family, metric) in m::STORAGE_COUNTERS.iter().zip(&StorageCounts::METRICS) {
+        page.family(family, |samples| counts.iter().for_each(|counts| samples.add(&[], (metric.value)(counts))));
     }
     let durations: [(&'static m::Family, Pick); 2] = [
         (&m::STORAGE_COMMIT_SECONDS, |counts| counts.commit_us),
