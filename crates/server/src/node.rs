@@ -8,6 +8,7 @@ mod deadlines;
 mod drain;
 mod effects;
 mod emulation;
+mod engine;
 mod event_queue;
 mod flush;
 mod inbox;

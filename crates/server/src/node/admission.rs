@@ -28,7 +28,6 @@ use crate::telemetry::session_events::{ConnectionAccepted, ConnectionEnded, Conn
 use super::{
     Adoption, HandOver,
     inbox::ToShard,
-    intake::Feeder,
     shard_thread::{Life, ShardThread},
 };
 
@@ -73,7 +72,7 @@ impl<R: Reactor> ShardThread<R> {
             self.counters.tls_failures += 1;
             return self.end(connection);
         }
-        self.head_deadlines.set(self.now.mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
+        self.head_deadlines.set(self.engine.now().mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
         if let Some(oldest) = peer.and_then(|peer| self.pending.insert(connection, peer)) {
             self.evict_pending(oldest);
         }
@@ -108,9 +107,9 @@ impl<R: Reactor> ShardThread<R> {
         if let (Some(secure), Some(tls)) = (&mut self.secure, tls) {
             secure.insert(connection, tls);
             // Earlier bytes may be left to write.
-            self.effects.dirty.push(connection);
+            self.engine.mark_dirty(connection);
         }
-        if request.as_ref().is_some_and(|request| !self.shard.can_open(wire, request)) {
+        if request.as_ref().is_some_and(|request| !self.engine.can_open(wire, request)) {
             return self.refuse(connection, &RefusalReason::Connect.into());
         }
         admitted.take_over();
@@ -161,7 +160,7 @@ impl<R: Reactor> ShardThread<R> {
                 let Some(stage) = self.connections.get_mut(connection) else { return };
                 let ConnectionStage::Head(HeadStage { buffer }) = stage else { return };
                 let behind_head = std::mem::take(buffer).into_bytes().split_off(head_len);
-                let due_us = self.now.mono_us + self.shared.net.head_timeout_ms * 1_000;
+                let due_us = self.engine.now().mono_us + self.shared.net.head_timeout_ms * 1_000;
                 let mut body = body;
                 let pushed = body.push(&behind_head);
                 *stage = ConnectionStage::Body(Box::new(BodyStage { wire, response, body, headers, due_us }));
@@ -181,7 +180,7 @@ impl<R: Reactor> ShardThread<R> {
             return;
         }
         let wire = stage.wire;
-        if !self.shard.can_open(wire, stage.body.bytes()) {
+        if !self.engine.can_open(wire, stage.body.bytes()) {
             return self.refuse(connection, &RefusalReason::Connect.into());
         }
         if let Err(reason) = self.admit(connection) {
@@ -209,14 +208,14 @@ impl<R: Reactor> ShardThread<R> {
         if !self.shared.admit_session() {
             return Err(RefusalReason::SessionLimit);
         }
-        let admitted = self.shared.gate.admit(self.entrants.source(connection), self.now.mono_us);
+        let admitted = self.shared.gate.admit(self.entrants.source(connection), self.engine.now().mono_us);
         admitted.inspect_err(|_| self.shared.dismiss_session())
     }
 
     /// Reverts the counting of [`Self::admit`].
     fn dismiss(&mut self, connection: ConnectionKey) {
         self.shared.dismiss_session();
-        self.shared.gate.dismiss(self.entrants.source(connection), self.now.mono_us);
+        self.shared.gate.dismiss(self.entrants.source(connection), self.engine.now().mono_us);
     }
 
     /// Removes a connection from the table. Its source address is kept until the index is reused.
@@ -265,14 +264,12 @@ impl<R: Reactor> ShardThread<R> {
         let source = self.entrants.source(connection).map(SourceNetwork::key);
         let address = self.entrants.address(connection).map(|address| address.to_canonical());
         let opened = Event::Opened { session: connection, wire, source, address };
-        self.shard.handle(self.now, opened, &mut self.effects);
+        self.engine.handle(opened);
         let Some(session) = self.connections.session_mut(connection) else { return };
-        let Self { shard, inflater, shared, effects, now, .. } = self;
-        let mut feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
         if let Some(request) = request {
-            feeder.feed_message(session, connection, request);
+            self.engine.feed_message(session, connection, request);
         }
-        feeder.feed(session, connection, read);
+        self.engine.feed(session, connection, read);
         self.watch(connection);
     }
 
@@ -324,7 +321,8 @@ impl<R: Reactor> ShardThread<R> {
         let Some(stage) = self.connections.get_mut(connection) else { return };
         *stage = ConnectionStage::Lingering { bytes_left: LINGER_BYTES_MAX };
         if is_sent {
-            self.linger_deadlines.set(self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000, connection);
+            self.linger_deadlines
+                .set(self.engine.now().mono_us + self.shared.net.linger_timeout_ms * 1_000, connection);
         } else {
             self.end(connection);
         }
@@ -358,7 +356,7 @@ impl<R: Reactor> ShardThread<R> {
                 self.sessions -= 1;
                 self.picked_headers.remove(&connection.index);
                 self.dismiss(connection);
-                self.shard.handle(self.now, Event::Gone { session: connection }, &mut self.effects);
+                self.engine.handle(Event::Gone { session: connection });
             }
         }
     }

@@ -16,23 +16,19 @@ use dunlin_storage::{EntriesDone, StoreRequest};
 use dunlin_token::{Judged, TokenAnswer, TokenKind, TokenRequest};
 
 use super::{ShardReport, inbox::Asker, shard_thread::ShardThread};
-use crate::{backend::BackendCall, peers::QuestionKind, ring::SentTo, telemetry::session_events};
+use crate::{backend::BackendCall, peers::QuestionKind, ring::SentTo};
 
 impl<R: Reactor> ShardThread<R> {
     /// Performs all effects, including those that result from performing them. This terminates: a token result or a
     /// hang-up causes messages and replies, but no further effect of its kind for the same session.
     pub(super) fn perform_effects(&mut self) {
-        let mut performing = std::mem::take(&mut self.performing);
-        while !self.effects.list.is_empty() {
-            std::mem::swap(&mut performing, &mut self.effects.list);
-            for effect in performing.drain(..) {
+        while let Some(mut effects) = self.engine.take_effects() {
+            for effect in effects.drain(..) {
                 self.perform(effect);
             }
+            self.engine.performed(effects);
         }
-        self.performing = performing;
-        for record in self.effects.records.drain(..) {
-            session_events::log_record(self.index, &record);
-        }
+        self.engine.log_records(self.index);
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -61,7 +57,7 @@ impl<R: Reactor> ShardThread<R> {
                     }
                 }
             }
-            Effect::Recall { session } => self.recalled.push(session),
+            Effect::Recall { session } => self.engine.recall_later(session),
             Effect::Finish { session } => self.finish(session),
             Effect::HangUp { session } => self.end(session),
             Effect::ToRoom { thread, message } => {
@@ -108,7 +104,7 @@ impl<R: Reactor> ShardThread<R> {
         if let Some(stage) = self.connections.session_mut(session)
             && !std::mem::replace(&mut stage.finished, true)
         {
-            let due_us = self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000;
+            let due_us = self.engine.now().mono_us + self.shared.net.linger_timeout_ms * 1_000;
             self.linger_deadlines.set(due_us, session);
         }
     }
@@ -122,7 +118,7 @@ impl<R: Reactor> ShardThread<R> {
         };
         if let Err(error) = stored {
             let event = Event::Committed { channel, proposal, outcome: Err(error) };
-            self.shard.handle(self.now, event, &mut self.effects);
+            self.engine.handle(event);
         }
     }
 
@@ -134,7 +130,7 @@ impl<R: Reactor> ShardThread<R> {
         };
         if let Err(error) = queued {
             let event = Event::Loaded { channel, load, outcome: Err(error) };
-            self.shard.handle(self.now, event, &mut self.effects);
+            self.engine.handle(event);
         }
     }
 
@@ -161,7 +157,7 @@ impl<R: Reactor> ShardThread<R> {
             (None, None) => Err(LogError::Unavailable),
         };
         if let Some(ticket) = ticket {
-            self.shard.handle(self.now, Event::TrimCommitted { ticket, outcome }, &mut self.effects);
+            self.engine.handle(Event::TrimCommitted { ticket, outcome });
         }
     }
 
@@ -170,7 +166,7 @@ impl<R: Reactor> ShardThread<R> {
             && cluster.follow(self.index, Arc::clone(&channel)).is_err()
         {
             // The cluster's thread has ended and will not send this event.
-            self.shard.handle(self.now, Event::Followed { channel }, &mut self.effects);
+            self.engine.handle(Event::Followed { channel });
         }
     }
 
@@ -181,7 +177,7 @@ impl<R: Reactor> ShardThread<R> {
         };
         if let Err(code) = asked {
             let event = Event::PeersAnswered { query, outcome: Err(code) };
-            self.shard.handle(self.now, event, &mut self.effects);
+            self.engine.handle(event);
         }
     }
 
@@ -192,7 +188,7 @@ impl<R: Reactor> ShardThread<R> {
         };
         if asked.is_err() {
             let event = Event::KeysAnswered { channel, found: PeerKeys::UNKNOWN };
-            self.shard.handle(self.now, event, &mut self.effects);
+            self.engine.handle(event);
         }
     }
 
@@ -203,23 +199,23 @@ impl<R: Reactor> ShardThread<R> {
         };
         if asked.is_err() {
             let event = Event::RoomQueried { channel, found: RoomElsewhere::Unanswered };
-            self.shard.handle(self.now, event, &mut self.effects);
+            self.engine.handle(event);
         }
     }
 
     fn authenticate(&mut self, session: SessionKey, token: Box<str>) {
-        match self.shared.tokens.verify_connection(&token, self.now.unix_ms) {
+        match self.shared.tokens.verify_connection(&token, self.engine.now().unix_ms) {
             Judged::Now(outcome) => {
-                self.shard.handle(self.now, Event::Authenticated { session, outcome }, &mut self.effects);
+                self.engine.handle(Event::Authenticated { session, outcome });
             }
             Judged::Elsewhere => self.verify_elsewhere(session, TokenKind::Connection, token),
         }
     }
 
     fn authorize(&mut self, session: SessionKey, token: Box<str>) {
-        match self.shared.tokens.verify_subscription(&token, self.now.unix_ms) {
+        match self.shared.tokens.verify_subscription(&token, self.engine.now().unix_ms) {
             Judged::Now(outcome) => {
-                self.shard.handle(self.now, Event::SubscriptionAuthorized { session, outcome }, &mut self.effects);
+                self.engine.handle(Event::SubscriptionAuthorized { session, outcome });
             }
             Judged::Elsewhere => self.verify_elsewhere(session, TokenKind::Subscription, token),
         }
@@ -255,13 +251,13 @@ impl<R: Reactor> ShardThread<R> {
                 let mut net = self.counters.clone();
                 net.connections = self.connections.len() as u64;
                 net.reactor = self.reactor.counters();
-                net.busy_ppm = self.busy_window.busy_ppm(self.now.mono_us, self.counters.busy_us);
+                net.busy_ppm = self.busy_window.busy_ppm(self.engine.now().mono_us, self.counters.busy_us);
                 net.sessions = u64::from(self.sessions);
                 net.ring_overflow = (self.peers.overflow_len() + self.room_links.overflow_len()) as u64;
                 net.ring_depth = (self.peers.depth() + self.room_links.depth()) as u64;
                 net.events_queued = self.events.len();
                 net.events_refused = self.events.refused();
-                let counters = self.shard.counters().clone();
+                let counters = self.engine.counters().clone();
                 drop(reply.send(Box::new(ShardReport { shard: self.index, counters, survey: *survey, net })));
             }
         }

@@ -2,18 +2,17 @@
 
 use dunlin_net::Reactor;
 
-use super::{Emulated, intake::Feeder, shard_thread::ShardThread};
+use super::{Emulated, shard_thread::ShardThread};
 
 impl<R: Reactor> ShardThread<R> {
     /// Passes `commands` to the session with this secret id. If the session is paused, they are queued in order.
     pub(super) fn emulate(&mut self, secret: &str, commands: Vec<u8>) -> Emulated {
-        let Some(key) = self.shard.find_session(secret) else { return Emulated::Unknown };
+        let Some(key) = self.engine.find_session(secret) else { return Emulated::Unknown };
         let Some(session) = self.connections.session_mut(key).filter(|session| session.wire.is_emulated()) else {
             return Emulated::Unknown;
         };
         if !session.paused && session.mail.is_none() {
-            let Self { shard, inflater, shared, effects, now, .. } = self;
-            Feeder { shard, inflater, net: &shared.net, now: *now, effects }.feed_message(session, key, &commands);
+            self.engine.feed_message(session, key, &commands);
             return Emulated::Taken;
         }
         let mail = session.mail.get_or_insert_default();

@@ -10,8 +10,8 @@ impl<R: Reactor> ShardThread<R> {
     ///
     /// This is the path of a delivery: two lookups by index and one system call.
     pub(super) fn flush(&mut self) {
-        std::mem::swap(&mut self.flushing, &mut self.effects.dirty);
         let mut flushing = std::mem::take(&mut self.flushing);
+        self.engine.swap_dirty(&mut flushing);
         if self.secure.is_some() {
             self.encrypt_outgoing(&mut flushing);
         }
@@ -24,7 +24,7 @@ impl<R: Reactor> ShardThread<R> {
                     // sends.
                     unsafe {
                         match &self.secure {
-                            None => self.reactor.send(*session, self.shard.outgoing(*session)),
+                            None => self.reactor.send(*session, self.engine.outgoing(*session)),
                             Some(secure) => {
                                 let waiting = Some(secure.waiting(*session)).filter(|waiting| !waiting.is_empty());
                                 self.reactor.send(*session, waiting.into_iter());
@@ -50,21 +50,21 @@ impl<R: Reactor> ShardThread<R> {
                 self.wrote_secure(session, sent.written_bytes);
             } else {
                 let event = Event::Wrote { session, bytes: sent.written_bytes };
-                self.shard.handle(self.now, event, &mut self.effects);
+                self.engine.handle(event);
             }
         }
         match sent.outcome {
             SendOutcome::All => {
                 // Only a write that may have reached the limit per write can leave data behind.
                 let is_large = sent.slices > 1 || sent.offered_bytes >= LARGE_BYTES || self.secure.is_some();
-                if is_large && self.shard.has_outgoing(session) {
-                    self.effects.dirty.push(session);
+                if is_large && self.engine.has_outgoing(session) {
+                    self.engine.mark_dirty(session);
                 }
             }
             SendOutcome::Full => self.counters.blocked_writes += 1,
             // Deferred: closing a session may queue leaves for other sessions of this batch, whose writes the engine
             // has not processed yet.
-            SendOutcome::Broken => self.effects.list.push(Effect::HangUp { session }),
+            SendOutcome::Broken => self.engine.defer(Effect::HangUp { session }),
         }
     }
 }

@@ -3,21 +3,16 @@
 
 use std::{net::TcpStream, os::fd::AsRawFd, sync::atomic::Ordering};
 
-use dunlin_engine::{
-    Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex, api::ApiRequest, message::ShardMessage,
-    room::RoomThreadIndex,
-};
+use dunlin_engine::{Event, ShardIndex, api::ApiRequest, message::ShardMessage, room::RoomThreadIndex};
 use dunlin_net::{
-    Acceptor, Completion, ConnectionKey, ConnectionStage, HeadStage, HeadVerdict, Reactor, RefusalReason, SessionStage,
-    Unread,
+    Acceptor, Completion, ConnectionKey, ConnectionStage, HeadStage, HeadVerdict, Reactor, RefusalReason,
 };
-use dunlin_websocket::{Received, deflate::Inflater};
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::{
-    NodeNetOptions,
     deadlines::Deadlines,
     drain::{Stages, Step},
+    engine::Engine,
     inbox::{Asker, ToShard},
     shard_thread::{Life, ShardThread},
 };
@@ -34,7 +29,7 @@ fn is_below(stream: &TcpStream, descriptor: u32) -> bool {
 
 impl<R: Reactor> ShardThread<R> {
     pub(super) fn take_completions(&mut self, intake: bool) {
-        while let Some(completion) = self.reactor.next(intake && self.shard.takes_more()) {
+        while let Some(completion) = self.reactor.next(intake && self.engine.takes_more()) {
             match completion {
                 // Every turn checks all sources, so no other action is necessary.
                 Completion::Woken => {}
@@ -46,20 +41,18 @@ impl<R: Reactor> ShardThread<R> {
                 Completion::AcceptFailed { out_of_files: false } => self.counters.accepts_failed += 1,
                 Completion::Writable { connection } => {
                     if self.connections.session_mut(connection).is_some() || self.has_secure_waiting(connection) {
-                        self.effects.dirty.push(connection);
+                        self.engine.mark_dirty(connection);
                     }
                 }
                 Completion::Ended { connection } => self.end(connection),
                 Completion::Received { connection, bytes } => {
                     self.counters.read_bytes += bytes.len() as u64;
-                    let Self { connections, shard, inflater, shared, effects, now, secure, .. } = self;
-                    if let Some(secure) = secure {
+                    if let Some(secure) = &mut self.secure {
                         let decrypted = secure.decrypt(connection, bytes);
                         self.take_decrypted(connection, decrypted);
                     } else {
-                        let Some(stage) = connections.get_mut(connection) else { continue };
-                        let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-                        let outcome = on_bytes(stage, feeder, &shared.acceptor, connection, bytes);
+                        let Some(stage) = self.connections.get_mut(connection) else { continue };
+                        let outcome = on_bytes(stage, &mut self.engine, &self.shared.acceptor, connection, bytes);
                         self.follow(connection, outcome);
                     }
                 }
@@ -69,10 +62,8 @@ impl<R: Reactor> ShardThread<R> {
 
     /// Processes bytes of a connection.
     pub(super) fn on_bytes(&mut self, connection: ConnectionKey, bytes: &mut [u8]) {
-        let Self { connections, shard, inflater, shared, effects, now, .. } = self;
-        let Some(stage) = connections.get_mut(connection) else { return };
-        let feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-        let outcome = on_bytes(stage, feeder, &shared.acceptor, connection, bytes);
+        let Some(stage) = self.connections.get_mut(connection) else { return };
+        let outcome = on_bytes(stage, &mut self.engine, &self.shared.acceptor, connection, bytes);
         self.follow(connection, outcome);
     }
 
@@ -90,21 +81,21 @@ impl<R: Reactor> ShardThread<R> {
         for place in 0..self.peers.len() {
             let from = ShardIndex(place as u16);
             for _ in 0..MESSAGES_PER_TURN {
-                if !self.shard.takes_more() {
+                if !self.engine.takes_more() {
                     return;
                 }
                 let Some(notice) = self.peers.next_notice(place) else { break };
                 let message = ShardMessage::Notice(notice);
-                self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
+                self.engine.handle(Event::Message { from, message });
             }
             // The messages caused by requests are still in the effects; they count in the next turn.
             for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
-                if !self.shard.takes_more() {
+                if !self.engine.takes_more() {
                     return;
                 }
                 let Some(request) = self.peers.next_request(place) else { break };
                 let message = ShardMessage::Request(request);
-                self.shard.handle(self.now, Event::Message { from, message }, &mut self.effects);
+                self.engine.handle(Event::Message { from, message });
             }
         }
     }
@@ -114,18 +105,18 @@ impl<R: Reactor> ShardThread<R> {
         for place in 0..self.room_links.len() {
             let from = RoomThreadIndex(place as u16);
             for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
-                if !self.shard.takes_more() {
+                if !self.engine.takes_more() {
                     return;
                 }
                 let Some(message) = self.room_links.next(place) else { break };
-                self.shard.handle(self.now, Event::FromRoom { from, message }, &mut self.effects);
+                self.engine.handle(Event::FromRoom { from, message });
             }
         }
     }
 
     pub(super) fn take_requests(&mut self) {
         for _ in 0..REQUESTS_PER_TURN {
-            if self.tickets.is_full() || !self.shard.takes_more() {
+            if self.tickets.is_full() || !self.engine.takes_more() {
                 return;
             }
             let request = match self.inbox.try_recv() {
@@ -142,13 +133,13 @@ impl<R: Reactor> ShardThread<R> {
                     let _ = reply.send(emulated);
                 }
                 ToShard::Reconfigure { options, done } => {
-                    self.shard.handle(self.now, Event::Reconfigured { options }, &mut self.effects);
+                    self.engine.handle(Event::Reconfigured { options });
                     // An error means that the requester has stopped waiting. It asks the shard again.
                     let _ = done.send(());
                 }
                 ToShard::Drain { plan, gone } => {
                     let of_node = self.shared.sessions.load(Ordering::Relaxed);
-                    let stages = Stages::begin(plan, self.sessions, of_node, self.now.mono_us);
+                    let stages = Stages::begin(plan, self.sessions, of_node, self.engine.now().mono_us);
                     self.life = Life::Draining { gone: Some(gone), stages: Some(stages) };
                     self.reactor.stop_listening();
                 }
@@ -166,17 +157,17 @@ impl<R: Reactor> ShardThread<R> {
     /// Passes events from other threads to the engine.
     pub(super) fn take_events(&mut self) {
         for _ in 0..REQUESTS_PER_TURN {
-            if !self.shard.takes_more() {
+            if !self.engine.takes_more() {
                 return;
             }
             let Some(event) = self.events.next() else { return };
-            self.shard.handle(self.now, event, &mut self.effects);
+            self.engine.handle(event);
         }
     }
 
     fn ask_engine(&mut self, asker: Asker, request: ApiRequest) {
         let ticket = self.tickets.issue(asker);
-        self.shard.handle(self.now, Event::Api { ticket, request }, &mut self.effects);
+        self.engine.handle(Event::Api { ticket, request });
     }
 
     /// The next deadline. Deadlines of connections count only with `intake`, because without it nothing is read.
@@ -187,33 +178,27 @@ impl<R: Reactor> ShardThread<R> {
             Life::Draining { stages: Some(stages), .. } => Some(stages.next_us()),
             _ => None,
         };
-        own.chain(self.shard.next_deadline_us()).chain(stages).min()
+        own.chain(self.engine.next_deadline_us()).chain(stages).min()
     }
 
     /// Closes the sessions of the current step during a drain.
     pub(super) fn drain_on(&mut self) {
         let Life::Draining { stages, .. } = &mut self.life else { return };
-        match stages.as_mut().map(|stages| stages.step(self.now.mono_us)) {
+        match stages.as_mut().map(|stages| stages.step(self.engine.now().mono_us)) {
             Some(Step::Some(sessions_max)) => {
-                self.shard.handle(self.now, Event::DrainSome { sessions_max }, &mut self.effects);
+                self.engine.handle(Event::DrainSome { sessions_max });
             }
             Some(Step::All) => {
                 *stages = None;
-                self.shard.handle(self.now, Event::Drain, &mut self.effects);
+                self.engine.handle(Event::Drain);
             }
             Some(Step::Wait) | None => {}
         }
     }
 
-    pub(super) fn meet_engine_deadlines(&mut self) {
-        if self.shard.next_deadline_us().is_some_and(|due_us| due_us <= self.now.mono_us) {
-            self.shard.handle(self.now, Event::Woke, &mut self.effects);
-        }
-    }
-
     /// Must be called after the sockets were read.
     pub(super) fn meet_own_deadlines(&mut self) {
-        let now_us = self.now.mono_us;
+        let now_us = self.engine.now().mono_us;
         while let Some(connection) = self.head_deadlines.pop_due(now_us) {
             match self.connections.get_mut(connection) {
                 Some(ConnectionStage::Head(_)) => self.refuse(connection, &RefusalReason::HeadTimeout.into()),
@@ -236,13 +221,6 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Executes commands that waited for earlier replies.
-    pub(super) fn recall(&mut self) {
-        for session in std::mem::take(&mut self.recalled) {
-            self.shard.handle(self.now, Event::Recalled { session }, &mut self.effects);
-        }
-    }
-
     /// Processes the unread bytes of resumed sessions, once per turn each.
     pub(super) fn feed_resumed(&mut self) {
         for connection in std::mem::take(&mut self.resumed) {
@@ -250,13 +228,7 @@ impl<R: Reactor> ShardThread<R> {
             if session.paused {
                 continue;
             }
-            let mut unread = std::mem::take(&mut session.unread);
-            let Self { shard, inflater, shared, effects, now, .. } = self;
-            let mut feeder = Feeder { shard, inflater, net: &shared.net, now: *now, effects };
-            let left = feeder.receive(session, connection, unread.rest_mut());
-            unread.keep_last(left);
-            session.unread = unread;
-            feeder.feed_mail(session, connection);
+            self.engine.feed_unread(session, connection);
             if !session.paused {
                 self.reactor.resume(connection);
             }
@@ -271,7 +243,7 @@ impl<R: Reactor> ShardThread<R> {
             session.watched = true;
             let age_max_us = self.shared.net.limits(session.wire).unfinished_age_max_ms * 1_000;
             // The receiver counts whole milliseconds, so "longer than" begins with the next one.
-            self.message_deadlines.set(self.now.mono_us + age_max_us + 1_000, connection);
+            self.message_deadlines.set(self.engine.now().mono_us + age_max_us + 1_000, connection);
         }
     }
 
@@ -281,10 +253,10 @@ impl<R: Reactor> ShardThread<R> {
         session.watched = false;
         // A message whose rest has arrived but was not processed is not late.
         let is_waiting_for_us = session.paused || !session.unread.is_empty() || self.reactor.has_unread(connection);
-        if session.receiver.overdue(self.now.mono_ms(), limits) && !is_waiting_for_us {
+        if session.receiver.overdue(self.engine.now().mono_ms(), limits) && !is_waiting_for_us {
             session.deaf = true;
             let error = dunlin_websocket::ReceiveError::MessageOverdue;
-            self.shard.handle(self.now, violated(connection, error), &mut self.effects);
+            self.engine.violated(connection, error);
         } else {
             // A different message may have begun since; check again after the same time.
             self.watch(connection);
@@ -303,7 +275,7 @@ enum IntakeOutcome {
 
 fn on_bytes(
     stage: &mut ConnectionStage,
-    mut feeder: Feeder<'_>,
+    engine: &mut Engine,
     acceptor: &Acceptor,
     connection: ConnectionKey,
     bytes: &mut [u8],
@@ -317,7 +289,7 @@ fn on_bytes(
             if !session.wire.is_websocket() {
                 return IntakeOutcome::Nothing;
             }
-            feeder.feed(session, connection, bytes);
+            engine.feed(session, connection, bytes);
             IntakeOutcome::Session
         }
         ConnectionStage::Body(stage) => IntakeOutcome::Body(stage.body.push(bytes)),
@@ -330,83 +302,4 @@ fn on_bytes(
             None => IntakeOutcome::TooMuch,
         },
     }
-}
-
-/// Passes the input of sessions to the engine.
-pub(super) struct Feeder<'f> {
-    pub(super) shard: &'f mut Shard,
-    pub(super) inflater: &'f mut Inflater,
-    pub(super) net: &'f NodeNetOptions,
-    pub(super) now: Now,
-    pub(super) effects: &'f mut Effects,
-}
-
-impl Feeder<'_> {
-    /// Processes bytes read from a session until they are used up or the engine pauses the session. The rest is stored.
-    pub(super) fn feed(&mut self, session: &mut SessionStage, key: SessionKey, bytes: &mut [u8]) {
-        debug_assert!(session.unread.is_empty(), "what came first is received first");
-        let left = self.receive(session, key, bytes);
-        if left > 0 {
-            session.unread = Unread::new(bytes.get(bytes.len() - left..).unwrap_or_default());
-        }
-    }
-
-    /// Processes bytes of a session until they are used up or the engine pauses the session. Returns the number of
-    /// remaining bytes.
-    fn receive(&mut self, session: &mut SessionStage, key: SessionKey, mut bytes: &mut [u8]) -> usize {
-        let limits = self.net.limits(session.wire);
-        while !session.paused && !session.deaf {
-            let received = session.receiver.receive(self.now.mono_ms(), limits, &mut bytes);
-            let event = match &received {
-                Ok(None) => return 0,
-                Ok(Some(Received::Message { payload, .. })) => Event::Received { session: key, frame: payload },
-                Ok(Some(Received::Compressed { kind, payload })) => {
-                    match self.inflater.inflate(*kind, payload, limits) {
-                        Ok(frame) => Event::Received { session: key, frame },
-                        Err(error) => {
-                            session.deaf = true;
-                            violated(key, error)
-                        }
-                    }
-                }
-                Ok(Some(Received::Ping(payload))) => Event::Pinged { session: key, payload },
-                Ok(Some(Received::Pong(_))) => continue,
-                Ok(Some(Received::Close { code, .. })) => Event::CloseReceived { session: key, code: *code },
-                Err(error) => {
-                    session.deaf = true;
-                    violated(key, *error)
-                }
-            };
-            session.paused = pass_event(self.shard, self.now, key, event, self.effects);
-        }
-        // Input of a deaf session is dropped when it is read.
-        if session.paused && !session.deaf { bytes.len() } else { 0 }
-    }
-
-    /// Processes one message of a session that is not paused.
-    pub(super) fn feed_message(&mut self, session: &mut SessionStage, key: SessionKey, frame: &[u8]) {
-        session.paused = pass_event(self.shard, self.now, key, Event::Received { session: key, frame }, self.effects);
-    }
-
-    /// Processes queued commands from separate HTTP requests until the engine pauses the session.
-    pub(super) fn feed_mail(&mut self, session: &mut SessionStage, key: SessionKey) {
-        let Some(mut mail) = session.mail.take() else { return };
-        while !session.paused
-            && let Some(commands) = mail.pop_front()
-        {
-            self.feed_message(session, key, &commands);
-        }
-        session.mail = Some(mail).filter(|mail| !mail.is_empty());
-    }
-}
-
-/// Passes an event to the engine. Returns whether the session is paused afterwards.
-fn pass_event(shard: &mut Shard, now: Now, key: SessionKey, event: Event<'_>, effects: &mut Effects) -> bool {
-    let performed = effects.list.len();
-    shard.handle(now, event, effects);
-    effects.list.iter().skip(performed).any(|effect| matches!(effect, Effect::Pause { session } if *session == key))
-}
-
-fn violated(session: SessionKey, error: dunlin_websocket::ReceiveError) -> Event<'static> {
-    Event::Violated { session, code: error.close_code(), what: error.reason() }
 }

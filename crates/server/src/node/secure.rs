@@ -92,7 +92,7 @@ impl<R: Reactor> ShardThread<R> {
     pub(super) fn take_decrypted(&mut self, connection: ConnectionKey, decrypted: Decrypted) {
         let Some(secure) = &mut self.secure else { return };
         if !secure.waiting(connection).is_empty() {
-            self.effects.dirty.push(connection);
+            self.engine.mark_dirty(connection);
         }
         let Decrypted::Taken { shook, at_end } = decrypted else {
             self.counters.tls_failures += 1;
@@ -119,7 +119,7 @@ impl<R: Reactor> ShardThread<R> {
             Some(stage @ (ConnectionStage::Head(_) | ConnectionStage::Body(_))) => {
                 *stage = ConnectionStage::Lingering { bytes_left: 0 };
                 self.finish_sending(connection);
-                let due_us = self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000;
+                let due_us = self.engine.now().mono_us + self.shared.net.linger_timeout_ms * 1_000;
                 self.linger_deadlines.set(due_us, connection);
             }
             Some(ConnectionStage::Session(_) | ConnectionStage::Lingering { .. }) => self.end(connection),
@@ -132,7 +132,7 @@ impl<R: Reactor> ShardThread<R> {
         let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) else { return false };
         // Nothing is sent to a connection with an incomplete handshake.
         entry.tls.encrypt(bytes);
-        self.effects.dirty.push(connection);
+        self.engine.mark_dirty(connection);
         true
     }
 
@@ -142,7 +142,7 @@ impl<R: Reactor> ShardThread<R> {
             entry.tls.send_close_notify();
             entry.finishes = entry.tls.has_waiting();
             if entry.finishes {
-                self.effects.dirty.push(connection);
+                self.engine.mark_dirty(connection);
                 return;
             }
         }
@@ -156,7 +156,7 @@ impl<R: Reactor> ShardThread<R> {
 
     /// Encrypts the output of sessions that have no pending bytes. From then on the engine counts it as written.
     pub(super) fn encrypt_outgoing(&mut self, flushing: &mut Vec<SessionKey>) {
-        let Self { secure: Some(secure), shard, effects, now, .. } = self else { return };
+        let Self { secure: Some(secure), engine, .. } = self else { return };
         // The list may contain duplicates, and each session must be offered once.
         flushing.sort_unstable();
         flushing.dedup();
@@ -167,14 +167,14 @@ impl<R: Reactor> ShardThread<R> {
                 continue;
             }
             plain.clear();
-            for slice in shard.outgoing(*session) {
+            for slice in engine.outgoing(*session) {
                 plain.extend_from_slice(slice);
             }
             if !plain.is_empty() {
                 if entry.tls.encrypt(&plain) {
-                    shard.handle(*now, Event::Wrote { session: *session, bytes: plain.len() }, effects);
+                    engine.handle(Event::Wrote { session: *session, bytes: plain.len() });
                 } else {
-                    effects.list.push(Effect::HangUp { session: *session });
+                    engine.defer(Effect::HangUp { session: *session });
                 }
             }
         }
@@ -188,7 +188,7 @@ impl<R: Reactor> ShardThread<R> {
         let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) else { return };
         entry.tls.wrote(bytes);
         if entry.finishes && !entry.tls.has_waiting() {
-            self.effects.list.push(Effect::Finish { session: connection });
+            self.engine.defer(Effect::Finish { session: connection });
         }
     }
 }

@@ -10,10 +10,9 @@ use std::{
     time::Duration,
 };
 
-use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex};
+use dunlin_engine::{Event, SessionKey, ShardIndex};
 use dunlin_net::{Acceptor, Connections, PickedHeaders, Reactor};
 use dunlin_token::VerifyTokens;
-use dunlin_websocket::deflate::Inflater;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
@@ -24,6 +23,7 @@ use super::{
     cluster::NodeCluster,
     deadlines::Deadlines,
     drain::Stages,
+    engine::Engine,
     event_queue::EventQueue,
     inbox::{ReportRequest, Tickets, ToShard},
     peers::Peers,
@@ -59,7 +59,7 @@ pub(super) struct ShardThread<R> {
     pub(super) index: ShardIndex,
     pub(super) shared: Arc<Shared>,
     pub(super) reactor: R,
-    pub(super) shard: Shard,
+    pub(super) engine: Engine,
     pub(super) connections: Connections,
     pub(super) sessions: u32,
     /// Forwarded header fields of sessions, by session index.
@@ -75,17 +75,10 @@ pub(super) struct ShardThread<R> {
     pub(super) events: EventQueue,
     pub(super) shard_waker: Arc<ShardWaker>,
     pub(super) tickets: Tickets,
-    pub(super) effects: Effects,
-    /// A buffer of [`ShardThread::perform_effects`]; reused to keep its capacity.
-    pub(super) performing: Vec<Effect>,
     /// A buffer of [`ShardThread::flush`]; reused to keep its capacity.
     pub(super) flushing: Vec<SessionKey>,
     /// Resumed sessions with unread bytes.
     pub(super) resumed: Vec<SessionKey>,
-    /// Sessions whose waiting commands can be executed now.
-    pub(super) recalled: Vec<SessionKey>,
-    /// Decompresses messages of clients.
-    pub(super) inflater: Inflater,
     /// The TLS states; `None` without TLS.
     pub(super) secure: Option<Secure>,
     pub(super) head_deadlines: Deadlines,
@@ -95,8 +88,6 @@ pub(super) struct ShardThread<R> {
     /// Whether the last turn read no input because of an overflow.
     pub(super) is_held: bool,
     pub(super) busy_window: BusyWindow,
-    /// Read after the wait and at the end of the turn.
-    pub(super) now: Now,
     pub(super) life: Life,
 }
 
@@ -129,11 +120,11 @@ impl<R: Reactor> ShardThread<R> {
         let timeout = self.timeout();
         self.reactor.wait(timeout)?;
         self.shard_waker.sleeping.disarm();
-        let waited_from_us = self.now.mono_us;
-        self.now = self.shared.clock.now();
-        self.counters.idle_us += self.now.mono_us - waited_from_us;
+        let waited_from_us = self.engine.now().mono_us;
+        self.engine.read_clock();
+        self.counters.idle_us += self.engine.now().mono_us - waited_from_us;
         self.counters.turns += 1;
-        let began_us = self.now.mono_us;
+        let began_us = self.engine.now().mono_us;
 
         self.peers.flush();
         self.room_links.flush();
@@ -150,11 +141,11 @@ impl<R: Reactor> ShardThread<R> {
         if intake {
             self.take_requests();
             self.take_events();
-            self.recall();
+            self.engine.recall();
             self.feed_resumed();
             self.meet_own_deadlines();
         }
-        self.meet_engine_deadlines();
+        self.engine.meet_deadlines();
         self.drain_on();
         self.perform_effects();
         // Before the writes, so that the other shards can write at the same time.
@@ -164,10 +155,10 @@ impl<R: Reactor> ShardThread<R> {
         self.counters.wakes += self.peers.announce() + self.peers.announce_room();
         self.counters.wakes += self.room_links.announce() + self.room_links.announce_room();
 
-        self.now = self.shared.clock.now();
-        self.shard.handle(self.now, Event::TurnEnded, &mut self.effects);
-        self.counters.busy_us += self.now.mono_us - began_us;
-        self.busy_window.turn_ended(self.now.mono_us, self.counters.busy_us);
+        self.engine.read_clock();
+        self.engine.handle(Event::TurnEnded);
+        self.counters.busy_us += self.engine.now().mono_us - began_us;
+        self.busy_window.turn_ended(self.engine.now().mono_us, self.counters.busy_us);
         self.report_drained();
         Ok(())
     }
@@ -189,21 +180,22 @@ impl<R: Reactor> ShardThread<R> {
             || !self.events.is_empty()
             || self.reactor.has_more()
             || !self.resumed.is_empty()
-            || !self.recalled.is_empty();
+            || self.engine.has_recalled();
         let is_asked = !self.report_requests.is_empty();
         let is_called = is_asked || self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
             self.shard_waker.sleeping.disarm();
             return Some(Duration::ZERO);
         }
-        self.next_deadline_us(intake).map(|due_us| Duration::from_micros(due_us.saturating_sub(self.now.mono_us)))
+        self.next_deadline_us(intake)
+            .map(|due_us| Duration::from_micros(due_us.saturating_sub(self.engine.now().mono_us)))
     }
 
     /// Whether work is left for which no thread will ring.
     fn has_own_work(&self) -> bool {
-        let has_sessions = || !self.resumed.is_empty() || !self.recalled.is_empty();
+        let has_sessions = || !self.resumed.is_empty() || self.engine.has_recalled();
         let reads = self.peers.may_take_in() && (self.reactor.has_more() || has_sessions());
-        reads || !self.effects.dirty.is_empty() || !self.effects.list.is_empty()
+        reads || self.engine.has_effects()
     }
 
     /// Whether there are messages of room threads. They cause notices, as requests do.

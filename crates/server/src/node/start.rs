@@ -14,12 +14,11 @@ use std::{
     time::Duration,
 };
 
-use dunlin_engine::{Effects, NamespaceNames, Now, Options, Seed, Shard, ShardIdentity, ShardIndex};
+use dunlin_engine::{NamespaceNames, Options, Seed, Shard, ShardIdentity, ShardIndex};
 use dunlin_net::{
     Acceptor, Connections, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
 };
 use dunlin_queues::declared::{REPORT_REQUESTS, SHARD_INBOX, SHARD_RING};
-use dunlin_websocket::deflate::Inflater;
 use tokio::sync::mpsc;
 
 use super::{
@@ -28,6 +27,7 @@ use super::{
     busy_window::BusyWindow,
     clock::Clock,
     deadlines::Deadlines,
+    engine::Engine,
     event_queue::EventQueue,
     inbox::{ReportRequest, Tickets, ToShard},
     peers::{self, Peers},
@@ -182,17 +182,18 @@ pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
         events,
         shard_waker,
     } = setup;
-    let now: Now = shared.clock.now();
     let secure = shared.net.certificates.clone().map(Secure::new);
     let pending = PendingConnections::new(
         shared.net.pending_address_connections_max,
         shared.net.admission.trusted_proxies.clone(),
     );
+    let engine = Engine::new(Shard::new(identity, options, seed), Arc::clone(&shared));
+    let began_us = engine.now().mono_us;
     ShardThread {
         index: identity.index,
         shared,
         reactor,
-        shard: Shard::new(identity, options, seed),
+        engine,
         connections: Connections::default(),
         sessions: 0,
         picked_headers: HashMap::new(),
@@ -206,20 +207,15 @@ pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
         events,
         shard_waker,
         tickets: Tickets::default(),
-        effects: Effects::default(),
-        performing: Vec::new(),
         flushing: Vec::new(),
         resumed: Vec::new(),
-        recalled: Vec::new(),
-        inflater: Inflater::default(),
         secure,
         head_deadlines: Deadlines::default(),
         linger_deadlines: Deadlines::default(),
         message_deadlines: Deadlines::default(),
         counters: NetCounters::default(),
         is_held: false,
-        busy_window: BusyWindow::new(now.mono_us),
-        now,
+        busy_window: BusyWindow::new(began_us),
         life: Life::Open,
     }
 }

@@ -185,9 +185,9 @@ fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
     thread.sessions += 1;
     let key = thread.connections.insert(ConnectionStage::Session(SessionStage::new(Encoding::Json.into(), false)));
     let opened = Event::Opened { session: key, wire: Encoding::Json.into(), source: None, address: None };
-    thread.shard.handle(thread.now, opened, &mut thread.effects);
+    thread.engine.handle(opened);
     for frame in [&br#"{"id":1,"connect":{}}"#[..], br#"{"id":2,"subscribe":{"channel":"room"}}"#] {
-        thread.shard.handle(thread.now, Event::Received { session: key, frame }, &mut thread.effects);
+        thread.engine.handle(Event::Received { session: key, frame });
     }
     key
 }
@@ -195,9 +195,9 @@ fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
 fn publish(thread: &mut ShardThread<Scripted>) {
     let data = Payload::from_json(Bytes::from_static(b"1"));
     let request = ApiRequest::Publish { channel: "room".into(), data, how: PublishHow::default() };
-    thread.shard.handle(thread.now, Event::Api { ticket: Ticket(0), request }, &mut thread.effects);
+    thread.engine.handle(Event::Api { ticket: Ticket(0), request });
     // Discard the answer, because the test has no requester.
-    thread.effects.list.clear();
+    thread.engine.take_effects().into_iter().for_each(|mut effects| effects.clear());
 }
 
 #[test]
@@ -214,6 +214,6 @@ fn leaves_of_a_batch_are_sent_after_its_writes() {
     thread.flush();
     let received = &thread.reactor.taken[&stayer];
     assert!(received.contains(r#""leave""#), "{received}");
-    assert!(!thread.shard.has_outgoing(stayer));
+    assert!(!thread.engine.has_outgoing(stayer));
     assert_eq!(thread.sessions, 1);
 }
