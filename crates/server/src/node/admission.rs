@@ -14,7 +14,6 @@ use dunlin_net::{
     BodyStage, ConnectionKey, ConnectionStage, HeadBuffer, HeadStage, HeadVerdict, PickedHeaders, Reactor,
     RefusalReason, Refused, Released, SendOutcome, SessionStage, is_out_of_files,
 };
-use tokio::sync::mpsc::error::TrySendError;
 
 pub use admitted::Admitted;
 pub use sources::SourceNetwork;
@@ -25,38 +24,12 @@ pub(super) use pending::PendingConnections;
 
 use crate::telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused};
 
-use super::{
-    Adoption, HandOver,
-    inbox::ToShard,
-    shard_thread::{Life, ShardThread},
-};
+use super::{Adoption, HandOver, shard_thread::ShardThread};
 
 /// Maximum number of bytes that are read from a refused client.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
 
 impl<R: Reactor> ShardThread<R> {
-    pub(super) fn accept(&mut self, stream: TcpStream) {
-        self.counters.accepted += 1;
-        let there = self.shared.loads.place(self.index.0);
-        if there == self.index.0 {
-            return self.settle(stream);
-        }
-        // Do not wait: a shard with a full inbox is a bad choice.
-        let handle = &self.shard_handles[usize::from(there)];
-        match handle.inbox.try_send(ToShard::Accepted { stream }) {
-            Ok(()) => {
-                self.counters.placed += 1;
-                self.counters.wakes += u64::from(handle.shard_waker.wake());
-            }
-            Err(TrySendError::Full(message) | TrySendError::Closed(message)) => {
-                self.shared.loads.leave(there);
-                self.shared.loads.enter(self.index.0);
-                let ToShard::Accepted { stream } = message else { unreachable!("it is what was sent") };
-                self.settle(stream);
-            }
-        }
-    }
-
     /// Registers a socket on this shard.
     pub(super) fn settle(&mut self, stream: TcpStream) {
         let peer = stream.peer_addr().ok().map(|peer| peer.ip());
@@ -72,7 +45,7 @@ impl<R: Reactor> ShardThread<R> {
             self.counters.tls_failures += 1;
             return self.end(connection);
         }
-        self.head_deadlines.set(self.engine.now().mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
+        self.deadlines.head.set(self.engine.now().mono_us + self.shared.net.head_timeout_ms * 1_000, connection);
         if let Some(oldest) = peer.and_then(|peer| self.pending.insert(connection, peer)) {
             self.evict_pending(oldest);
         }
@@ -92,7 +65,7 @@ impl<R: Reactor> ShardThread<R> {
     pub(super) fn adopt(&mut self, stream: TcpStream, adoption: Adoption) {
         let Adoption { wire, inflates, response, request, mut read, headers, tls, admitted } = adoption;
         let connection = self.connections.insert(ConnectionStage::Session(SessionStage::new(wire, inflates)));
-        if !matches!(self.life, Life::Open) {
+        if !self.life.is_open() {
             // The client may have received status 101 already, so the only option is to close the connection.
             self.counters.refused[RefusalReason::Draining.index()] += 1;
             self.forget(connection);
@@ -164,7 +137,7 @@ impl<R: Reactor> ShardThread<R> {
                 let mut body = body;
                 let pushed = body.push(&behind_head);
                 *stage = ConnectionStage::Body(Box::new(BodyStage { wire, response, body, headers, due_us }));
-                self.head_deadlines.set(due_us, connection);
+                self.deadlines.head.set(due_us, connection);
                 self.body_came(connection, pushed);
             }
         }
@@ -202,7 +175,7 @@ impl<R: Reactor> ShardThread<R> {
     /// Admits a connection as a session and counts it, or returns the reason for a refusal. Must be called before the
     /// handshake is processed.
     fn admit(&mut self, connection: ConnectionKey) -> Result<(), RefusalReason> {
-        if !matches!(self.life, Life::Open) {
+        if !self.life.is_open() {
             return Err(RefusalReason::Draining);
         }
         if !self.shared.admit_session() {
@@ -321,7 +294,8 @@ impl<R: Reactor> ShardThread<R> {
         let Some(stage) = self.connections.get_mut(connection) else { return };
         *stage = ConnectionStage::Lingering { bytes_left: LINGER_BYTES_MAX };
         if is_sent {
-            self.linger_deadlines
+            self.deadlines
+                .linger
                 .set(self.engine.now().mono_us + self.shared.net.linger_timeout_ms * 1_000, connection);
         } else {
             self.end(connection);
@@ -338,6 +312,21 @@ impl<R: Reactor> ShardThread<R> {
         let next = self.reactor.sent();
         debug_assert!(next.is_none(), "nobody else's batch is open");
         is_sent
+    }
+
+    /// Shuts down the sending side of a session's socket, and keeps reading for a short time.
+    pub(super) fn finish(&mut self, session: ConnectionKey) {
+        self.finish_sending(session);
+        // With TLS, encrypted bytes may be left. This method is called again when they are sent.
+        if self.has_secure_waiting(session) {
+            return;
+        }
+        if let Some(stage) = self.connections.session_mut(session)
+            && !std::mem::replace(&mut stage.finished, true)
+        {
+            let due_us = self.engine.now().mono_us + self.shared.net.linger_timeout_ms * 1_000;
+            self.deadlines.linger.set(due_us, session);
+        }
     }
 
     /// Closes a connection in any stage.

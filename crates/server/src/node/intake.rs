@@ -1,27 +1,12 @@
-//! Reads the input of a turn: completions of the reactor, messages of other shards, requests of the control thread,
-//! deadlines.
+//! Reads the input of connections.
 
-use std::{net::TcpStream, os::fd::AsRawFd, sync::atomic::Ordering};
+use std::{net::TcpStream, os::fd::AsRawFd};
 
-use dunlin_engine::{Event, ShardIndex, api::ApiRequest, message::ShardMessage, room::RoomThreadIndex};
 use dunlin_net::{
     Acceptor, Completion, ConnectionKey, ConnectionStage, HeadStage, HeadVerdict, Reactor, RefusalReason,
 };
-use tokio::sync::mpsc::error::TryRecvError;
 
-use super::{
-    deadlines::Deadlines,
-    drain::{Stages, Step},
-    engine::Engine,
-    inbox::{Asker, ToShard},
-    shard_thread::{Life, ShardThread},
-};
-
-/// Maximum number of messages read from one ring per turn: about the number of frames that one write sends.
-const MESSAGES_PER_TURN: usize = 64;
-
-/// Requests of the control thread processed per turn.
-const REQUESTS_PER_TURN: usize = 64;
+use super::{engine::Engine, shard_thread::ShardThread};
 
 fn is_below(stream: &TcpStream, descriptor: u32) -> bool {
     u32::try_from(stream.as_raw_fd()).is_ok_and(|found| found < descriptor)
@@ -36,7 +21,12 @@ impl<R: Reactor> ShardThread<R> {
                 Completion::Accepted { stream } if !is_below(&stream, self.shared.net.descriptors_below) => {
                     self.counters.accepts_reserved += 1;
                 }
-                Completion::Accepted { stream } => self.accept(stream),
+                Completion::Accepted { stream } => {
+                    self.counters.accepted += 1;
+                    if let Some(stream) = self.placement.place(stream) {
+                        self.settle(stream);
+                    }
+                }
                 Completion::AcceptFailed { out_of_files: true } => self.counters.accepts_out_of_files += 1,
                 Completion::AcceptFailed { out_of_files: false } => self.counters.accepts_failed += 1,
                 Completion::Writable { connection } => {
@@ -77,129 +67,30 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    pub(super) fn take_messages(&mut self) {
-        for place in 0..self.peers.len() {
-            let from = ShardIndex(place as u16);
-            for _ in 0..MESSAGES_PER_TURN {
-                if !self.engine.takes_more() {
-                    return;
-                }
-                let Some(notice) = self.peers.next_notice(place) else { break };
-                let message = ShardMessage::Notice(notice);
-                self.engine.handle(Event::Message { from, message });
-            }
-            // The messages caused by requests are still in the effects; they count in the next turn.
-            for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
-                if !self.engine.takes_more() {
-                    return;
-                }
-                let Some(request) = self.peers.next_request(place) else { break };
-                let message = ShardMessage::Request(request);
-                self.engine.handle(Event::Message { from, message });
-            }
+    /// Stops reading from a session.
+    pub(super) fn pause(&mut self, session: ConnectionKey) {
+        if let Some(stage) = self.connections.session_mut(session) {
+            stage.paused = true;
+            self.reactor.pause(session);
         }
     }
 
-    /// Reads the same number of messages from each room thread, so that no room delays the others.
-    pub(super) fn take_room_messages(&mut self) {
-        for place in 0..self.room_links.len() {
-            let from = RoomThreadIndex(place as u16);
-            for _ in 0..if self.peers.may_take_requests() { MESSAGES_PER_TURN } else { 0 } {
-                if !self.engine.takes_more() {
-                    return;
-                }
-                let Some(message) = self.room_links.next(place) else { break };
-                self.engine.handle(Event::FromRoom { from, message });
+    /// Reads from a session again, after its unread bytes.
+    pub(super) fn resume(&mut self, session: ConnectionKey) {
+        if let Some(stage) = self.connections.session_mut(session) {
+            stage.paused = false;
+            if stage.unread.is_empty() && stage.mail.is_none() {
+                self.reactor.resume(session);
+            } else {
+                self.resumed.push(session);
             }
-        }
-    }
-
-    pub(super) fn take_requests(&mut self) {
-        for _ in 0..REQUESTS_PER_TURN {
-            if self.tickets.is_full() || !self.engine.takes_more() {
-                return;
-            }
-            let request = match self.inbox.try_recv() {
-                Ok(request) => request,
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return,
-            };
-            match request {
-                ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
-                ToShard::Accepted { stream } => self.settle(stream),
-                ToShard::Adopt { stream, adoption } => self.adopt(stream, *adoption),
-                ToShard::Emulate { secret, commands, reply } => {
-                    let emulated = self.emulate(&secret, commands);
-                    // An error means that the requester has stopped waiting.
-                    let _ = reply.send(emulated);
-                }
-                ToShard::Reconfigure { options, done } => {
-                    self.engine.handle(Event::Reconfigured { options });
-                    // An error means that the requester has stopped waiting. It asks the shard again.
-                    let _ = done.send(());
-                }
-                ToShard::Drain { plan, gone } => {
-                    let of_node = self.shared.sessions.load(Ordering::Relaxed);
-                    let stages = Stages::begin(plan, self.sessions, of_node, self.engine.now().mono_us);
-                    self.life = Life::Draining { gone: Some(gone), stages: Some(stages) };
-                    self.reactor.stop_listening();
-                }
-            }
-        }
-    }
-
-    /// Sends reports even while an overflow waits, because a report causes no message.
-    pub(super) fn take_report_requests(&mut self) {
-        while let Ok(reply) = self.report_requests.try_recv() {
-            self.ask_engine(Asker::Report(reply), ApiRequest::Survey);
-        }
-    }
-
-    /// Passes events from other threads to the engine.
-    pub(super) fn take_events(&mut self) {
-        for _ in 0..REQUESTS_PER_TURN {
-            if !self.engine.takes_more() {
-                return;
-            }
-            let Some(event) = self.events.next() else { return };
-            self.engine.handle(event);
-        }
-    }
-
-    fn ask_engine(&mut self, asker: Asker, request: ApiRequest) {
-        let ticket = self.tickets.issue(asker);
-        self.engine.handle(Event::Api { ticket, request });
-    }
-
-    /// The next deadline. Deadlines of connections count only with `intake`, because without it nothing is read.
-    pub(super) fn next_deadline_us(&self, intake: bool) -> Option<u64> {
-        let own = [&self.head_deadlines, &self.linger_deadlines, &self.message_deadlines];
-        let own = own.into_iter().filter_map(Deadlines::next_us).filter(|_| intake);
-        let stages = match &self.life {
-            Life::Draining { stages: Some(stages), .. } => Some(stages.next_us()),
-            _ => None,
-        };
-        own.chain(self.engine.next_deadline_us()).chain(stages).min()
-    }
-
-    /// Closes the sessions of the current step during a drain.
-    pub(super) fn drain_on(&mut self) {
-        let Life::Draining { stages, .. } = &mut self.life else { return };
-        match stages.as_mut().map(|stages| stages.step(self.engine.now().mono_us)) {
-            Some(Step::Some(sessions_max)) => {
-                self.engine.handle(Event::DrainSome { sessions_max });
-            }
-            Some(Step::All) => {
-                *stages = None;
-                self.engine.handle(Event::Drain);
-            }
-            Some(Step::Wait) | None => {}
         }
     }
 
     /// Must be called after the sockets were read.
     pub(super) fn meet_own_deadlines(&mut self) {
         let now_us = self.engine.now().mono_us;
-        while let Some(connection) = self.head_deadlines.pop_due(now_us) {
+        while let Some(connection) = self.deadlines.head.pop_due(now_us) {
             match self.connections.get_mut(connection) {
                 Some(ConnectionStage::Head(_)) => self.refuse(connection, &RefusalReason::HeadTimeout.into()),
                 // The deadline of the head has passed, but that of the body has not.
@@ -209,14 +100,14 @@ impl<R: Reactor> ShardThread<R> {
                 _ => {}
             }
         }
-        while let Some(connection) = self.linger_deadlines.pop_due(now_us) {
+        while let Some(connection) = self.deadlines.linger.pop_due(now_us) {
             match self.connections.get_mut(connection) {
                 Some(ConnectionStage::Lingering { .. }) => self.end(connection),
                 Some(ConnectionStage::Session(session)) if session.finished => self.end(connection),
                 _ => {}
             }
         }
-        while let Some(connection) = self.message_deadlines.pop_due(now_us) {
+        while let Some(connection) = self.deadlines.message.pop_due(now_us) {
             self.check_message_age(connection);
         }
     }
@@ -243,7 +134,7 @@ impl<R: Reactor> ShardThread<R> {
             session.watched = true;
             let age_max_us = self.shared.net.limits(session.wire).unfinished_age_max_ms * 1_000;
             // The receiver counts whole milliseconds, so "longer than" begins with the next one.
-            self.message_deadlines.set(self.engine.now().mono_us + age_max_us + 1_000, connection);
+            self.deadlines.message.set(self.engine.now().mono_us + age_max_us + 1_000, connection);
         }
     }
 

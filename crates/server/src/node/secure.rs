@@ -120,7 +120,7 @@ impl<R: Reactor> ShardThread<R> {
                 *stage = ConnectionStage::Lingering { bytes_left: 0 };
                 self.finish_sending(connection);
                 let due_us = self.engine.now().mono_us + self.shared.net.linger_timeout_ms * 1_000;
-                self.linger_deadlines.set(due_us, connection);
+                self.deadlines.linger.set(due_us, connection);
             }
             Some(ConnectionStage::Session(_) | ConnectionStage::Lingering { .. }) => self.end(connection),
             None => {}

@@ -19,21 +19,22 @@ use dunlin_net::{
     Acceptor, Connections, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
 };
 use dunlin_queues::declared::{REPORT_REQUESTS, SHARD_INBOX, SHARD_RING};
-use tokio::sync::mpsc;
 
 use super::{
     Inner, NetCounters, Node, NodeLogs, NodeStart, ShardHandle, StartError,
     admission::{Entrants, Gate, PendingConnections},
-    busy_window::BusyWindow,
+    busy_window::TurnTimes,
     clock::Clock,
-    deadlines::Deadlines,
+    deadlines::ConnectionDeadlines,
+    drain::Life,
     engine::Engine,
-    event_queue::EventQueue,
-    inbox::{ReportRequest, Tickets, ToShard},
+    inbox::Inbox,
     peers::{self, Peers},
-    placement::Loads,
+    placement::{Loads, Placement},
+    rings::Rings,
     secure::Secure,
-    shard_thread::{Life, ShardThread, Shared},
+    services::Services,
+    shard_thread::{ShardThread, Shared},
     shard_waker::ShardWaker,
 };
 use crate::{
@@ -51,10 +52,7 @@ pub(super) struct ShardSetup<R> {
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
     pub(super) shard_handles: Arc<[ShardHandle]>,
-    pub(super) inbox: mpsc::Receiver<ToShard>,
-    pub(super) report_requests: mpsc::Receiver<ReportRequest>,
-    pub(super) events: EventQueue,
-    pub(super) shard_waker: Arc<ShardWaker>,
+    pub(super) inbox: Inbox,
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
@@ -121,6 +119,7 @@ fn start_with<R: Reactor + Send + 'static>(
     let inboxes = inboxes.into_iter().zip(report_inboxes);
     let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(shard_wakers);
     for (index, ((((reactor, peers), room_links), (inbox, report_requests)), shard_waker)) in (0..count).zip(parts) {
+        let events = queues.take(ShardIndex(index), Arc::clone(&shard_waker));
         let setup = ShardSetup {
             identity: ShardIdentity { index: ShardIndex(index), count },
             seed: Seed { node: node_seed, shard: random().inspect_err(|_| inner.stop())? },
@@ -130,10 +129,7 @@ fn start_with<R: Reactor + Send + 'static>(
             peers,
             room_links,
             shard_handles: Arc::clone(&inner.shards),
-            inbox,
-            report_requests,
-            events: queues.take(ShardIndex(index), Arc::clone(&shard_waker)),
-            shard_waker,
+            inbox: Inbox::new(inbox, report_requests, events, shard_waker),
         };
         let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(setup));
         if let Err(error) = spawned {
@@ -168,54 +164,33 @@ fn live<R: Reactor>(setup: ShardSetup<R>) {
 }
 
 pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
-    let ShardSetup {
-        identity,
-        seed,
-        options,
-        shared,
-        reactor,
-        peers,
-        room_links,
-        shard_handles,
-        inbox,
-        report_requests,
-        events,
-        shard_waker,
-    } = setup;
+    let ShardSetup { identity, seed, options, shared, reactor, peers, room_links, shard_handles, inbox } = setup;
     let secure = shared.net.certificates.clone().map(Secure::new);
     let pending = PendingConnections::new(
         shared.net.pending_address_connections_max,
         shared.net.admission.trusted_proxies.clone(),
     );
     let engine = Engine::new(Shard::new(identity, options, seed), Arc::clone(&shared));
-    let began_us = engine.now().mono_us;
     ShardThread {
         index: identity.index,
+        rings: Rings::new(identity.index, peers, room_links),
+        services: Services::new(identity.index, Arc::clone(&shared), inbox.event_sender()),
+        placement: Placement::new(identity.index.0, Arc::clone(&shared), shard_handles),
+        times: TurnTimes::new(engine.now().mono_us),
+        inbox,
         shared,
         reactor,
         engine,
         connections: Connections::default(),
         sessions: 0,
         picked_headers: HashMap::new(),
-        peers,
-        room_links,
-        shard_handles,
         entrants: Entrants::default(),
         pending,
-        inbox,
-        report_requests,
-        events,
-        shard_waker,
-        tickets: Tickets::default(),
         flushing: Vec::new(),
         resumed: Vec::new(),
         secure,
-        head_deadlines: Deadlines::default(),
-        linger_deadlines: Deadlines::default(),
-        message_deadlines: Deadlines::default(),
+        deadlines: ConnectionDeadlines::default(),
         counters: NetCounters::default(),
-        is_held: false,
-        busy_window: BusyWindow::new(began_us),
         life: Life::Open,
     }
 }

@@ -33,6 +33,7 @@ use crate::{
         NodeNetOptions, ShardQueues,
         admission::Gate,
         clock::Clock,
+        inbox::Inbox,
         peers,
         placement::Loads,
         shard_thread::Shared,
@@ -145,6 +146,7 @@ fn shard_thread() -> ShardThread<Scripted> {
     let net = NodeNetOptions::default();
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let (hand_over, _) = mpsc::channel(1);
+    let events = ShardQueues::new(1).take(ShardIndex(0), Arc::clone(&shard_waker));
     make(ShardSetup {
         identity: ShardIdentity { index: ShardIndex(0), count: 1 },
         seed: Seed { node: 1, shard: [1; 32] },
@@ -173,10 +175,7 @@ fn shard_thread() -> ShardThread<Scripted> {
         peers: peers::connect(&[Arc::clone(&shard_waker)], &dunlin_queues::declared::SHARD_RING).remove(0),
         room_links: crate::rooms::RoomLinks::default(),
         shard_handles: Arc::new([]),
-        inbox: mpsc::channel(1).1,
-        report_requests: mpsc::channel(1).1,
-        events: ShardQueues::new(1).take(ShardIndex(0), Arc::clone(&shard_waker)),
-        shard_waker,
+        inbox: Inbox::new(mpsc::channel(1).1, mpsc::channel(1).1, events, shard_waker),
     })
 }
 
