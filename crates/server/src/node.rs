@@ -2,16 +2,14 @@
 
 mod admission;
 mod busy_window;
+mod clients;
 mod clock;
 mod cluster;
 mod deadlines;
 mod drain;
-mod emulation;
 mod engine;
 mod event_queue;
-mod flush;
 mod inbox;
-mod intake;
 mod options;
 mod peers;
 mod placement;
@@ -22,6 +20,7 @@ mod secure;
 mod services;
 mod shard_thread;
 mod shard_waker;
+mod sockets;
 mod start;
 mod storage;
 

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex, Wire, counters::Counters};
+use dunlin_engine::{
+    Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire, counters::Counters,
+};
 use dunlin_net::{SessionStage, Unread};
 use dunlin_websocket::{ReceiveError, Received, deflate::Inflater};
 
@@ -25,9 +27,9 @@ pub(super) struct Engine {
 }
 
 impl Engine {
-    pub(super) fn new(shard: Shard, shared: Arc<Shared>) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, identity: ShardIdentity, options: Arc<Options>, seed: Seed) -> Self {
         Self {
-            shard,
+            shard: Shard::new(identity, options, seed),
             effects: Effects::default(),
             now: shared.clock.now(),
             inflater: Inflater::default(),

@@ -14,7 +14,7 @@ const MESSAGES_PER_TURN: usize = 64;
 
 /// The rings of one shard.
 pub(super) struct Rings {
-    shard: ShardIndex,
+    index: ShardIndex,
     peers: Peers,
     rooms: RoomLinks,
     /// Whether the last turn read no input because of an overflow.
@@ -27,8 +27,8 @@ pub(super) struct Rings {
 }
 
 impl Rings {
-    pub(super) const fn new(shard: ShardIndex, peers: Peers, rooms: RoomLinks) -> Self {
-        Self { shard, peers, rooms, is_held: false, messages: 0, overflowed: 0, held_turns: 0, wakes: 0 }
+    pub(super) const fn new(index: ShardIndex, peers: Peers, rooms: RoomLinks) -> Self {
+        Self { index, peers, rooms, is_held: false, messages: 0, overflowed: 0, held_turns: 0, wakes: 0 }
     }
 
     /// Begins a turn. Returns whether it may read input that can cause messages.
@@ -38,7 +38,7 @@ impl Rings {
         self.held_turns += u64::from(!intake);
         if intake == self.is_held {
             self.is_held = !intake;
-            RingOverflow { shard: self.shard, waiting: self.peers.overflow_len() }.emit();
+            RingOverflow { shard: self.index, waiting: self.peers.overflow_len() }.emit();
         }
         intake
     }

@@ -21,7 +21,7 @@ use crate::{backend::BackendCall, peers::QuestionKind};
 /// The services of one shard. A method returns the answer if it is known at once. Others arrive in the shard's queue of
 /// events.
 pub(super) struct Services {
-    shard: ShardIndex,
+    index: ShardIndex,
     shared: Arc<Shared>,
     log: ChannelLog,
     answers: EventSender,
@@ -37,13 +37,13 @@ enum ChannelLog {
 }
 
 impl Services {
-    pub(super) fn new(shard: ShardIndex, shared: Arc<Shared>, answers: EventSender) -> Self {
+    pub(super) fn new(index: ShardIndex, shared: Arc<Shared>, answers: EventSender) -> Self {
         let log = match (&shared.cluster, &shared.storage) {
             (Some(cluster), _) => ChannelLog::Cluster(Arc::clone(cluster)),
             (None, Some(storage)) => ChannelLog::Storage(Arc::clone(storage)),
             (None, None) => ChannelLog::None,
         };
-        Self { shard, shared, log, answers }
+        Self { index, shared, log, answers }
     }
 
     pub(super) fn authenticate(&self, session: SessionKey, token: Box<str>, unix_ms: u64) -> Option<Event<'static>> {
@@ -90,7 +90,7 @@ impl Services {
     pub(super) fn propose(&self, request: StoreRequest) -> Option<Event<'static>> {
         let (channel, proposal) = (Arc::clone(&request.channel), request.proposal);
         let stored = match &self.log {
-            ChannelLog::Cluster(cluster) => cluster.propose(self.shard, request.channel, proposal, request.record),
+            ChannelLog::Cluster(cluster) => cluster.propose(self.index, request.channel, proposal, request.record),
             ChannelLog::Storage(storage) => storage.store(request),
             ChannelLog::None => Err(LogError::Unavailable),
         };
@@ -105,8 +105,8 @@ impl Services {
         terms: LogTerms,
     ) -> Option<Event<'static>> {
         let queued = match &self.log {
-            ChannelLog::Cluster(cluster) => cluster.load(self.shard, Arc::clone(&channel), load, query),
-            ChannelLog::Storage(storage) => storage.load(self.shard, Arc::clone(&channel), load, query, terms),
+            ChannelLog::Cluster(cluster) => cluster.load(self.index, Arc::clone(&channel), load, query),
+            ChannelLog::Storage(storage) => storage.load(self.index, Arc::clone(&channel), load, query, terms),
             ChannelLog::None => Err(LogError::Unavailable),
         };
         queued.err().map(|error| Event::Loaded { channel, load, outcome: Err(error) })
@@ -114,7 +114,7 @@ impl Services {
 
     pub(super) fn trim(&self, channel: Arc<str>, through: u64, ticket: Option<Ticket>) -> Option<Event<'static>> {
         let queued = match &self.log {
-            ChannelLog::Cluster(cluster) => cluster.trim(self.shard, channel, ticket),
+            ChannelLog::Cluster(cluster) => cluster.trim(self.index, channel, ticket),
             ChannelLog::Storage(storage) => {
                 storage.trim(channel, through, ticket.map(|ticket| self.trim_committed(ticket)));
                 Ok(())
@@ -135,7 +135,7 @@ impl Services {
 
     pub(super) fn follow(&self, channel: Arc<str>) -> Option<Event<'static>> {
         let ChannelLog::Cluster(cluster) = &self.log else { return None };
-        let followed = cluster.follow(self.shard, Arc::clone(&channel));
+        let followed = cluster.follow(self.index, Arc::clone(&channel));
         // After an error, the cluster's thread has ended and will not send this event.
         followed.err().map(|_| Event::Followed { channel })
     }
@@ -180,7 +180,7 @@ impl Services {
 
     fn ask_about(&self, channel: Arc<str>, kind: QuestionKind) -> Result<(), ErrorCode> {
         match &self.log {
-            ChannelLog::Cluster(cluster) => cluster.ask_about(self.shard, channel, kind),
+            ChannelLog::Cluster(cluster) => cluster.ask_about(self.index, channel, kind),
             ChannelLog::Storage(_) | ChannelLog::None => Err(ErrorCode::Internal),
         }
     }

@@ -2,7 +2,6 @@
 //! them.
 
 use std::{
-    collections::HashMap,
     io,
     sync::{
         Arc,
@@ -12,28 +11,26 @@ use std::{
 };
 
 use dunlin_engine::{
-    Effect, Event, SessionKey, ShardIndex,
+    Effect, Event, ShardIndex,
     api::{ApiAnswer, ApiRequest, ApiResult},
     event::Ticket,
 };
-use dunlin_net::{Acceptor, Connections, PickedHeaders, Reactor};
+use dunlin_net::{Acceptor, Reactor};
 use dunlin_storage::StoreRequest;
 use dunlin_token::VerifyTokens;
 use tokio::sync::mpsc;
 
 use super::{
-    HandOver, NetCounters, NodeNetOptions, ShardReport,
-    admission::{Entrants, Gate, PendingConnections},
+    HandOver, NodeNetOptions, ShardReport,
+    admission::Gate,
     busy_window::TurnTimes,
+    clients::Clients,
     clock::Clock,
     cluster::NodeCluster,
-    deadlines::ConnectionDeadlines,
-    drain::Life,
     engine::Engine,
     inbox::{Asker, Inbox, ToShard},
     placement::{Loads, Placement},
     rings::Rings,
-    secure::Secure,
     services::Services,
     storage::NodeStorage,
 };
@@ -67,22 +64,7 @@ pub(super) struct ShardThread<R> {
     pub(super) index: ShardIndex,
     pub(super) shared: Arc<Shared>,
     pub(super) engine: Engine,
-    pub(super) reactor: R,
-    pub(super) connections: Connections,
-    pub(super) sessions: u32,
-    /// Forwarded header fields of sessions, by session index.
-    pub(super) picked_headers: HashMap<u32, PickedHeaders>,
-    pub(super) entrants: Entrants,
-    pub(super) pending: PendingConnections,
-    /// A buffer of [`ShardThread::flush`]; reused to keep its capacity.
-    pub(super) flushing: Vec<SessionKey>,
-    /// Resumed sessions with unread bytes.
-    pub(super) resumed: Vec<SessionKey>,
-    /// The TLS states; `None` without TLS.
-    pub(super) secure: Option<Secure>,
-    pub(super) deadlines: ConnectionDeadlines,
-    pub(super) counters: NetCounters,
-    pub(super) life: Life,
+    pub(super) clients: Clients<R>,
     pub(super) rings: Rings,
     pub(super) inbox: Inbox,
     pub(super) services: Services,
@@ -105,30 +87,28 @@ impl<R: Reactor> ShardThread<R> {
     /// One turn: waits, reads input, passes it to the engine, performs the effects, and writes each dirty session once.
     fn turn(&mut self) -> io::Result<()> {
         let timeout = self.timeout();
-        self.reactor.wait(timeout)?;
+        self.clients.sockets.wait(timeout)?;
         self.inbox.disarm();
         self.engine.read_clock();
         self.times.turn_began(self.engine.now().mono_us);
 
         let intake = self.rings.begin_turn();
-        self.take_completions(intake);
+        self.read_sockets(intake);
         self.rings.deliver(&mut self.engine);
         self.take_report_requests();
         if intake {
             self.take_requests();
             self.take_events();
             self.engine.recall();
-            self.feed_resumed();
-            self.meet_own_deadlines();
+            self.clients.feed_resumed(&mut self.engine);
+            self.clients.meet_deadlines(&mut self.engine);
         }
         self.engine.meet_deadlines();
-        if let Some(event) = self.life.drain_on(self.engine.now().mono_us) {
-            self.engine.handle(event);
-        }
+        self.clients.drain_on(&mut self.engine);
         self.perform_effects();
         // Before the writes, so that the other shards can write at the same time.
         self.rings.announce();
-        self.flush();
+        self.clients.sockets.flush(&mut self.engine);
         self.perform_effects();
         self.rings.announce();
         self.rings.announce_room();
@@ -136,9 +116,7 @@ impl<R: Reactor> ShardThread<R> {
         self.engine.read_clock();
         self.engine.handle(Event::TurnEnded);
         self.times.turn_ended(self.engine.now().mono_us);
-        if self.sessions == 0 {
-            self.life.report_drained();
-        }
+        self.clients.report_drained();
         Ok(())
     }
 
@@ -160,10 +138,8 @@ impl<R: Reactor> ShardThread<R> {
             self.inbox.disarm();
             return Some(Duration::ZERO);
         }
-        let due_us = [self.deadlines.next_us().filter(|_| intake), self.life.next_us(), self.engine.next_deadline_us()]
-            .into_iter()
-            .flatten()
-            .min();
+        let due_us =
+            [self.clients.next_deadline_us(intake), self.engine.next_deadline_us()].into_iter().flatten().min();
         due_us.map(|due_us| Duration::from_micros(due_us.saturating_sub(self.engine.now().mono_us)))
     }
 
@@ -174,7 +150,15 @@ impl<R: Reactor> ShardThread<R> {
 
     /// Whether input is left that the last turn did not read.
     fn has_input_left(&self) -> bool {
-        self.reactor.has_more() || !self.resumed.is_empty() || self.engine.has_recalled()
+        self.clients.sockets.has_more() || self.clients.has_resumed() || self.engine.has_recalled()
+    }
+
+    fn read_sockets(&mut self, intake: bool) {
+        while let Some(stream) = self.clients.read(intake, &mut self.engine) {
+            if let Some(stream) = self.placement.place(stream) {
+                self.clients.settle(stream, &mut self.engine);
+            }
+        }
     }
 
     fn take_requests(&mut self) {
@@ -185,10 +169,10 @@ impl<R: Reactor> ShardThread<R> {
             let Some(request) = self.inbox.next_request() else { return };
             match request {
                 ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
-                ToShard::Accepted { stream } => self.settle(stream),
-                ToShard::Adopt { stream, adoption } => self.adopt(stream, *adoption),
+                ToShard::Accepted { stream } => self.clients.settle(stream, &mut self.engine),
+                ToShard::Adopt { stream, adoption } => self.clients.adopt(stream, *adoption, &mut self.engine),
                 ToShard::Emulate { secret, commands, reply } => {
-                    let emulated = self.emulate(&secret, commands);
+                    let emulated = self.clients.emulate(&secret, commands, &mut self.engine);
                     // An error means that the requester has stopped waiting.
                     let _ = reply.send(emulated);
                 }
@@ -197,11 +181,7 @@ impl<R: Reactor> ShardThread<R> {
                     // An error means that the requester has stopped waiting. It asks the shard again.
                     let _ = done.send(());
                 }
-                ToShard::Drain { plan, gone } => {
-                    let of_node = self.shared.sessions.load(Ordering::Relaxed);
-                    self.life = Life::begin_drain(plan, gone, [self.sessions, of_node], self.engine.now().mono_us);
-                    self.reactor.stop_listening();
-                }
+                ToShard::Drain { plan, gone } => self.clients.begin_drain(plan, gone, self.engine.now().mono_us),
             }
         }
     }
@@ -242,19 +222,18 @@ impl<R: Reactor> ShardThread<R> {
     }
 
     fn perform(&mut self, effect: Effect) {
-        let Self { engine, rings, services, .. } = self;
+        let Self { engine, clients, rings, services, .. } = self;
         let known_at_once = match effect {
             Effect::Send { to, message } => return rings.send(to, message),
             Effect::ToRoom { thread, message } => return rings.send_to_room(thread, message),
-            Effect::Pause { session } => return self.pause(session),
-            Effect::Resume { session } => return self.resume(session),
+            Effect::Pause { session } => return clients.pause(session),
+            Effect::Resume { session } => return clients.resume(session),
             Effect::Recall { session } => return engine.recall_later(session),
-            Effect::Finish { session } => return self.finish(session),
-            Effect::HangUp { session } => return self.end(session),
+            Effect::Finish { session } => return clients.finish(session, engine),
+            Effect::HangUp { session } => return clients.end(session, engine),
             Effect::Answer { ticket, answer } => return self.answer(ticket, answer),
             Effect::SendProxyRequest { session, request } => {
-                let (headers, address) =
-                    (self.picked_headers.get(&session.index).cloned(), self.entrants.address(session));
+                let (headers, address) = (clients.picked_headers(session), clients.address(session));
                 return services.ask_backend(session, *request, headers, address);
             }
             Effect::Unfollow { channel, only_user } => return services.unfollow(channel, only_user),
@@ -285,10 +264,7 @@ impl<R: Reactor> ShardThread<R> {
             Asker::Api(reply) => drop(reply.send(answer)),
             Asker::Report(reply) => {
                 let Ok(ApiAnswer::Survey(survey)) = answer else { unreachable!("a survey is what was asked for") };
-                let mut net = self.counters.clone();
-                net.connections = self.connections.len() as u64;
-                net.sessions = u64::from(self.sessions);
-                net.reactor = self.reactor.counters();
+                let mut net = self.clients.counters();
                 self.rings.count_into(&mut net);
                 self.placement.count_into(&mut net);
                 self.inbox.count_into(&mut net);

@@ -1,7 +1,6 @@
 //! Starts the threads of a node.
 
 use std::{
-    collections::HashMap,
     io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,25 +13,21 @@ use std::{
     time::Duration,
 };
 
-use dunlin_engine::{NamespaceNames, Options, Seed, Shard, ShardIdentity, ShardIndex};
-use dunlin_net::{
-    Acceptor, Connections, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
-};
+use dunlin_engine::{NamespaceNames, Options, Seed, ShardIdentity, ShardIndex};
+use dunlin_net::{Acceptor, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose};
 use dunlin_queues::declared::{REPORT_REQUESTS, SHARD_INBOX, SHARD_RING};
 
 use super::{
-    Inner, NetCounters, Node, NodeLogs, NodeStart, ShardHandle, StartError,
-    admission::{Entrants, Gate, PendingConnections},
+    Inner, Node, NodeLogs, NodeStart, ShardHandle, StartError,
+    admission::Gate,
     busy_window::TurnTimes,
+    clients::Clients,
     clock::Clock,
-    deadlines::ConnectionDeadlines,
-    drain::Life,
     engine::Engine,
     inbox::Inbox,
     peers::{self, Peers},
     placement::{Loads, Placement},
     rings::Rings,
-    secure::Secure,
     services::Services,
     shard_thread::{ShardThread, Shared},
     shard_waker::ShardWaker,
@@ -165,33 +160,18 @@ fn live<R: Reactor>(setup: ShardSetup<R>) {
 
 pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
     let ShardSetup { identity, seed, options, shared, reactor, peers, room_links, shard_handles, inbox } = setup;
-    let secure = shared.net.certificates.clone().map(Secure::new);
-    let pending = PendingConnections::new(
-        shared.net.pending_address_connections_max,
-        shared.net.admission.trusted_proxies.clone(),
-    );
-    let engine = Engine::new(Shard::new(identity, options, seed), Arc::clone(&shared));
+    let engine = Engine::new(Arc::clone(&shared), identity, options, seed);
+    let index = identity.index;
     ShardThread {
-        index: identity.index,
-        rings: Rings::new(identity.index, peers, room_links),
-        services: Services::new(identity.index, Arc::clone(&shared), inbox.event_sender()),
-        placement: Placement::new(identity.index.0, Arc::clone(&shared), shard_handles),
+        index,
+        clients: Clients::new(index, Arc::clone(&shared), reactor),
+        rings: Rings::new(index, peers, room_links),
+        services: Services::new(index, Arc::clone(&shared), inbox.event_sender()),
+        placement: Placement::new(index.0, Arc::clone(&shared), shard_handles),
         times: TurnTimes::new(engine.now().mono_us),
+        engine,
         inbox,
         shared,
-        reactor,
-        engine,
-        connections: Connections::default(),
-        sessions: 0,
-        picked_headers: HashMap::new(),
-        entrants: Entrants::default(),
-        pending,
-        flushing: Vec::new(),
-        resumed: Vec::new(),
-        secure,
-        deadlines: ConnectionDeadlines::default(),
-        counters: NetCounters::default(),
-        life: Life::Open,
     }
 }
 
