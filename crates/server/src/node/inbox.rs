@@ -15,8 +15,7 @@ use super::{
     shard_waker::ShardWaker,
 };
 
-/// A request to a shard.
-#[derive(Debug)]
+/// A request to a shard. It is not printed, because it may contain the secret id of a session.
 pub(super) enum ToShard {
     /// Execute a request of the server API.
     Api { request: ApiRequest, reply: oneshot::Sender<ApiResult> },
