@@ -408,7 +408,7 @@ fn transforms(r: &mut Reader<'_>, path: &str) -> Vec<StatusTransform> {
             (Some(ToError { code: code @ 100..=1_999, message, temporary }), None) => {
                 Transformed::Error { code, message, temporary }
             }
-            (None, Some(ToDisconnect { code: code @ 3_000..=4_999, reason })) => {
+            (None, Some(ToDisconnect { code, reason })) if Disconnect::code_for_applications(code.into()).is_some() => {
                 Transformed::Disconnect(Disconnect { code, reason: reason.into() })
             }
             _ => {

@@ -195,7 +195,7 @@ fn unidirectional_disconnects(r: &mut Reader<'_>) -> Vec<(u32, Disconnect)> {
     let transforms = (0..r.settings.len(&format!("{table}.transforms"))).map(|index| {
         let at = |key: &str| format!("{table}.transforms[{index}].{key}");
         let (from, code) = (r.narrow(&at("code")), r.narrow(&at("to.code")));
-        if is_on && !(3_000..=4_999).contains(&code) {
+        if is_on && Disconnect::code_for_applications(u32::from(code)).is_none() {
             r.error(&at("to.code"), format!("{code} is not a disconnect code: write a number from 3000 to 4999"));
         }
         (from, Disconnect { code, reason: r.text(&at("to.reason")).into() })

@@ -74,6 +74,13 @@ pub struct Disconnect {
     pub reason: Cow<'static, str>,
 }
 
+impl Disconnect {
+    /// The close code, if applications may use it: one from 3000 to 4999 (RFC 6455, section 7.4.2).
+    pub fn code_for_applications(code: u32) -> Option<u16> {
+        u16::try_from(code).ok().filter(|code| (3_000..=4_999).contains(code))
+    }
+}
+
 macro_rules! disconnects {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $reason:literal;)*) => {
         impl Disconnect {

@@ -54,6 +54,21 @@ fn ranges_define_whether_a_client_reconnects() {
     assert!(UnsubscribeCode(2500).resubscribes());
 }
 
+#[test]
+fn applications_have_the_codes_from_3000_to_4999() {
+    for (code, expected) in [
+        (0, None),
+        (2_999, None),
+        (3_000, Some(3_000)),
+        (4_999, Some(4_999)),
+        (5_000, None),
+        (65_536 + 3_000, None),
+        (u32::MAX, None),
+    ] {
+        assert_eq!(Disconnect::code_for_applications(code), expected, "{code}");
+    }
+}
+
 fn snake_case(name: &str) -> String {
     let mut snake = String::new();
     for letter in name.chars() {

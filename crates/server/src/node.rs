@@ -2,24 +2,25 @@
 
 mod admission;
 mod busy_window;
+mod clients;
 mod clock;
 mod cluster;
 mod deadlines;
 mod drain;
-mod effects;
-mod emulation;
+mod engine;
 mod event_queue;
-mod flush;
 mod inbox;
-mod intake;
 mod options;
 mod peers;
 mod placement;
 mod port_holder;
 mod report;
+mod rings;
 mod secure;
+mod services;
 mod shard_thread;
 mod shard_waker;
+mod sockets;
 mod start;
 mod storage;
 

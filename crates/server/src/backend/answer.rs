@@ -146,12 +146,12 @@ pub fn read(kind: ProxyKind, body: &[u8]) -> (ProxyResult, CallOutcome) {
 
 /// An invalid disconnect code is an error of the backend.
 pub(super) fn disconnect(code: u32, reason: String) -> (ProxyResult, CallOutcome) {
-    match u16::try_from(code) {
-        Ok(code @ 3_000..=4_999) => {
+    match Disconnect::code_for_applications(code) {
+        Some(code) => {
             let reason = Cow::Owned(reason);
             (Err(ProxyError::Disconnect(Disconnect { code, reason })), CallOutcome::Disconnect)
         }
-        _ => (Err(ProxyError::Failed), CallOutcome::NotOurs),
+        None => (Err(ProxyError::Failed), CallOutcome::NotOurs),
     }
 }
 

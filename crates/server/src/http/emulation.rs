@@ -1,7 +1,7 @@
 //! Commands of sessions whose transport carries data only from the server. Each request selects its session by the
 //! session's secret id.
 
-use std::{borrow::Cow, net::IpAddr, sync::Arc};
+use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc};
 
 use axum::{
     extract::{Request, State},
@@ -69,7 +69,7 @@ async fn emulate(emulation: &Emulation, client: Option<IpAddr>, is_protobuf: boo
     let parsed = if is_protobuf { read_protobuf(body) } else { read_json(body) };
     let Some(parsed) = parsed else { return StatusCode::BAD_REQUEST };
     if !parsed.node.is_empty() && *parsed.node != *emulation.node_id {
-        return forward(emulation, client, &parsed).await;
+        return forward(emulation, client, parsed).await;
     }
     match emulation.sessions.node.emulate(&parsed.session, parsed.data.into_owned()).await {
         // A session may have just ended. This is not an error of its client, which sees the end in its stream.
@@ -79,13 +79,13 @@ async fn emulate(emulation: &Emulation, client: Option<IpAddr>, is_protobuf: boo
 }
 
 /// Forwards a request to another node of the cluster.
-async fn forward(emulation: &Emulation, client: Option<IpAddr>, parsed: &EmulationBody<'_>) -> StatusCode {
+async fn forward(emulation: &Emulation, client: Option<IpAddr>, parsed: EmulationBody<'_>) -> StatusCode {
     let Some(cluster) = emulation.sessions.node.cluster() else { return StatusCode::NOT_FOUND };
     let Some(_place) = emulation.forwards.begin(client.map(SourceNetwork::of)) else {
         emulation.sessions.counters.count_refusal(HttpRefusal::Forwards);
         return StatusCode::SERVICE_UNAVAILABLE;
     };
-    match emulate_on(cluster, &parsed.node, &parsed.session, &parsed.data).await {
+    match emulate_on(cluster, &parsed.node, &parsed.session, parsed.data.into_owned()).await {
         // As for a session of this node that is unknown.
         Ok(()) | Err(ForwardFault::ForeignSession) => StatusCode::NO_CONTENT,
         Err(ForwardFault::UnknownNode) => StatusCode::NOT_FOUND,
@@ -95,7 +95,7 @@ async fn forward(emulation: &Emulation, client: Option<IpAddr>, parsed: &Emulati
 }
 
 /// One request.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub struct EmulationBody<'b> {
     /// The id of the session's node; may be empty.
     pub node: Cow<'b, str>,
@@ -103,6 +103,14 @@ pub struct EmulationBody<'b> {
     pub session: Cow<'b, str>,
     /// The commands, in the format of a frame.
     pub data: Cow<'b, [u8]>,
+}
+
+/// Hides the session's secret id, and what the client sends.
+impl fmt::Debug for EmulationBody<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { node, session: _, data } = self;
+        f.debug_struct("EmulationBody").field("node", node).field("bytes", &data.len()).finish_non_exhaustive()
+    }
 }
 
 /// Parses a JSON object with the fields of [`EmulationBody`].

@@ -1,11 +1,24 @@
-//! The share of time that a shard is busy, over a fixed window, independent of how often it is read.
+//! The time that a shard is busy, and its share over a fixed window, independent of how often it is read.
+
+use super::NetCounters;
 
 /// Minimum length of a window. A long turn extends it.
 const WINDOW_US: u64 = 5_000_000;
 
+/// The turns of a shard and their time.
+#[derive(Debug)]
+pub(super) struct TurnTimes {
+    turns: u64,
+    busy_us: u64,
+    idle_us: u64,
+    /// When the last turn began or ended.
+    last_us: u64,
+    window: BusyWindow,
+}
+
 /// The busy share of a shard; see the module's documentation.
 #[derive(Debug)]
-pub(super) struct BusyWindow {
+struct BusyWindow {
     began_us: u64,
     /// The shard's busy time at the begin of the window.
     busy_before_us: u64,
@@ -13,13 +26,36 @@ pub(super) struct BusyWindow {
     last_ppm: Option<u32>,
 }
 
-impl BusyWindow {
+impl TurnTimes {
     pub(super) fn new(now_us: u64) -> Self {
+        Self { turns: 0, busy_us: 0, idle_us: 0, last_us: now_us, window: BusyWindow::new(now_us) }
+    }
+
+    pub(super) fn turn_began(&mut self, now_us: u64) {
+        self.turns += 1;
+        self.idle_us += now_us - self.last_us;
+        self.last_us = now_us;
+    }
+
+    pub(super) fn turn_ended(&mut self, now_us: u64) {
+        self.busy_us += now_us - self.last_us;
+        self.last_us = now_us;
+        self.window.turn_ended(now_us, self.busy_us);
+    }
+
+    pub(super) fn count_into(&self, net: &mut NetCounters, now_us: u64) {
+        (net.turns, net.busy_us, net.idle_us) = (self.turns, self.busy_us, self.idle_us);
+        net.busy_ppm = self.window.busy_ppm(now_us, self.busy_us);
+    }
+}
+
+impl BusyWindow {
+    fn new(now_us: u64) -> Self {
         Self { began_us: now_us, busy_before_us: 0, last_ppm: None }
     }
 
     /// Records the end of a turn. `busy_us` is the shard's busy time since its start.
-    pub(super) fn turn_ended(&mut self, now_us: u64, busy_us: u64) {
+    fn turn_ended(&mut self, now_us: u64, busy_us: u64) {
         if now_us.saturating_sub(self.began_us) >= WINDOW_US {
             self.last_ppm = Some(self.current_ppm(now_us, busy_us));
             (self.began_us, self.busy_before_us) = (now_us, busy_us);
@@ -28,7 +64,7 @@ impl BusyWindow {
 
     /// The share in the last complete window, in parts per million. Before the first one is complete: the share since
     /// the start.
-    pub(super) fn busy_ppm(&self, now_us: u64, busy_us: u64) -> u32 {
+    fn busy_ppm(&self, now_us: u64, busy_us: u64) -> u32 {
         // If no turn has ended since the window's end, the shard was idle.
         let is_over = now_us.saturating_sub(self.began_us) >= WINDOW_US;
         self.last_ppm.filter(|_| !is_over).unwrap_or_else(|| self.current_ppm(now_us, busy_us))

@@ -4,6 +4,23 @@ use std::collections::VecDeque;
 
 use dunlin_net::ConnectionKey;
 
+/// The deadlines of a shard's connections.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionDeadlines {
+    /// For requests.
+    pub(super) head: Deadlines,
+    /// For peers to close connections to which nothing more is sent.
+    pub(super) linger: Deadlines,
+    /// For the rest of incomplete messages.
+    pub(super) message: Deadlines,
+}
+
+impl ConnectionDeadlines {
+    pub(super) fn next_us(&self) -> Option<u64> {
+        [&self.head, &self.linger, &self.message].into_iter().filter_map(Deadlines::next_us).min()
+    }
+}
+
 /// Deadlines of one kind. All have the same timeout, so a queue keeps them in order. An obsolete deadline is ignored
 /// when it expires.
 #[derive(Debug, Default)]
@@ -16,7 +33,7 @@ impl Deadlines {
         self.queue.push_back((due_us, connection));
     }
 
-    pub(super) fn next_us(&self) -> Option<u64> {
+    fn next_us(&self) -> Option<u64> {
         self.queue.front().map(|(due_us, _)| *due_us)
     }
 

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use dunlin_engine::Event;
+use tokio::sync::oneshot;
+
 /// The rate at which sessions are closed, and the deadline.
 #[derive(Clone, Copy, Debug)]
 pub struct DrainPlan {
@@ -9,6 +12,61 @@ pub struct DrainPlan {
     pub timeout: Duration,
     /// Sessions closed per second and node; 0 for the rate that closes all within half of the timeout.
     pub sessions_per_second: u32,
+}
+
+/// Whether a shard accepts connections, or closes its sessions.
+#[derive(Debug)]
+pub(super) enum Life {
+    Open,
+    /// No connection is accepted; `gone` is notified when no session is left.
+    Draining {
+        gone: Option<oneshot::Sender<()>>,
+        /// `None` after the last stage has begun.
+        stages: Option<Stages>,
+    },
+}
+
+impl Life {
+    /// Begins a drain. `sessions`: of the shard and of the node.
+    pub(super) fn begin_drain(plan: DrainPlan, gone: oneshot::Sender<()>, sessions: [u32; 2], now_us: u64) -> Self {
+        let [of_shard, of_node] = sessions;
+        Self::Draining { gone: Some(gone), stages: Some(Stages::begin(plan, of_shard, of_node, now_us)) }
+    }
+
+    pub(super) const fn is_open(&self) -> bool {
+        matches!(self, Self::Open)
+    }
+
+    /// The time of the next action.
+    pub(super) fn next_us(&self) -> Option<u64> {
+        match self {
+            Self::Draining { stages: Some(stages), .. } => Some(stages.next_us()),
+            Self::Open | Self::Draining { stages: None, .. } => None,
+        }
+    }
+
+    /// The event that closes the sessions of the current step.
+    pub(super) fn drain_on(&mut self, now_us: u64) -> Option<Event<'static>> {
+        let Self::Draining { stages, .. } = self else { return None };
+        match stages.as_mut()?.step(now_us) {
+            Step::Wait => None,
+            Step::Some(sessions_max) => Some(Event::DrainSome { sessions_max }),
+            Step::All => {
+                *stages = None;
+                Some(Event::Drain)
+            }
+        }
+    }
+
+    /// Must be called when no session is left.
+    pub(super) fn report_drained(&mut self) {
+        if let Self::Draining { gone, .. } = self
+            && let Some(gone) = gone.take()
+        {
+            // An error means that the deadline has passed and nothing waits.
+            let _ = gone.send(());
+        }
+    }
 }
 
 /// Time between two steps.
@@ -32,7 +90,7 @@ pub(super) struct Stages {
 
 /// The next action of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+enum Step {
     /// Nothing to do yet.
     Wait,
     /// Close this number of sessions.
@@ -43,7 +101,7 @@ pub(super) enum Step {
 
 impl Stages {
     /// The stages of a shard with `sessions` of the node's `node_sessions`.
-    pub(super) fn begin(plan: DrainPlan, sessions: u32, node_sessions: u32, now_us: u64) -> Self {
+    fn begin(plan: DrainPlan, sessions: u32, node_sessions: u32, now_us: u64) -> Self {
         let timeout_us = u64::try_from(plan.timeout.as_micros()).unwrap_or(u64::MAX).max(4);
         let node_sessions = u64::from(node_sessions.max(sessions).max(1));
         let per_second = match plan.sessions_per_second {
@@ -61,11 +119,11 @@ impl Stages {
     }
 
     /// The time of the next action.
-    pub(super) fn next_us(&self) -> u64 {
+    fn next_us(&self) -> u64 {
         self.next_us.min(self.last_us)
     }
 
-    pub(super) fn step(&mut self, now_us: u64) -> Step {
+    fn step(&mut self, now_us: u64) -> Step {
         if now_us >= self.last_us {
             return Step::All;
         }

@@ -1,17 +1,21 @@
-//! The requests of the control thread to a shard, and the receivers of the results.
+//! What arrives at a shard from other threads: requests of the control thread, whose results have receivers, and events.
 
 use std::{net::TcpStream, sync::Arc};
 
 use dunlin_engine::{
+    Event,
     api::{ApiRequest, ApiResult},
     event::Ticket,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use super::{Adoption, DrainPlan, Emulated, ShardReport};
+use super::{
+    Adoption, DrainPlan, Emulated, NetCounters, ShardReport,
+    event_queue::{EventQueue, EventSender},
+    shard_waker::ShardWaker,
+};
 
-/// A request to a shard.
-#[derive(Debug)]
+/// A request to a shard. It is not printed, because it may contain the secret id of a session.
 pub(super) enum ToShard {
     /// Execute a request of the server API.
     Api { request: ApiRequest, reply: oneshot::Sender<ApiResult> },
@@ -39,18 +43,89 @@ pub(super) enum Asker {
     Report(ReportRequest),
 }
 
+/// The receiving ends of a shard's queues.
+pub(super) struct Inbox {
+    requests: mpsc::Receiver<ToShard>,
+    report_requests: mpsc::Receiver<ReportRequest>,
+    events: EventQueue,
+    tickets: Tickets,
+    shard_waker: Arc<ShardWaker>,
+}
+
+impl Inbox {
+    pub(super) fn new(
+        requests: mpsc::Receiver<ToShard>,
+        report_requests: mpsc::Receiver<ReportRequest>,
+        events: EventQueue,
+        shard_waker: Arc<ShardWaker>,
+    ) -> Self {
+        Self { requests, report_requests, events, tickets: Tickets::default(), shard_waker }
+    }
+
+    /// Sends events to this inbox.
+    pub(super) fn event_sender(&self) -> EventSender {
+        self.events.sender()
+    }
+
+    /// The next request of the control thread; `None` also while too many are in progress.
+    pub(super) fn next_request(&mut self) -> Option<ToShard> {
+        if self.tickets.is_full() { None } else { self.requests.try_recv().ok() }
+    }
+
+    /// The next request for a report. It causes no message, so it is read even while an overflow waits.
+    pub(super) fn next_report_request(&mut self) -> Option<ReportRequest> {
+        self.report_requests.try_recv().ok()
+    }
+
+    pub(super) fn next_event(&mut self) -> Option<Event<'static>> {
+        self.events.next()
+    }
+
+    /// The ticket with which [`Inbox::redeem`] returns `asker`.
+    pub(super) fn issue(&mut self, asker: Asker) -> Ticket {
+        self.tickets.issue(asker)
+    }
+
+    pub(super) fn redeem(&mut self, ticket: Ticket) -> Asker {
+        self.tickets.redeem(ticket)
+    }
+
+    /// Makes threads that add something wake the shard. The shard must then check once more what has arrived.
+    pub(super) fn arm(&self) {
+        self.shard_waker.sleeping.arm();
+    }
+
+    pub(super) fn disarm(&self) {
+        self.shard_waker.sleeping.disarm();
+    }
+
+    /// Whether there are requests or events.
+    pub(super) fn has_input(&self) -> bool {
+        !self.requests.is_empty() || !self.events.is_empty()
+    }
+
+    pub(super) fn has_report_requests(&self) -> bool {
+        !self.report_requests.is_empty()
+    }
+
+    pub(super) fn count_into(&self, net: &mut NetCounters) {
+        net.events_queued = self.events.len();
+        net.events_refused = self.events.refused();
+    }
+}
+
 /// Maximum number of requests in progress; beyond it the shard does not read its inbox.
-pub(super) const TICKETS_MAX: usize = 1_024;
+const TICKETS_MAX: usize = 1_024;
 
 /// The requests in progress, by ticket.
 #[derive(Debug, Default)]
-pub(super) struct Tickets {
+struct Tickets {
     askers: Vec<Option<Asker>>,
     free: Vec<usize>,
 }
 
 impl Tickets {
-    pub(super) fn issue(&mut self, asker: Asker) -> Ticket {
+    fn issue(&mut self, asker: Asker) -> Ticket {
         let place = self.free.pop().unwrap_or_else(|| {
             self.askers.push(None);
             self.askers.len() - 1
@@ -59,14 +134,14 @@ impl Tickets {
         Ticket(place as u64)
     }
 
-    pub(super) fn redeem(&mut self, ticket: Ticket) -> Asker {
+    fn redeem(&mut self, ticket: Ticket) -> Asker {
         let place = ticket.0 as usize;
         let asker = self.askers[place].take().expect("a ticket is answered once");
         self.free.push(place);
         asker
     }
 
-    pub(super) fn is_full(&self) -> bool {
+    fn is_full(&self) -> bool {
         self.askers.len() - self.free.len() >= TICKETS_MAX
     }
 }

@@ -4,7 +4,17 @@
 //! so shards drift apart when sessions end. A shard with too many more connections than the emptiest shard passes the
 //! socket to that shard before reading from it. This costs one message and, if the other shard sleeps, one wakeup.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::{
+    net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+};
+
+use tokio::sync::mpsc::error::TrySendError;
+
+use super::{NetCounters, ShardHandle, inbox::ToShard, shard_thread::Shared};
 
 /// The number of connections of each shard, including those on their way to it.
 #[derive(Debug)]
@@ -52,6 +62,51 @@ impl Loads {
 
     fn at(&self, shard: u16) -> &AtomicU32 {
         &self.connections[usize::from(shard)]
+    }
+}
+
+/// The placement of the sockets that one shard accepts.
+pub(super) struct Placement {
+    here: u16,
+    shared: Arc<Shared>,
+    /// All shards of the node, by index.
+    shards: Arc<[ShardHandle]>,
+    /// Counters; see [`NetCounters`].
+    placed: u64,
+    wakes: u64,
+}
+
+impl Placement {
+    pub(super) const fn new(here: u16, shared: Arc<Shared>, shards: Arc<[ShardHandle]>) -> Self {
+        Self { here, shared, shards, placed: 0, wakes: 0 }
+    }
+
+    /// Passes an accepted socket to its shard. Returns the socket if it stays here.
+    pub(super) fn place(&mut self, stream: TcpStream) -> Option<TcpStream> {
+        let there = self.shared.loads.place(self.here);
+        if there == self.here {
+            return Some(stream);
+        }
+        // Do not wait: a shard with a full inbox is a bad choice.
+        let handle = &self.shards[usize::from(there)];
+        match handle.inbox.try_send(ToShard::Accepted { stream }) {
+            Ok(()) => {
+                self.placed += 1;
+                self.wakes += u64::from(handle.shard_waker.wake());
+                None
+            }
+            Err(TrySendError::Full(message) | TrySendError::Closed(message)) => {
+                self.shared.loads.leave(there);
+                self.shared.loads.enter(self.here);
+                let ToShard::Accepted { stream } = message else { unreachable!("it is what was sent") };
+                Some(stream)
+            }
+        }
+    }
+
+    pub(super) fn count_into(&self, net: &mut NetCounters) {
+        net.placed += self.placed;
+        net.wakes += self.wakes;
     }
 }
 

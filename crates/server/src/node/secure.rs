@@ -1,15 +1,11 @@
-//! TLS between the sockets of a shard and the rest of the shard.
-//!
-//! Received data is decrypted before any other code reads it. Sent data is encrypted when a session is written and
-//! counts as written from then on. If the socket does not take all of it, the rest waits with the connection, and the
-//! session's lanes provide no more data until it is sent. So at most one write waits here.
+//! The TLS states of a shard's connections.
 
 use std::sync::Arc;
 
 use dunlin_engine::{Effect, Event, SessionKey};
-use dunlin_net::{Certificates, ConnectionKey, ConnectionStage, Decrypted, Reactor, TlsSession};
+use dunlin_net::{Certificates, ConnectionKey, Decrypted, TlsSession};
 
-use super::shard_thread::ShardThread;
+use super::engine::Engine;
 
 /// The TLS states of a shard's connections.
 pub(super) struct Secure {
@@ -60,7 +56,7 @@ impl Secure {
         self.entries[connection.index as usize].take().map(|entry| entry.tls)
     }
 
-    /// Decrypts received bytes. [`ShardThread::take_decrypted`] returns the plaintext.
+    /// Decrypts received bytes. [`Secure::decrypted`] returns the plaintext.
     pub(super) fn decrypt(&mut self, connection: ConnectionKey, bytes: &mut [u8]) -> Decrypted {
         let mut plain = std::mem::take(&mut self.plain);
         plain.clear();
@@ -72,6 +68,17 @@ impl Secure {
         decrypted
     }
 
+    /// The plaintext of the last [`Secure::decrypt`].
+    pub(super) fn decrypted(&mut self) -> &mut [u8] {
+        &mut self.plain
+    }
+
+    /// Discards the plaintext, and the memory of a large one.
+    pub(super) fn forget_decrypted(&mut self) {
+        self.plain.clear();
+        self.plain.shrink_to(PLAIN_BYTES_KEPT);
+    }
+
     /// The encrypted bytes for the connection's socket.
     pub(super) fn waiting(&self, connection: ConnectionKey) -> &[u8] {
         self.entries
@@ -81,114 +88,63 @@ impl Secure {
             .map_or(&[], |entry| entry.tls.waiting())
     }
 
-    fn entry(&mut self, connection: ConnectionKey) -> Option<&mut Entry> {
-        let entry = self.entries.get_mut(connection.index as usize)?.as_mut()?;
-        Some(entry).filter(|entry| entry.generation == connection.generation)
-    }
-}
-
-impl<R: Reactor> ShardThread<R> {
-    /// Processes the result of a decryption.
-    pub(super) fn take_decrypted(&mut self, connection: ConnectionKey, decrypted: Decrypted) {
-        let Some(secure) = &mut self.secure else { return };
-        if !secure.waiting(connection).is_empty() {
-            self.effects.dirty.push(connection);
-        }
-        let Decrypted::Taken { shook, at_end } = decrypted else {
-            self.counters.tls_failures += 1;
-            return self.hang_up_insecure(connection);
-        };
-        self.counters.tls_handshakes += u64::from(shook);
-        let mut plain = std::mem::take(&mut secure.plain);
-        if !plain.is_empty() {
-            self.on_bytes(connection, &mut plain);
-        }
-        plain.clear();
-        plain.shrink_to(PLAIN_BYTES_KEPT);
-        if let Some(secure) = &mut self.secure {
-            secure.plain = plain;
-        }
-        if at_end {
-            self.end(connection);
-        }
-    }
-
-    /// Closes a connection whose TLS has failed, after sending an alert if possible.
-    fn hang_up_insecure(&mut self, connection: ConnectionKey) {
-        match self.connections.get_mut(connection) {
-            Some(stage @ (ConnectionStage::Head(_) | ConnectionStage::Body(_))) => {
-                *stage = ConnectionStage::Lingering { bytes_left: 0 };
-                self.finish_sending(connection);
-                let due_us = self.now.mono_us + self.shared.net.linger_timeout_ms * 1_000;
-                self.linger_deadlines.set(due_us, connection);
-            }
-            Some(ConnectionStage::Session(_) | ConnectionStage::Lingering { .. }) => self.end(connection),
-            None => {}
-        }
+    pub(super) fn has_waiting(&self, connection: ConnectionKey) -> bool {
+        !self.waiting(connection).is_empty()
     }
 
     /// Encrypts `bytes` for the connection, if it uses TLS. Returns whether it does.
-    pub(super) fn send_secure(&mut self, connection: ConnectionKey, bytes: &[u8]) -> bool {
-        let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) else { return false };
+    pub(super) fn encrypt(&mut self, connection: ConnectionKey, bytes: &[u8]) -> bool {
+        let Some(entry) = self.entry(connection) else { return false };
         // Nothing is sent to a connection with an incomplete handshake.
         entry.tls.encrypt(bytes);
-        self.effects.dirty.push(connection);
         true
     }
 
-    /// Shuts down the sending side after all pending bytes.
-    pub(super) fn finish_sending(&mut self, connection: ConnectionKey) {
-        if let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) {
-            entry.tls.send_close_notify();
-            entry.finishes = entry.tls.has_waiting();
-            if entry.finishes {
-                self.effects.dirty.push(connection);
-                return;
-            }
-        }
-        self.reactor.finish(connection);
-    }
-
-    /// Whether encrypted bytes wait for the connection's socket.
-    pub(super) fn has_secure_waiting(&self, connection: ConnectionKey) -> bool {
-        self.secure.as_ref().is_some_and(|secure| !secure.waiting(connection).is_empty())
+    /// Announces the end of what is sent. Returns whether bytes have to be sent before the sending side is shut down.
+    pub(super) fn finish(&mut self, connection: ConnectionKey) -> bool {
+        let Some(entry) = self.entry(connection) else { return false };
+        entry.tls.send_close_notify();
+        entry.finishes = entry.tls.has_waiting();
+        entry.finishes
     }
 
     /// Encrypts the output of sessions that have no pending bytes. From then on the engine counts it as written.
-    pub(super) fn encrypt_outgoing(&mut self, flushing: &mut Vec<SessionKey>) {
-        let Self { secure: Some(secure), shard, effects, now, .. } = self else { return };
+    pub(super) fn encrypt_outgoing(&mut self, flushing: &mut Vec<SessionKey>, engine: &mut Engine) {
         // The list may contain duplicates, and each session must be offered once.
         flushing.sort_unstable();
         flushing.dedup();
-        let mut plain = std::mem::take(&mut secure.plain);
+        let mut plain = std::mem::take(&mut self.plain);
         for session in flushing.iter() {
-            let Some(entry) = secure.entry(*session) else { continue };
+            let Some(entry) = self.entry(*session) else { continue };
             if entry.tls.has_waiting() {
                 continue;
             }
             plain.clear();
-            for slice in shard.outgoing(*session) {
+            for slice in engine.outgoing(*session) {
                 plain.extend_from_slice(slice);
             }
             if !plain.is_empty() {
                 if entry.tls.encrypt(&plain) {
-                    shard.handle(*now, Event::Wrote { session: *session, bytes: plain.len() }, effects);
+                    engine.handle(Event::Wrote { session: *session, bytes: plain.len() });
                 } else {
-                    effects.list.push(Effect::HangUp { session: *session });
+                    engine.defer(Effect::HangUp { session: *session });
                 }
             }
         }
-        plain.clear();
-        plain.shrink_to(PLAIN_BYTES_KEPT);
-        secure.plain = plain;
+        self.plain = plain;
+        self.forget_decrypted();
     }
 
-    /// Removes the first `bytes` of the pending bytes, which the kernel has taken.
-    pub(super) fn wrote_secure(&mut self, connection: ConnectionKey, bytes: usize) {
-        let Some(entry) = self.secure.as_mut().and_then(|secure| secure.entry(connection)) else { return };
+    /// Removes the first `bytes` of the pending bytes, which the kernel has taken. Returns whether they were the last
+    /// before the sending side is shut down.
+    pub(super) fn wrote(&mut self, connection: ConnectionKey, bytes: usize) -> bool {
+        let Some(entry) = self.entry(connection) else { return false };
         entry.tls.wrote(bytes);
-        if entry.finishes && !entry.tls.has_waiting() {
-            self.effects.list.push(Effect::Finish { session: connection });
-        }
+        entry.finishes && !entry.tls.has_waiting()
+    }
+
+    fn entry(&mut self, connection: ConnectionKey) -> Option<&mut Entry> {
+        let entry = self.entries.get_mut(connection.index as usize)?.as_mut()?;
+        Some(entry).filter(|entry| entry.generation == connection.generation)
     }
 }

@@ -1,7 +1,7 @@
-//! A shard thread: its state and its event loop.
+//! A shard thread: its event loop, which passes what arrives to the engine, and the engine's effects to those who perform
+//! them.
 
 use std::{
-    collections::HashMap,
     io,
     sync::{
         Arc,
@@ -10,29 +10,34 @@ use std::{
     time::Duration,
 };
 
-use dunlin_engine::{Effect, Effects, Event, Now, SessionKey, Shard, ShardIndex};
-use dunlin_net::{Acceptor, Connections, PickedHeaders, Reactor};
+use dunlin_engine::{
+    Effect, Event, ShardIndex,
+    api::{ApiAnswer, ApiRequest, ApiResult},
+    event::Ticket,
+};
+use dunlin_net::{Acceptor, Reactor};
+use dunlin_storage::StoreRequest;
 use dunlin_token::VerifyTokens;
-use dunlin_websocket::deflate::Inflater;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use super::{
-    HandOver, NetCounters, NodeNetOptions, ShardHandle,
-    admission::{Entrants, Gate, PendingConnections},
-    busy_window::BusyWindow,
+    HandOver, NodeNetOptions, ShardReport,
+    admission::Gate,
+    busy_window::TurnTimes,
+    clients::Clients,
     clock::Clock,
     cluster::NodeCluster,
-    deadlines::Deadlines,
-    drain::Stages,
-    event_queue::EventQueue,
-    inbox::{ReportRequest, Tickets, ToShard},
-    peers::Peers,
-    placement::Loads,
-    secure::Secure,
-    shard_waker::ShardWaker,
+    engine::Engine,
+    inbox::{Asker, Inbox, ToShard},
+    placement::{Loads, Placement},
+    rings::Rings,
+    services::Services,
     storage::NodeStorage,
 };
-use crate::{backend::ProxyClient, rooms::RoomLinks, telemetry::session_events::RingOverflow};
+use crate::backend::ProxyClient;
+
+/// Requests of the control thread, and events, processed per turn.
+const REQUESTS_PER_TURN: usize = 64;
 
 /// The state that all shards of a node share.
 pub(super) struct Shared {
@@ -58,58 +63,13 @@ pub(super) struct Shared {
 pub(super) struct ShardThread<R> {
     pub(super) index: ShardIndex,
     pub(super) shared: Arc<Shared>,
-    pub(super) reactor: R,
-    pub(super) shard: Shard,
-    pub(super) connections: Connections,
-    pub(super) sessions: u32,
-    /// Forwarded header fields of sessions, by session index.
-    pub(super) picked_headers: HashMap<u32, PickedHeaders>,
-    pub(super) peers: Peers,
-    pub(super) room_links: RoomLinks,
-    /// All shards of the node, by index.
-    pub(super) shard_handles: Arc<[ShardHandle]>,
-    pub(super) entrants: Entrants,
-    pub(super) pending: PendingConnections,
-    pub(super) inbox: mpsc::Receiver<ToShard>,
-    pub(super) report_requests: mpsc::Receiver<ReportRequest>,
-    pub(super) events: EventQueue,
-    pub(super) shard_waker: Arc<ShardWaker>,
-    pub(super) tickets: Tickets,
-    pub(super) effects: Effects,
-    /// A buffer of [`ShardThread::perform_effects`]; reused to keep its capacity.
-    pub(super) performing: Vec<Effect>,
-    /// A buffer of [`ShardThread::flush`]; reused to keep its capacity.
-    pub(super) flushing: Vec<SessionKey>,
-    /// Resumed sessions with unread bytes.
-    pub(super) resumed: Vec<SessionKey>,
-    /// Sessions whose waiting commands can be executed now.
-    pub(super) recalled: Vec<SessionKey>,
-    /// Decompresses messages of clients.
-    pub(super) inflater: Inflater,
-    /// The TLS states; `None` without TLS.
-    pub(super) secure: Option<Secure>,
-    pub(super) head_deadlines: Deadlines,
-    pub(super) linger_deadlines: Deadlines,
-    pub(super) message_deadlines: Deadlines,
-    pub(super) counters: NetCounters,
-    /// Whether the last turn read no input because of an overflow.
-    pub(super) is_held: bool,
-    pub(super) busy_window: BusyWindow,
-    /// Read after the wait and at the end of the turn.
-    pub(super) now: Now,
-    pub(super) life: Life,
-}
-
-/// The state of the shard's shutdown.
-#[derive(Debug)]
-pub(super) enum Life {
-    Open,
-    /// No connection is accepted; `gone` is notified when no session is left.
-    Draining {
-        gone: Option<oneshot::Sender<()>>,
-        /// `None` after the last stage has begun.
-        stages: Option<Stages>,
-    },
+    pub(super) engine: Engine,
+    pub(super) clients: Clients<R>,
+    pub(super) rings: Rings,
+    pub(super) inbox: Inbox,
+    pub(super) services: Services,
+    pub(super) placement: Placement,
+    pub(super) times: TurnTimes,
 }
 
 impl<R: Reactor> ShardThread<R> {
@@ -127,48 +87,36 @@ impl<R: Reactor> ShardThread<R> {
     /// One turn: waits, reads input, passes it to the engine, performs the effects, and writes each dirty session once.
     fn turn(&mut self) -> io::Result<()> {
         let timeout = self.timeout();
-        self.reactor.wait(timeout)?;
-        self.shard_waker.sleeping.disarm();
-        let waited_from_us = self.now.mono_us;
-        self.now = self.shared.clock.now();
-        self.counters.idle_us += self.now.mono_us - waited_from_us;
-        self.counters.turns += 1;
-        let began_us = self.now.mono_us;
+        self.clients.sockets.wait(timeout)?;
+        self.inbox.disarm();
+        self.engine.read_clock();
+        self.times.turn_began(self.engine.now().mono_us);
 
-        self.peers.flush();
-        self.room_links.flush();
-        let intake = self.peers.may_take_in();
-        self.counters.held_turns += u64::from(!intake);
-        if intake == self.is_held {
-            self.is_held = !intake;
-            RingOverflow { shard: self.index, waiting: self.peers.overflow_len() }.emit();
-        }
-        self.take_completions(intake);
-        self.take_messages();
-        self.take_room_messages();
+        let intake = self.rings.begin_turn();
+        self.read_sockets(intake);
+        self.rings.deliver(&mut self.engine);
         self.take_report_requests();
         if intake {
             self.take_requests();
             self.take_events();
-            self.recall();
-            self.feed_resumed();
-            self.meet_own_deadlines();
+            self.engine.recall();
+            self.clients.feed_resumed(&mut self.engine);
+            self.clients.meet_deadlines(&mut self.engine);
         }
-        self.meet_engine_deadlines();
-        self.drain_on();
+        self.engine.meet_deadlines();
+        self.clients.drain_on(&mut self.engine);
         self.perform_effects();
         // Before the writes, so that the other shards can write at the same time.
-        self.counters.wakes += self.peers.announce() + self.room_links.announce();
-        self.flush();
+        self.rings.announce();
+        self.clients.sockets.flush(&mut self.engine);
         self.perform_effects();
-        self.counters.wakes += self.peers.announce() + self.peers.announce_room();
-        self.counters.wakes += self.room_links.announce() + self.room_links.announce_room();
+        self.rings.announce();
+        self.rings.announce_room();
 
-        self.now = self.shared.clock.now();
-        self.shard.handle(self.now, Event::TurnEnded, &mut self.effects);
-        self.counters.busy_us += self.now.mono_us - began_us;
-        self.busy_window.turn_ended(self.now.mono_us, self.counters.busy_us);
-        self.report_drained();
+        self.engine.read_clock();
+        self.engine.handle(Event::TurnEnded);
+        self.times.turn_ended(self.engine.now().mono_us);
+        self.clients.report_drained();
         Ok(())
     }
 
@@ -178,46 +126,152 @@ impl<R: Reactor> ShardThread<R> {
         if self.has_own_work() {
             return Some(Duration::ZERO);
         }
-        self.shard_waker.sleeping.arm();
+        self.inbox.arm();
         // Check after arming: later messages wake the shard.
-        self.peers.flush();
-        self.room_links.flush();
-        self.counters.wakes += self.peers.announce() + self.room_links.announce();
-        let intake = self.peers.may_take_in();
+        self.rings.flush();
+        self.rings.announce();
+        let intake = self.rings.may_take_in();
         // The flush may have ended a phase without intake, which leaves unread sockets and resumed sessions.
-        let has_left = !self.inbox.is_empty()
-            || !self.events.is_empty()
-            || self.reactor.has_more()
-            || !self.resumed.is_empty()
-            || !self.recalled.is_empty();
-        let is_asked = !self.report_requests.is_empty();
-        let is_called = is_asked || self.peers.has_messages() || self.has_room_messages() || (intake && has_left);
+        let has_left = self.inbox.has_input() || self.has_input_left();
+        let is_called = self.inbox.has_report_requests() || self.rings.has_messages() || (intake && has_left);
         if is_called || self.shared.stopping.load(Ordering::Relaxed) {
-            self.shard_waker.sleeping.disarm();
+            self.inbox.disarm();
             return Some(Duration::ZERO);
         }
-        self.next_deadline_us(intake).map(|due_us| Duration::from_micros(due_us.saturating_sub(self.now.mono_us)))
+        let due_us =
+            [self.clients.next_deadline_us(intake), self.engine.next_deadline_us()].into_iter().flatten().min();
+        due_us.map(|due_us| Duration::from_micros(due_us.saturating_sub(self.engine.now().mono_us)))
     }
 
     /// Whether work is left for which no thread will ring.
     fn has_own_work(&self) -> bool {
-        let has_sessions = || !self.resumed.is_empty() || !self.recalled.is_empty();
-        let reads = self.peers.may_take_in() && (self.reactor.has_more() || has_sessions());
-        reads || !self.effects.dirty.is_empty() || !self.effects.list.is_empty()
+        (self.rings.may_take_in() && self.has_input_left()) || self.engine.has_effects()
     }
 
-    /// Whether there are messages of room threads. They cause notices, as requests do.
-    fn has_room_messages(&self) -> bool {
-        self.peers.may_take_requests() && self.room_links.has_messages()
+    /// Whether input is left that the last turn did not read.
+    fn has_input_left(&self) -> bool {
+        self.clients.sockets.has_more() || self.clients.has_resumed() || self.engine.has_recalled()
     }
 
-    fn report_drained(&mut self) {
-        if let Life::Draining { gone, .. } = &mut self.life
-            && self.sessions == 0
-            && let Some(gone) = gone.take()
-        {
-            // An error means that the deadline has passed and nothing waits.
-            let _ = gone.send(());
+    fn read_sockets(&mut self, intake: bool) {
+        while let Some(stream) = self.clients.read(intake, &mut self.engine) {
+            if let Some(stream) = self.placement.place(stream) {
+                self.clients.settle(stream, &mut self.engine);
+            }
+        }
+    }
+
+    fn take_requests(&mut self) {
+        for _ in 0..REQUESTS_PER_TURN {
+            if !self.engine.takes_more() {
+                return;
+            }
+            let Some(request) = self.inbox.next_request() else { return };
+            match request {
+                ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
+                ToShard::Accepted { stream } => self.clients.settle(stream, &mut self.engine),
+                ToShard::Adopt { stream, adoption } => self.clients.adopt(stream, *adoption, &mut self.engine),
+                ToShard::Emulate { secret, commands, reply } => {
+                    let emulated = self.clients.emulate(&secret, commands, &mut self.engine);
+                    // An error means that the requester has stopped waiting.
+                    let _ = reply.send(emulated);
+                }
+                ToShard::Reconfigure { options, done } => {
+                    self.engine.handle(Event::Reconfigured { options });
+                    // An error means that the requester has stopped waiting. It asks the shard again.
+                    let _ = done.send(());
+                }
+                ToShard::Drain { plan, gone } => self.clients.begin_drain(plan, gone, self.engine.now().mono_us),
+            }
+        }
+    }
+
+    /// Sends reports even while an overflow waits, because a report causes no message.
+    fn take_report_requests(&mut self) {
+        while let Some(reply) = self.inbox.next_report_request() {
+            self.ask_engine(Asker::Report(reply), ApiRequest::Survey);
+        }
+    }
+
+    fn ask_engine(&mut self, asker: Asker, request: ApiRequest) {
+        let ticket = self.inbox.issue(asker);
+        self.engine.handle(Event::Api { ticket, request });
+    }
+
+    /// Passes events from other threads to the engine.
+    fn take_events(&mut self) {
+        for _ in 0..REQUESTS_PER_TURN {
+            if !self.engine.takes_more() {
+                return;
+            }
+            let Some(event) = self.inbox.next_event() else { return };
+            self.engine.handle(event);
+        }
+    }
+
+    /// Performs all effects, including those that result from performing them. This terminates: a token result or a
+    /// hang-up causes messages and replies, but no further effect of its kind for the same session.
+    pub(super) fn perform_effects(&mut self) {
+        while let Some(mut effects) = self.engine.take_effects() {
+            for effect in effects.drain(..) {
+                self.perform(effect);
+            }
+            self.engine.performed(effects);
+        }
+        self.engine.log_records(self.index);
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        let Self { engine, clients, rings, services, .. } = self;
+        let known_at_once = match effect {
+            Effect::Send { to, message } => return rings.send(to, message),
+            Effect::ToRoom { thread, message } => return rings.send_to_room(thread, message),
+            Effect::Pause { session } => return clients.pause(session),
+            Effect::Resume { session } => return clients.resume(session),
+            Effect::Recall { session } => return engine.recall_later(session),
+            Effect::Finish { session } => return clients.finish(session, engine),
+            Effect::HangUp { session } => return clients.end(session, engine),
+            Effect::Answer { ticket, answer } => return self.answer(ticket, answer),
+            Effect::SendProxyRequest { session, request } => {
+                let (headers, address) = (clients.picked_headers(session), clients.address(session));
+                return services.ask_backend(session, *request, headers, address);
+            }
+            Effect::Unfollow { channel, only_user } => return services.unfollow(channel, only_user),
+            Effect::Broadcast { channel, message } => return services.broadcast(channel, message),
+            Effect::ShareUserSessions { user, sessions } => return services.share_user_sessions(user, sessions),
+            Effect::Authenticate { session, token } => services.authenticate(session, token, engine.now().unix_ms),
+            Effect::AuthorizeSubscription { session, token } => {
+                services.authorize(session, token, engine.now().unix_ms)
+            }
+            Effect::Propose { channel, proposal, record, begins, terms } => {
+                services.propose(StoreRequest { shard: self.index, channel, proposal, record, begins, terms })
+            }
+            Effect::Load { channel, load, query, terms } => services.load(channel, load, query, terms),
+            Effect::Trim { channel, through, ticket } => services.trim(channel, through, ticket),
+            Effect::Follow { channel } => services.follow(channel),
+            Effect::QueryPeers { query, channel, kind } => services.query_peers(query, channel, kind),
+            Effect::QueryKeys { channel } => services.query_keys(channel),
+            Effect::QueryRoom { channel } => services.query_room(channel),
+        };
+        if let Some(event) = known_at_once {
+            engine.handle(event);
+        }
+    }
+
+    /// Passes a result to its requester, unless that has stopped waiting.
+    fn answer(&mut self, ticket: Ticket, answer: ApiResult) {
+        match self.inbox.redeem(ticket) {
+            Asker::Api(reply) => drop(reply.send(answer)),
+            Asker::Report(reply) => {
+                let Ok(ApiAnswer::Survey(survey)) = answer else { unreachable!("a survey is what was asked for") };
+                let mut net = self.clients.counters();
+                self.rings.count_into(&mut net);
+                self.placement.count_into(&mut net);
+                self.inbox.count_into(&mut net);
+                self.times.count_into(&mut net, self.engine.now().mono_us);
+                let counters = self.engine.counters().clone();
+                drop(reply.send(Box::new(ShardReport { shard: self.index, counters, survey: *survey, net })));
+            }
         }
     }
 }

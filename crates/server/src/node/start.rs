@@ -1,7 +1,6 @@
 //! Starts the threads of a node.
 
 use std::{
-    collections::HashMap,
     io,
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,26 +13,23 @@ use std::{
     time::Duration,
 };
 
-use dunlin_engine::{Effects, NamespaceNames, Now, Options, Seed, Shard, ShardIdentity, ShardIndex};
-use dunlin_net::{
-    Acceptor, Connections, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose,
-};
+use dunlin_engine::{NamespaceNames, Options, Seed, ShardIdentity, ShardIndex};
+use dunlin_net::{Acceptor, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose};
 use dunlin_queues::declared::{REPORT_REQUESTS, SHARD_INBOX, SHARD_RING};
-use dunlin_websocket::deflate::Inflater;
-use tokio::sync::mpsc;
 
 use super::{
-    Inner, NetCounters, Node, NodeLogs, NodeStart, ShardHandle, StartError,
-    admission::{Entrants, Gate, PendingConnections},
-    busy_window::BusyWindow,
+    Inner, Node, NodeLogs, NodeStart, ShardHandle, StartError,
+    admission::Gate,
+    busy_window::TurnTimes,
+    clients::Clients,
     clock::Clock,
-    deadlines::Deadlines,
-    event_queue::EventQueue,
-    inbox::{ReportRequest, Tickets, ToShard},
+    engine::Engine,
+    inbox::Inbox,
     peers::{self, Peers},
-    placement::Loads,
-    secure::Secure,
-    shard_thread::{Life, ShardThread, Shared},
+    placement::{Loads, Placement},
+    rings::Rings,
+    services::Services,
+    shard_thread::{ShardThread, Shared},
     shard_waker::ShardWaker,
 };
 use crate::{
@@ -51,10 +47,7 @@ pub(super) struct ShardSetup<R> {
     pub(super) peers: Peers,
     pub(super) room_links: RoomLinks,
     pub(super) shard_handles: Arc<[ShardHandle]>,
-    pub(super) inbox: mpsc::Receiver<ToShard>,
-    pub(super) report_requests: mpsc::Receiver<ReportRequest>,
-    pub(super) events: EventQueue,
-    pub(super) shard_waker: Arc<ShardWaker>,
+    pub(super) inbox: Inbox,
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
@@ -121,6 +114,7 @@ fn start_with<R: Reactor + Send + 'static>(
     let inboxes = inboxes.into_iter().zip(report_inboxes);
     let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(shard_wakers);
     for (index, ((((reactor, peers), room_links), (inbox, report_requests)), shard_waker)) in (0..count).zip(parts) {
+        let events = queues.take(ShardIndex(index), Arc::clone(&shard_waker));
         let setup = ShardSetup {
             identity: ShardIdentity { index: ShardIndex(index), count },
             seed: Seed { node: node_seed, shard: random().inspect_err(|_| inner.stop())? },
@@ -130,10 +124,7 @@ fn start_with<R: Reactor + Send + 'static>(
             peers,
             room_links,
             shard_handles: Arc::clone(&inner.shards),
-            inbox,
-            report_requests,
-            events: queues.take(ShardIndex(index), Arc::clone(&shard_waker)),
-            shard_waker,
+            inbox: Inbox::new(inbox, report_requests, events, shard_waker),
         };
         let spawned = thread::Builder::new().name(format!("shard-{index}")).spawn(move || live(setup));
         if let Err(error) = spawned {
@@ -168,59 +159,19 @@ fn live<R: Reactor>(setup: ShardSetup<R>) {
 }
 
 pub(super) fn make<R: Reactor>(setup: ShardSetup<R>) -> ShardThread<R> {
-    let ShardSetup {
-        identity,
-        seed,
-        options,
-        shared,
-        reactor,
-        peers,
-        room_links,
-        shard_handles,
-        inbox,
-        report_requests,
-        events,
-        shard_waker,
-    } = setup;
-    let now: Now = shared.clock.now();
-    let secure = shared.net.certificates.clone().map(Secure::new);
-    let pending = PendingConnections::new(
-        shared.net.pending_address_connections_max,
-        shared.net.admission.trusted_proxies.clone(),
-    );
+    let ShardSetup { identity, seed, options, shared, reactor, peers, room_links, shard_handles, inbox } = setup;
+    let engine = Engine::new(Arc::clone(&shared), identity, options, seed);
+    let index = identity.index;
     ShardThread {
-        index: identity.index,
-        shared,
-        reactor,
-        shard: Shard::new(identity, options, seed),
-        connections: Connections::default(),
-        sessions: 0,
-        picked_headers: HashMap::new(),
-        peers,
-        room_links,
-        shard_handles,
-        entrants: Entrants::default(),
-        pending,
+        index,
+        clients: Clients::new(index, Arc::clone(&shared), reactor),
+        rings: Rings::new(index, peers, room_links),
+        services: Services::new(index, Arc::clone(&shared), inbox.event_sender()),
+        placement: Placement::new(index.0, Arc::clone(&shared), shard_handles),
+        times: TurnTimes::new(engine.now().mono_us),
+        engine,
         inbox,
-        report_requests,
-        events,
-        shard_waker,
-        tickets: Tickets::default(),
-        effects: Effects::default(),
-        performing: Vec::new(),
-        flushing: Vec::new(),
-        resumed: Vec::new(),
-        recalled: Vec::new(),
-        inflater: Inflater::default(),
-        secure,
-        head_deadlines: Deadlines::default(),
-        linger_deadlines: Deadlines::default(),
-        message_deadlines: Deadlines::default(),
-        counters: NetCounters::default(),
-        is_held: false,
-        busy_window: BusyWindow::new(now.mono_us),
-        now,
-        life: Life::Open,
+        shared,
     }
 }
 

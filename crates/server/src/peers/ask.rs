@@ -89,14 +89,19 @@ pub(super) fn result_of<Q: Question>(cluster: &NodeCluster, answer: &NodeAnswer)
 ///
 /// # Errors
 /// [`ForwardFault`]
-pub async fn emulate_on(cluster: &NodeCluster, node: &str, session: &str, commands: &[u8]) -> Result<(), ForwardFault> {
+pub async fn emulate_on(
+    cluster: &NodeCluster,
+    node: &str,
+    session: &str,
+    commands: Vec<u8>,
+) -> Result<(), ForwardFault> {
     let nodes = cluster.live_nodes();
     let live = nodes.iter().find(|live| *live.node == *node).ok_or(ForwardFault::UnknownNode)?;
     // Nothing may leave this node for a session that the client made up. Nodes of earlier versions have no key.
     if live.about.session_tag_key.as_ref().is_some_and(|key| !key.has_tagged(session)) {
         return Err(ForwardFault::ForeignSession);
     }
-    let order = EmulateOrder { session: session.into(), commands: commands.into() };
+    let order = EmulateOrder { session: session.into(), commands };
     let asked = cluster.survey(SurveyTarget::Node(node.into()), encode_question(&order)).await;
     let found = asked.map_err(|fault| match fault {
         SurveyFault::Busy => ForwardFault::Unavailable,

@@ -1,6 +1,6 @@
 //! The kinds of questions: of each, the name of its method, its parameters and its answer.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use dunlin_cluster::keys;
 use dunlin_engine::event::{PeerKey, PeerKeys};
@@ -284,13 +284,21 @@ impl<'de> Deserialize<'de> for NewestKeys {
 }
 
 /// See [`Received::Emulate`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize)]
 pub struct EmulateOrder {
     /// The secret id of the session.
     pub session: Box<str>,
     /// The commands.
     #[serde(rename = "b64data", with = "super::presence::base64")]
     pub commands: Vec<u8>,
+}
+
+/// Hides the session's secret id, and what its client sends.
+impl fmt::Debug for EmulateOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { session: _, commands } = self;
+        f.debug_struct("EmulateOrder").field("bytes", &commands.len()).finish_non_exhaustive()
+    }
 }
 
 /// The answer to [`EmulateOrder`].

@@ -79,12 +79,9 @@ struct CloseWith {
     reason: Box<str>,
 }
 
-/// Only codes that applications may use (RFC 6455, section 7.4.2).
 fn close_code<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
-    match u16::deserialize(deserializer)? {
-        code @ 3_000..=4_999 => Ok(code),
-        _ => Err(serde::de::Error::custom("a disconnect code must be from 3000 to 4999")),
-    }
+    Disconnect::code_for_applications(u32::deserialize(deserializer)?)
+        .ok_or_else(|| serde::de::Error::custom("a disconnect code must be from 3000 to 4999"))
 }
 
 impl DisconnectOrder {

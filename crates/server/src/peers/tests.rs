@@ -23,6 +23,14 @@ use super::{
 /// A line for each message: its name and its bytes.
 const GOLDEN: &str = include_str!("golden.txt");
 
+#[test]
+fn commands_for_a_session_of_another_node_print_no_secret() {
+    let order = EmulateOrder { session: "n.hunter2".into(), commands: b"hunter2".to_vec() };
+    let printed = format!("{order:?} {:?}", arrived(&order));
+    assert!(!printed.contains("hunter2") && !printed.contains("104, 117"), "{printed}");
+    assert!(printed.contains("bytes: 7"), "{printed}");
+}
+
 /// A question as another node receives it.
 pub(crate) fn arrived<Q: Question>(question: &Q) -> Received {
     decode_question(&encode_question(question)).expect("it was encoded here")

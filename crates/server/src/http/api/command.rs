@@ -353,12 +353,9 @@ fn disconnect(body: wire::DisconnectParams) -> Parsed {
     }))
 }
 
-/// A close code that applications may use (RFC 6455, section 7.4.2).
 fn close_code(code: u32) -> Result<u16, ApiError> {
-    match u16::try_from(code) {
-        Ok(code @ 3_000..=4_999) => Ok(code),
-        _ => Err(ApiError::bad_request("a disconnect code must be from 3000 to 4999")),
-    }
+    Disconnect::code_for_applications(code)
+        .ok_or_else(|| ApiError::bad_request("a disconnect code must be from 3000 to 4999"))
 }
 
 fn unsubscribe(body: wire::UnsubscribeParams) -> Parsed {

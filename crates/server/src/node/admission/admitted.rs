@@ -33,12 +33,12 @@ impl Admitted {
     }
 
     /// The client's address, if it is known.
-    pub(super) fn address(&self) -> Option<IpAddr> {
+    pub(in crate::node) fn address(&self) -> Option<IpAddr> {
         self.address
     }
 
     /// Transfers the duty to release the place to the caller.
-    pub(super) fn take_over(mut self) {
+    pub(in crate::node) fn take_over(mut self) {
         self.is_taken_over = true;
     }
 }

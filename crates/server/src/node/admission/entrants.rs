@@ -8,7 +8,7 @@ use super::sources::SourceNetwork;
 
 /// Indexed by connection.
 #[derive(Debug, Default)]
-pub(in crate::node) struct Entrants(Vec<Entrant>);
+pub(super) struct Entrants(Vec<Entrant>);
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Entrant {
@@ -49,7 +49,7 @@ impl Entrants {
     }
 
     /// The address of the connection's client.
-    pub(in crate::node) fn address(&self, connection: ConnectionKey) -> Option<IpAddr> {
+    pub(super) fn address(&self, connection: ConnectionKey) -> Option<IpAddr> {
         match self.0.get(connection.index as usize) {
             Some(Entrant::Found(address)) => Some(*address),
             _ => None,

@@ -16,7 +16,7 @@ use super::sources::SourceNetwork;
 
 /// The pending connections of a shard; see the module's documentation.
 #[derive(Debug)]
-pub(in crate::node) struct PendingConnections {
+pub(super) struct PendingConnections {
     /// Maximum number of connections per address; 0 for no limit.
     address_max: usize,
     /// Trusted proxies, which open connections for many clients and have no limit.
@@ -29,7 +29,7 @@ pub(in crate::node) struct PendingConnections {
 }
 
 impl PendingConnections {
-    pub(in crate::node) fn new(address_max: u32, proxies: TrustedProxies) -> Self {
+    pub(super) fn new(address_max: u32, proxies: TrustedProxies) -> Self {
         Self {
             address_max: address_max as usize,
             proxies,

@@ -3,7 +3,7 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
-    net::TcpStream,
+    net::{TcpListener, TcpStream},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32},
@@ -19,23 +19,22 @@ use dunlin_engine::{
     event::{Ticket, TokenError},
     options,
 };
-use dunlin_net::{
-    Acceptor, Completion, ConnectionKey, ConnectionStage, HeadLimits, HeaderPicker, Released, SessionStage, Waker,
-};
+use dunlin_net::{Acceptor, Completion, ConnectionKey, HeadLimits, HeaderPicker, Released, Waker};
 use dunlin_protocol::{Encoding, Payload};
 use dunlin_token::{Judged, TokenRequest, VerifyTokens};
 use tokio::sync::mpsc;
 
-use super::{Reactor, SendCompletion, SendOutcome, ShardThread};
+use super::{Reactor, SendCompletion, SendOutcome};
 use crate::{
     backend::NoBackends,
     node::{
-        NodeNetOptions, ShardQueues,
+        Admitted, Adoption, NodeNetOptions, ShardQueues,
         admission::Gate,
         clock::Clock,
+        inbox::Inbox,
         peers,
         placement::Loads,
-        shard_thread::Shared,
+        shard_thread::{ShardThread, Shared},
         shard_waker::ShardWaker,
         start::{ShardSetup, make},
     },
@@ -145,6 +144,7 @@ fn shard_thread() -> ShardThread<Scripted> {
     let net = NodeNetOptions::default();
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
     let (hand_over, _) = mpsc::channel(1);
+    let events = ShardQueues::new(1).take(ShardIndex(0), Arc::clone(&shard_waker));
     make(ShardSetup {
         identity: ShardIdentity { index: ShardIndex(0), count: 1 },
         seed: Seed { node: 1, shard: [1; 32] },
@@ -173,21 +173,31 @@ fn shard_thread() -> ShardThread<Scripted> {
         peers: peers::connect(&[Arc::clone(&shard_waker)], &dunlin_queues::declared::SHARD_RING).remove(0),
         room_links: crate::rooms::RoomLinks::default(),
         shard_handles: Arc::new([]),
-        inbox: mpsc::channel(1).1,
-        report_requests: mpsc::channel(1).1,
-        events: ShardQueues::new(1).take(ShardIndex(0), Arc::clone(&shard_waker)),
-        shard_waker,
+        inbox: Inbox::new(mpsc::channel(1).1, mpsc::channel(1).1, events, shard_waker),
     })
 }
 
+/// A session that the control thread passes to the shard.
 fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
-    assert!(thread.shared.admit_session());
-    thread.sessions += 1;
-    let key = thread.connections.insert(ConnectionStage::Session(SessionStage::new(Encoding::Json.into(), false)));
-    let opened = Event::Opened { session: key, wire: Encoding::Json.into(), source: None, address: None };
-    thread.shard.handle(thread.now, opened, &mut thread.effects);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let stream = TcpStream::connect(listener.local_addr().expect("its address")).expect("a connection");
+    let adoption = Adoption {
+        wire: Encoding::Json.into(),
+        inflates: false,
+        response: Vec::new(),
+        request: None,
+        read: Vec::new(),
+        headers: None,
+        tls: None,
+        admitted: Admitted::new(&thread.shared, None, b"").expect("no limit"),
+    };
+    // Nothing has ended yet, so the table is filled in order.
+    let index = thread.clients.counters().sessions as u32;
+    let key = ConnectionKey { index, generation: 0 };
+    thread.shared.loads.enter(0);
+    thread.clients.adopt(stream, adoption, &mut thread.engine);
     for frame in [&br#"{"id":1,"connect":{}}"#[..], br#"{"id":2,"subscribe":{"channel":"room"}}"#] {
-        thread.shard.handle(thread.now, Event::Received { session: key, frame }, &mut thread.effects);
+        thread.engine.handle(Event::Received { session: key, frame });
     }
     key
 }
@@ -195,25 +205,25 @@ fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
 fn publish(thread: &mut ShardThread<Scripted>) {
     let data = Payload::from_json(Bytes::from_static(b"1"));
     let request = ApiRequest::Publish { channel: "room".into(), data, how: PublishHow::default() };
-    thread.shard.handle(thread.now, Event::Api { ticket: Ticket(0), request }, &mut thread.effects);
+    thread.engine.handle(Event::Api { ticket: Ticket(0), request });
     // Discard the answer, because the test has no requester.
-    thread.effects.list.clear();
+    drop(thread.engine.take_effects());
 }
 
 #[test]
 fn leaves_of_a_batch_are_sent_after_its_writes() {
     let mut thread = shard_thread();
     let (leaver, stayer) = (session(&mut thread), session(&mut thread));
-    thread.flush();
+    thread.clients.sockets.flush(&mut thread.engine);
     publish(&mut thread);
-    thread.reactor.broken.insert(leaver);
+    thread.clients.sockets.reactor.broken.insert(leaver);
     // Both sessions have one frame to write, so both are in one batch. The leave is for a session whose write the
     // engine has not processed yet.
-    thread.flush();
+    thread.clients.sockets.flush(&mut thread.engine);
     thread.perform_effects();
-    thread.flush();
-    let received = &thread.reactor.taken[&stayer];
+    thread.clients.sockets.flush(&mut thread.engine);
+    let received = &thread.clients.sockets.reactor.taken[&stayer];
     assert!(received.contains(r#""leave""#), "{received}");
-    assert!(!thread.shard.has_outgoing(stayer));
-    assert_eq!(thread.sessions, 1);
+    assert!(!thread.engine.has_outgoing(stayer));
+    assert_eq!(thread.clients.counters().sessions, 1);
 }
