@@ -170,22 +170,24 @@ impl Shard {
             Event::FromRoom { from, message } => self.take_room_message(from, message),
             Event::Api { ticket, request } => self.serve_api(ticket, request),
             Event::Committed { channel, proposal, outcome } => {
-                owner.proposal_committed(context, &channel, proposal, outcome);
+                owner.channels.proposal_committed(context, &channel, proposal, outcome);
             }
             Event::Replicated { channel, record } => {
-                owner.publication_replicated(context, &channel, *record);
+                owner.channels.publication_replicated(context, &channel, *record);
             }
-            Event::Followed { channel } => owner.channel_followed(context, &channel),
-            Event::BroadcastReceived { channel, message } => owner.broadcast_received(context, &channel, message),
-            Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
+            Event::Followed { channel } => owner.serving(context).channel_followed(&channel),
+            Event::BroadcastReceived { channel, message } => {
+                owner.channels.broadcast_received(context, &channel, message)
+            }
+            Event::Trimmed { channel, through } => owner.channels.history_trimmed(context, &channel, through),
             Event::TrimCommitted { ticket, outcome } => context.answer_trim(ticket, outcome),
-            Event::Interrupted { channel } => owner.log_interrupted(context, &channel),
-            Event::UserSessionsElsewhere { user, sessions } => owner.count_elsewhere(context, user, sessions),
-            Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome),
-            Event::KeysAnswered { channel, found } => owner.keys_answered(context, &channel, found),
-            Event::RoomQueried { channel, found } => owner.room_queried(context, &channel, &found),
+            Event::Interrupted { channel } => owner.channels.log_interrupted(context, &channel),
+            Event::UserSessionsElsewhere { user, sessions } => owner.homes.count_elsewhere(context, user, sessions),
+            Event::PeersAnswered { query, outcome } => owner.presence_queries.peers_answered(context, query, &outcome),
+            Event::KeysAnswered { channel, found } => owner.serving(context).keys_answered(&channel, found),
+            Event::RoomQueried { channel, found } => owner.rooms(context).room_queried(&channel, &found),
             Event::Loaded { channel, load, outcome } => {
-                owner.page_loaded(context, &channel, load, outcome.map(|page| *page));
+                owner.serving(context).page_loaded(&channel, load, outcome.map(|page| *page));
             }
             Event::Woke => self.handle_due(),
             Event::Recalled { session } => sessions.recalled(session),
@@ -327,7 +329,7 @@ impl Shard {
         while let Some((due_us, timer)) = context.timers.pop(context.now.mono_us) {
             let counts = match timer {
                 TimerOwner::Session(key) => sessions.take_due(context, due_us, key),
-                TimerOwner::Channel(name) => owner.take_due(context, due_us, &name),
+                TimerOwner::Channel(name) => owner.channels.take_due(context, due_us, &name),
             };
             if !counts {
                 context.timers.count_popped_invalid();
@@ -340,7 +342,7 @@ impl Shard {
         let Self { context, owner, sessions } = self;
         context.timers.tidy(|due_us, timer| match timer {
             TimerOwner::Session(key) => sessions.is_due_at(*key, due_us),
-            TimerOwner::Channel(name) => owner.is_due_at(name, due_us),
+            TimerOwner::Channel(name) => owner.channels.is_due_at(name, due_us),
         });
     }
 
@@ -352,7 +354,7 @@ impl Shard {
         let Self { context, owner, sessions } = self;
         let before = context.reconfigure(options);
         sessions.set_paces(context);
-        owner.set_paces(context);
+        owner.set_options(context);
         let all = |options: &Options| -> Vec<NamespaceOptions> {
             std::iter::once(&options.without_namespace).chain(&options.namespaces).cloned().collect()
         };
@@ -364,7 +366,7 @@ impl Shard {
         if changes.iter().all(|change| *change == NamespaceChange::None) {
             return;
         }
-        owner.shorten_streams(context, &changes);
+        owner.channels.shorten_streams(context, &changes);
         sessions.end_subscriptions_of(context, &changes);
     }
 

@@ -26,21 +26,21 @@ impl Shard {
     pub(super) fn take_room_message(&mut self, from: RoomThreadIndex, message: FromRoom) {
         let Self { context, owner, sessions } = self;
         match message {
-            FromRoom::Made { room, channel } => owner.on_room_made(context, room, &channel),
-            FromRoom::Joined { room, request, outcome } => owner.joined(context, room, request, outcome),
+            FromRoom::Made { room, channel } => owner.rooms(context).on_room_made(room, &channel),
+            FromRoom::Joined { room, request, outcome } => owner.rooms(context).joined(room, request, outcome),
             FromRoom::Answered { room, channel, id, answer } => {
-                owner.room_has_answered(context, room, &channel, id, answer);
+                owner.rooms(context).room_has_answered(room, &channel, id, answer);
             }
             FromRoom::Event { room, channel, data, audience } => {
-                owner.take_event(context, room, &channel, data, audience);
+                owner.rooms(context).take_event(room, &channel, data, audience);
             }
-            FromRoom::Publish { channel, data } => owner.take_room_publication(context, &channel, data),
-            FromRoom::Idle { room, channel } => owner.room_is_idle(context, room, &channel),
+            FromRoom::Publish { channel, data } => owner.rooms(context).take_publication(&channel, data),
+            FromRoom::Idle { room, channel } => owner.rooms(context).room_is_idle(room, &channel),
             FromRoom::Closing { room, channel, reason } => {
-                owner.close_room(context, &channel, room, Some(reason));
+                owner.rooms(context).close_room(&channel, room, Some(reason));
             }
             FromRoom::Failed { room, channel, refusal } => {
-                owner.room_has_failed(context, room, &channel, refusal);
+                owner.rooms(context).room_has_failed(room, &channel, refusal);
             }
             FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
                 sessions.see_room(context, room, &channel, (grid, ticks_per_second, keyframe));
@@ -54,7 +54,7 @@ impl Shard {
             FromRoom::Unseated { room: _, seat, code, reason } => {
                 sessions.unseat(context, seat, (code, reason));
             }
-            FromRoom::Load { permille, rooms: _ } => owner.room_thread_load(from, permille),
+            FromRoom::Load { permille, rooms: _ } => owner.rooms(context).thread_reports(from, permille),
         }
     }
 
