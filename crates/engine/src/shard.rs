@@ -177,7 +177,7 @@ impl Shard {
             }
             Event::Followed { channel } => owner.serving(context).channel_followed(&channel),
             Event::BroadcastReceived { channel, message } => {
-                owner.channels.broadcast_received(context, &channel, message)
+                owner.channels.broadcast_received(context, &channel, message);
             }
             Event::Trimmed { channel, through } => owner.channels.history_trimmed(context, &channel, through),
             Event::TrimCommitted { ticket, outcome } => context.answer_trim(ticket, outcome),

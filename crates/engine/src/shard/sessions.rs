@@ -49,7 +49,7 @@ use node_rates::Rates;
 use open_sessions::OpenSessions;
 use refresh::Refreshing;
 use room_messages::RoomMessages;
-use subscribe::Subscribing;
+use subscribe::{Subscribing, check_server_side};
 
 /// The sessions of a shard, and their subscriptions.
 pub(super) struct Sessions {
@@ -184,7 +184,7 @@ impl Sessions {
                 Ok(self.all.disconnect_all(context, &keys, &disconnect))
             }
             ApiRequest::Subscribe { user, only, subscription } => {
-                context.check_server_side(&subscription)?;
+                check_server_side(context, &subscription)?;
                 let keys = self.all.sessions_of(&user, &only, &[]);
                 for key in &keys {
                     self.subscribing(context, *key).subscribe_by_api(&subscription);

@@ -11,9 +11,7 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{
-    ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, Push, Reply, ShapeLimits, decode_connect,
-};
+use dunlin_protocol::{ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, Push, Reply, decode_connect};
 use rand_chacha::rand_core::RngCore;
 
 use crate::{
@@ -33,8 +31,9 @@ use super::{
     commands::CommandRef,
     node_rates::Rates,
     open_sessions::{Cause, OpenSessions},
+    permission::is_open_to,
     refresh::session_expiry_us,
-    subscribe::Subscribing,
+    subscribe::{Subscribing, check_server_side},
     time_to_live::TimeToLive,
 };
 
@@ -200,7 +199,7 @@ impl Connecting<'_> {
 
     /// Admits an authenticated session, or refuses it with a reason.
     fn admit_session(&mut self, mut grant: ConnectGrant, params: &ConnectParams, may_choose: bool) {
-        let plan = self.context.complete_plan(&mut grant, params, may_choose);
+        let plan = self.complete_plan(&mut grant, params, may_choose);
         match plan.and_then(|()| self.take_recoveries(&grant)) {
             Err(refused) => self.refuse_connect(grant.command_id, refused),
             Ok(()) if self.context.counts_sessions_of(&grant.user) => self.request_admission(grant),
@@ -223,7 +222,7 @@ impl Connecting<'_> {
         let expiry_us = session_expiry_us(self.context, ttl);
         let options = Arc::clone(&self.context.options);
         let wire = self.sessions.table.at(self.key.index).wire;
-        let secret = if wire.has_secret_id() { self.context.new_secret(self.key) } else { Box::default() };
+        let secret = if wire.has_secret_id() { self.new_secret() } else { Box::default() };
         let pings = options.client.ping_interval_ms;
         let result = ConnectResult {
             client,
@@ -274,7 +273,7 @@ impl Connecting<'_> {
             }
             return self.refuse_connect(pending.command_id, refused.into());
         }
-        let first_ping_us = self.context.first_ping_us();
+        let first_ping_us = self.first_ping_us();
         self.sessions.record(self.context, self.key, SessionIncident::Connected);
         let session = self.sessions.table.at_mut(self.key.index);
         session.phase = Phase::Live;
@@ -305,7 +304,7 @@ impl Connecting<'_> {
         let command = CommandRef { id: command_id, command: "connect", channel: None };
         let Some(session) = self.sessions.table.get_mut(self.key) else { return };
         session.phase = Phase::Refused;
-        let refused = if session.wire.is_unidirectional() { self.context.without_reply(refused) } else { refused };
+        let refused = if session.wire.is_unidirectional() { self.without_reply(refused) } else { refused };
         self.sessions.refuse(self.context, self.key, command, refused);
     }
 
@@ -344,14 +343,6 @@ impl Connecting<'_> {
         }
         self.sessions.resume(self.key, unparsed);
     }
-}
-
-impl Context {
-    /// Limits on the nesting depth and the width of a client's message.
-    pub(in crate::shard) fn shape_limits(&self) -> ShapeLimits {
-        let client = &self.options.client;
-        ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
-    }
 
     /// A refusal of `connect` on a transport without replies: a disconnect replaces an error.
     fn without_reply(&self, refused: RefusedCommand) -> RefusedCommand {
@@ -360,7 +351,7 @@ impl Context {
             RefusedCommand::Own { code, .. } => (u32::from(code), None),
             RefusedCommand::Disconnect { .. } => return refused,
         };
-        let configured = &self.options.client.connect_code_to_unidirectional_disconnect;
+        let configured = &self.context.options.client.connect_code_to_unidirectional_disconnect;
         let configured = configured.iter().find(|(code, _)| *code == number).map(|(_, disconnect)| disconnect.clone());
         let usual = || UNIDIRECTIONAL_DISCONNECTS.into_iter().find(|(code, _)| code.code() == number);
         let disconnect = configured.or_else(|| usual().map(|(_, disconnect)| disconnect));
@@ -370,15 +361,15 @@ impl Context {
     /// The first ping comes at a random time in the second half of the interval, so that sessions that connected at the
     /// same time are not pinged at the same time.
     fn first_ping_us(&mut self) -> u64 {
-        let half_us = self.options.client.ping_interval_ms.saturating_mul(1_000) / 2;
+        let half_us = self.context.options.client.ping_interval_ms.saturating_mul(1_000) / 2;
         if half_us == 0 {
             return u64::MAX;
         }
-        self.now.mono_us.saturating_add(half_us + self.random.next_u64() % half_us)
+        self.context.now.mono_us.saturating_add(half_us + self.context.random.next_u64() % half_us)
     }
 
     /// Adds the personal channel and the channels that the client requested, and checks all subscriptions.
-    pub(super) fn complete_plan(
+    fn complete_plan(
         &self,
         grant: &mut ConnectGrant,
         params: &ConnectParams,
@@ -387,7 +378,7 @@ impl Context {
         if let Some(channel) = self.personal_channel(&grant.user) {
             grant.plan(ServerSubscription { channel, ..ServerSubscription::default() });
         }
-        let channels_max = self.options.client.channel_limit;
+        let channels_max = self.context.options.client.channel_limit;
         for (channel, position) in &params.subs {
             // Each is compared with all previous ones, so the loop stops one past the limit.
             if grant.subscriptions.len() > channels_max {
@@ -408,19 +399,19 @@ impl Context {
         if grant.subscriptions.len() > channels_max {
             return Err(Disconnect::CHANNEL_LIMIT.into());
         }
-        if TimeToLive::until(grant.expires_at_ms, self.now).is_err() {
+        if TimeToLive::until(grant.expires_at_ms, self.context.now).is_err() {
             return Err(ErrorCode::Expired.into());
         }
         for planned in &grant.subscriptions {
-            self.check_server_side(planned)?;
+            check_server_side(self.context, planned)?;
         }
         Ok(())
     }
 
     /// The name of the user's personal channel; `None` for the anonymous user, or if there are no personal channels.
     fn personal_channel(&self, user: &str) -> Option<Box<str>> {
-        let personal = self.options.client.personal_channel.as_ref().filter(|_| !user.is_empty())?;
-        let channel = &self.options.channel;
+        let personal = self.context.options.client.personal_channel.as_ref().filter(|_| !user.is_empty())?;
+        let channel = &self.context.options.channel;
         let (namespace, mark) = (&personal.namespace, channel.user_boundary);
         Some(if namespace.is_empty() {
             format!("{mark}{user}").into()
@@ -432,29 +423,24 @@ impl Context {
     /// Whether the server may subscribe a session of `user` to `channel` on the client's request: only if the client
     /// could subscribe by itself, without a token or a backend.
     fn may_choose(&self, user: &str, channel: &str) -> Result<bool, RefusedCommand> {
-        let namespace = match self.names.resolve(channel) {
+        let namespace = match self.context.names.resolve(channel) {
             Ok(namespace) => namespace,
             Err(ErrorCode::UnknownChannel) => {
                 return Err(RefusedCommand::bad_request("connect names a channel whose namespace is not configured"));
             }
             Err(_) => return Ok(false),
         };
-        let options = self.namespace(namespace);
+        let options = self.context.namespace(namespace);
         let is_ours = options.subscribe_proxy.is_none() && options.room.is_none();
-        Ok(is_ours && !self.names.is_private(channel) && self.is_open_to(user, channel, namespace))
-    }
-
-    pub(super) fn send_depart(&mut self, user: &Arc<str>, session: SessionKey) {
-        let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
-        self.request(self.owner(user), request);
+        Ok(is_ours && !self.context.names.is_private(channel) && is_open_to(self.context, user, channel, namespace))
     }
 
     /// A new id for the session.
-    pub(super) fn new_secret(&mut self, key: SessionKey) -> Box<str> {
-        let (high, low) = (self.random.next_u64(), self.random.next_u64());
-        let SessionKey { index, generation } = key;
-        let id = format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.identity.index.0);
-        self.options.session_tag_key.as_ref().map_or_else(|| id.clone(), |key| key.tagged(&id)).into()
+    fn new_secret(&mut self) -> Box<str> {
+        let (high, low) = (self.context.random.next_u64(), self.context.random.next_u64());
+        let SessionKey { index, generation } = self.key;
+        let id = format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.context.identity.index.0);
+        self.context.options.session_tag_key.as_ref().map_or_else(|| id.clone(), |key| key.tagged(&id)).into()
     }
 }
 

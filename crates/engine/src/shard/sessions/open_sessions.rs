@@ -513,7 +513,7 @@ impl OpenSessions {
         // A pending subscription counts, because the owner handles it before later requests.
         let subscription = || self.hub.find(channel).and_then(|id| session.subscription(id));
         let subscribes = || subscription().is_some_and(|subscription| !subscription.is_ending());
-        context.permits(session, (channel, namespace), permission, subscribes)
+        permission.is_given(context, session, (channel, namespace), subscribes)
     }
 
     /// The session's info in `channel`.

@@ -10,6 +10,7 @@ use crate::{
     backend::{ProxyError, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, TokenError},
     hub::LocalChannelId,
+    names::NamespaceIndex,
     refused::{Refused, RefusedCommand},
     session::{Paused, PausedOn, Session, Subscription},
 };
@@ -200,7 +201,7 @@ impl Refreshing<'_> {
         let session = self.sessions.table.at(self.key.index);
         let id = self.sessions.hub.find(channel).filter(|id| session.subscription(*id).is_some());
         let Some(id) = id else { return Err(ErrorCode::PermissionDenied.into()) };
-        let expiry_us = self.context.subscription_expiry_us(self.sessions.hub.channel(id).namespace, ttl);
+        let expiry_us = subscription_expiry_us(self.context, self.sessions.hub.channel(id).namespace, ttl);
         self.show_as(id, claims.grant.info);
         self.move_expiry(id, expiry_us);
         Ok(Reply::SubRefresh { ttl_s: ttl.map(TimeToLive::whole_s) })
@@ -276,7 +277,7 @@ impl Refreshing<'_> {
         if answer.info.is_some() {
             self.show_as(id, answer.info);
         }
-        let expiry_us = self.context.subscription_expiry_us(self.sessions.hub.channel(id).namespace, ttl);
+        let expiry_us = subscription_expiry_us(self.context, self.sessions.hub.channel(id).namespace, ttl);
         self.move_expiry(id, expiry_us);
     }
 
@@ -308,4 +309,11 @@ pub(super) fn session_expiry_us(context: &Context, ttl: Option<TimeToLive>) -> u
     let grace_ms =
         if context.options.backend.refresh.is_some() { 0 } else { context.options.client.expired_close_delay_ms };
     expiry_us(context.now, ttl, grace_ms)
+}
+
+/// The deadline of a subscription with this time to live. A backend is asked at the expiry; without one, the client
+/// has a grace period to refresh.
+pub(super) fn subscription_expiry_us(context: &Context, namespace: NamespaceIndex, ttl: Option<TimeToLive>) -> u64 {
+    let asks = context.namespace(namespace).sub_refresh_proxy.is_some();
+    expiry_us(context.now, ttl, if asks { 0 } else { context.options.client.expired_sub_close_delay_ms })
 }

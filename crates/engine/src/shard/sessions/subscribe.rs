@@ -36,8 +36,9 @@ use super::{
     connect::Connecting,
     node_rates::Rates,
     open_sessions::OpenSessions,
-    permission::Permission,
-    time_to_live::{AlreadyExpired, TimeToLive, expiry_us},
+    permission::{Permission, is_open_to, is_user_limited},
+    refresh::subscription_expiry_us,
+    time_to_live::{AlreadyExpired, TimeToLive},
 };
 
 /// The parameters of a new subscription.
@@ -94,7 +95,7 @@ impl Subscribing<'_> {
             data: request.data.map_or_else(Bytes::new, Bytes::copy_from_slice),
             ended: None,
         };
-        if let Some(proxy) = self.context.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
+        if let Some(proxy) = self.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
             let data = request.data.and_then(|data| self.sessions.table.at(self.key.index).payload(data));
             let kind = ProxyRequestKind::Subscribe { channel: self.sessions.channel_name(channel), data };
             self.sessions.send_proxy_request(
@@ -135,9 +136,9 @@ impl Subscribing<'_> {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let user = session.info.as_ref().map_or("", |info| &info.user);
-        let is_decided_elsewhere = !request.token.is_empty() || self.context.subscribe_proxy(channel).is_some();
+        let is_decided_elsewhere = !request.token.is_empty() || self.subscribe_proxy(channel).is_some();
         let is_open = is_decided_elsewhere
-            || self.context.is_open_to(user, channel, index)
+            || is_open_to(self.context, user, channel, index)
             || self.context.options.client.insecure;
         if !is_open {
             return Err(ErrorCode::PermissionDenied.into());
@@ -213,7 +214,7 @@ impl Subscribing<'_> {
             data: grant.data,
             // If a backend refreshes the subscription, the client does not need the time.
             ttl_s: ttl.filter(|_| options.sub_refresh_proxy.is_none()).map(TimeToLive::whole_s),
-            expiry_us: self.context.subscription_expiry_us(namespace, ttl),
+            expiry_us: subscription_expiry_us(self.context, namespace, ttl),
             was_recovering: params.recover || recover.is_some(),
             recover,
             filter: params.filter.clone(),
@@ -438,8 +439,8 @@ impl Subscribing<'_> {
         let options = self.context.namespace(namespace);
         // The session counts as a subscriber here, because all other checks have passed.
         let session = self.sessions.table.at(self.key.index);
-        let sees_history = || self.context.permits_subscriber(session, Permission::history(options));
-        let sees_presence = || self.context.permits_subscriber(session, Permission::presence(options));
+        let sees_history = || Permission::history(options).is_given_to_subscriber(self.context, session);
+        let sees_presence = || Permission::presence(options).is_given_to_subscriber(self.context, session);
         let requests = |what: fn(&SubscriptionParams) -> bool| params.is_some_and(what);
         let announced = overrides.join_leave.unwrap_or(options.join_leave);
         let recoverable = overrides.force_recovery.unwrap_or(options.force_recovery)
@@ -467,7 +468,7 @@ impl Subscribing<'_> {
         }
     }
 
-    /// Sends a subscription that [`Context::check_server_side`] accepted to its channel's owner.
+    /// Sends a subscription that [`check_server_side`] accepted to its channel's owner.
     pub(super) fn request_server_side(&mut self, subscription: ServerSubscription) {
         let Ok(namespace) = self.context.names.resolve(&subscription.channel) else { return };
         let ttl =
@@ -484,7 +485,7 @@ impl Subscribing<'_> {
             data: subscription.grant.data,
             // The client is not involved in its expiry.
             ttl_s: None,
-            expiry_us: self.context.subscription_expiry_us(namespace, ttl),
+            expiry_us: subscription_expiry_us(self.context, namespace, ttl),
             was_recovering,
             recover: since.map(|(offset, epoch)| RecoverFrom { offset, epoch, reject_unrecoverable: false }),
             filter: None,
@@ -592,7 +593,7 @@ impl Subscribing<'_> {
             Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) => pending.recovered_bytes,
             _ => self.sessions.table.outbox(self.key.index).queued_bytes(),
         };
-        self.context.cut_recovery(result, other_bytes)
+        self.cut_recovery(result, other_bytes)
     }
 
     /// Answers `connect` if all owners have answered.
@@ -685,17 +686,15 @@ impl Subscribing<'_> {
             outbox.list(session, &mut self.context.effects);
         }
     }
-}
 
-impl Context {
     /// Removes the publications of a recovery that does not fit next to `other_bytes`. Returns the bytes of the
     /// recovery.
-    pub(super) fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
+    fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
         let bytes = match &result.encoded {
             Some(encoded) => encoded.bytes().len(),
             None => result.publications.iter().map(|publication| encoded_bytes_max(publication)).sum(),
         };
-        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.options.client.recovery_bytes_max() {
+        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.context.options.client.recovery_bytes_max() {
             return bytes;
         }
         // The client continues from the top, as after any incomplete recovery.
@@ -704,41 +703,31 @@ impl Context {
         }
         result.publications.clear();
         (result.patches, result.encoded, result.recovered) = (Vec::new(), None, false);
-        self.counters.recoveries_cut += 1;
+        self.context.counters.recoveries_cut += 1;
         0
     }
 
     /// The backend that authorizes subscriptions to `channel` without a token. `None` if the channel's name lists its
     /// users.
     fn subscribe_proxy(&self, channel: &str) -> Option<ProxyIndex> {
-        let namespace = self.names.resolve(channel).ok()?;
-        self.namespace(namespace).subscribe_proxy.filter(|_| !self.is_user_limited(channel, namespace))
+        let namespace = self.context.names.resolve(channel).ok()?;
+        self.context.namespace(namespace).subscribe_proxy.filter(|_| !is_user_limited(self.context, channel, namespace))
     }
+}
 
-    /// The deadline of a subscription with this time to live. A backend is asked at the expiry; without one, the client
-    /// has a grace period to refresh.
-    pub(super) fn subscription_expiry_us(&self, namespace: NamespaceIndex, ttl: Option<TimeToLive>) -> u64 {
-        let asks = self.namespace(namespace).sub_refresh_proxy.is_some();
-        expiry_us(self.now, ttl, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
+/// Whether a server-side subscription is possible. Rooms have none, because the client has to send the data of the
+/// join.
+pub(super) fn check_server_side(
+    context: &Context,
+    subscription: &ServerSubscription,
+) -> Result<NamespaceIndex, ErrorCode> {
+    let namespace = context.names.resolve(&subscription.channel)?;
+    if context.namespace(namespace).room.is_some() {
+        return Err(ErrorCode::NotAvailable);
     }
-
-    /// Whether a server-side subscription is possible. Rooms have none, because the client has to send the data of the
-    /// join.
-    pub(super) fn check_server_side(&self, subscription: &ServerSubscription) -> Result<NamespaceIndex, ErrorCode> {
-        let namespace = self.names.resolve(&subscription.channel)?;
-        if self.namespace(namespace).room.is_some() {
-            return Err(ErrorCode::NotAvailable);
-        }
-        match TimeToLive::until(subscription.grant.expires_at_ms, self.now) {
-            Ok(_) => Ok(namespace),
-            Err(AlreadyExpired) => Err(ErrorCode::Expired),
-        }
-    }
-
-    pub(super) fn leave_owner(&mut self, channel: Arc<str>, subscriber: Subscriber, seat: Option<LeftSeat>) {
-        let owner = self.owner(&channel);
-        let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
-        self.request(owner, request);
+    match TimeToLive::until(subscription.grant.expires_at_ms, context.now) {
+        Ok(_) => Ok(namespace),
+        Err(AlreadyExpired) => Err(ErrorCode::Expired),
     }
 }
 
