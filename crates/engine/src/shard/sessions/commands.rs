@@ -228,9 +228,9 @@ impl Executing<'_> {
         if matches!(request, Request::Connect(_) | Request::Unsubscribe { .. } | Request::Send { .. }) {
             return true;
         }
-        let pace = RefillRate::new(self.context.options.client.commands_per_second);
+        let rate = RefillRate::new(self.context.options.client.commands_per_second);
         let session = self.sessions.table.get_mut(self.key);
-        pace.zip(session).is_none_or(|(pace, session)| session.try_take_command(pace, self.context.now.mono_us))
+        rate.zip(session).is_none_or(|(rate, session)| session.try_take_command(rate, self.context.now.mono_us))
     }
 
     /// Runs `request`. Returns the answer if it is available at once; the answer of another shard arrives later.

@@ -31,8 +31,8 @@ impl Rates {
     /// Applies new options.
     pub(super) fn set(&mut self, context: &Context) {
         let (options, shards) = (&context.options, context.identity.count);
-        self.connects.set_pace(RefillRate::share(options.client.connects_per_second, shards));
-        self.recoveries.set_pace(RefillRate::share(options.client.recoveries_per_second, shards));
+        self.connects.set_rate(RefillRate::share(options.client.connects_per_second, shards));
+        self.recoveries.set_rate(RefillRate::share(options.client.recoveries_per_second, shards));
         self.openings.set_limits(options.room_openings, shards);
     }
 
