@@ -85,7 +85,7 @@ pub struct PeerSettings {
     pub survey_bytes_max: usize,
     /// Questions of other nodes that are being answered.
     pub queries_max: usize,
-    /// Users with sessions on other nodes that count.
+    /// Users with sessions on other nodes that count, for the node; and the numbers of sessions that wait for each shard.
     pub users_max: usize,
 }
 
