@@ -11,7 +11,7 @@ use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 
 use crate::{
     backend::PublishHow,
-    event::{PeerKey, ServerSubscription},
+    event::{PeerKey, ServerSubscription, payload_bytes},
     refused::Refused,
     room::RoomState,
 };
@@ -106,11 +106,8 @@ impl ApiRequest {
         match self {
             Self::Publish { data, how, .. } => data.bytes().len() + how.bytes(),
             Self::SendToRoom { data, .. } => data.len(),
-            Self::Subscribe { subscription, .. } => {
-                let of = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
-                of(&subscription.grant.info) + of(&subscription.grant.data)
-            }
-            Self::Refresh { info, .. } => info.as_ref().map_or(0, |info| info.bytes().len()),
+            Self::Subscribe { subscription, .. } => subscription.grant.bytes(),
+            Self::Refresh { info, .. } => payload_bytes(info.as_ref()),
             Self::Disconnect { whitelist, .. } => whitelist.iter().map(|id| id.len()).sum(),
             Self::KickFromRoom { order, .. } => order.reason.len(),
             Self::OpenRoom { overrides, .. } => overrides.params.len(),

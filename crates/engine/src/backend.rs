@@ -9,7 +9,7 @@ use dunlin_protocol::{Disconnect, ErrorCode, Payload, Tags};
 
 use crate::{
     Wire,
-    event::{ServerSubscription, SubscriptionGrant},
+    event::{ServerSubscription, SubscriptionGrant, payload_bytes},
 };
 
 /// Index of a proxy in the configuration.
@@ -116,7 +116,7 @@ pub enum ProxyResponse {
 impl ProxyResponse {
     /// Approximate bytes of what the backend has sent.
     pub fn bytes(&self) -> usize {
-        let of = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
+        let of = |payload: &Option<Payload>| payload_bytes(payload.as_ref());
         match self {
             Self::Connect(response) => {
                 let ConnectResponse { user, info, data, meta, subscriptions, .. } = &**response;

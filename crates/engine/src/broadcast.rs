@@ -10,6 +10,7 @@ use std::sync::Arc;
 use dunlin_protocol::{ClientInfo, Publication};
 
 use crate::{
+    event::payload_bytes,
     history_stream::{kept_bytes, present_bytes_max},
     log_in_flight::Draft,
 };
@@ -45,8 +46,7 @@ const FIELD_BYTES: usize = 24;
 pub(crate) fn broadcast_bytes(draft: &Draft) -> usize {
     let tags = draft.how.tags.iter().map(|(name, value)| name.len() + value.len());
     let infos = draft.info.iter().flat_map(|info| {
-        let payloads = [&info.conn_info, &info.chan_info]
-            .map(|payload| payload.as_ref().map_or(0, |payload| payload.bytes().len()));
+        let payloads = [&info.conn_info, &info.chan_info].map(|payload| payload_bytes(payload.as_ref()));
         [info.user.len(), info.client.len(), payloads[0], payloads[1]]
     });
     let fields = tags.chain(infos).map(|bytes| bytes * ESCAPED_BYTES + FIELD_BYTES);

@@ -432,7 +432,8 @@ impl SubscriptionGrant {
     }
 }
 
-fn payload_bytes(payload: Option<&Payload>) -> usize {
+/// Bytes of a payload; 0 for none.
+pub(crate) fn payload_bytes(payload: Option<&Payload>) -> usize {
     payload.map_or(0, |payload| payload.bytes().len())
 }
 

@@ -6,10 +6,11 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::{ClientInfo, DeltaEncoder, ErrorCode, Payload, Publication, TagsFilter};
+use dunlin_protocol::{ClientInfo, DeltaEncoder, ErrorCode, Publication, TagsFilter};
 
 use crate::{
     api::HistoryQuery,
+    event::payload_bytes,
     log::LogPage,
     message::{HistoryPart, RecoverFrom, Subscribed},
     options::{ClientOptions, NamespaceOptions, RecoveryMode},
@@ -487,8 +488,8 @@ pub(crate) fn kept_bytes(publication: &Publication) -> usize {
 }
 
 fn info_bytes(info: &ClientInfo) -> usize {
-    let payload_bytes = |payload: &Option<Payload>| payload.as_ref().map_or(0, |payload| payload.bytes().len());
-    info.user.len() + info.client.len() + payload_bytes(&info.conn_info) + payload_bytes(&info.chan_info)
+    let payloads = payload_bytes(info.conn_info.as_ref()) + payload_bytes(info.chan_info.as_ref());
+    info.user.len() + info.client.len() + payloads
 }
 
 /// Upper bound on a client's bytes in a presence reply, which contains it twice, except for text that needs many

@@ -245,8 +245,8 @@ impl Session {
     }
 
     /// Takes a token for one more command.
-    pub(crate) fn try_take_command(&mut self, pace: RefillRate, now_us: u64) -> bool {
-        let then_ns = pace.take(self.commands_full_at_ns, now_us);
+    pub(crate) fn try_take_command(&mut self, rate: RefillRate, now_us: u64) -> bool {
+        let then_ns = rate.take(self.commands_full_at_ns, now_us);
         self.commands_full_at_ns = then_ns.unwrap_or(self.commands_full_at_ns);
         then_ns.is_some()
     }

@@ -149,47 +149,49 @@ impl Shard {
             }
             Event::Received { session, frame } => self.receive(session, frame),
             Event::Pinged { session, payload } => {
-                sessions.answer_websocket_ping(context, session, payload);
+                sessions.all.answer_websocket_ping(context, session, payload);
             }
-            Event::CloseReceived { session, code } => sessions.peer_closes(context, session, code),
+            Event::CloseReceived { session, code } => sessions.all.peer_closes(context, session, code),
             Event::Violated { session, code, what } => {
-                sessions.peer_violates(context, session, code, what);
+                sessions.all.peer_violates(context, session, code, what);
             }
-            Event::Wrote { session, bytes } => sessions.wrote(context, session, bytes),
-            Event::Gone { session } => sessions.forget_session(context, session),
+            Event::Wrote { session, bytes } => sessions.all.wrote(context, session, bytes),
+            Event::Gone { session } => sessions.all.forget_session(context, session),
             Event::Authenticated { session, outcome } => {
-                sessions.token_verified(context, session, outcome);
+                sessions.executing(context, session).token_verified(outcome);
             }
             Event::ProxyResponded { session, request_id, outcome } => {
-                sessions.backend_answered(context, session, request_id, outcome);
+                sessions.executing(context, session).backend_answered(request_id, outcome);
             }
             Event::SubscriptionAuthorized { session, outcome } => {
-                sessions.subscription_token_verified(context, session, outcome);
+                sessions.executing(context, session).subscription_token_verified(outcome);
             }
             Event::Message { from: _, message } => self.take_message(message),
             Event::FromRoom { from, message } => self.take_room_message(from, message),
             Event::Api { ticket, request } => self.serve_api(ticket, request),
             Event::Committed { channel, proposal, outcome } => {
-                owner.proposal_committed(context, &channel, proposal, outcome);
+                owner.channels.proposal_committed(context, &channel, proposal, outcome);
             }
             Event::Replicated { channel, record } => {
-                owner.publication_replicated(context, &channel, *record);
+                owner.channels.publication_replicated(context, &channel, *record);
             }
-            Event::Followed { channel } => owner.channel_followed(context, &channel),
-            Event::BroadcastReceived { channel, message } => owner.broadcast_received(context, &channel, message),
-            Event::Trimmed { channel, through } => owner.history_trimmed(context, &channel, through),
+            Event::Followed { channel } => owner.serving(context).channel_followed(&channel),
+            Event::BroadcastReceived { channel, message } => {
+                owner.channels.broadcast_received(context, &channel, message);
+            }
+            Event::Trimmed { channel, through } => owner.channels.history_trimmed(context, &channel, through),
             Event::TrimCommitted { ticket, outcome } => context.answer_trim(ticket, outcome),
-            Event::Interrupted { channel } => owner.log_interrupted(context, &channel),
-            Event::UserSessionsElsewhere { user, sessions } => owner.count_elsewhere(context, user, sessions),
-            Event::PeersAnswered { query, outcome } => owner.peers_answered(context, query, &outcome),
-            Event::KeysAnswered { channel, found } => owner.keys_answered(context, &channel, found),
-            Event::RoomQueried { channel, found } => owner.room_queried(context, &channel, &found),
+            Event::Interrupted { channel } => owner.channels.log_interrupted(context, &channel),
+            Event::UserSessionsElsewhere { user, sessions } => owner.homes.count_elsewhere(context, user, sessions),
+            Event::PeersAnswered { query, outcome } => owner.presence_queries.peers_answered(context, query, &outcome),
+            Event::KeysAnswered { channel, found } => owner.serving(context).keys_answered(&channel, found),
+            Event::RoomQueried { channel, found } => owner.rooms(context).room_queried(&channel, &found),
             Event::Loaded { channel, load, outcome } => {
-                owner.page_loaded(context, &channel, load, outcome.map(|page| *page));
+                owner.serving(context).page_loaded(&channel, load, outcome.map(|page| *page));
             }
             Event::Woke => self.handle_due(),
-            Event::Recalled { session } => sessions.recalled(session),
-            Event::TurnEnded => sessions.measure_turn(context),
+            Event::Recalled { session } => sessions.all.recalled(session),
+            Event::TurnEnded => sessions.deliveries.end(context),
             Event::DrainSome { sessions_max } => sessions.drain_some(context, sessions_max),
             Event::Reconfigured { options } => self.reconfigure(options),
             Event::Drain => sessions.drain(context),
@@ -205,7 +207,7 @@ impl Shard {
     /// frames of its seats belong to it alone, and no table or lane grows here. Batched writes rely on this;
     /// `tests/outgoing_together.rs` checks it.
     pub fn outgoing(&mut self, session: SessionKey) -> Outgoing<'_> {
-        self.sessions.outgoing(&mut self.context, session)
+        self.sessions.all.outgoing(&mut self.context, session)
     }
 
     /// Whether the request that opens a session of this wire can be decoded. A client of a unidirectional stream learns
@@ -217,18 +219,18 @@ impl Shard {
     }
 
     /// Whether there is anything to write to the session's socket.
-    pub fn has_outgoing(&mut self, session: SessionKey) -> bool {
-        self.sessions.has_outgoing(session)
+    pub fn has_outgoing(&self, session: SessionKey) -> bool {
+        self.sessions.all.table.has_outgoing(session)
     }
 
     /// Bytes and frames queued for the session's socket; `None` if there is no such session.
-    pub fn queued(&mut self, session: SessionKey) -> Option<(usize, usize)> {
-        self.sessions.queued(session)
+    pub fn queued(&self, session: SessionKey) -> Option<(usize, usize)> {
+        self.sessions.all.table.queued(session)
     }
 
     /// The session with this secret id, if it belongs to this shard and is open.
     pub fn find_session(&self, secret: &str) -> Option<SessionKey> {
-        self.sessions.find_session(&self.context, secret)
+        self.sessions.all.find_session(&self.context, secret)
     }
 
     /// The deadline for [`Event::Woke`], on the clock of [`Now::mono_us`].
@@ -240,7 +242,7 @@ impl Shard {
     /// so a turn must queue far less than their limits. Otherwise a session that reads at full speed would be closed as
     /// slow.
     pub fn takes_more(&self) -> bool {
-        self.sessions.takes_more(&self.context.options.client)
+        self.sessions.deliveries.takes_more(&self.context.options.client)
     }
 
     /// The shard's counters.
@@ -263,7 +265,7 @@ impl Shard {
     /// The seats of the shard's sessions, including pending ones, and its room mirrors. Both are 0 when all sessions
     /// have ended and all answers have arrived.
     pub fn room_holdings(&self) -> [usize; 2] {
-        self.sessions.room_holdings()
+        self.sessions.all.seats.holdings()
     }
 
     /// Entries of the counts of channels per creator, and channels without subscribers. Both are 0 when all channels
@@ -311,7 +313,7 @@ impl Shard {
     /// Handles the shard's messages to itself, and resumes commands that had to wait.
     fn settle(&mut self) {
         loop {
-            if let Some((key, unparsed)) = self.sessions.take_resumed() {
+            if let Some((key, unparsed)) = self.sessions.all.take_resumed() {
                 self.resume(key, unparsed);
             } else if let Some(message) = self.context.local.pop_front() {
                 self.take_message(message);
@@ -327,7 +329,7 @@ impl Shard {
         while let Some((due_us, timer)) = context.timers.pop(context.now.mono_us) {
             let counts = match timer {
                 TimerOwner::Session(key) => sessions.take_due(context, due_us, key),
-                TimerOwner::Channel(name) => owner.take_due(context, due_us, &name),
+                TimerOwner::Channel(name) => owner.channels.take_due(context, due_us, &name),
             };
             if !counts {
                 context.timers.count_popped_invalid();
@@ -339,8 +341,8 @@ impl Shard {
     fn tidy_timers(&mut self) {
         let Self { context, owner, sessions } = self;
         context.timers.tidy(|due_us, timer| match timer {
-            TimerOwner::Session(key) => sessions.is_due_at(*key, due_us),
-            TimerOwner::Channel(name) => owner.is_due_at(name, due_us),
+            TimerOwner::Session(key) => sessions.all.table.is_due_at(*key, due_us),
+            TimerOwner::Channel(name) => owner.channels.is_due_at(name, due_us),
         });
     }
 
@@ -351,8 +353,8 @@ impl Shard {
     fn reconfigure(&mut self, options: Arc<Options>) {
         let Self { context, owner, sessions } = self;
         let before = context.reconfigure(options);
-        sessions.set_paces(context);
-        owner.set_paces(context);
+        sessions.set_options(context);
+        owner.set_options(context);
         let all = |options: &Options| -> Vec<NamespaceOptions> {
             std::iter::once(&options.without_namespace).chain(&options.namespaces).cloned().collect()
         };
@@ -364,8 +366,8 @@ impl Shard {
         if changes.iter().all(|change| *change == NamespaceChange::None) {
             return;
         }
-        owner.shorten_streams(context, &changes);
-        sessions.end_subscriptions_of(context, &changes);
+        owner.channels.shorten_streams(context, &changes);
+        sessions.all.end_subscriptions_of(context, &changes);
     }
 
     /// Sends requests of the server API about channels to the owner, and those about users to the sessions.
@@ -375,7 +377,7 @@ impl Shard {
             ApiRequest::Survey => {
                 let mut survey = Survey::default();
                 owner.survey(&mut survey);
-                sessions.survey(context, &mut survey);
+                sessions.all.survey(context, &mut survey);
                 context.answer_api(ticket, Ok(ApiAnswer::Survey(Box::new(survey))));
             }
             ApiRequest::Disconnect { .. }

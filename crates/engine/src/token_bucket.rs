@@ -35,9 +35,7 @@ impl RefillRate {
         let then_ns = full_at_ns.max(reading_ns).saturating_add(self.interval_ns);
         (then_ns - reading_ns <= self.all_ns).then_some(then_ns)
     }
-}
 
-impl RefillRate {
     /// Returns one token to a bucket that is full at `full_at_ns`. Returns when the bucket is full after that.
     pub fn put_back(self, full_at_ns: u64) -> u64 {
         full_at_ns.saturating_sub(self.interval_ns)
@@ -48,24 +46,24 @@ impl RefillRate {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bucket {
     /// `None` for no limit.
-    pace: Option<RefillRate>,
+    rate: Option<RefillRate>,
     full_at_ns: u64,
 }
 
 impl Bucket {
-    pub(crate) fn full(pace: Option<RefillRate>) -> Self {
-        Self { pace, full_at_ns: 0 }
+    pub(crate) fn full(rate: Option<RefillRate>) -> Self {
+        Self { rate, full_at_ns: 0 }
     }
 
     /// Changes the rate. Tokens that were taken stay taken.
-    pub(crate) fn set_pace(&mut self, pace: Option<RefillRate>) {
-        self.pace = pace;
+    pub(crate) fn set_rate(&mut self, rate: Option<RefillRate>) {
+        self.rate = rate;
     }
 
     /// Takes one token, if there is one.
     pub(crate) fn try_take(&mut self, now_us: u64) -> bool {
-        let Some(pace) = self.pace else { return true };
-        let then_ns = pace.take(self.full_at_ns, now_us);
+        let Some(rate) = self.rate else { return true };
+        let then_ns = rate.take(self.full_at_ns, now_us);
         self.full_at_ns = then_ns.unwrap_or(self.full_at_ns);
         then_ns.is_some()
     }

@@ -13,7 +13,7 @@ use dunlin_rooms::{
     RestoreError, Room, RoomOptions, Simulation, Visibility, Visitor, World, wire::write_player_header,
 };
 
-use crate::hall::join_message;
+use crate::hall::{TERMS, join_message};
 
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
 
@@ -114,15 +114,7 @@ fn leave(index: u32, shard: u16) -> ToRoom {
 fn joins_and_leaves_beside_others_need_no_keyframe() {
     use Encoding::{Json, Protobuf};
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
-    let terms = HostOptions {
-        shard_count: 2,
-        node_seed: 1,
-        empty_ticks_max: 100,
-        ticks_per_second: 60,
-        seat_grace_ticks: 0,
-        away_per_user_max: 8,
-        call_bytes_max: 1_024,
-    };
+    let terms = HostOptions { shard_count: 2, ..TERMS };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
     let mut runner = Runner::new(room);
     // The joins and leaves, whether the world is encoded, and the shards that receive a keyframe.
@@ -158,15 +150,7 @@ fn joins_and_leaves_beside_others_need_no_keyframe() {
 fn changes_before_a_tick_are_not_in_the_previous_world() {
     let room = Room::new(RoomOptions::default(), 1, Box::<Blink>::default()).expect("a map");
     let grid = room.grid().clone();
-    let terms = HostOptions {
-        shard_count: 2,
-        node_seed: 1,
-        empty_ticks_max: 100,
-        ticks_per_second: 60,
-        seat_grace_ticks: 0,
-        away_per_user_max: 8,
-        call_bytes_max: 1_024,
-    };
+    let terms = HostOptions { shard_count: 2, ..TERMS };
     let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), grid.clone(), terms);
     let mut runner = Runner::new(room);
     let mut mirrors: [Option<Mirror>; 2] = [None, None];

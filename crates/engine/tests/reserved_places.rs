@@ -15,7 +15,7 @@ use dunlin_rooms::{
 use serde_json::{Value, json};
 
 use crate::{
-    hall::{Hall, join_message, options},
+    hall::{Hall, TERMS, join_message, options},
     node::api,
 };
 
@@ -89,15 +89,8 @@ impl Hosted {
     fn with_places(players_max: usize) -> Self {
         let options = RoomOptions { players_max, ticks_per_second: TICKS_PER_SECOND, ..RoomOptions::default() };
         let room = Room::new(options, 1, Box::new(Hut)).expect("a map");
-        let terms = HostOptions {
-            shard_count: 1,
-            node_seed: 1,
-            empty_ticks_max: 1_000,
-            ticks_per_second: TICKS_PER_SECOND,
-            seat_grace_ticks: 5,
-            away_per_user_max: 8,
-            call_bytes_max: 1_024,
-        };
+        let terms =
+            HostOptions { empty_ticks_max: 1_000, ticks_per_second: TICKS_PER_SECOND, seat_grace_ticks: 5, ..TERMS };
         let host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), terms);
         Self { host, runner: Runner::new(room), steps: 0 }
     }

@@ -12,20 +12,14 @@ use dunlin_engine::{
 use dunlin_protocol::{Disconnect, Payload};
 use dunlin_rooms::{CallError, CallId, Grid, GridShape, Refusal};
 
+use crate::hall::TERMS;
+
 const BYTES_MAX: usize = 4;
 
 /// The outcome that the game receives for a result.
 fn outcome_of(result: ProxyResult) -> Result<Bytes, CallError> {
     let shape = GridShape { columns: 1, rows: 1, cell_units: 64, near_cells: 0, far_cells: 0, far_interval_ticks: 1 };
-    let options = HostOptions {
-        shard_count: 1,
-        node_seed: 1,
-        empty_ticks_max: 1,
-        ticks_per_second: 60,
-        seat_grace_ticks: 0,
-        away_per_user_max: 8,
-        call_bytes_max: BYTES_MAX,
-    };
+    let options = HostOptions { empty_ticks_max: 1, call_bytes_max: BYTES_MAX, ..TERMS };
     let key = RoomKey { owner: ShardIndex(0), number: 1 };
     let mut host = RoomHost::new(key, Arc::from("a"), Grid::new(shape).expect("a map"), options);
     host.take_answer(CallId(7), result);

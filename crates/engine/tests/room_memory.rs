@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     ShardIndex,
-    host::{HostOptions, RoomHost, Runner},
+    host::{RoomHost, Runner},
     room::{JoinParams, Opening, RoomKey, SeatClaim, SeatKey, ToRoom},
 };
 use dunlin_proof::allocations::in_use;
@@ -14,7 +14,7 @@ use dunlin_rooms::{
     Simulation, Visibility, Visitor, World,
 };
 
-use crate::hall::join_message;
+use crate::hall::{TERMS, join_message};
 
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 1 };
 const SEAT: SeatKey = SeatKey { shard: ShardIndex(0), index: 1, generation: 1 };
@@ -73,16 +73,7 @@ impl Simulation for Busy {
 fn growth(keeps: bool) -> isize {
     let game = Busy { mover: None, passing: None, keeps, notes: Vec::new() };
     let room = Room::new(RoomOptions::default(), 1, Box::new(game)).expect("a map");
-    let options = HostOptions {
-        shard_count: 1,
-        node_seed: 1,
-        empty_ticks_max: 100,
-        ticks_per_second: 60,
-        seat_grace_ticks: 0,
-        away_per_user_max: 8,
-        call_bytes_max: 1_024,
-    };
-    let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), options);
+    let mut host = RoomHost::new(ROOM, Arc::from("arena:a"), room.grid().clone(), TERMS);
     let mut runner = Runner::new(room);
     let params = JoinParams {
         seat: SEAT,

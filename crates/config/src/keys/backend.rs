@@ -190,8 +190,9 @@ const PEERS: &[Key] = &[
         "users_limit",
         COUNT,
         "1000000",
-        "Users with sessions on other nodes that count for `client.user_connection_limit`. A user counts once for each node. \
-         Further ones count on each node by itself.",
+        "Users with sessions on other nodes that count for `client.user_connection_limit`, on the whole node and not for each \
+         shard. A user counts once for each other node. Further ones count on each node by itself. As many numbers of sessions \
+         wait for each shard while its queue is full.",
     ),
 ];
 

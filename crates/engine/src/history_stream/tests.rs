@@ -1,7 +1,7 @@
 //! Compares streams with a simple model: a list of all publications, and the number of forgotten ones. Offsets increase
 //! and have gaps.
 
-use dunlin_protocol::{TagTest, Tags};
+use dunlin_protocol::{Payload, TagTest, Tags};
 use proptest::prelude::*;
 
 use super::*;

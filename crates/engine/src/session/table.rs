@@ -1,8 +1,15 @@
 //! Sessions by index. Their outboxes, which every delivery touches, are stored densely in a table of their own.
 
-use crate::{SessionKey, outbox::Outbox};
+use crate::{
+    Effect, Effects, SessionKey,
+    frame::FrameRef,
+    hub::LocalChannelId,
+    options::ClientOptions,
+    outbox::Outbox,
+    timers::{TimerOwner, Timers},
+};
 
-use super::{Paused, PausedOn, Session};
+use super::{Paused, PausedOn, Phase, Session, Share, UnparsedCommands};
 
 /// All sessions of a shard.
 #[derive(Default)]
@@ -89,5 +96,129 @@ impl SessionTable {
 
     pub(crate) fn len(&self) -> usize {
         self.count
+    }
+
+    /// Pauses the session.
+    pub(crate) fn pause(&mut self, key: SessionKey, paused_on: PausedOn, effects: &mut Effects) {
+        if matches!(paused_on, PausedOn::Pace(_)) {
+            self.outbox(key.index).pace();
+        }
+        let Some(session) = self.get_mut(key) else { return };
+        session.paused = Some(Box::new(Paused { paused_on, unparsed: UnparsedCommands::default() }));
+        effects.list.push(Effect::Pause { session: key });
+    }
+
+    /// Pauses the session until its token is verified.
+    pub(crate) fn wait_for_token(&mut self, key: SessionKey, paused_on: PausedOn, token: &str, effects: &mut Effects) {
+        let is_subscription = matches!(paused_on, PausedOn::Subscribe { .. } | PausedOn::SubRefresh { .. });
+        self.pause(key, paused_on, effects);
+        let token = token.into();
+        effects.list.push(if is_subscription {
+            Effect::AuthorizeSubscription { session: key, token }
+        } else {
+            Effect::Authenticate { session: key, token }
+        });
+    }
+
+    /// Stores the commands after the one that waits.
+    pub(crate) fn keep_unparsed(&mut self, key: SessionKey, unparsed: UnparsedCommands) {
+        if let Some(paused) = self.get_mut(key).and_then(|session| session.paused.as_mut()) {
+            paused.unparsed = unparsed;
+        }
+    }
+
+    /// The commands to resume, unless the session has ended or waits for something else.
+    pub(crate) fn unparsed_to_carry_out(
+        &mut self,
+        key: SessionKey,
+        unparsed: UnparsedCommands,
+    ) -> Option<UnparsedCommands> {
+        match &mut self.get_mut(key)?.paused {
+            Some(paused) => {
+                paused.unparsed = unparsed;
+                None
+            }
+            None => Some(unparsed),
+        }
+    }
+
+    pub(crate) fn is_gone(&self, key: SessionKey) -> bool {
+        self.get(key).is_none()
+    }
+
+    pub(crate) fn is_paused(&self, key: SessionKey) -> bool {
+        self.get(key).is_some_and(|session| session.phase != Phase::Closing && session.paused.is_some())
+    }
+
+    pub(crate) fn is_paused_or_gone(&self, key: SessionKey) -> bool {
+        self.get(key).is_none_or(|session| session.paused.is_some())
+    }
+
+    /// The socket of a session with waiting commands has accepted bytes.
+    pub(crate) fn pace_progresses(&mut self, key: SessionKey, client: &ClientOptions, effects: &mut Effects) {
+        let paused = self.get(key).and_then(|session| session.paused.as_deref());
+        let Some(Paused { paused_on: PausedOn::Pace(share), .. }) = paused else { return };
+        let share = *share;
+        let outbox = self.outbox(key.index);
+        if !outbox.is_over_pace(client, share, 0) {
+            outbox.end_pace();
+            effects.list.push(Effect::Recall { session: key });
+        }
+    }
+
+    /// An owner has answered a command.
+    pub(crate) fn owner_replied(&mut self, key: SessionKey, was_reply_large: bool, effects: &mut Effects) {
+        let Some(session) = self.get_mut(key) else { return };
+        session.requests_in_flight -= 1;
+        session.awaits_large_reply &= !was_reply_large;
+        if session.is_paused_for_pace() {
+            effects.list.push(Effect::Recall { session: key });
+        }
+    }
+
+    /// Resumes a session that waits to subscribe again to a channel, after its former subscription has ended.
+    pub(crate) fn recall_after_ending(&mut self, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
+        let paused = self.get_mut(key).and_then(|session| session.paused.as_mut());
+        let waits_for =
+            |paused: &&mut Box<Paused>| matches!(paused.paused_on, PausedOn::Ending { channel } if channel == id);
+        if let Some(paused) = paused.filter(waits_for) {
+            paused.paused_on = PausedOn::Pace(Share::Quarter);
+            effects.list.push(Effect::Recall { session: key });
+        }
+    }
+
+    pub(crate) fn is_due_at(&self, key: SessionKey, due_us: u64) -> bool {
+        self.get(key).is_some_and(|session| session.scheduled.is_at(due_us))
+    }
+
+    /// Schedules the session's next deadline.
+    pub(crate) fn schedule(&mut self, key: SessionKey, timers: &mut Timers) {
+        let Some(session) = self.get_mut(key) else { return };
+        let due_us = session.deadlines.next_us();
+        if due_us != u64::MAX {
+            timers.schedule(&mut session.scheduled, due_us, || TimerOwner::Session(key));
+        }
+    }
+
+    /// Appends a reply to the outbox of a session that is not closing.
+    pub(crate) fn queue_reply(&mut self, key: SessionKey, frame: FrameRef, effects: &mut Effects) {
+        let is_open = self.get(key).is_some_and(|session| session.phase != Phase::Closing);
+        if is_open {
+            let outbox = self.outbox(key.index);
+            outbox.push(frame);
+            outbox.list(key.index, effects);
+        }
+    }
+
+    /// Bytes and frames queued for the session's socket; `None` if there is no such session.
+    pub(crate) fn queued(&self, key: SessionKey) -> Option<(usize, usize)> {
+        self.get(key)?;
+        let outbox = &self.outboxes[key.index as usize];
+        Some((outbox.queued_bytes(), outbox.queued_frames()))
+    }
+
+    /// Whether there is anything to write to the session's socket.
+    pub(crate) fn has_outgoing(&self, key: SessionKey) -> bool {
+        self.get(key).is_some_and(|_| self.outboxes[key.index as usize].is_writable())
     }
 }

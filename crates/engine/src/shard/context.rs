@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::ErrorCode;
+use dunlin_protocol::{ErrorCode, ShapeLimits};
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
@@ -17,12 +17,13 @@ use crate::{
     frame::Scratch,
     log::{LogError, PublicationLog},
     log_in_flight::ReplyTo,
-    message::{Asker, HistoryPart, Notice, ShardMessage, ShardRequest},
+    message::{Asker, HistoryPart, Notice, ShardMessage, ShardRequest, Subscriber},
     names::{Names, NamespaceIndex, namespace_options},
     options::NamespaceOptions,
     planted::Planted,
     record::RecordLevel,
     refused::Refused,
+    room::LeftSeat,
     timers::Timers,
 };
 
@@ -262,5 +263,24 @@ impl Context {
             low & 0xffff_ffff_ffff
         )
         .into()
+    }
+
+    /// Limits on the nesting depth and the width of a client's message.
+    pub(super) fn shape_limits(&self) -> ShapeLimits {
+        let client = &self.options.client;
+        ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
+    }
+
+    /// Tells the home of a user that a session has ended.
+    pub(super) fn send_depart(&mut self, user: &Arc<str>, session: SessionKey) {
+        let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
+        self.request(self.owner(user), request);
+    }
+
+    /// Tells the owner of a channel that a subscription has ended.
+    pub(super) fn leave_owner(&mut self, channel: Arc<str>, subscriber: Subscriber, seat: Option<LeftSeat>) {
+        let owner = self.owner(&channel);
+        let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
+        self.request(owner, request);
     }
 }

@@ -26,59 +26,63 @@ impl Shard {
     pub(super) fn take_room_message(&mut self, from: RoomThreadIndex, message: FromRoom) {
         let Self { context, owner, sessions } = self;
         match message {
-            FromRoom::Made { room, channel } => owner.on_room_made(context, room, &channel),
-            FromRoom::Joined { room, request, outcome } => owner.joined(context, room, request, outcome),
+            FromRoom::Made { room, channel } => owner.rooms(context).on_room_made(room, &channel),
+            FromRoom::Joined { room, request, outcome } => owner.rooms(context).joined(room, request, outcome),
             FromRoom::Answered { room, channel, id, answer } => {
-                owner.room_has_answered(context, room, &channel, id, answer);
+                owner.rooms(context).room_has_answered(room, &channel, id, answer);
             }
             FromRoom::Event { room, channel, data, audience } => {
-                owner.take_event(context, room, &channel, data, audience);
+                owner.rooms(context).take_event(room, &channel, data, audience);
             }
-            FromRoom::Publish { channel, data } => owner.take_room_publication(context, &channel, data),
-            FromRoom::Idle { room, channel } => owner.room_is_idle(context, room, &channel),
+            FromRoom::Publish { channel, data } => owner.rooms(context).take_publication(&channel, data),
+            FromRoom::Idle { room, channel } => owner.rooms(context).room_is_idle(room, &channel),
             FromRoom::Closing { room, channel, reason } => {
-                owner.close_room(context, &channel, room, Some(reason));
+                owner.rooms(context).close_room(&channel, room, Some(reason));
             }
             FromRoom::Failed { room, channel, refusal } => {
-                owner.room_has_failed(context, room, &channel, refusal);
+                owner.rooms(context).room_has_failed(room, &channel, refusal);
             }
             FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
-                sessions.see_room(context, room, &channel, (grid, ticks_per_second, keyframe));
+                sessions.room_messages(context).see_room(room, &channel, (grid, ticks_per_second, keyframe));
             }
             FromRoom::Tick { room, update, changes, inputs_taken } => {
-                sessions.take_tick(context, room, update, changes, inputs_taken);
+                sessions.room_messages(context).take_tick(room, update, changes, inputs_taken);
             }
             FromRoom::Over { room, code, reason } => {
-                sessions.room_thread_ended_room(context, room, (code, reason));
+                sessions.room_messages(context).room_thread_ended_room(room, (code, reason));
             }
             FromRoom::Unseated { room: _, seat, code, reason } => {
-                sessions.unseat(context, seat, (code, reason));
+                sessions.room_messages(context).unseat(seat, (code, reason));
             }
-            FromRoom::Load { permille, rooms: _ } => owner.room_thread_load(from, permille),
+            FromRoom::Load { permille, rooms: _ } => owner.rooms(context).thread_reports(from, permille),
         }
     }
 
     /// Runs the commands of one frame, up to the first that has to wait.
     pub(super) fn receive(&mut self, key: SessionKey, frame: &[u8]) {
-        let Some(commands_max) = self.sessions.begin_frame(&mut self.context, key, frame) else { return };
+        let Some(commands_max) = self.sessions.executing(&mut self.context, key).begin_frame(frame) else { return };
         if let Some(left) = self.carry_out_all(key, frame, commands_max) {
             let commands = frame[frame.len() - left.bytes..].to_vec();
             self.sessions
+                .all
+                .table
                 .keep_unparsed(key, UnparsedCommands { commands, done_bytes: 0, commands_max: left.commands_max });
         }
     }
 
     /// Continues a session whose wait has ended. If another command has to wait, the rest waits with it.
     pub(super) fn resume(&mut self, key: SessionKey, unparsed: UnparsedCommands) {
-        let Some(unparsed) = self.sessions.unparsed_to_carry_out(key, unparsed) else { return };
+        let Some(unparsed) = self.sessions.all.table.unparsed_to_carry_out(key, unparsed) else { return };
         if !unparsed.left().is_empty()
             && let Some(left) = self.carry_out_all(key, unparsed.left(), unparsed.commands_max)
         {
             let done_bytes = unparsed.commands.len() - left.bytes;
             self.sessions
+                .all
+                .table
                 .keep_unparsed(key, UnparsedCommands { done_bytes, commands_max: left.commands_max, ..unparsed });
         }
-        if !self.sessions.is_paused_or_gone(key) {
+        if !self.sessions.all.table.is_paused_or_gone(key) {
             self.context.effects.list.push(Effect::Resume { session: key });
         }
     }
@@ -89,14 +93,14 @@ impl Shard {
         let mut left = CommandsLeft { bytes: frame.len(), commands_max };
         loop {
             let unparsed = &frame[frame.len() - left.bytes..];
-            match self.sessions.carry_out_next(&mut self.context, key, unparsed, left.commands_max) {
+            match self.sessions.executing(&mut self.context, key).carry_out_next(unparsed, left.commands_max) {
                 CommandProgress::Over => return None,
                 CommandProgress::Waits => return Some(left),
                 CommandProgress::Done(then) => left = then,
             }
             self.settle();
-            if self.sessions.is_paused_or_gone(key) {
-                return self.sessions.is_paused(key).then_some(left);
+            if self.sessions.all.table.is_paused_or_gone(key) {
+                return self.sessions.all.table.is_paused(key).then_some(left);
             }
             if left.bytes == 0 {
                 return None;

@@ -23,6 +23,17 @@ use serde_json::{Value, json};
 
 use crate::node::{self, Node};
 
+/// The options of a room's host, for tests that state only what they are about.
+pub const TERMS: HostOptions = HostOptions {
+    shard_count: 1,
+    node_seed: 1,
+    empty_ticks_max: 100,
+    ticks_per_second: 60,
+    seat_grace_ticks: 0,
+    away_per_user_max: 8,
+    call_bytes_max: 1_024,
+};
+
 /// Objects move at random, unless the meadow is quiet; players move by their inputs, and may shout.
 #[derive(Clone, Copy)]
 pub struct Meadow {
@@ -327,10 +338,9 @@ impl Hall {
                         shard_count: self.node.shards.len() as u16,
                         node_seed: node::NODE_SEED,
                         empty_ticks_max: self.empty_ticks_max,
-                        ticks_per_second: 60,
                         seat_grace_ticks: self.seat_grace_ticks,
                         away_per_user_max: self.away_per_user_max,
-                        call_bytes_max: 1_024,
+                        ..TERMS
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
                     assert!(self.rooms.insert(*room, (host, Runner::new(world))).is_none(), "opened once");

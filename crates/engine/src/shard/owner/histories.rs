@@ -24,7 +24,7 @@ use crate::{
     refused::Refused,
 };
 
-use super::{Context, NamedChannel, channel_table::ChannelTable};
+use super::{Context, channel_table::ChannelTable, channels::NamedChannel};
 
 /// A patch against the previous publication.
 pub(super) type Patch = Option<Arc<[u8]>>;

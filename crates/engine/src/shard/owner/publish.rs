@@ -11,7 +11,7 @@ use dunlin_protocol::{ErrorCode, Payload, Publication};
 use crate::{
     backend::PublishHow,
     broadcast::{BroadcastMessage, broadcast_bytes},
-    channel::{Audience, ChannelKey, OwnedChannel},
+    channel::{Audience, OwnedChannel},
     counters::Suppression,
     frame::{Delivery, DeliveryBody},
     idempotency::Results,
@@ -22,80 +22,42 @@ use crate::{
     refused::Refused,
 };
 
-use super::{Context, NamedChannel, Owner, histories::Patch};
+use super::{
+    Context,
+    channels::{Channels, NamedChannel},
+    histories::Patch,
+};
 
 const TOO_LARGE: &str = "the publication is larger than client.queue_max_size";
 const TOO_MANY_DUPLICATES: &str = "too many publications with the idempotency key or version of another one wait for its outcome; repeat it less often";
 const NOT_IN_FORMAT: &str = "the data is not in the publication_data_format of the namespace";
 
 /// Offset and epoch of a publication: 0 and empty without a stream.
-type Position = (u64, Box<str>);
+pub(super) type Position = (u64, Box<str>);
 
 /// The outcome of a publication that is not refused.
-enum ProposalOutcome {
+pub(super) enum ProposalOutcome {
     /// The publication is not published, only answered.
     Suppressed(Position),
     /// The publication is answered when its outcome is known, unless it has been answered already.
     Proposed,
 }
 
-impl Owner {
-    /// Accepts or refuses a publication, and answers the publisher. A duplicate, or a publication older than the
-    /// channel's version, is answered but not published.
-    pub(in crate::shard) fn propose(
-        &mut self,
-        context: &mut Context,
-        name: &Arc<str>,
-        draft: Draft,
-        reply_to: ReplyTo,
-    ) {
-        self.propose_to(context, (name, self.channels.find(name)), draft, reply_to);
-    }
+/// A publication on its way through its channel.
+pub(super) struct Publishing<'p> {
+    pub(super) context: &'p mut Context,
+    pub(super) channels: &'p mut Channels,
+    pub(super) channel: NamedChannel<'p>,
+}
 
-    /// As [`Owner::propose`], to a channel that was looked up.
-    pub(super) fn propose_to(
-        &mut self,
-        context: &mut Context,
-        (name, mut key): (&Arc<str>, Option<ChannelKey>),
-        draft: Draft,
-        reply_to: ReplyTo,
-    ) {
-        let creator = draft.creator;
-        let outcome = context.resolve(name).and_then(|namespace| {
-            let mut channel = NamedChannel { name, namespace, key };
-            let outcome = self.try_propose(context, &mut channel, draft, reply_to);
-            key = channel.key;
-            outcome
-        });
-        match outcome {
-            Ok(ProposalOutcome::Proposed) if self.has_logs => self.review_if_any(context, key),
-            Ok(ProposalOutcome::Proposed) => {}
-            Ok(ProposalOutcome::Suppressed(position)) => {
-                if let Some(key) = key {
-                    self.channels.record_use(key, context.now, creator, true);
-                    self.review(context, key);
-                }
-                context.answer_publication(name, reply_to, Ok(position));
-            }
-            Err(refused) => {
-                self.review_if_any(context, key);
-                context.answer_publication(name, reply_to, Err(refused));
-            }
-        }
-    }
-
-    fn try_propose(
-        &mut self,
-        context: &mut Context,
-        channel: &mut NamedChannel<'_>,
-        mut draft: Draft,
-        reply_to: ReplyTo,
-    ) -> Result<ProposalOutcome, Refused> {
-        if draft.bytes() > context.options.client.queue_bytes_max {
+impl Publishing<'_> {
+    /// Accepts or refuses a publication. The caller reviews the channel.
+    pub(super) fn try_propose(&mut self, mut draft: Draft, reply_to: ReplyTo) -> Result<ProposalOutcome, Refused> {
+        if draft.bytes() > self.context.options.client.queue_bytes_max {
             // The publication would exceed every session's queue limit.
             return Err(Refused::new(ErrorCode::BadRequest, TOO_LARGE));
         }
-        let options = context.namespace(channel.namespace);
+        let options = self.context.namespace(self.channel.namespace);
         if !fits(&draft.data, options.publication_data_format) {
             return Err(Refused::new(ErrorCode::BadRequest, NOT_IN_FORMAT));
         }
@@ -105,24 +67,24 @@ impl Owner {
         let remembers = is_kept || options.cache_keys_max > 0;
         let is_logged = options.log != PublicationLog::Memory && is_kept;
         if is_logged {
-            let key = self.ensure(context, channel)?;
-            let owned = &mut self.channels[key];
-            if !self.log_traffic.open(context, owned) {
+            let key = self.channels.ensure(self.context, &mut self.channel)?;
+            let owned = &mut self.channels.table[key];
+            if !self.channels.log_traffic.open(self.context, owned) {
                 let request = ParkedRequest::Publish { draft: Box::new(draft), reply_to };
-                self.log_traffic.park_until_open(context, owned, request)?;
+                self.channels.log_traffic.park_until_open(self.context, owned, request)?;
                 return Ok(ProposalOutcome::Proposed);
             }
         }
-        if let Some((position, why)) = self.suppressed(context, channel, is_kept, &draft.how)? {
-            context.count(channel.namespace).suppressed[why as usize] += 1;
+        if let Some((position, why)) = self.suppressed(is_kept, &draft.how)? {
+            self.context.count(self.channel.namespace).suppressed[why as usize] += 1;
             return Ok(ProposalOutcome::Suppressed(position));
         }
-        let is_broadcast = !is_kept && context.is_shared(channel.namespace);
-        if is_broadcast && broadcast_bytes(&draft) > context.options.broadcast_bytes_max {
+        let is_broadcast = !is_kept && self.context.is_shared(self.channel.namespace);
+        if is_broadcast && broadcast_bytes(&draft) > self.context.options.broadcast_bytes_max {
             return Err(LogError::TooLarge.into());
         }
         if let Some(creator) = draft.creator.filter(|_| remembers) {
-            self.check_creator(context, channel.key, creator)?;
+            self.channels.check_creator(self.context, self.channel.key, creator)?;
         }
         let Draft { data, info, mut how, audience, creator } = draft;
         let publication = Publication {
@@ -135,26 +97,21 @@ impl Owner {
             epoch: Box::default(),
             version: how.version,
         };
-        let params = ProposalParams { how, audience, accepted_us: context.now.mono_us };
+        let params = ProposalParams { how, audience, accepted_us: self.context.now.mono_us };
         let proposal = Proposal { publication, params, creator, reply_to, duplicates: Vec::new() };
         if is_logged {
-            self.propose_to_log(context, channel, proposal)?;
+            self.propose_to_log(proposal)?;
         } else {
-            self.commit(context, channel, proposal);
+            self.commit(proposal);
         }
         Ok(ProposalOutcome::Proposed)
     }
 
     /// Proposes a publication to the log, which commits it later. A possible duplicate of a proposal in flight waits
     /// for its outcome.
-    fn propose_to_log(
-        &mut self,
-        context: &mut Context,
-        channel: &mut NamedChannel<'_>,
-        mut proposal: Proposal,
-    ) -> Result<(), Refused> {
-        let key = channel.key.ok_or(ErrorCode::Internal)?;
-        let owned = &mut self.channels[key];
+    fn propose_to_log(&mut self, mut proposal: Proposal) -> Result<(), Refused> {
+        let key = self.channel.key.ok_or(ErrorCode::Internal)?;
+        let owned = &mut self.channels.table[key];
         let log = owned.open_log().ok_or(ErrorCode::Internal)?;
         let how = &proposal.params.how;
         let same_key = match &how.idempotency_key {
@@ -163,16 +120,16 @@ impl Owner {
             _ => log.proposal_as_new_as(how.version, &how.version_epoch),
         };
         if let Some(earlier) = same_key {
-            if earlier.duplicates.len() >= context.options.log.duplicates_max {
+            if earlier.duplicates.len() >= self.context.options.log.duplicates_max {
                 return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_DUPLICATES));
             }
             earlier.duplicates.push(proposal.reply_to);
             return Ok(());
         }
-        self.log_traffic.check_proposal(&context.options.log, &proposal.publication)?;
+        self.channels.log_traffic.check_proposal(&self.context.options.log, &proposal.publication)?;
         let begins = owned.stream.as_ref().is_some_and(|stream| stream.is_new()).then(|| owned.epoch());
         let log = owned.open_log().ok_or(ErrorCode::Internal)?;
-        if context.namespace(channel.namespace).log == PublicationLog::OrderedByOwner {
+        if self.context.namespace(self.channel.namespace).log == PublicationLog::OrderedByOwner {
             proposal.publication.offset = log.next_offset;
             log.next_offset += 1;
             if proposal.publication.offset == 1 {
@@ -185,28 +142,22 @@ impl Owner {
             idempotency_key: proposal.params.how.idempotency_key.clone(),
         };
         // Otherwise any number of channels could be created until the first commit.
-        self.channels.reserve_creator(key, proposal.creator);
-        self.log_traffic.propose(context, &mut self.channels[key], proposal, record, begins)
+        self.channels.table.reserve_creator(key, proposal.creator);
+        self.channels.log_traffic.propose(self.context, &mut self.channels.table[key], proposal, record, begins)
     }
 
     /// The answer to a publication that is suppressed, with the reason.
-    fn suppressed(
-        &mut self,
-        context: &mut Context,
-        channel: &mut NamedChannel<'_>,
-        is_kept: bool,
-        how: &PublishHow,
-    ) -> Result<Option<(Position, Suppression)>, Refused> {
+    fn suppressed(&mut self, is_kept: bool, how: &PublishHow) -> Result<Option<(Position, Suppression)>, Refused> {
         if let Some(key) = &how.idempotency_key {
-            let owned = channel.key.and_then(|key| self.channels.get_mut(key));
+            let owned = self.channel.key.and_then(|key| self.channels.table.get_mut(key));
             let results = owned.and_then(|owned| owned.results.as_mut());
-            if let Some(position) = results.and_then(|results| results.find(context.now.mono_us, key)) {
+            if let Some(position) = results.and_then(|results| results.find(self.context.now.mono_us, key)) {
                 return Ok(Some((position, Suppression::Idempotency)));
             }
         }
         if how.version > 0 && is_kept {
-            let key = self.ensure(context, channel)?;
-            let stream = self.histories.open_stream(context, &mut self.channels[key]);
+            let key = self.channels.ensure(self.context, &mut self.channel)?;
+            let stream = self.channels.histories.open_stream(self.context, &mut self.channels.table[key]);
             if !stream.is_newer(how.version, &how.version_epoch) {
                 return Ok(Some((stream.position(), Suppression::Version)));
             }
@@ -215,77 +166,69 @@ impl Owner {
     }
 
     /// Commits a publication. It has an offset if a log assigned one.
-    pub(super) fn commit(&mut self, context: &mut Context, channel: &mut NamedChannel<'_>, proposal: Proposal) {
+    pub(super) fn commit(&mut self, proposal: Proposal) {
         let Proposal { publication, params, creator, reply_to, duplicates } = proposal;
-        let outcome = self.publish_committed(context, channel, publication, &params);
-        if let Some(key) = channel.key {
+        let outcome = self.publish_committed(publication, &params);
+        if let Some(key) = self.channel.key {
             if outcome.is_ok() {
-                self.channels.record_use(key, context.now, creator, true);
+                self.channels.table.record_use(key, self.context.now, creator, true);
             }
-            self.review(context, key);
+            self.channels.review(self.context, key);
         }
         for duplicate in duplicates {
-            context.answer_publication(channel.name, duplicate, outcome.clone());
+            self.context.answer_publication(self.channel.name, duplicate, outcome.clone());
         }
-        context.answer_publication(channel.name, reply_to, outcome);
+        self.context.answer_publication(self.channel.name, reply_to, outcome);
     }
 
-    fn publish_committed(
-        &mut self,
-        context: &mut Context,
-        channel: &mut NamedChannel<'_>,
-        publication: Publication,
-        params: &ProposalParams,
-    ) -> Result<Position, Refused> {
-        let options = context.namespace(channel.namespace);
+    fn publish_committed(&mut self, publication: Publication, params: &ProposalParams) -> Result<Position, Refused> {
+        let options = self.context.namespace(self.channel.namespace);
         debug_assert!(options.room.is_none() || options.has_stream(), "the configuration gives rooms a stream");
         let is_kept = is_kept(&params.how, options);
         let (publication, position, patch) = if publication.offset > 0 {
             let offset = publication.offset;
-            let Some((publication, epoch, patch)) = self.append_committed(context, channel, publication, params) else {
+            let Some((publication, epoch, patch)) = self.append_committed(publication, params) else {
                 // A page contained it, so all subscribers have received it.
-                let owned = channel.key.and_then(|key| self.channels.get(key));
+                let owned = self.channel.key.and_then(|key| self.channels.table.get(key));
                 let position = (offset, owned.map_or_else(Box::default, OwnedChannel::epoch));
-                self.remember_key(context, channel, params, &position)?;
+                self.remember_key(params, &position)?;
                 return Ok(position);
             };
             (publication, (offset, epoch), patch)
         } else if is_kept {
-            self.append_next(context, channel, publication, params)?
+            self.append_next(publication, params)?
         } else {
             (Arc::new(publication), (0, Box::default()), None)
         };
-        let is_broadcast = position.0 == 0 && context.is_shared(channel.namespace);
+        let is_broadcast = position.0 == 0 && self.context.is_shared(self.channel.namespace);
         let message = is_broadcast.then(|| BroadcastMessage::Publication(Arc::clone(&publication)));
-        self.deliver_publication(context, channel, publication, params, patch)?;
+        self.deliver_publication(publication, params, patch)?;
         if let Some(message) = message {
-            context.broadcast(channel.name, message);
+            self.context.broadcast(self.channel.name, message);
         }
-        self.remember_key(context, channel, params, &position)?;
+        self.remember_key(params, &position)?;
         Ok(position)
     }
 
     /// Appends a publication to the stream, with the next offset.
     fn append_next(
         &mut self,
-        context: &mut Context,
-        channel: &mut NamedChannel<'_>,
         mut publication: Publication,
         params: &ProposalParams,
     ) -> Result<(Arc<Publication>, Position, Patch), Refused> {
         // First, so that a publication that is refused creates no channel.
-        self.histories.make_space(context, &mut self.channels, channel, &publication)?;
-        let key = self.ensure(context, channel)?;
-        let owned = &mut self.channels[key];
-        let stream = self.histories.open_stream(context, owned);
+        self.channels.histories.make_space(self.context, &mut self.channels.table, &self.channel, &publication)?;
+        let key = self.channels.ensure(self.context, &mut self.channel)?;
+        let owned = &mut self.channels.table[key];
+        let stream = self.channels.histories.open_stream(self.context, owned);
         publication.offset = stream.next_offset();
         let position = (publication.offset, stream.epoch().into());
         if stream.is_new() {
             publication.epoch = stream.epoch().into();
         }
         let publication = Arc::new(publication);
-        let size = context.namespace(channel.namespace).history_size;
-        let patch = self.histories.append(context, owned, &publication, params, size);
+        let size = self.context.namespace(self.channel.namespace).history_size;
+        let patch = self.channels.histories.append(self.context, owned, &publication, params, size);
         Ok((publication, position, patch))
     }
 
@@ -293,18 +236,16 @@ impl Owner {
     /// the stream already has it.
     fn append_committed(
         &mut self,
-        context: &mut Context,
-        channel: &NamedChannel<'_>,
         publication: Publication,
         params: &ProposalParams,
     ) -> Option<(Arc<Publication>, Box<str>, Patch)> {
-        let key = channel.key?;
-        let owned = self.channels.get_mut(key)?;
+        let key = self.channel.key?;
+        let owned = self.channels.table.get_mut(key)?;
         let Some(stream) = &owned.stream else {
             // Proposed before an interruption, and committed while the channel opens again. The page may be older.
             let publication = Arc::new(publication);
             if let Some(log) = owned.log.as_deref_mut() {
-                let (how, tail_max) = (&params.how, context.options.log.tail_publications_max);
+                let (how, tail_max) = (&params.how, self.context.options.log.tail_publications_max);
                 log.note_while_opening(&publication, (how.version, &how.version_epoch), tail_max);
             }
             return Some((publication, Box::default(), None));
@@ -316,56 +257,53 @@ impl Owner {
         // A page that is loading must overlap with the publications in memory.
         let is_loading = owned.log.as_ref().is_some_and(|log| log.is_loading());
         // Publications that do not fit into memory are still in the log.
-        let fits = self.histories.make_space(context, &mut self.channels, channel, &publication).is_ok();
-        let tail_max = if is_loading { usize::MAX } else { context.options.log.tail_publications_max };
-        let size = context.namespace(channel.namespace).history_size.min(tail_max);
+        let fits = self
+            .channels
+            .histories
+            .make_space(self.context, &mut self.channels.table, &self.channel, &publication)
+            .is_ok();
+        let tail_max = if is_loading { usize::MAX } else { self.context.options.log.tail_publications_max };
+        let size = self.context.namespace(self.channel.namespace).history_size.min(tail_max);
         let publication = Arc::new(publication);
         let size = if fits { size } else { 0 };
-        let patch = self.histories.append(context, &mut self.channels[key], &publication, params, size);
+        let patch =
+            self.channels.histories.append(self.context, &mut self.channels.table[key], &publication, params, size);
         Some((publication, epoch, patch))
     }
 
     /// Sends a publication to the listening shards.
     pub(super) fn deliver_publication(
         &mut self,
-        context: &mut Context,
-        channel: &mut NamedChannel<'_>,
         publication: Arc<Publication>,
         params: &ProposalParams,
         patch: Patch,
     ) -> Result<(), Refused> {
-        context.count(channel.namespace).publications += 1;
-        let options = context.namespace(channel.namespace);
+        self.context.count(self.channel.namespace).publications += 1;
+        let options = self.context.namespace(self.channel.namespace);
         let conflation_key = options.conflation_key_of(&publication.tags).map(Box::from);
         if options.cache_keys_max > 0 {
-            let key = self.ensure(context, channel)?;
-            let owned = &mut self.channels[key];
-            self.histories.keep_newest(context, owned, conflation_key.as_deref(), &publication);
-        } else if let Some(owned) = channel.key.and_then(|key| self.channels.get_mut(key)) {
+            let key = self.channels.ensure(self.context, &mut self.channel)?;
+            let owned = &mut self.channels.table[key];
+            self.channels.histories.keep_newest(self.context, owned, conflation_key.as_deref(), &publication);
+        } else if let Some(owned) = self.channel.key.and_then(|key| self.channels.table.get_mut(key)) {
             // Keys may remain from before a change of the options.
-            self.histories.forget_keys(owned);
+            self.channels.histories.forget_keys(owned);
         }
-        let Some(owned) = channel.key.and_then(|key| self.channels.get(key)) else { return Ok(()) };
+        let Some(owned) = self.channel.key.and_then(|key| self.channels.table.get(key)) else { return Ok(()) };
         let body = DeliveryBody::Publication { publication, conflation_key, audience: params.audience.clone() };
-        let delivery = Delivery::new(Arc::clone(&owned.name), channel.namespace, body, params.accepted_us);
-        send_out(context, owned, delivery.with_patch(patch), Audience::Publications);
+        let delivery = Delivery::new(Arc::clone(&owned.name), self.channel.namespace, body, params.accepted_us);
+        send_out(self.context, owned, delivery.with_patch(patch), Audience::Publications);
         Ok(())
     }
 
-    fn remember_key(
-        &mut self,
-        context: &mut Context,
-        channel: &mut NamedChannel<'_>,
-        params: &ProposalParams,
-        position: &Position,
-    ) -> Result<(), Refused> {
+    fn remember_key(&mut self, params: &ProposalParams, position: &Position) -> Result<(), Refused> {
         let Some(key) = &params.how.idempotency_key else { return Ok(()) };
-        let (seed, results_max) = (context.node_seed, context.options.channel.idempotent_results_max);
-        let owned = self.ensure(context, channel)?;
-        let owned = &mut self.channels[owned];
+        let (seed, results_max) = (self.context.node_seed, self.context.options.channel.idempotent_results_max);
+        let owned = self.channels.ensure(self.context, &mut self.channel)?;
+        let owned = &mut self.channels.table[owned];
         let results = owned.results.get_or_insert_with(|| Box::new(Results::new(seed)));
-        results.remember(context.now.mono_us, key, position.clone(), results_max);
-        owned.schedule(&mut context.timers);
+        results.remember(self.context.now.mono_us, key, position.clone(), results_max);
+        owned.schedule(&mut self.context.timers);
         Ok(())
     }
 }

@@ -82,8 +82,8 @@ impl RoomDirectory {
         }
     }
 
-    pub(super) fn set_pace(&mut self, pace: Option<RefillRate>) {
-        self.openings.set_pace(pace);
+    pub(super) fn set_rate(&mut self, rate: Option<RefillRate>) {
+        self.openings.set_rate(rate);
     }
 
     /// Whether one more room may be opened. Checked before the channel is created, so that a refusal leaves no state.

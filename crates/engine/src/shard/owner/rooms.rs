@@ -7,25 +7,28 @@ use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
 use dunlin_rooms::{Refusal, RoomOverrides};
 
 use crate::{
-    Effects,
     api::{ApiAnswer, ApiResult, PlaceReservation},
     backend::PublishHow,
     channel::{Audience, ChannelKey, OwnedRoom},
     counters::NamespaceRoomCounters,
     event::Ticket,
-    log_in_flight::{Draft, ReplyTo},
+    log_in_flight::{Draft, ParkedCost, ReplyTo},
     message::{NotSubscribed, Notice, SubscriptionRequest},
     names::NamespaceIndex,
     refused::Refused,
     room::{
-        Departure, EventAudience, JoinedAs, LeftSeat, NotJoined, Opening, RoomKey, RoomRefusal, RoomThreadIndex, ToRoom,
+        Departure, EventAudience, JoinedAs, LeftSeat, NotJoined, Opening, RoomElsewhere, RoomKey, RoomRefusal,
+        RoomState, RoomThreadIndex, ToRoom,
     },
 };
 
 use super::{
-    Context, NamedChannel, Owner,
-    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, send_to_room, why_unusable},
-    room_queries::may_open,
+    Context,
+    channels::{Channels, NamedChannel},
+    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
+    room_queries::{
+        ELSEWHERE, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open, not_here, why_not_joined,
+    },
 };
 
 /// The refusal code of joins that were in flight to a room when it was closed.
@@ -35,38 +38,127 @@ const RESERVED_CODE: u16 = 409;
 const RESERVED: &str = "all free places are reserved for other users";
 const IS_OPEN: &str = "the room is open already, and only a room that is closed is opened with options";
 
-impl Owner {
+/// A request for the room of a channel, or a message of a room: changes the room and its channel together.
+pub(in crate::shard) struct Rooms<'r> {
+    pub(super) context: &'r mut Context,
+    pub(super) channels: &'r mut Channels,
+    pub(super) directory: &'r mut RoomDirectory,
+    pub(super) queries: &'r mut RoomQueries,
+}
+
+impl Rooms<'_> {
     /// Sends a join to the channel's room, which is opened if necessary, and if no other node of the cluster has it.
-    /// [`Owner::joined`] handles the answer.
-    pub(super) fn serve_join(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
-        if may_open(&request) && self.should_ask_for_room(context, &request.channel) {
-            self.ask_for_room_to_join(context, request);
+    /// [`Rooms::joined`] handles the answer.
+    pub(super) fn serve_join(&mut self, request: Box<SubscriptionRequest>) {
+        if may_open(&request) && self.should_ask_for_room(&request.channel) {
+            self.ask_for_room_to_join(request);
         } else {
-            self.join_here(context, request);
+            self.join_here(request);
         }
     }
 
-    pub(super) fn join_here(&mut self, context: &mut Context, mut request: Box<SubscriptionRequest>) {
-        let key = self.channels.find(&request.channel);
-        let is_open = key.is_some_and(|key| self.channels[key].room.is_some());
-        let namespace = context.names.resolve(&request.channel);
+    /// Whether other nodes may have the room of a channel.
+    pub(super) fn should_ask_for_room(&self, name: &str) -> bool {
+        let has_peers = self.context.options.log.peer_queries_max > 0 && self.directory.has_threads();
+        has_peers
+            && self.channels.table.named(name).is_none_or(|channel| channel.room.is_none())
+            && self.context.names.resolve(name).is_ok_and(|namespace| self.context.namespace(namespace).room.is_some())
+    }
+
+    /// Makes a join wait until the other nodes have answered.
+    pub(super) fn ask_for_room_to_join(&mut self, request: Box<SubscriptionRequest>) {
+        let cost = ParkedCost::of_subscription(&request);
+        if let Err(refused) = self.channels.log_traffic.check_parked(&self.context.options.log, cost) {
+            return refuse_join(self.context, request, refused.into());
+        }
+        if !self.queries.may_wait(self.context, &request.channel) {
+            return refuse_join(self.context, request, Refused::new(ErrorCode::TooManyRequests, TOO_MANY).into());
+        }
+        self.channels.log_traffic.note_parked(&request);
+        let name = Arc::clone(&request.channel);
+        self.queries.add(self.context, name, WaitingRequest::Join(request));
+    }
+
+    /// Makes a request of the server API wait until the other nodes have answered.
+    pub(super) fn ask_for_room_to_open(
+        &mut self,
+        ticket: Ticket,
+        name: &Arc<str>,
+        overrides: &RoomOverrides,
+    ) -> Result<(), Refused> {
+        if !self.queries.may_wait(self.context, name) {
+            return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY));
+        }
+        let overrides = Box::new(overrides.clone());
+        self.queries.add(self.context, Arc::clone(name), WaitingRequest::Open { ticket, overrides });
+        Ok(())
+    }
+
+    /// The other nodes have answered.
+    pub(in crate::shard) fn room_queried(&mut self, name: &Arc<str>, found: &RoomElsewhere) {
+        let Some(waiting) = self.queries.take(name) else {
+            self.context.counters.late_messages += 1;
+            return;
+        };
+        // The other node may have asked everybody before this one did, so it is not in their answers.
+        let is_left = *found == RoomElsewhere::Nowhere && self.queries.is_promised(self.context, name);
+        let found = if is_left { &RoomElsewhere::Unanswered } else { found };
+        for request in waiting {
+            match request {
+                WaitingRequest::Join(request) => {
+                    self.channels.log_traffic.unpark(&request);
+                    match not_here(found) {
+                        None => self.join_here(request),
+                        Some(refusal) => {
+                            count_refusal(self.context, name, refusal);
+                            refuse_join(self.context, request, why_not_joined(found, refusal));
+                        }
+                    }
+                }
+                WaitingRequest::Open { ticket, overrides } => match not_here(found) {
+                    None => self.open_room_here(ticket, name, &overrides),
+                    Some(refusal) => {
+                        count_refusal(self.context, name, refusal);
+                        let why = if refusal == RoomRefusal::Elsewhere { ELSEWHERE } else { UNANSWERED };
+                        self.context.answer_api(ticket, Err(Refused::new(refusal.code(), why)));
+                    }
+                },
+            }
+        }
+    }
+
+    /// The state of a channel's room on this node, for another one that asks for it.
+    ///
+    /// # Errors
+    /// See [`RoomQueries::state_for_peer`].
+    pub(super) fn room_state_for_peer(&mut self, name: Arc<str>, wait_ms: u64) -> Result<RoomState, Refused> {
+        if self.channels.table.named(&name).is_some_and(|channel| channel.room.is_some()) {
+            return Ok(RoomState::Open);
+        }
+        self.queries.state_for_peer(self.context, name, wait_ms)
+    }
+
+    pub(super) fn join_here(&mut self, mut request: Box<SubscriptionRequest>) {
+        let key = self.channels.table.find(&request.channel);
+        let is_open = key.is_some_and(|key| self.channels.table[key].room.is_some());
+        let namespace = self.context.names.resolve(&request.channel);
         let overrides = match namespace {
-            Ok(namespace) if !is_open => overrides_of_join(context, namespace, &request),
+            Ok(namespace) if !is_open => overrides_of_join(self.context, namespace, &request),
             _ => Ok(RoomOverrides::default()),
         };
         let overrides = match overrides {
             Ok(overrides) => overrides,
             Err(refusal) => {
                 if let Ok(namespace) = namespace {
-                    context.count(namespace).rooms.refused[RoomRefusal::Params as usize] += 1;
+                    self.context.count(namespace).rooms.refused[RoomRefusal::Params as usize] += 1;
                 }
-                return refuse_join(context, request, NotSubscribed::Refused(refusal));
+                return refuse_join(self.context, request, NotSubscribed::Refused(refusal));
             }
         };
         let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
         let room = namespace.map_err(Refused::from).and_then(|namespace| {
             let mut channel = NamedChannel { name: &request.channel, namespace, key };
-            self.room_to_join(context, &mut channel, opening, &overrides)
+            self.room_to_join(&mut channel, opening, &overrides)
         });
         match room {
             Ok((room, is_new)) => {
@@ -75,125 +167,110 @@ impl Owner {
                 if let Some(join) = request.join.as_mut().filter(|_| is_new) {
                     join.opening = Opening::Used;
                 }
-                send_to_room(thread, ToRoom::Join { room: key, request }, &mut context.effects);
+                send_to_room(thread, ToRoom::Join { room: key, request }, &mut self.context.effects);
             }
-            Err(refused) => refuse_join(context, request, refused.into()),
+            Err(refused) => refuse_join(self.context, request, refused.into()),
         }
     }
 
     /// The room of a channel, and whether this call opened it.
     fn room_to_join(
         &mut self,
-        context: &mut Context,
         channel: &mut NamedChannel<'_>,
         opening: Opening,
         overrides: &RoomOverrides,
     ) -> Result<(&mut OwnedRoom, bool), Refused> {
-        if context.namespace(channel.namespace).room.is_none() || !self.rooms.has_threads() {
+        if self.context.namespace(channel.namespace).room.is_none() || !self.directory.has_threads() {
             return Err(ErrorCode::NotAvailable.into());
         }
-        let is_open = channel.key.is_some_and(|key| self.channels[key].room.is_some());
+        let is_open = channel.key.is_some_and(|key| self.channels.table[key].room.is_some());
         if !is_open {
-            self.rooms.check_opening(context, opening).map_err(|refusal| {
-                context.count(channel.namespace).rooms.refused[refusal as usize] += 1;
+            self.directory.check_opening(self.context, opening).map_err(|refusal| {
+                self.context.count(channel.namespace).rooms.refused[refusal as usize] += 1;
                 Refused::from(refusal)
             })?;
             // First, so that no room is opened for a channel that the shard has no space for.
-            let key = self.ensure(context, channel)?;
-            self.rooms.open(context, &mut self.channels[key], overrides);
-            self.review(context, key);
+            let key = self.channels.ensure(self.context, channel)?;
+            self.directory.open(self.context, &mut self.channels.table[key], overrides);
+            self.channels.review(self.context, key);
         }
-        let key = self.ensure(context, channel)?;
-        Ok((self.channels[key].room.as_deref_mut().expect("opened above"), !is_open))
+        let key = self.channels.ensure(self.context, channel)?;
+        Ok((self.channels.table[key].room.as_deref_mut().expect("opened above"), !is_open))
     }
 
     /// Opens a room for the server API, if no other node of the cluster has it.
-    pub(super) fn open_room_by_api(
-        &mut self,
-        context: &mut Context,
-        ticket: Ticket,
-        channel: &Arc<str>,
-        overrides: &RoomOverrides,
-    ) {
-        if !self.should_ask_for_room(context, channel) {
-            self.open_room_here(context, ticket, channel, overrides);
-        } else if let Err(refused) = self.ask_for_room_to_open(context, ticket, channel, overrides) {
-            context.answer_api(ticket, Err(refused));
+    pub(super) fn open_room_by_api(&mut self, ticket: Ticket, channel: &Arc<str>, overrides: &RoomOverrides) {
+        if !self.should_ask_for_room(channel) {
+            self.open_room_here(ticket, channel, overrides);
+        } else if let Err(refused) = self.ask_for_room_to_open(ticket, channel, overrides) {
+            self.context.answer_api(ticket, Err(refused));
         }
     }
 
     /// Opens a room for the server API. The request is answered when its world is created.
-    pub(super) fn open_room_here(
-        &mut self,
-        context: &mut Context,
-        ticket: Ticket,
-        channel: &Arc<str>,
-        overrides: &RoomOverrides,
-    ) {
-        if let Some(answer) = self.try_open_room(context, ticket, channel, overrides).transpose() {
-            context.answer_api(ticket, answer);
+    pub(super) fn open_room_here(&mut self, ticket: Ticket, channel: &Arc<str>, overrides: &RoomOverrides) {
+        if let Some(answer) = self.try_open_room(ticket, channel, overrides).transpose() {
+            self.context.answer_api(ticket, answer);
         }
     }
 
     /// The answer, if known already.
     fn try_open_room(
         &mut self,
-        context: &mut Context,
         ticket: Ticket,
         name: &Arc<str>,
         overrides: &RoomOverrides,
     ) -> Result<Option<ApiAnswer>, Refused> {
-        let namespace = context.resolve(name)?;
-        let limits = context.namespace(namespace).room.as_ref();
+        let namespace = self.context.resolve(name)?;
+        let limits = self.context.namespace(namespace).room.as_ref();
         // A namespace without rooms is refused by the next step.
         let unusable = limits.and_then(|limits| why_unusable(limits, overrides));
         let waiting_max = limits.map_or(0, |limits| limits.messages_max);
         if let Some((refusal, why)) = unusable {
-            context.count(namespace).rooms.refused[refusal as usize] += 1;
+            self.context.count(namespace).rooms.refused[refusal as usize] += 1;
             return Err(Refused::new(refusal.code(), why));
         }
-        let mut channel = NamedChannel { name, namespace, key: self.channels.find(name) };
-        let (room, is_new) = self.room_to_join(context, &mut channel, Opening::Reserved, overrides)?;
+        let mut channel = NamedChannel { name, namespace, key: self.channels.table.find(name) };
+        let (room, is_new) = self.room_to_join(&mut channel, Opening::Reserved, overrides)?;
         let room = *room;
         if !is_new && !overrides.is_empty() {
             return Err(Refused::new(ErrorCode::BadRequest, IS_OPEN));
         }
-        self.rooms.wait_for_world(&room, ticket, waiting_max)
+        self.directory.wait_for_world(&room, ticket, waiting_max)
     }
 
     /// A room's world is created.
-    pub(in crate::shard) fn on_room_made(&mut self, context: &mut Context, room: RoomKey, name: &Arc<str>) {
+    pub(in crate::shard) fn on_room_made(&mut self, room: RoomKey, name: &Arc<str>) {
         if let Some(key) = self.channel_of_room(name, room)
-            && let Some(room) = self.channels[key].room.as_deref_mut()
+            && let Some(room) = self.channels.table[key].room.as_deref_mut()
         {
-            self.rooms.world_created(context, room);
+            self.directory.world_created(self.context, room);
         }
     }
 
     /// The channel with this name, if `room` is still its room.
     fn channel_of_room(&self, name: &str, room: RoomKey) -> Option<ChannelKey> {
-        self.channels.find(name).filter(|key| self.channels[*key].has_room(room))
+        self.channels.table.find(name).filter(|key| self.channels.table[*key].has_room(room))
     }
 
     /// A room has answered a join.
     pub(in crate::shard) fn joined(
         &mut self,
-        context: &mut Context,
         room_key: RoomKey,
         request: Box<SubscriptionRequest>,
         outcome: Result<JoinedAs, NotJoined>,
     ) {
-        let mut key = self.channels.find(&request.channel);
-        let room = key.and_then(|key| self.channels[key].room_mut(room_key)).map(|room| {
+        let mut key = self.channels.table.find(&request.channel);
+        let room = key.and_then(|key| self.channels.table[key].room_mut(room_key)).map(|room| {
             room.pending_joins -= 1;
             *room
         });
-        let is_closed = room.is_none() && self.rooms.closed_room_answers(room_key);
+        let is_closed = room.is_none() && self.directory.closed_room_answers(room_key);
         // The patterns of names may have changed since the join was sent to the room. It is answered anyway.
-        let known = key.map(|key| self.channels[key].namespace);
-        let namespace = known.or_else(|| context.names.resolve(&request.channel).ok());
+        let known = key.map(|key| self.channels.table[key].namespace);
+        let namespace = known.or_else(|| self.context.names.resolve(&request.channel).ok());
         let mut uncounted = NamespaceRoomCounters::default();
-        let counters = namespace.map_or(&mut uncounted, |namespace| &mut context.count(namespace).rooms);
+        let counters = namespace.map_or(&mut uncounted, |namespace| &mut self.context.count(namespace).rooms);
         let outcome = match (outcome, room) {
             (Err(NotJoined::Refused(refusal)), _) => {
                 counters.joins_refused += 1;
@@ -214,8 +291,9 @@ impl Owner {
             (Ok(joined), Some(room)) => {
                 counters.joins_accepted += 1;
                 counters.seats_resumed += u64::from(joined.is_back);
-                let subscribed = self.accept_named(context, &mut key, &request, None).map_err(NotSubscribed::from);
-                self.keep_player(key, room, &request, subscribed.is_ok(), &mut context.effects);
+                let subscribed =
+                    self.channels.accept_named(self.context, &mut key, &request, None).map_err(NotSubscribed::from);
+                self.keep_player(key, room, &request, subscribed.is_ok());
                 subscribed.map(|mut subscribed| {
                     subscribed.room = Some((room.key, room.thread));
                     subscribed.is_back = joined.is_back;
@@ -223,7 +301,7 @@ impl Owner {
                 })
             }
         };
-        self.answer_subscription(context, key, request, outcome);
+        self.channels.answer_subscription(self.context, key, request, outcome);
     }
 
     /// A player has joined its room; it stays if its subscription is accepted.
@@ -233,86 +311,73 @@ impl Owner {
         room: OwnedRoom,
         request: &SubscriptionRequest,
         stays: bool,
-        effects: &mut Effects,
     ) {
         if stays {
-            let channel = channel.and_then(|key| self.channels.get_mut(key));
+            let channel = channel.and_then(|key| self.channels.table.get_mut(key));
             if let Some(room) = channel.and_then(|channel| channel.room_mut(room.key)) {
                 room.players += 1;
             }
         } else if let Some(join) = &request.join {
             let leave = ToRoom::Leave { room: room.key, seat: join.seat, departure: Departure::Left };
-            send_to_room(room.thread, leave, effects);
+            send_to_room(room.thread, leave, &mut self.context.effects);
         }
     }
 
     /// A player's subscription has ended. A room that has ended receives no message.
-    pub(super) fn serve_leave(&mut self, channel: ChannelKey, left: LeftSeat, effects: &mut Effects) {
+    pub(super) fn serve_leave(&mut self, channel: ChannelKey, left: LeftSeat) {
         let LeftSeat { room: key, seat, departure } = left;
-        if let Some(room) = self.channels[channel].room_mut(key) {
+        if let Some(room) = self.channels.table[channel].room_mut(key) {
             room.players -= 1;
-            send_to_room(room.thread, ToRoom::Leave { room: key, seat, departure }, effects);
+            send_to_room(room.thread, ToRoom::Leave { room: key, seat, departure }, &mut self.context.effects);
         }
     }
 
     /// A room has been empty for the maximum time. Closes it, unless it has a player or a join is in flight.
-    pub(in crate::shard) fn room_is_idle(&mut self, context: &mut Context, key: RoomKey, name: &str) {
-        let Some(channel) = self.channels.find(name) else { return };
-        let Some(room) = self.channels[channel].room_mut(key) else { return };
-        let is_needed = room.players > 0 || room.pending_joins > 0 || self.rooms.has_waiting_messages(key);
+    pub(in crate::shard) fn room_is_idle(&mut self, key: RoomKey, name: &str) {
+        let Some(channel) = self.channels.table.find(name) else { return };
+        let Some(room) = self.channels.table[channel].room_mut(key) else { return };
+        let is_needed = room.players > 0 || room.pending_joins > 0 || self.directory.has_waiting_messages(key);
         if !is_needed {
-            self.end_room_of(context, channel, key, None);
+            self.end_room_of(channel, key, None);
         }
     }
 
     /// Closes a room, if it is still open. `reason` is for its clients; `None` for the default reason of the code.
-    pub(in crate::shard) fn close_room(
-        &mut self,
-        context: &mut Context,
-        name: &str,
-        key: RoomKey,
-        reason: Option<Arc<str>>,
-    ) {
-        if let Some(channel) = self.channels.find(name) {
-            self.end_room_of(context, channel, key, reason);
+    pub(in crate::shard) fn close_room(&mut self, name: &str, key: RoomKey, reason: Option<Arc<str>>) {
+        if let Some(channel) = self.channels.table.find(name) {
+            self.end_room_of(channel, key, reason);
         }
     }
 
-    fn end_room_of(&mut self, context: &mut Context, channel: ChannelKey, key: RoomKey, reason: Option<Arc<str>>) {
+    fn end_room_of(&mut self, channel: ChannelKey, key: RoomKey, reason: Option<Arc<str>>) {
         let code = UnsubscribeCode::ROOM_CLOSED;
-        if let Some((room, namespace)) = self.forget_room(context, channel, key, (code, reason.clone())) {
-            context.count(namespace).rooms.closed += 1;
-            self.rooms.note_closed(&room);
-            send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, &mut context.effects);
+        if let Some((room, namespace)) = self.forget_room(channel, key, (code, reason.clone())) {
+            self.context.count(namespace).rooms.closed += 1;
+            self.directory.note_closed(&room);
+            send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, &mut self.context.effects);
         }
     }
 
-    pub(super) fn close_room_by_api(&mut self, context: &mut Context, name: &str) -> ApiResult {
-        let namespace = context.names.resolve(name)?;
-        if context.namespace(namespace).room.is_none() {
+    pub(super) fn close_room_by_api(&mut self, name: &str) -> ApiResult {
+        let namespace = self.context.names.resolve(name)?;
+        if self.context.namespace(namespace).room.is_none() {
             return Err(ErrorCode::NotAvailable.into());
         }
-        let Some(channel) = self.channels.find(name) else { return Ok(ApiAnswer::Done { sessions: 0 }) };
-        let Some(room) = self.channels[channel].room.as_deref().copied() else {
+        let Some(channel) = self.channels.table.find(name) else { return Ok(ApiAnswer::Done { sessions: 0 }) };
+        let Some(room) = self.channels.table[channel].room.as_deref().copied() else {
             return Ok(ApiAnswer::Done { sessions: 0 });
         };
-        self.end_room_of(context, channel, room.key, None);
+        self.end_room_of(channel, room.key, None);
         Ok(ApiAnswer::Done { sessions: room.players })
     }
 
     /// A room has failed and no longer exists.
-    pub(in crate::shard) fn room_has_failed(
-        &mut self,
-        context: &mut Context,
-        key: RoomKey,
-        name: &str,
-        refusal: Option<Refusal>,
-    ) {
+    pub(in crate::shard) fn room_has_failed(&mut self, key: RoomKey, name: &str, refusal: Option<Refusal>) {
         let Some(channel) = self.channel_of_room(name, key) else { return };
-        self.rooms.answer_openings(context, key, &Err(refusal));
+        self.directory.answer_openings(self.context, key, &Err(refusal));
         let ended = (UnsubscribeCode::ROOM_FAILED, None);
-        if let Some((_, namespace)) = self.forget_room(context, channel, key, ended) {
-            context.count(namespace).rooms.failed += 1;
+        if let Some((_, namespace)) = self.forget_room(channel, key, ended) {
+            self.context.count(namespace).rooms.failed += 1;
         }
     }
 
@@ -320,21 +385,20 @@ impl Owner {
     /// messages may arrive earlier, at sessions that still wait for those answers.
     fn forget_room(
         &mut self,
-        context: &mut Context,
         key: ChannelKey,
         room_key: RoomKey,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
     ) -> Option<(OwnedRoom, NamespaceIndex)> {
-        let channel = &mut self.channels[key];
+        let channel = &mut self.channels.table[key];
         let room = *channel.room_mut(room_key)?;
         channel.room = None;
         let namespace = channel.namespace;
-        self.rooms.ended(context, &room, namespace, code);
+        self.directory.ended(self.context, &room, namespace, code);
         for shard in channel.listening_shards(Audience::Publications) {
             let (name, reason) = (Arc::clone(&channel.name), reason.clone());
-            context.notify(shard, Notice::RoomOver { channel: name, room: room_key, code, reason });
+            self.context.notify(shard, Notice::RoomOver { channel: name, room: room_key, code, reason });
         }
-        self.review(context, key);
+        self.channels.review(self.context, key);
         Some((room, namespace))
     }
 
@@ -342,78 +406,65 @@ impl Owner {
     /// have a new room on another thread, whose players must not receive it.
     pub(in crate::shard) fn take_event(
         &mut self,
-        context: &mut Context,
         room: RoomKey,
         name: &Arc<str>,
         data: Payload,
         audience: Option<Box<EventAudience>>,
     ) {
-        let Some(channel) = context.counters.found_or_late(self.channel_of_room(name, room)) else { return };
+        let Some(channel) = self.context.counters.found_or_late(self.channel_of_room(name, room)) else { return };
         let audience = audience.map(|audience| Arc::new(*audience));
         let draft = Draft { data, info: None, how: PublishHow::default(), audience, creator: None };
-        self.propose_to(context, (name, Some(channel)), draft, ReplyTo::Room);
-        if let Ok(namespace) = context.names.resolve(name) {
-            context.count(namespace).rooms.events += 1;
+        self.channels.propose_to(self.context, (name, Some(channel)), draft, ReplyTo::Room);
+        if let Ok(namespace) = self.context.names.resolve(name) {
+            self.context.count(namespace).rooms.events += 1;
         }
     }
 
     /// A publication of a room to another channel.
-    pub(in crate::shard) fn take_room_publication(&mut self, context: &mut Context, channel: &Arc<str>, data: Payload) {
+    pub(in crate::shard) fn take_publication(&mut self, channel: &Arc<str>, data: Payload) {
         let draft = Draft { data, info: None, how: PublishHow::default(), audience: None, creator: None };
-        self.propose(context, channel, draft, ReplyTo::Room);
+        self.channels.propose(self.context, channel, draft, ReplyTo::Room);
     }
 
     /// The load report of a room thread.
-    pub(in crate::shard) fn room_thread_load(&mut self, thread: RoomThreadIndex, permille: u16) {
-        self.rooms.thread_reports(thread, permille);
+    pub(in crate::shard) fn thread_reports(&mut self, thread: RoomThreadIndex, permille: u16) {
+        self.directory.thread_reports(thread, permille);
     }
 
-    /// Sends a message to the room of a channel. The request is answered by [`Owner::room_has_answered`], or when the
+    /// Sends a message to the room of a channel. The request is answered by [`Rooms::room_has_answered`], or when the
     /// room ends.
-    pub(super) fn send_message_to_room(
-        &mut self,
-        context: &mut Context,
-        ticket: Ticket,
-        name: &str,
-        message: BackendMessage,
-    ) {
-        let sent = context.resolve(name).and_then(|namespace| {
-            let channel = self.channels.named(name);
-            self.rooms.send_message(context, (namespace, channel), ticket, message)
+    pub(super) fn send_message_to_room(&mut self, ticket: Ticket, name: &str, message: BackendMessage) {
+        let sent = self.context.resolve(name).and_then(|namespace| {
+            let channel = self.channels.table.named(name);
+            self.directory.send_message(self.context, (namespace, channel), ticket, message)
         });
         if let Err(refused) = sent {
-            context.answer_api(ticket, Err(refused));
+            self.context.answer_api(ticket, Err(refused));
         }
     }
 
     /// A room has answered a message.
     pub(in crate::shard) fn room_has_answered(
         &mut self,
-        context: &mut Context,
         room: RoomKey,
         name: &str,
         id: u64,
         answer: Result<Bytes, Refusal>,
     ) {
         // Not by the name, because the patterns of names may have changed since the room was opened.
-        let namespace = self.channels.named(name).map(|channel| channel.namespace);
-        self.rooms.message_answered(context, (room, namespace), id, answer);
+        let namespace = self.channels.table.named(name).map(|channel| channel.namespace);
+        self.directory.message_answered(self.context, (room, namespace), id, answer);
     }
 
     /// Sends reservations to the room of a channel.
-    pub(super) fn reserve_places(
-        &mut self,
-        context: &mut Context,
-        name: &str,
-        reservations: Arc<[PlaceReservation]>,
-    ) -> ApiResult {
-        let namespace = context.resolve(name)?;
-        let room = self.channels.named(name).and_then(|channel| channel.room.as_deref());
+    pub(super) fn reserve_places(&mut self, name: &str, reservations: Arc<[PlaceReservation]>) -> ApiResult {
+        let namespace = self.context.resolve(name)?;
+        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());
         let Some(room) = room else {
-            let has_rooms = context.namespace(namespace).room.is_some();
+            let has_rooms = self.context.namespace(namespace).room.is_some();
             return Err(Refused::new(ErrorCode::NotAvailable, if has_rooms { NOT_OPEN } else { NO_ROOMS }));
         };
-        send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, &mut context.effects);
+        send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, &mut self.context.effects);
         Ok(ApiAnswer::Done { sessions: 0 })
     }
 }

@@ -9,30 +9,32 @@
 //! connection finds it, and has 128 random bits, so that it cannot be guessed. In a cluster, a tag follows
 //! ([`crate::session_tag`]).
 
-use core::net::IpAddr;
 use std::sync::Arc;
 
-use dunlin_protocol::{
-    ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, Push, Reply, ShapeLimits, decode_connect,
-};
+use dunlin_protocol::{ClientInfo, ConnectRequest, ConnectResult, Disconnect, ErrorCode, Push, Reply, decode_connect};
 use rand_chacha::rand_core::RngCore;
 
 use crate::{
-    SessionKey, ShardIndex, SourceKey, Wire,
+    SessionKey, ShardIndex,
     backend::{ConnectResponse, ProxyRequestKind, ProxyResponse, ProxyResult},
     event::{ConnectionClaims, ServerSubscription, TokenError},
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
-    message::{Admission, Asker, ShardRequest},
+    message::{Admission, ShardRequest},
     record::SessionIncident,
     refused::{Refused, RefusedCommand},
     room::Departure,
-    session::{
-        ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, Session, SessionExtra,
-    },
+    session::{ConnectGrant, ConnectParams, Paused, PausedOn, PendingConnect, Phase, ProxiedCommand, SessionExtra},
 };
 
 use super::{
-    Context, Sessions, close::Cause, commands::CommandRef, deadlines::session_expiry_us, time_to_live::TimeToLive,
+    Context,
+    commands::CommandRef,
+    node_rates::Rates,
+    open_sessions::{Cause, OpenSessions},
+    permission::is_open_to,
+    refresh::session_expiry_us,
+    subscribe::{Subscribing, check_server_side},
+    time_to_live::TimeToLive,
 };
 
 /// The default disconnects that replace errors on unidirectional transports.
@@ -43,33 +45,29 @@ const UNIDIRECTIONAL_DISCONNECTS: [(ErrorCode, Disconnect); 4] = [
     (ErrorCode::PermissionDenied, Disconnect::PERMISSION_DENIED),
 ];
 
-impl Sessions {
-    pub(in crate::shard) fn open(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        wire: Wire,
-        from: (Option<SourceKey>, Option<IpAddr>),
-    ) {
-        context.counters.sessions_opened += 1;
-        let end_us = context.now.after_ms(context.options.client.stale_close_delay_ms);
-        self.table.insert(Session::new(key, wire, from, end_us));
-        self.schedule_session(context, key);
-        if self.drain.admits_none {
-            self.close(context, key, &Disconnect::SHUTDOWN);
-        }
+/// The `connect` of one session.
+pub(super) struct Connecting<'s> {
+    pub(super) context: &'s mut Context,
+    pub(super) sessions: &'s mut OpenSessions,
+    pub(super) rates: &'s mut Rates,
+    pub(super) key: SessionKey,
+}
+
+impl Connecting<'_> {
+    fn subscribing(&mut self) -> Subscribing<'_> {
+        Subscribing { context: self.context, sessions: self.sessions, rates: self.rates, key: self.key }
     }
 
     /// Handles the connect request on a unidirectional transport. Further data on it is ignored.
-    pub(super) fn receive_connect(&mut self, context: &mut Context, key: SessionKey, bytes: &[u8]) {
-        let Some(session) = self.table.get(key) else { return };
+    pub(super) fn receive_connect(&mut self, bytes: &[u8]) {
+        let Some(session) = self.sessions.table.get(self.key) else { return };
         if session.phase != Phase::Fresh || session.paused.is_some() {
             return;
         }
-        let outcome = if let Ok(request) = decode_connect(bytes, context.shape_limits()) {
-            self.connect(context, key, 0, &request)
+        let outcome = if let Ok(request) = decode_connect(bytes, self.context.shape_limits()) {
+            self.connect(0, &request)
         } else {
-            context.counters.malformed_frames += 1;
+            self.context.counters.malformed_frames += 1;
             Err(RefusedCommand::bad_request(
                 "a connect request that cannot be decoded, or that is deeper or wider than allowed",
             ))
@@ -77,29 +75,23 @@ impl Sessions {
         match outcome {
             Ok(()) => {}
             Err(RefusedCommand::Disconnect { disconnect, why }) => {
-                self.close_for(context, key, &disconnect, Cause { command: None, why });
+                self.sessions.close_for(self.context, self.key, &disconnect, Cause { command: None, why });
             }
             Err(refused) => unreachable!("{refused:?} is answered where it is decided"),
         }
     }
 
     /// Runs `connect`: authenticates by the token, else by the backend, else as the anonymous user.
-    pub(super) fn connect(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        request: &ConnectRequest<'_>,
-    ) -> Result<(), RefusedCommand> {
-        let is_fresh = self.table.get(key).is_some_and(|session| session.phase == Phase::Fresh);
+    pub(super) fn connect(&mut self, command_id: u32, request: &ConnectRequest<'_>) -> Result<(), RefusedCommand> {
+        let is_fresh = self.sessions.table.get(self.key).is_some_and(|session| session.phase == Phase::Fresh);
         if !is_fresh {
             return Err(Disconnect::BAD_REQUEST.into());
         }
         // Before any token check, so that a connect storm is stopped here.
-        if !self.rates.connects.try_take(context.now.mono_us) {
-            context.counters.connects_refused += 1;
+        if !self.rates.connects.try_take(self.context.now.mono_us) {
+            self.context.counters.connects_refused += 1;
             let why = "more connects in a second than client.connect_rate_limit";
-            self.refuse_connect(context, key, command_id, Refused::new(ErrorCode::TooManyRequests, why).into());
+            self.refuse_connect(command_id, Refused::new(ErrorCode::TooManyRequests, why).into());
             return Ok(());
         }
         let position = |offset: u64, epoch: &str| (offset, Box::from(epoch));
@@ -109,131 +101,95 @@ impl Sessions {
         let mut params = ConnectParams { client: None, subs: subs.collect() };
         if !request.token.is_empty() {
             let paused_on = PausedOn::Connect { command_id, params: Box::new(params) };
-            self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
+            self.sessions.table.wait_for_token(self.key, paused_on, &request.token, &mut self.context.effects);
             return Ok(());
         }
-        if let Some(proxy) = context.options.backend.connect {
-            params.client = Some(context.new_client_id());
+        if let Some(proxy) = self.context.options.backend.connect {
+            params.client = Some(self.context.new_client_id());
             let kind = ProxyRequestKind::Connect {
-                data: request.data.and_then(|data| self.table.at(key.index).payload(data)),
+                data: request.data.and_then(|data| self.sessions.table.at(self.key.index).payload(data)),
                 name: (&*request.name).into(),
                 version: (&*request.version).into(),
                 channels: params.subs.iter().map(|(channel, _)| channel.clone()).collect(),
             };
-            self.send_proxy_request(
-                key,
+            self.sessions.send_proxy_request(
+                self.key,
                 command_id,
                 (proxy, kind),
                 ProxiedCommand::Connect(params),
-                &mut context.effects,
+                &mut self.context.effects,
             );
             return Ok(());
         }
-        let client = &context.options.client;
+        let client = &self.context.options.client;
         if !client.allow_anonymous_connect_without_token && !client.insecure {
             return Err(RefusedCommand::bad_request(
                 "no token, and client.allow_anonymous_connect_without_token is off",
             ));
         }
-        let grant = self.grant(context, command_id, None, ConnectionClaims::default());
-        self.admit_session(context, key, grant, &params, true);
+        let grant = self.grant(command_id, None, ConnectionClaims::default());
+        self.admit_session(grant, &params, true);
         Ok(())
-    }
-
-    /// A connection token of `connect` or `refresh` was verified.
-    pub(in crate::shard) fn token_verified(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        outcome: Result<ConnectionClaims, TokenError>,
-    ) {
-        let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Connect { .. } | PausedOn::Refresh { .. });
-        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else { return };
-        match paused_on {
-            PausedOn::Connect { command_id, params } => {
-                self.connect_with_token(context, key, command_id, &params, outcome);
-            }
-            PausedOn::Refresh { command_id } => {
-                let outcome = self.refresh_with_token(context, key, outcome).map(Some);
-                let command = CommandRef { id: command_id, command: "refresh", channel: None };
-                self.answer(context, key, command, outcome);
-            }
-            _ => unreachable!("looked at above"),
-        }
-        self.resume(key, unparsed);
     }
 
     /// The token of a `connect` was verified.
     pub(super) fn connect_with_token(
         &mut self,
-        context: &mut Context,
-        key: SessionKey,
         command_id: u32,
         params: &ConnectParams,
         outcome: Result<ConnectionClaims, TokenError>,
     ) {
         let refused = match outcome {
-            Ok(claims) if claims.user.is_empty() && context.options.client.disallow_anonymous_connection_tokens => {
+            Ok(claims)
+                if claims.user.is_empty() && self.context.options.client.disallow_anonymous_connection_tokens =>
+            {
                 Disconnect::PERMISSION_DENIED.into()
             }
             Ok(mut claims) => {
-                if context.options.client.insecure {
+                if self.context.options.client.insecure {
                     claims.expires_at_ms = None;
                 }
-                let mut grant = self.grant(context, command_id, None, claims);
+                let mut grant = self.grant(command_id, None, claims);
                 grant.subscriptions.iter_mut().for_each(|planned| planned.from_token = true);
-                return self.admit_session(context, key, grant, params, true);
+                return self.admit_session(grant, params, true);
             }
             Err(TokenError::Expired) => ErrorCode::TokenExpired.into(),
             Err(TokenError::Invalid) => Disconnect::INVALID_TOKEN.into(),
             Err(TokenError::Unavailable) => ErrorCode::Internal.into(),
         };
-        self.refuse_connect(context, key, command_id, refused);
+        self.refuse_connect(command_id, refused);
     }
 
     /// The backend has responded to a `connect`.
-    pub(super) fn connect_by_backend(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        params: &ConnectParams,
-        outcome: ProxyResult,
-    ) {
+    pub(super) fn connect_by_backend(&mut self, command_id: u32, params: &ConnectParams, outcome: ProxyResult) {
         let answer = match outcome {
             Ok(ProxyResponse::Connect(answer)) => *answer,
-            Ok(_) => return self.refuse_connect(context, key, command_id, ErrorCode::Internal.into()),
-            Err(refusal) => return self.refuse_connect(context, key, command_id, refusal.into()),
+            Ok(_) => return self.refuse_connect(command_id, ErrorCode::Internal.into()),
+            Err(refusal) => return self.refuse_connect(command_id, refusal.into()),
         };
         let ConnectResponse { user, expires_at_ms, info, data, meta, subscriptions } = answer;
         let claims = ConnectionClaims { user, info, expires_at_ms, meta, subscriptions };
-        let mut grant = self.grant(context, command_id, params.client.clone(), claims);
+        let mut grant = self.grant(command_id, params.client.clone(), claims);
         grant.data = data;
-        self.admit_session(context, key, grant, params, false);
+        self.admit_session(grant, params, false);
     }
 
-    fn grant(
-        &self,
-        context: &Context,
-        command_id: u32,
-        client: Option<Arc<str>>,
-        claims: ConnectionClaims,
-    ) -> ConnectGrant {
+    fn grant(&self, command_id: u32, client: Option<Arc<str>>, claims: ConnectionClaims) -> ConnectGrant {
         let ConnectionClaims { user, info, expires_at_ms, meta, subscriptions } = claims;
         let mut grant = ConnectGrant {
             command_id,
             client,
-            user: self.users.intern(user),
+            user: self.sessions.users.intern(user),
             info,
             data: None,
             meta,
             expires_at_ms,
-            subscriptions: Vec::with_capacity(subscriptions.len().min(context.options.client.channel_limit)),
+            subscriptions: Vec::with_capacity(subscriptions.len().min(self.context.options.client.channel_limit)),
             positions: Vec::new(),
         };
         // Each is compared with all previous ones. One past the limit is enough to refuse the session.
         for subscription in subscriptions {
-            if grant.subscriptions.len() > context.options.client.channel_limit {
+            if grant.subscriptions.len() > self.context.options.client.channel_limit {
                 break;
             }
             grant.plan(subscription);
@@ -242,57 +198,31 @@ impl Sessions {
     }
 
     /// Admits an authenticated session, or refuses it with a reason.
-    fn admit_session(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        mut grant: ConnectGrant,
-        params: &ConnectParams,
-        may_choose: bool,
-    ) {
-        let plan = context.complete_plan(&mut grant, params, may_choose);
-        match plan.and_then(|()| self.take_recoveries(context, &grant)) {
-            Err(refused) => self.refuse_connect(context, key, grant.command_id, refused),
-            Ok(()) if context.counts_sessions_of(&grant.user) => self.request_admission(context, key, grant),
-            Ok(()) => self.let_in(context, key, grant),
+    fn admit_session(&mut self, mut grant: ConnectGrant, params: &ConnectParams, may_choose: bool) {
+        let plan = self.complete_plan(&mut grant, params, may_choose);
+        match plan.and_then(|()| self.take_recoveries(&grant)) {
+            Err(refused) => self.refuse_connect(grant.command_id, refused),
+            Ok(()) if self.context.counts_sessions_of(&grant.user) => self.request_admission(grant),
+            Ok(()) => self.let_in(grant),
         }
     }
 
     /// Takes tokens for the session's recoveries from this shard's rate limit.
-    fn take_recoveries(&mut self, context: &mut Context, grant: &ConnectGrant) -> Result<(), RefusedCommand> {
-        grant.subscriptions.iter().try_for_each(|planned| self.take_recovery(context, planned))
-    }
-
-    /// Takes a token for the recovery of a server-side subscription from this shard's rate limit.
-    pub(super) fn take_recovery(
-        &mut self,
-        context: &mut Context,
-        subscription: &ServerSubscription,
-    ) -> Result<(), RefusedCommand> {
-        if subscription.recover_since.is_none() {
-            return Ok(());
-        }
-        let forced = subscription.grant.overrides.force_recovery;
-        let namespace = context.names.resolve(&subscription.channel)?;
-        let recovers = forced.unwrap_or(context.namespace(namespace).force_recovery);
-        if recovers && !self.rates.recoveries.try_take(context.now.mono_us) {
-            context.counters.recoveries_refused += 1;
-            return Err(ErrorCode::TooManyRequests.into());
-        }
-        Ok(())
+    fn take_recoveries(&mut self, grant: &ConnectGrant) -> Result<(), RefusedCommand> {
+        grant.subscriptions.iter().try_for_each(|planned| self.rates.take_recovery(self.context, planned))
     }
 
     /// Adds the session to its user and requests its subscriptions. `connect` is answered when the owners have
     /// answered.
-    pub(super) fn let_in(&mut self, context: &mut Context, key: SessionKey, grant: ConnectGrant) {
-        let ttl = TimeToLive::until(grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
-        let client = grant.client.unwrap_or_else(|| context.new_client_id());
+    pub(super) fn let_in(&mut self, grant: ConnectGrant) {
+        let ttl = TimeToLive::until(grant.expires_at_ms, self.context.now).unwrap_or(Some(TimeToLive::OVER));
+        let client = grant.client.unwrap_or_else(|| self.context.new_client_id());
         let info = ClientInfo { user: grant.user, client: Arc::clone(&client), conn_info: grant.info, chan_info: None };
-        let user_place = self.users.add(&info.user, key);
-        let expiry_us = session_expiry_us(context, ttl);
-        let options = Arc::clone(&context.options);
-        let wire = self.table.at(key.index).wire;
-        let secret = if wire.has_secret_id() { context.new_secret(key) } else { Box::default() };
+        let user_place = self.sessions.users.add(&info.user, self.key);
+        let expiry_us = session_expiry_us(self.context, ttl);
+        let options = Arc::clone(&self.context.options);
+        let wire = self.sessions.table.at(self.key.index).wire;
+        let secret = if wire.has_secret_id() { self.new_secret() } else { Box::default() };
         let pings = options.client.ping_interval_ms;
         let result = ConnectResult {
             client,
@@ -304,9 +234,13 @@ impl Sessions {
             pong: pings > 0 && options.client.pong_timeout_ms > 0 && !wire.is_unidirectional(),
             session: secret.clone(),
             node: if wire.is_emulated() { options.node_id.clone() } else { Box::default() },
-            time_ms: if options.client.connect_include_server_time { context.now.unix_ms.cast_signed() } else { 0 },
+            time_ms: if options.client.connect_include_server_time {
+                self.context.now.unix_ms.cast_signed()
+            } else {
+                0
+            },
         };
-        let session = self.table.at_mut(key.index);
+        let session = self.sessions.table.at_mut(self.key.index);
         session.info = Some(Arc::new(info));
         session.user_place = user_place;
         session.phase = Phase::Connecting;
@@ -315,104 +249,81 @@ impl Sessions {
         if !secret.is_empty() || grant.meta.is_some() {
             session.extra = Some(Box::new(SessionExtra { secret, meta: grant.meta, refresh: None }));
         }
-        self.schedule_session(context, key);
+        self.sessions.table.schedule(self.key, &mut self.context.timers);
         let missing = grant.subscriptions.len();
         let ConnectGrant { command_id, subscriptions, positions, .. } = grant;
         let pending = PendingConnect { command_id, result, missing, refused: None, recovered_bytes: 0, positions };
         if missing == 0 {
-            return self.answer_connect(context, key, pending);
+            return self.answer_connect(pending);
         }
-        self.pause(key, PausedOn::Subscriptions(Box::new(pending)), &mut context.effects);
-        self.table.outbox(key.index).cork();
+        self.sessions.table.pause(self.key, PausedOn::Subscriptions(Box::new(pending)), &mut self.context.effects);
+        self.sessions.table.outbox(self.key.index).cork();
         for planned in subscriptions {
-            self.request_server_side(context, key, planned);
+            self.subscribing().request_server_side(planned);
         }
     }
 
     /// All owners have answered.
-    pub(super) fn answer_connect(&mut self, context: &mut Context, key: SessionKey, pending: PendingConnect) {
+    pub(super) fn answer_connect(&mut self, pending: PendingConnect) {
         if let Some(refused) = pending.refused {
-            self.leave_everything(context, key, Departure::Left);
-            let outbox = self.table.outbox(key.index);
+            self.sessions.leave_everything(self.context, self.key, Departure::Left);
+            let outbox = self.sessions.table.outbox(self.key.index);
             if let Some(before_cork) = outbox.uncork() {
                 outbox.discard_latest_and_behind(before_cork);
             }
-            return self.refuse_connect(context, key, pending.command_id, refused.into());
+            return self.refuse_connect(pending.command_id, refused.into());
         }
-        let first_ping_us = context.first_ping_us();
-        self.record(context, key, SessionIncident::Connected);
-        let session = self.table.at_mut(key.index);
+        let first_ping_us = self.first_ping_us();
+        self.sessions.record(self.context, self.key, SessionIncident::Connected);
+        let session = self.sessions.table.at_mut(self.key.index);
         session.phase = Phase::Live;
         session.deadlines.ping_us = first_ping_us;
         let wire = session.wire;
-        self.schedule_session(context, key);
+        self.sessions.table.schedule(self.key, &mut self.context.timers);
         let result = pending.result;
         let frame = if wire.is_unidirectional() {
             let push = Push::Connect { result: &result };
-            let frame = build_frame(wire, &mut context.scratch, |out| encode_push_on(wire, &push, out));
-            frame.map(|bytes| FrameRef::own(bytes, context.now.mono_us))
+            let frame = build_frame(wire, &mut self.context.scratch, |out| encode_push_on(wire, &push, out));
+            frame.map(|bytes| FrameRef::own(bytes, self.context.now.mono_us))
         } else {
             let reply = Reply::Connect(Box::new(result));
-            reply_frame(wire, pending.command_id, &reply, &mut context.scratch, context.now.mono_us)
+            reply_frame(wire, pending.command_id, &reply, &mut self.context.scratch, self.context.now.mono_us)
         };
         let Ok(frame) = frame else {
-            return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL);
+            return self.sessions.close(self.context, self.key, &Disconnect::INAPPROPRIATE_PROTOCOL);
         };
-        let outbox = self.table.outbox(key.index);
+        let outbox = self.sessions.table.outbox(self.key.index);
         // Publications that arrived during the wait are queued already, and have to follow this frame.
         outbox.push_next(frame);
         outbox.uncork();
-        outbox.list(key.index, &mut context.effects);
+        outbox.list(self.key.index, &mut self.context.effects);
     }
 
     /// Answers `connect` with an error, after which no command is accepted, or closes the session.
-    pub(super) fn refuse_connect(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        refused: RefusedCommand,
-    ) {
+    pub(super) fn refuse_connect(&mut self, command_id: u32, refused: RefusedCommand) {
         let command = CommandRef { id: command_id, command: "connect", channel: None };
-        let Some(session) = self.table.get_mut(key) else { return };
+        let Some(session) = self.sessions.table.get_mut(self.key) else { return };
         session.phase = Phase::Refused;
-        let refused = if session.wire.is_unidirectional() { context.without_reply(refused) } else { refused };
-        self.refuse(context, key, command, refused);
-    }
-
-    /// Removes the session from its user's list.
-    pub(super) fn remove_from_user(&mut self, context: &mut Context, key: SessionKey, user: &Arc<str>, place: u32) {
-        if let Some(moved) = self.users.remove(user, place) {
-            self.table.at_mut(moved.index).user_place = place;
-        }
-        if context.counts_sessions_of(user) {
-            context.send_depart(user, key);
-        }
+        let refused = if session.wire.is_unidirectional() { self.without_reply(refused) } else { refused };
+        self.sessions.refuse(self.context, self.key, command, refused);
     }
 
     /// Asks the user's home to admit the session.
-    pub(super) fn request_admission(&mut self, context: &mut Context, key: SessionKey, grant: ConnectGrant) {
+    pub(super) fn request_admission(&mut self, grant: ConnectGrant) {
         let user = Arc::clone(&grant.user);
-        self.pause(key, PausedOn::Admission(Box::new(grant)), &mut context.effects);
-        let asker = context.asker(key, 0);
-        let home = context.owner(&user);
-        context.request(home, ShardRequest::Arrive { user, asker });
+        self.sessions.table.pause(self.key, PausedOn::Admission(Box::new(grant)), &mut self.context.effects);
+        let asker = self.context.asker(self.key, 0);
+        let home = self.context.owner(&user);
+        self.context.request(home, ShardRequest::Arrive { user, asker });
     }
 
     /// The home has decided about a session.
-    pub(in crate::shard) fn arrived(
-        &mut self,
-        context: &mut Context,
-        user: &Arc<str>,
-        asker: Asker,
-        admission: Admission,
-    ) {
-        let key = asker.session;
+    pub(in crate::shard) fn arrived(&mut self, user: &Arc<str>, admission: Admission) {
         let waits = |paused_on: &PausedOn| matches!(paused_on, PausedOn::Admission(_));
-        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else {
-            context.counters.late_messages += 1;
+        let Some(Paused { paused_on, unparsed }) = self.sessions.table.take_paused(self.key, waits) else {
+            self.context.counters.late_messages += 1;
             if admission == Admission::Admitted {
-                context.send_depart(user, key);
+                self.context.send_depart(user, self.key);
             }
             return;
         };
@@ -424,37 +335,13 @@ impl Sessions {
             Admission::FullElsewhere => Some(ErrorCode::TooManyRequests.into()),
         };
         match refusal {
-            None => self.let_in(context, key, *grant),
+            None => self.let_in(*grant),
             Some(refusal) => {
-                context.counters.user_sessions_refused += 1;
-                self.refuse_connect(context, key, grant.command_id, refusal);
+                self.context.counters.user_sessions_refused += 1;
+                self.refuse_connect(grant.command_id, refusal);
             }
         }
-        self.resume(key, unparsed);
-    }
-
-    /// A newer session of the user was admitted, and only one is allowed.
-    pub(in crate::shard) fn superseded(&mut self, context: &mut Context, key: SessionKey) {
-        self.close(context, key, &Disconnect::CONNECTION_LIMIT);
-    }
-
-    /// The session with this secret id, if it belongs to this shard and is open.
-    pub(in crate::shard) fn find_session(&self, context: &Context, secret: &str) -> Option<SessionKey> {
-        let (shard, key) = read_place(secret)?;
-        let session = self.table.get(key).filter(|session| session.is_authenticated())?;
-        let known = &session.extra.as_ref()?.secret;
-        // Compares all bytes, so that the duration does not reveal how many match.
-        let is_same = known.len() == secret.len()
-            && known.bytes().zip(secret.bytes()).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0;
-        (shard == context.identity.index && is_same).then_some(key)
-    }
-}
-
-impl Context {
-    /// Limits on the nesting depth and the width of a client's message.
-    pub(in crate::shard) fn shape_limits(&self) -> ShapeLimits {
-        let client = &self.options.client;
-        ShapeLimits { json_depth_max: client.json_depth_max, object_keys_max: client.object_keys_max }
+        self.sessions.resume(self.key, unparsed);
     }
 
     /// A refusal of `connect` on a transport without replies: a disconnect replaces an error.
@@ -464,7 +351,7 @@ impl Context {
             RefusedCommand::Own { code, .. } => (u32::from(code), None),
             RefusedCommand::Disconnect { .. } => return refused,
         };
-        let configured = &self.options.client.connect_code_to_unidirectional_disconnect;
+        let configured = &self.context.options.client.connect_code_to_unidirectional_disconnect;
         let configured = configured.iter().find(|(code, _)| *code == number).map(|(_, disconnect)| disconnect.clone());
         let usual = || UNIDIRECTIONAL_DISCONNECTS.into_iter().find(|(code, _)| code.code() == number);
         let disconnect = configured.or_else(|| usual().map(|(_, disconnect)| disconnect));
@@ -474,15 +361,15 @@ impl Context {
     /// The first ping comes at a random time in the second half of the interval, so that sessions that connected at the
     /// same time are not pinged at the same time.
     fn first_ping_us(&mut self) -> u64 {
-        let half_us = self.options.client.ping_interval_ms.saturating_mul(1_000) / 2;
+        let half_us = self.context.options.client.ping_interval_ms.saturating_mul(1_000) / 2;
         if half_us == 0 {
             return u64::MAX;
         }
-        self.now.mono_us.saturating_add(half_us + self.random.next_u64() % half_us)
+        self.context.now.mono_us.saturating_add(half_us + self.context.random.next_u64() % half_us)
     }
 
     /// Adds the personal channel and the channels that the client requested, and checks all subscriptions.
-    pub(super) fn complete_plan(
+    fn complete_plan(
         &self,
         grant: &mut ConnectGrant,
         params: &ConnectParams,
@@ -491,7 +378,7 @@ impl Context {
         if let Some(channel) = self.personal_channel(&grant.user) {
             grant.plan(ServerSubscription { channel, ..ServerSubscription::default() });
         }
-        let channels_max = self.options.client.channel_limit;
+        let channels_max = self.context.options.client.channel_limit;
         for (channel, position) in &params.subs {
             // Each is compared with all previous ones, so the loop stops one past the limit.
             if grant.subscriptions.len() > channels_max {
@@ -512,19 +399,19 @@ impl Context {
         if grant.subscriptions.len() > channels_max {
             return Err(Disconnect::CHANNEL_LIMIT.into());
         }
-        if TimeToLive::until(grant.expires_at_ms, self.now).is_err() {
+        if TimeToLive::until(grant.expires_at_ms, self.context.now).is_err() {
             return Err(ErrorCode::Expired.into());
         }
         for planned in &grant.subscriptions {
-            self.check_server_side(planned)?;
+            check_server_side(self.context, planned)?;
         }
         Ok(())
     }
 
     /// The name of the user's personal channel; `None` for the anonymous user, or if there are no personal channels.
     fn personal_channel(&self, user: &str) -> Option<Box<str>> {
-        let personal = self.options.client.personal_channel.as_ref().filter(|_| !user.is_empty())?;
-        let channel = &self.options.channel;
+        let personal = self.context.options.client.personal_channel.as_ref().filter(|_| !user.is_empty())?;
+        let channel = &self.context.options.channel;
         let (namespace, mark) = (&personal.namespace, channel.user_boundary);
         Some(if namespace.is_empty() {
             format!("{mark}{user}").into()
@@ -536,29 +423,24 @@ impl Context {
     /// Whether the server may subscribe a session of `user` to `channel` on the client's request: only if the client
     /// could subscribe by itself, without a token or a backend.
     fn may_choose(&self, user: &str, channel: &str) -> Result<bool, RefusedCommand> {
-        let namespace = match self.names.resolve(channel) {
+        let namespace = match self.context.names.resolve(channel) {
             Ok(namespace) => namespace,
             Err(ErrorCode::UnknownChannel) => {
                 return Err(RefusedCommand::bad_request("connect names a channel whose namespace is not configured"));
             }
             Err(_) => return Ok(false),
         };
-        let options = self.namespace(namespace);
+        let options = self.context.namespace(namespace);
         let is_ours = options.subscribe_proxy.is_none() && options.room.is_none();
-        Ok(is_ours && !self.names.is_private(channel) && self.is_open_to(user, channel, namespace))
-    }
-
-    fn send_depart(&mut self, user: &Arc<str>, session: SessionKey) {
-        let request = ShardRequest::Depart { user: Arc::clone(user), shard: self.identity.index, session };
-        self.request(self.owner(user), request);
+        Ok(is_ours && !self.context.names.is_private(channel) && is_open_to(self.context, user, channel, namespace))
     }
 
     /// A new id for the session.
-    pub(super) fn new_secret(&mut self, key: SessionKey) -> Box<str> {
-        let (high, low) = (self.random.next_u64(), self.random.next_u64());
-        let SessionKey { index, generation } = key;
-        let id = format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.identity.index.0);
-        self.options.session_tag_key.as_ref().map_or_else(|| id.clone(), |key| key.tagged(&id)).into()
+    fn new_secret(&mut self) -> Box<str> {
+        let (high, low) = (self.context.random.next_u64(), self.context.random.next_u64());
+        let SessionKey { index, generation } = self.key;
+        let id = format!("{:x}-{index:x}-{generation:x}-{high:016x}{low:016x}", self.context.identity.index.0);
+        self.context.options.session_tag_key.as_ref().map_or_else(|| id.clone(), |key| key.tagged(&id)).into()
     }
 }
 
@@ -567,7 +449,7 @@ pub fn shard_of_session(secret: &str) -> Option<ShardIndex> {
     read_place(secret).map(|(shard, _)| shard)
 }
 
-fn read_place(secret: &str) -> Option<(ShardIndex, SessionKey)> {
+pub(super) fn read_place(secret: &str) -> Option<(ShardIndex, SessionKey)> {
     let mut parts = secret.split('-');
     let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
     let (shard, index, generation) = (number()?, number()?, number()?);

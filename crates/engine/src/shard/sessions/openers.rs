@@ -70,9 +70,9 @@ impl Openers {
         }
     }
 
-    fn take(&mut self, pace: Option<RefillRate>, opener: Opener, now_us: u64) -> bool {
-        let Some(pace) = pace else { return true };
-        let Some(full_at_ns) = pace.take(self.full_at_ns.get(&opener).copied().unwrap_or(0), now_us) else {
+    fn take(&mut self, rate: Option<RefillRate>, opener: Opener, now_us: u64) -> bool {
+        let Some(rate) = rate else { return true };
+        let Some(full_at_ns) = rate.take(self.full_at_ns.get(&opener).copied().unwrap_or(0), now_us) else {
             return false;
         };
         self.full_at_ns.insert(opener, full_at_ns);
@@ -86,9 +86,9 @@ impl Openers {
         true
     }
 
-    fn put_back(&mut self, pace: Option<RefillRate>, opener: Opener, now_us: u64) {
-        let (Some(pace), Some(full_at_ns)) = (pace, self.full_at_ns.get_mut(&opener)) else { return };
-        *full_at_ns = pace.put_back(*full_at_ns);
+    fn put_back(&mut self, rate: Option<RefillRate>, opener: Opener, now_us: u64) {
+        let (Some(rate), Some(full_at_ns)) = (rate, self.full_at_ns.get_mut(&opener)) else { return };
+        *full_at_ns = rate.put_back(*full_at_ns);
         if *full_at_ns / 1_000 <= now_us {
             self.full_at_ns.remove(&opener);
         }

@@ -44,59 +44,56 @@ impl Permission {
     fn counts_for(self, session: &Session) -> bool {
         self.for_anonymous || !session.is_anonymous()
     }
-}
 
-impl Context {
     /// Whether the session has the permission in a channel. The flag for clients does not apply if the channel's name
     /// excludes the session: then only a subscription counts.
-    pub(super) fn permits(
-        &self,
+    pub(super) fn is_given(
+        self,
+        context: &Context,
         session: &Session,
         (channel, namespace): (&str, NamespaceIndex),
-        permission: Permission,
         subscribes: impl FnOnce() -> bool,
     ) -> bool {
-        let for_client = || permission.for_client && !self.is_closed_by_name(session, channel, namespace);
-        let is_permitted = || for_client() || (permission.for_client || permission.for_subscriber) && subscribes();
-        permission.counts_for(session) && is_permitted() || self.options.client.insecure
+        let for_client = || self.for_client && !is_closed_by_name(context, session, channel, namespace);
+        let is_permitted = || for_client() || (self.for_client || self.for_subscriber) && subscribes();
+        self.counts_for(session) && is_permitted() || context.options.client.insecure
     }
 
     /// Whether the session has the permission as a subscriber.
-    pub(super) fn permits_subscriber(&self, session: &Session, permission: Permission) -> bool {
-        let is_permitted = permission.for_client || permission.for_subscriber;
-        permission.counts_for(session) && is_permitted || self.options.client.insecure
+    pub(super) fn is_given_to_subscriber(self, context: &Context, session: &Session) -> bool {
+        let is_permitted = self.for_client || self.for_subscriber;
+        self.counts_for(session) && is_permitted || context.options.client.insecure
     }
+}
 
-    /// Whether the name of `channel` excludes the session: it requires a subscription token, or lists other users.
-    fn is_closed_by_name(&self, session: &Session, channel: &str, namespace: NamespaceIndex) -> bool {
-        let user = session.info.as_ref().map_or("", |info| &*info.user);
-        let mut listed_users = self.listed_users(channel, namespace);
-        let lists_others =
-            listed_users.as_mut().is_some_and(|users| user.is_empty() || users.all(|listed| listed != user));
-        self.names.is_private(channel) || lists_others
-    }
+/// Whether the name of `channel` excludes the session: it requires a subscription token, or lists other users.
+fn is_closed_by_name(context: &Context, session: &Session, channel: &str, namespace: NamespaceIndex) -> bool {
+    let user = session.info.as_ref().map_or("", |info| &*info.user);
+    let mut listed_users = listed_users(context, channel, namespace);
+    let lists_others = listed_users.as_mut().is_some_and(|users| user.is_empty() || users.all(|listed| listed != user));
+    context.names.is_private(channel) || lists_others
+}
 
-    /// Whether the name of `channel` lists users, in a namespace with user-limited channels.
-    pub(super) fn is_user_limited(&self, channel: &str, namespace: NamespaceIndex) -> bool {
-        self.listed_users(channel, namespace).is_some()
-    }
+/// Whether the name of `channel` lists users, in a namespace with user-limited channels.
+pub(super) fn is_user_limited(context: &Context, channel: &str, namespace: NamespaceIndex) -> bool {
+    listed_users(context, channel, namespace).is_some()
+}
 
-    /// The users listed in the name of `channel`, in a namespace with user-limited channels.
-    fn listed_users<'a>(
-        &self,
-        channel: &'a str,
-        namespace: NamespaceIndex,
-    ) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
-        self.names.listed_users(channel).filter(|_| self.namespace(namespace).allow_user_limited_channels)
-    }
+/// The users listed in the name of `channel`, in a namespace with user-limited channels.
+fn listed_users<'a>(
+    context: &Context,
+    channel: &'a str,
+    namespace: NamespaceIndex,
+) -> Option<impl Iterator<Item = &'a str> + use<'a>> {
+    context.names.listed_users(channel).filter(|_| context.namespace(namespace).allow_user_limited_channels)
+}
 
-    /// Whether `user`, empty for the anonymous one, may subscribe to `channel` by its name or its namespace's flags.
-    /// Private channels, tokens and backends are not considered.
-    pub(super) fn is_open_to(&self, user: &str, channel: &str, namespace: NamespaceIndex) -> bool {
-        let options = self.namespace(namespace);
-        if let Some(mut users) = self.listed_users(channel, namespace) {
-            return !user.is_empty() && users.any(|listed| listed == user);
-        }
-        options.allow_subscribe_for_client && (options.allow_subscribe_for_anonymous || !user.is_empty())
+/// Whether `user`, empty for the anonymous one, may subscribe to `channel` by its name or its namespace's flags.
+/// Private channels, tokens and backends are not considered.
+pub(super) fn is_open_to(context: &Context, user: &str, channel: &str, namespace: NamespaceIndex) -> bool {
+    let options = context.namespace(namespace);
+    if let Some(mut users) = listed_users(context, channel, namespace) {
+        return !user.is_empty() && users.any(|listed| listed == user);
     }
+    options.allow_subscribe_for_client && (options.allow_subscribe_for_anonymous || !user.is_empty())
 }

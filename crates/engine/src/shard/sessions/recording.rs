@@ -26,7 +26,7 @@ impl Recording {
     pub(super) fn record(&mut self, context: &mut Context, session: &mut Session, what: SessionIncident) {
         let level = what.level();
         let of_session = self.of_session.filter(|_| level == RecordLevel::Refusals);
-        let then_ns = of_session.map(|pace| pace.take(session.records_full_at_ns, context.now.mono_us));
+        let then_ns = of_session.map(|rate| rate.take(session.records_full_at_ns, context.now.mono_us));
         let bucket = &mut self.buckets[level as usize - 1];
         if then_ns == Some(None) || !bucket.try_take(context.now.mono_us) {
             self.suppressed += 1;

@@ -1,18 +1,19 @@
-//! Subscriptions of sessions to channels: how a client's are checked and negotiated, how the server makes its own, how they
-//! are extended, and how they end. Server-side ones come from the connection token, a backend, the personal channel, the
+//! Subscriptions of sessions to channels: how a client's are checked and negotiated, how the server makes its own, and what
+//! follows the answer of the owner. Server-side ones come from the connection token, a backend, the personal channel, the
 //! client's request in `connect`, or the API.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{
-    DataForm, Disconnect, ErrorCode, FilterError, Payload, Push, Reply, SubRefreshRequest, SubscribeRequest,
-    SubscribeResult, TagsFilter, UnsubscribeCode,
+    ClientInfo, DataForm, Disconnect, ErrorCode, FilterError, Payload, Push, Reply, SubscribeRequest, SubscribeResult,
+    TagsFilter,
 };
+use rand_chacha::rand_core::RngCore;
 
 use crate::{
     SessionKey,
-    backend::{Overrides, ProxyError, ProxyIndex, ProxyRequestKind, ProxyResponse, ProxyResult},
+    backend::{Overrides, ProxyIndex, ProxyRequestKind},
     event::{ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError},
     history_stream::encoded_bytes_max,
     hub::{HubEntry, LocalChannelId},
@@ -20,23 +21,24 @@ use crate::{
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
     planted::Bug,
-    record::{RecordLevel, SessionIncident},
     refused::{Refused, RefusedCommand},
-    room::{Departure, LeftSeat},
-    seats::RoomRoute,
+    room::{Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_to_spectate},
+    seats::{RoomRoute, SeatIndex},
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
         SubscriptionParams,
     },
-    shard::NamespaceChange,
 };
 
 use super::{
-    Context, Sessions,
+    Context,
     commands::{CommandOutcome, CommandRef, NO_CHANNEL},
-    deadlines::UNANSWERED_GRACE_MS,
-    permission::Permission,
-    time_to_live::{AlreadyExpired, TimeToLive, expiry_us},
+    connect::Connecting,
+    node_rates::Rates,
+    open_sessions::OpenSessions,
+    permission::{Permission, is_open_to, is_user_limited},
+    refresh::subscription_expiry_us,
+    time_to_live::{AlreadyExpired, TimeToLive},
 };
 
 /// The parameters of a new subscription.
@@ -57,21 +59,27 @@ pub(super) struct NewSubscription<'a> {
     pub(super) joins: Option<&'a SubscriptionParams>,
 }
 
-impl Sessions {
-    pub(super) fn subscribe(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        request: &SubscribeRequest<'_>,
-    ) -> CommandOutcome {
+/// A subscription of one session: its request, the answer of its owner, or its end by the client.
+pub(super) struct Subscribing<'s> {
+    pub(super) context: &'s mut Context,
+    pub(super) sessions: &'s mut OpenSessions,
+    pub(super) rates: &'s mut Rates,
+    pub(super) key: SessionKey,
+}
+
+impl Subscribing<'_> {
+    fn connecting(&mut self) -> Connecting<'_> {
+        Connecting { context: self.context, sessions: self.sessions, rates: self.rates, key: self.key }
+    }
+
+    pub(super) fn subscribe(&mut self, command_id: u32, request: &SubscribeRequest<'_>) -> CommandOutcome {
         let channel = &*request.channel;
         if channel.is_empty() || !matches!(&*request.delta, "" | "fossil") {
             let why = if channel.is_empty() { NO_CHANNEL } else { "a delta that is not fossil" };
             return Err(RefusedCommand::bad_request(why));
         }
-        self.may_subscribe(context, key, request)?;
-        let filter = self.tags_filter(context, key, request)?;
+        self.may_subscribe(request)?;
+        let filter = self.tags_filter(request)?;
         let params = SubscriptionParams {
             channel: channel.into(),
             filter,
@@ -87,90 +95,63 @@ impl Sessions {
             data: request.data.map_or_else(Bytes::new, Bytes::copy_from_slice),
             ended: None,
         };
-        if let Some(proxy) = context.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
-            let data = request.data.and_then(|data| self.table.at(key.index).payload(data));
-            let kind = ProxyRequestKind::Subscribe { channel: self.channel_name(channel), data };
-            self.send_proxy_request(
-                key,
+        if let Some(proxy) = self.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
+            let data = request.data.and_then(|data| self.sessions.table.at(self.key.index).payload(data));
+            let kind = ProxyRequestKind::Subscribe { channel: self.sessions.channel_name(channel), data };
+            self.sessions.send_proxy_request(
+                self.key,
                 command_id,
                 (proxy, kind),
                 ProxiedCommand::Subscribe(params),
-                &mut context.effects,
+                &mut self.context.effects,
             );
             return Ok(None);
         }
         if request.token.is_empty() {
             let grant = SubscriptionGrant::default();
-            self.request_subscription(context, key, command_id, &params, grant)?;
+            self.request_subscription(command_id, &params, grant)?;
             return Ok(None);
         }
         let paused_on = PausedOn::Subscribe { command_id, params: Box::new(params) };
-        self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
+        self.sessions.table.wait_for_token(self.key, paused_on, &request.token, &mut self.context.effects);
         Ok(None)
     }
 
     /// Checks everything that does not depend on a token, in the order of errors that clients of the protocol expect.
-    fn may_subscribe(&self, context: &Context, key: SessionKey, request: &SubscribeRequest<'_>) -> Result<(), Refused> {
+    fn may_subscribe(&self, request: &SubscribeRequest<'_>) -> Result<(), Refused> {
         let channel = &*request.channel;
-        let session = self.table.at(key.index);
-        if channel.len() > context.options.channel.name_bytes_max {
+        let session = self.sessions.table.at(self.key.index);
+        if channel.len() > self.context.options.channel.name_bytes_max {
             let why = "the name of the channel is longer than channel.max_length";
             return Err(Refused::new(ErrorCode::BadRequest, why));
         }
-        if self.hub.find(channel).is_some_and(|id| session.subscription(id).is_some()) {
+        if self.sessions.hub.find(channel).is_some_and(|id| session.subscription(id).is_some()) {
             return Err(ErrorCode::AlreadySubscribed.into());
         }
-        if session.subscriptions.len() >= context.options.client.channel_limit {
+        if session.subscriptions.len() >= self.context.options.client.channel_limit {
             return Err(ErrorCode::LimitExceeded.into());
         }
-        let index = context.resolve(channel)?;
-        if request.kind != 0 || context.names.is_private(channel) && request.token.is_empty() {
+        let index = self.context.resolve(channel)?;
+        if request.kind != 0 || self.context.names.is_private(channel) && request.token.is_empty() {
             return Err(ErrorCode::PermissionDenied.into());
         }
         let user = session.info.as_ref().map_or("", |info| &info.user);
-        let is_decided_elsewhere = !request.token.is_empty() || context.subscribe_proxy(channel).is_some();
-        let is_open =
-            is_decided_elsewhere || context.is_open_to(user, channel, index) || context.options.client.insecure;
+        let is_decided_elsewhere = !request.token.is_empty() || self.subscribe_proxy(channel).is_some();
+        let is_open = is_decided_elsewhere
+            || is_open_to(self.context, user, channel, index)
+            || self.context.options.client.insecure;
         if !is_open {
             return Err(ErrorCode::PermissionDenied.into());
         }
-        if request.tags_filter.is_some() && !context.namespace(index).allow_tags_filter {
+        if request.tags_filter.is_some() && !self.context.namespace(index).allow_tags_filter {
             let why = "allow_tags_filter is off in the namespace of the channel";
             return Err(Refused::new(ErrorCode::BadRequest, why));
         }
         Ok(())
     }
 
-    /// The token of a `subscribe` or `sub_refresh` was verified.
-    pub(in crate::shard) fn subscription_token_verified(
+    pub(super) fn subscribe_with_token(
         &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        outcome: Result<SubscriptionClaims, TokenError>,
-    ) {
-        let waits =
-            |paused_on: &PausedOn| matches!(paused_on, PausedOn::Subscribe { .. } | PausedOn::SubRefresh { .. });
-        let Some(Paused { paused_on, unparsed }) = self.table.take_paused(key, waits) else { return };
-        match paused_on {
-            PausedOn::Subscribe { command_id, params } => {
-                let outcome = self.subscribe_with_token(context, key, command_id, &params, outcome);
-                let command = CommandRef { id: command_id, command: "subscribe", channel: Some(&params.channel) };
-                self.answer(context, key, command, outcome);
-            }
-            PausedOn::SubRefresh { command_id, channel } => {
-                let outcome = self.sub_refresh_with_token(context, key, &channel, outcome).map(Some);
-                let command = CommandRef { id: command_id, command: "sub_refresh", channel: Some(&channel) };
-                self.answer(context, key, command, outcome);
-            }
-            _ => unreachable!("looked at above"),
-        }
-        self.resume(key, unparsed);
-    }
-
-    fn subscribe_with_token(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
         command_id: u32,
         params: &SubscriptionParams,
         outcome: Result<SubscriptionClaims, TokenError>,
@@ -180,62 +161,50 @@ impl Sessions {
             TokenError::Invalid => ErrorCode::PermissionDenied,
             TokenError::Unavailable => ErrorCode::Internal,
         })?;
-        self.check_claims(key, &params.channel, &claims)?;
-        self.request_subscription(context, key, command_id, params, claims.grant)?;
+        self.sessions.check_claims(self.key, &params.channel, &claims)?;
+        self.request_subscription(command_id, params, claims.grant)?;
         Ok(None)
-    }
-
-    /// Whether the token was issued for this session and channel.
-    pub(super) fn check_claims(
-        &self,
-        key: SessionKey,
-        channel: &str,
-        claims: &SubscriptionClaims,
-    ) -> Result<(), Disconnect> {
-        let info = self.table.get(key).and_then(|session| session.info.as_ref());
-        let is_ours = info.is_some_and(|info| {
-            *info.user == *claims.user && (claims.client.is_empty() || *info.client == *claims.client)
-        });
-        if is_ours && claims.channel == channel { Ok(()) } else { Err(Disconnect::INVALID_TOKEN) }
     }
 
     /// Sends a client's authorized subscription to the channel's owner.
     pub(super) fn request_subscription(
         &mut self,
-        context: &mut Context,
-        key: SessionKey,
         command_id: u32,
         params: &SubscriptionParams,
         grant: SubscriptionGrant,
     ) -> Result<(), Refused> {
-        let namespace = context.resolve(&params.channel)?;
-        let session = self.table.at(key.index);
-        if context.namespace(namespace).room.is_some() && !session.wire.is_websocket() {
+        let namespace = self.context.resolve(&params.channel)?;
+        let session = self.sessions.table.at(self.key.index);
+        if self.context.namespace(namespace).room.is_some() && !session.wire.is_websocket() {
             // A room's snapshots have WebSocket framing, which would break an HTTP response.
             return Err(Refused::new(ErrorCode::NotAvailable, "rooms are for WebSockets alone"));
         }
         // The API may have subscribed the session during the token check or the backend request.
-        if self.hub.find(&params.channel).is_some_and(|id| session.subscription(id).is_some()) {
+        if self.sessions.hub.find(&params.channel).is_some_and(|id| session.subscription(id).is_some()) {
             return Err(ErrorCode::AlreadySubscribed.into());
         }
-        if session.subscriptions.len() >= context.options.client.channel_limit {
+        if session.subscriptions.len() >= self.context.options.client.channel_limit {
             return Err(ErrorCode::LimitExceeded.into());
         }
-        let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, context.now) else {
+        let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, self.context.now) else {
             return Err(ErrorCode::Expired.into());
         };
-        let flags = self.subscription_flags(context, key, Some(params), namespace, grant.overrides);
+        let flags = self.subscription_flags(Some(params), namespace, grant.overrides);
         // The client keeps its position, and retries later.
-        if flags.recoverable && params.recover && !self.rates.recoveries.try_take(context.now.mono_us) {
-            context.counters.recoveries_refused += 1;
+        if flags.recoverable && params.recover && !self.rates.recoveries.try_take(self.context.now.mono_us) {
+            self.context.counters.recoveries_refused += 1;
             let why = "more recoveries in a second than client.recovery_rate_limit";
             return Err(Refused::new(ErrorCode::TooManyRequests, why));
         }
-        let filters_max = context.options.channel.tags_filters_max;
-        if params.filter.as_ref().is_some_and(|filter| !self.hub.takes_filter(&params.channel, filter, filters_max)) {
+        let filters_max = self.context.options.channel.tags_filters_max;
+        if params
+            .filter
+            .as_ref()
+            .is_some_and(|filter| !self.sessions.hub.takes_filter(&params.channel, filter, filters_max))
+        {
             return Err(ErrorCode::LimitExceeded.into());
         }
-        let options = context.namespace(namespace);
+        let options = self.context.namespace(namespace);
         let recover = recover_from(params, flags, options);
         let new_subscription = NewSubscription {
             channel: &params.channel,
@@ -245,32 +214,26 @@ impl Sessions {
             data: grant.data,
             // If a backend refreshes the subscription, the client does not need the time.
             ttl_s: ttl.filter(|_| options.sub_refresh_proxy.is_none()).map(TimeToLive::whole_s),
-            expiry_us: context.subscription_expiry_us(namespace, ttl),
+            expiry_us: subscription_expiry_us(self.context, namespace, ttl),
             was_recovering: params.recover || recover.is_some(),
             recover,
             filter: params.filter.clone(),
             joins: options.room.is_some().then_some(params),
         };
-        self.send_subscription_request(context, key, command_id, new_subscription);
+        self.send_subscription_request(command_id, new_subscription);
         if let Some(code) = params.ended
-            && let Some(id) = self.hub.find(&params.channel)
+            && let Some(id) = self.sessions.hub.find(&params.channel)
         {
-            self.end_subscription(context, key, id, code);
+            self.sessions.end_subscription(self.context, self.key, id, code);
         }
         Ok(())
     }
 
     /// Sends a subscription to the channel's owner.
-    pub(super) fn send_subscription_request(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        new_subscription: NewSubscription<'_>,
-    ) {
+    pub(super) fn send_subscription_request(&mut self, command_id: u32, new_subscription: NewSubscription<'_>) {
         let NewSubscription { channel: name, namespace, flags, info, data, ttl_s, expiry_us, .. } = new_subscription;
         let NewSubscription { was_recovering, recover, filter, joins, .. } = new_subscription;
-        let session = self.table.at(key.index);
+        let session = self.sessions.table.at(self.key.index);
         let of_session = session.info.as_ref().expect("an authenticated session has its info");
         let info = info.map(|chan_info| Arc::new(of_session.with_chan_info(chan_info)));
         let subscriber = Subscriber {
@@ -280,31 +243,34 @@ impl Sessions {
             presence: flags.presence,
             announced: flags.announced,
         };
-        let id = self.hub.hold(name, namespace);
-        let place = filter.as_ref().and_then(|filter| self.hub.hold_filter(id, filter));
-        let channel = Arc::clone(&self.hub.channel(id).name);
+        let id = self.sessions.hub.hold(name, namespace);
+        let place = filter.as_ref().and_then(|filter| self.sessions.hub.hold_filter(id, filter));
+        let channel = Arc::clone(&self.sessions.hub.channel(id).name);
         let of_visitor = || Arc::clone(info.as_ref().unwrap_or(of_session));
         let joins = joins.map(|params| (params, of_visitor()));
-        let (seat, join) =
-            joins.map(|(params, info)| self.take_seat(context, key, (&channel, namespace), params, info)).unzip();
+        let (seat, join) = joins.map(|(params, info)| self.take_seat((&channel, namespace), params, info)).unzip();
         let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None };
         let is_needed = extra.outlives_answer() || extra.ttl_s.is_some() || extra.data.is_some();
-        let session = self.table.at_mut(key.index);
+        let session = self.sessions.table.at_mut(self.key.index);
         session.subscriptions.reserve_exact(1);
         let extra = is_needed.then(|| Box::new(extra));
         session.subscriptions.push(Subscription { channel: id, place: None, flags, filter: place, expiry_us, extra });
         let positioned = flags.positioned;
-        let answer_may_be_large = recover.is_some() || context.namespace(namespace).cache_keys_max > 0;
+        let answer_may_be_large = recover.is_some() || self.context.namespace(namespace).cache_keys_max > 0;
         let asker = match command_id {
             // A request by the server itself.
-            0 => context.asker(key, command_id),
-            _ => self.register_request(context, key, command_id, answer_may_be_large),
+            0 => self.context.asker(self.key, command_id),
+            _ => self.sessions.register_request(self.context, self.key, command_id, answer_may_be_large),
         };
         let request = SubscriptionRequest {
             answer_may_be_large,
             channel,
             asker,
-            creator: self.table.at(key.index).creator(context.identity.index, context.node_seed),
+            creator: self
+                .sessions
+                .table
+                .at(self.key.index)
+                .creator(self.context.identity.index, self.context.node_seed),
             subscriber,
             positioned,
             was_recovering,
@@ -312,100 +278,93 @@ impl Sessions {
             filter,
             join,
         };
-        context.request(context.owner(name), ShardRequest::Subscribe(Box::new(request)));
+        self.context.request(self.context.owner(name), ShardRequest::Subscribe(Box::new(request)));
     }
 
     /// The owner has answered a subscription. Its publications follow this answer.
     pub(in crate::shard) fn subscribed(
         &mut self,
-        context: &mut Context,
         request: SubscriptionRequest,
         outcome: Result<Box<Subscribed>, NotSubscribed>,
     ) {
-        let key = request.asker.session;
         if let Some(join) = &request.join {
-            self.release_opening(key, join, context.now.mono_us);
+            self.release_opening(join);
         }
-        let is_there = self.table.get(key).is_some_and(Session::is_authenticated);
+        let is_there = self.sessions.table.get(self.key).is_some_and(Session::is_authenticated);
         if !is_there {
             // The session closed before the owner answered, so the owner needs the unsubscribe now.
-            context.counters.late_messages += 1;
-            return self.leave_unanswered(context, request, outcome.ok());
+            self.context.counters.late_messages += 1;
+            return self.leave_unanswered(request, outcome.ok());
         }
-        let id = self.hub.find(&request.channel).expect("a session that waits for an answer holds the channel");
-        let subscription = self.table.at(key.index).subscription(id).expect("it waits for this answer");
+        let id =
+            self.sessions.hub.find(&request.channel).expect("a session that waits for an answer holds the channel");
+        let subscription = self.sessions.table.at(self.key.index).subscription(id).expect("it waits for this answer");
         let is_server_side = subscription.flags.server_side;
         let (outcome, ending) = match outcome {
             Ok(subscribed) => {
-                let (result, ending) = self.enter(context, key, id, &request, *subscribed);
+                let (result, ending) = self.enter(id, &request, *subscribed);
                 (Ok(result), ending)
             }
-            Err(refused) => (Err(refused), self.withdraw(context, key, id)),
+            Err(refused) => (Err(refused), self.withdraw(id)),
         };
         if is_server_side {
-            self.schedule_session(context, key);
-            return self.server_side_answered(context, key, id, outcome, ending);
+            self.sessions.table.schedule(self.key, &mut self.context.timers);
+            return self.server_side_answered(id, outcome, ending);
         }
         let outcome = outcome.map(|result| Some(Reply::Subscribe(Box::new(result)))).map_err(RefusedCommand::from);
         let command =
             CommandRef { id: request.asker.command_id, command: "subscribe", channel: Some(&request.channel) };
-        self.answer(context, key, command, outcome);
-        self.on_owner_reply(key, request.answer_may_be_large, &mut context.effects);
-        self.schedule_session(context, key);
+        self.sessions.answer(self.context, self.key, command, outcome);
+        self.sessions.table.owner_replied(self.key, request.answer_may_be_large, &mut self.context.effects);
+        self.sessions.table.schedule(self.key, &mut self.context.timers);
         match ending {
             Some(Ending::Asked { command_id }) => {
-                self.drop_subscription(context, key, id);
-                self.reply(context, key, command_id, &Reply::Unsubscribe);
+                self.sessions.drop_subscription(self.context, self.key, id);
+                self.sessions.reply(self.context, self.key, command_id, &Reply::Unsubscribe);
             }
             Some(Ending::Forced { code, reason }) => {
-                self.end_subscription_with(context, key, id, code, &reason);
+                self.sessions.end_subscription_with(self.context, self.key, id, code, &reason);
             }
             None => return,
         }
-        self.recall_after_ending(key, id, &mut context.effects);
+        self.sessions.table.recall_after_ending(self.key, id, &mut self.context.effects);
     }
 
     /// The session of an answered subscription has ended.
-    fn leave_unanswered(
-        &mut self,
-        context: &mut Context,
-        request: SubscriptionRequest,
-        accepted: Option<Box<Subscribed>>,
-    ) {
-        let seat = request.join.as_ref().and_then(|join| self.seats.find(join.seat));
+    fn leave_unanswered(&mut self, request: SubscriptionRequest, accepted: Option<Box<Subscribed>>) {
+        let seat = request.join.as_ref().and_then(|join| self.sessions.seats.find(join.seat));
         if let Some(subscribed) = accepted {
             let left = subscribed.room.zip(request.join.as_ref()).map(|((room, _), join)| {
                 // The client does not have the token of this join. It can only come back by its user, or by its
                 // previous token.
-                let noted = seat.and_then(|seat| self.seats.at(seat).departure);
+                let noted = seat.and_then(|seat| self.sessions.seats.at(seat).departure);
                 let is_known = subscribed.is_back || !join.info.user.is_empty();
                 let may_come_back = noted == Some(Departure::Lost) && is_known;
                 let departure = if may_come_back { Departure::Lost } else { Departure::Left };
                 LeftSeat { room, seat: join.seat, departure }
             });
-            context.leave_owner(request.channel, request.subscriber, left);
+            self.context.leave_owner(request.channel, request.subscriber, left);
         }
         if let Some(seat) = seat {
-            self.free_seat(context, seat);
+            self.sessions.free_seat(self.context, seat);
         }
     }
 
     /// Activates an accepted subscription.
     fn enter(
         &mut self,
-        context: &mut Context,
-        key: SessionKey,
         id: LocalChannelId,
         request: &SubscriptionRequest,
         subscribed: Subscribed,
     ) -> (SubscribeResult, Option<Ending>) {
         let Subscriber { class, join_leave, .. } = request.subscriber;
-        let filter = self.table.at(key.index).subscription(id).and_then(|subscription| subscription.filter);
-        let entry = HubEntry { session: key.index, filter, join_leave, has_newest: subscribed.has_newest };
-        let place = self.hub.add(id, class, entry);
-        let namespace = self.hub.channel(id).namespace;
-        context.count(namespace).subscriptions += 1;
-        let session = self.table.at_mut(key.index);
+        let filter =
+            self.sessions.table.at(self.key.index).subscription(id).and_then(|subscription| subscription.filter);
+        let entry = HubEntry { session: self.key.index, filter, join_leave, has_newest: subscribed.has_newest };
+        let place = self.sessions.hub.add(id, class, entry);
+        let namespace = self.sessions.hub.channel(id).namespace;
+        self.context.count(namespace).subscriptions += 1;
+        let session = self.sessions.table.at_mut(self.key.index);
         let subscription = session.subscription_mut(id).expect("it waits for this answer");
         subscription.place = Some(place);
         let flags = subscription.flags;
@@ -419,7 +378,7 @@ impl Sessions {
         let expiry_us = subscription.expiry_us;
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
         if let Some((seat, (room, thread))) = seat.zip(subscribed.room) {
-            self.join_room(context.now, seat, RoomRoute { key: room, thread }, &mut context.effects);
+            self.join_room(seat, RoomRoute { key: room, thread });
         }
         let (epoch, offset) = if flags.positioned { (subscribed.epoch, subscribed.offset) } else { Default::default() };
         let result = SubscribeResult {
@@ -444,12 +403,13 @@ impl Sessions {
     }
 
     /// Removes a subscription that the owner refused.
-    fn withdraw(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) -> Option<Ending> {
-        let subscription = self.table.at_mut(key.index).remove_subscription(id).expect("it waits for this answer");
-        self.release(&subscription);
+    fn withdraw(&mut self, id: LocalChannelId) -> Option<Ending> {
+        let subscription =
+            self.sessions.table.at_mut(self.key.index).remove_subscription(id).expect("it waits for this answer");
+        self.sessions.release(&subscription);
         let extra = subscription.extra?;
         if let Some(seat) = extra.seat {
-            self.free_seat(context, seat);
+            self.sessions.free_seat(self.context, seat);
         }
         extra.ending
     }
@@ -457,13 +417,11 @@ impl Sessions {
     /// The filter that the client requests, if any.
     pub(super) fn tags_filter(
         &self,
-        context: &Context,
-        key: SessionKey,
         request: &SubscribeRequest<'_>,
     ) -> Result<Option<Arc<TagsFilter>>, RefusedCommand> {
         let Some(bytes) = request.tags_filter else { return Ok(None) };
-        let encoding = self.table.at(key.index).encoding();
-        match TagsFilter::parse(encoding, bytes, &context.options.channel.tags_filter) {
+        let encoding = self.sessions.table.at(self.key.index).encoding();
+        match TagsFilter::parse(encoding, bytes, &self.context.options.channel.tags_filter) {
             Ok(filter) => Ok(Some(Arc::new(filter))),
             Err(FilterError::Malformed) => Err(RefusedCommand::bad_request("a tags filter that cannot be decoded")),
             Err(_) => Err(ErrorCode::BadRequest.into()),
@@ -474,17 +432,15 @@ impl Sessions {
     /// requests and may have.
     pub(super) fn subscription_flags(
         &self,
-        context: &Context,
-        key: SessionKey,
         params: Option<&SubscriptionParams>,
         namespace: NamespaceIndex,
         overrides: Overrides,
     ) -> SubscriptionFlags {
-        let options = context.namespace(namespace);
+        let options = self.context.namespace(namespace);
         // The session counts as a subscriber here, because all other checks have passed.
-        let session = self.table.at(key.index);
-        let sees_history = || context.permits_subscriber(session, Permission::history(options));
-        let sees_presence = || context.permits_subscriber(session, Permission::presence(options));
+        let session = self.sessions.table.at(self.key.index);
+        let sees_history = || Permission::history(options).is_given_to_subscriber(self.context, session);
+        let sees_presence = || Permission::presence(options).is_given_to_subscriber(self.context, session);
         let requests = |what: fn(&SubscriptionParams) -> bool| params.is_some_and(what);
         let announced = overrides.join_leave.unwrap_or(options.join_leave);
         let recoverable = overrides.force_recovery.unwrap_or(options.force_recovery)
@@ -512,16 +468,12 @@ impl Sessions {
         }
     }
 
-    /// Sends a subscription that [`Sessions::check_server_side`] accepted to its channel's owner.
-    pub(super) fn request_server_side(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        subscription: ServerSubscription,
-    ) {
-        let Ok(namespace) = context.names.resolve(&subscription.channel) else { return };
-        let ttl = TimeToLive::until(subscription.grant.expires_at_ms, context.now).unwrap_or(Some(TimeToLive::OVER));
-        let mut flags = self.subscription_flags(context, key, None, namespace, subscription.grant.overrides);
+    /// Sends a subscription that [`check_server_side`] accepted to its channel's owner.
+    pub(super) fn request_server_side(&mut self, subscription: ServerSubscription) {
+        let Ok(namespace) = self.context.names.resolve(&subscription.channel) else { return };
+        let ttl =
+            TimeToLive::until(subscription.grant.expires_at_ms, self.context.now).unwrap_or(Some(TimeToLive::OVER));
+        let mut flags = self.subscription_flags(None, namespace, subscription.grant.overrides);
         (flags.server_side, flags.from_token) = (true, subscription.from_token);
         let was_recovering = subscription.recover_since.is_some();
         let since = subscription.recover_since.filter(|_| flags.recoverable);
@@ -533,30 +485,25 @@ impl Sessions {
             data: subscription.grant.data,
             // The client is not involved in its expiry.
             ttl_s: None,
-            expiry_us: context.subscription_expiry_us(namespace, ttl),
+            expiry_us: subscription_expiry_us(self.context, namespace, ttl),
             was_recovering,
             recover: since.map(|(offset, epoch)| RecoverFrom { offset, epoch, reject_unrecoverable: false }),
             filter: None,
             joins: None,
         };
-        self.send_subscription_request(context, key, 0, new_subscription);
+        self.send_subscription_request(0, new_subscription);
     }
 
     /// Subscribes a session by the API.
-    pub(super) fn subscribe_by_api(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        subscription: &ServerSubscription,
-    ) {
-        let Some(session) = self.table.get_mut(key) else { return };
-        let id = self.hub.find(&subscription.channel);
+    pub(super) fn subscribe_by_api(&mut self, subscription: &ServerSubscription) {
+        let Some(session) = self.sessions.table.get_mut(self.key) else { return };
+        let id = self.sessions.hub.find(&subscription.channel);
         if id.is_some_and(|id| session.subscription(id).is_some()) {
             // An existing subscription stays as it is.
             return;
         }
-        if session.subscriptions.len() >= context.options.client.channel_limit {
-            return self.close(context, key, &Disconnect::CHANNEL_LIMIT);
+        if session.subscriptions.len() >= self.context.options.client.channel_limit {
+            return self.sessions.close(self.context, self.key, &Disconnect::CHANNEL_LIMIT);
         }
         let mut subscription = subscription.clone();
         if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
@@ -565,18 +512,18 @@ impl Sessions {
             let position = place.map(|place| pending.positions.swap_remove(place).1);
             if let (Some(position), None) = (position, &subscription.recover_since) {
                 subscription.recover_since = Some(position);
-                self.take_late_recovery(context, key, &subscription);
+                self.take_late_recovery(&subscription);
             }
         }
-        self.request_server_side(context, key, subscription);
+        self.request_server_side(subscription);
     }
 
     /// The client has requested, in a `connect` that is not answered yet, the recovery of a subscription that the API
     /// makes now.
-    fn take_late_recovery(&mut self, context: &mut Context, key: SessionKey, subscription: &ServerSubscription) {
-        if self.take_recovery(context, subscription).is_err()
+    fn take_late_recovery(&mut self, subscription: &ServerSubscription) {
+        if self.rates.take_recovery(self.context, subscription).is_err()
             && let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) =
-                self.table.at_mut(key.index).paused.as_deref_mut()
+                self.sessions.table.at_mut(self.key.index).paused.as_deref_mut()
         {
             pending.refused.get_or_insert(ErrorCode::TooManyRequests.into());
         }
@@ -585,20 +532,18 @@ impl Sessions {
     /// An owner has answered a server-side subscription.
     pub(super) fn server_side_answered(
         &mut self,
-        context: &mut Context,
-        key: SessionKey,
         id: LocalChannelId,
         mut outcome: Result<SubscribeResult, NotSubscribed>,
         ending: Option<Ending>,
     ) {
-        let recovered_bytes = self.fit_recovery(context, key, &mut outcome);
+        let recovered_bytes = self.fit_recovery(&mut outcome);
         let is_accepted = outcome.is_ok();
-        let channel = is_accepted.then(|| Arc::clone(&self.hub.channel(id).name));
+        let channel = is_accepted.then(|| Arc::clone(&self.sessions.hub.channel(id).name));
         if ending.is_some() && is_accepted {
             // The subscription ended before the client was informed.
-            self.drop_subscription(context, key, id);
+            self.sessions.drop_subscription(self.context, self.key, id);
         }
-        let session = self.table.at_mut(key.index);
+        let session = self.sessions.table.at_mut(self.key.index);
         if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
             pending.missing -= 1;
             pending.recovered_bytes += recovered_bytes;
@@ -620,232 +565,64 @@ impl Sessions {
             if let Some((channel, result)) = again {
                 // The API has ended the subscription in the reply and made another one. The push that ends the first
                 // one is queued after the reply, so this push must follow it.
-                self.send_subscribed(context, key, &channel, &result);
+                self.send_subscribed(&channel, &result);
             }
-            return self.enter_if_complete(context, key);
+            return self.enter_if_complete();
         }
         let is_ending = ending.is_some();
         match (outcome, ending) {
             (Ok(result), None) => {
-                self.send_subscribed(context, key, &channel.unwrap_or_default(), &result);
+                self.send_subscribed(&channel.unwrap_or_default(), &result);
             }
-            (Err(_), None) => context.counters.server_subscriptions_refused += 1,
+            (Err(_), None) => self.context.counters.server_subscriptions_refused += 1,
             (_, Some(Ending::Asked { command_id })) => {
-                self.reply(context, key, command_id, &Reply::Unsubscribe);
+                self.sessions.reply(self.context, self.key, command_id, &Reply::Unsubscribe);
             }
             (_, Some(Ending::Forced { .. })) => {}
         }
         if is_ending {
-            self.recall_after_ending(key, id, &mut context.effects);
+            self.sessions.table.recall_after_ending(self.key, id, &mut self.context.effects);
         }
     }
 
     /// Truncates the recovery of a server-side subscription if it does not fit next to the rest of the answer to
     /// `connect`, or next to the queued bytes. Returns the remaining bytes of the recovery.
-    fn fit_recovery(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        outcome: &mut Result<SubscribeResult, NotSubscribed>,
-    ) -> usize {
+    fn fit_recovery(&mut self, outcome: &mut Result<SubscribeResult, NotSubscribed>) -> usize {
         let Ok(result) = outcome else { return 0 };
-        let other_bytes = match self.table.at(key.index).paused.as_deref() {
+        let other_bytes = match self.sessions.table.at(self.key.index).paused.as_deref() {
             Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) => pending.recovered_bytes,
-            _ => self.table.outbox(key.index).queued_bytes(),
+            _ => self.sessions.table.outbox(self.key.index).queued_bytes(),
         };
-        context.cut_recovery(result, other_bytes)
+        self.cut_recovery(result, other_bytes)
     }
 
     /// Answers `connect` if all owners have answered.
-    fn enter_if_complete(&mut self, context: &mut Context, key: SessionKey) {
-        let waits_for_all = !context.planted.is(Bug::ConnectAnsweredEarly);
+    fn enter_if_complete(&mut self) {
+        let waits_for_all = !self.context.planted.is(Bug::ConnectAnsweredEarly);
         let is_complete = |paused: &Paused| matches!(&paused.paused_on, PausedOn::Subscriptions(pending) if pending.missing == 0 || !waits_for_all);
-        let session = self.table.at_mut(key.index);
+        let session = self.sessions.table.at_mut(self.key.index);
         let Some(paused) = session.paused.take_if(|paused| is_complete(paused)) else { return };
         let Paused { paused_on, unparsed } = *paused;
         let PausedOn::Subscriptions(pending) = paused_on else { unreachable!("looked at above") };
-        self.answer_connect(context, key, *pending);
-        self.resume(key, unparsed);
+        self.connecting().answer_connect(*pending);
+        self.sessions.resume(self.key, unparsed);
     }
 
     /// Sends the push of a server-side subscription to the client. Recovered publications follow as pushes.
-    fn send_subscribed(&mut self, context: &mut Context, key: SessionKey, channel: &str, result: &SubscribeResult) {
-        self.push(context, key, &Push::Subscribe { channel, result });
+    fn send_subscribed(&mut self, channel: &str, result: &SubscribeResult) {
+        self.sessions.push(self.context, self.key, &Push::Subscribe { channel, result });
         for publication in &result.publications {
             let (channel, data) = (channel.into(), DataForm::Plain);
-            self.push(context, key, &Push::Publication { channel, publication, data, skipped: 0 });
+            self.sessions.push(self.context, self.key, &Push::Publication { channel, publication, data, skipped: 0 });
         }
     }
 
-    /// Ends the subscriptions to a channel that cannot continue, so that their clients resubscribe.
-    pub(in crate::shard) fn end_stale(
-        &mut self,
-        context: &mut Context,
-        channel: &str,
-        is_stale: fn(&SubscriptionFlags) -> bool,
-    ) {
-        let Some(id) = context.counters.found_or_late(self.hub.find(channel)) else { return };
-        let entries = self.hub.channel(id).classes().flat_map(|(_, subscribers)| subscribers);
-        let keys: Vec<SessionKey> = entries.map(|entry| self.table.at(entry.session).key).collect();
-        for key in keys {
-            let subscription = self.table.get(key).and_then(|session| session.subscription(id));
-            match subscription.map(|subscription| subscription.flags).filter(is_stale) {
-                Some(flags) if flags.server_side => {
-                    self.close(context, key, &Disconnect::INSUFFICIENT_STATE);
-                }
-                Some(_) => self.end_subscription(context, key, id, UnsubscribeCode::INSUFFICIENT_STATE),
-                None => {}
-            }
-        }
-    }
-
-    pub(super) fn sub_refresh(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        request: &SubRefreshRequest<'_>,
-    ) -> CommandOutcome {
-        let channel = &*request.channel;
+    pub(super) fn unsubscribe(&mut self, command_id: u32, channel: &str) -> CommandOutcome {
         if channel.is_empty() {
             return Err(RefusedCommand::bad_request(NO_CHANNEL));
         }
-        let session = self.table.at(key.index);
-        let subscription = self.hub.find(channel).and_then(|id| session.subscription(id));
-        let Some(subscription) = subscription.filter(|subscription| !subscription.is_ending()) else {
-            return Err(ErrorCode::PermissionDenied.into());
-        };
-        let namespace = self.hub.channel(subscription.channel).namespace;
-        if subscription.flags.server_side || context.namespace(namespace).sub_refresh_proxy.is_some() {
-            let why = "the server or its backend refreshes this subscription, not the client";
-            return Err(RefusedCommand::bad_request(why));
-        }
-        if request.token.is_empty() || request.kind != 0 {
-            let is_missing = request.token.is_empty();
-            let why = if is_missing { "no token is given" } else { "a type of subscription other than 0" };
-            return Err(Refused::new(ErrorCode::BadRequest, why).into());
-        }
-        let paused_on = PausedOn::SubRefresh { command_id, channel: channel.into() };
-        self.wait_for_token(key, paused_on, &request.token, &mut context.effects);
-        Ok(None)
-    }
-
-    pub(super) fn sub_refresh_with_token(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        channel: &str,
-        outcome: Result<SubscriptionClaims, TokenError>,
-    ) -> Result<Reply, RefusedCommand> {
-        let claims = outcome.map_err(|error| match error {
-            TokenError::Expired => RefusedCommand::from(ErrorCode::TokenExpired),
-            TokenError::Invalid => Disconnect::INVALID_TOKEN.into(),
-            TokenError::Unavailable => ErrorCode::Internal.into(),
-        })?;
-        self.check_claims(key, channel, &claims)?;
-        let ttl = TimeToLive::until(claims.grant.expires_at_ms, context.now);
-        let ttl = ttl.map_err(|AlreadyExpired| ErrorCode::Expired)?;
-        let session = self.table.at(key.index);
-        let id = self.hub.find(channel).filter(|id| session.subscription(*id).is_some());
-        let Some(id) = id else { return Err(ErrorCode::PermissionDenied.into()) };
-        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
-        self.show_as(context, key, id, claims.grant.info);
-        self.move_expiry(context, key, id, expiry_us);
-        Ok(Reply::SubRefresh { ttl_s: ttl.map(TimeToLive::whole_s) })
-    }
-
-    /// Updates the subscription's channel info in publications, presence and the leave.
-    fn show_as(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, chan_info: Option<Payload>) {
-        let session = self.table.at_mut(key.index);
-        let of_session = session.info.clone();
-        let Some(subscription) = session.subscription_mut(id) else { return };
-        let info =
-            chan_info.zip(of_session).map(|(chan_info, of_session)| Arc::new(of_session.with_chan_info(chan_info)));
-        if info.is_some() || subscription.extra.is_some() {
-            subscription.extra.get_or_insert_default().info = info;
-        }
-        self.show_in_presence(context, key, id);
-    }
-
-    fn move_expiry(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId, expiry_us: u64) {
-        let session = self.table.at_mut(key.index);
-        if let Some(subscription) = session.subscription_mut(id) {
-            subscription.expiry_us = expiry_us;
-            session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
-            self.schedule_session(context, key);
-        }
-    }
-
-    /// Handles the expiry of a subscription, which a backend may extend.
-    pub(super) fn subscription_expires(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
-        let Some(session) = self.table.get(key) else { return };
-        if session.subscription(id).is_none() {
-            // The expiry of an earlier subscription has closed the session.
-            return;
-        }
-        let channel = self.hub.channel(id);
-        let (name, namespace) = (std::sync::Arc::clone(&channel.name), channel.namespace);
-        let Some(proxy) = context.namespace(namespace).sub_refresh_proxy else {
-            return self.end_expired(context, key, id);
-        };
-        let request_id = self.push_proxy_request(
-            key,
-            None,
-            proxy,
-            ProxyRequestKind::SubRefresh { channel: name },
-            &mut context.effects,
-        );
-        if let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) {
-            // No expiry until the response, which is guaranteed.
-            subscription.expiry_us = u64::MAX;
-            subscription.extra.get_or_insert_default().refresh = Some(request_id);
-        }
-    }
-
-    fn end_expired(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
-        let subscription = self.table.get(key).and_then(|session| session.subscription(id));
-        match subscription.map(|subscription: &Subscription| subscription.flags.server_side) {
-            Some(true) => self.close(context, key, &Disconnect::SUBSCRIPTION_EXPIRED),
-            Some(false) => self.end_subscription(context, key, id, UnsubscribeCode::EXPIRED),
-            None => {}
-        }
-    }
-
-    /// A backend has responded to the refresh of a subscription.
-    pub(super) fn subscription_refreshed(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: LocalChannelId,
-        outcome: ProxyResult,
-    ) {
-        let answer = match outcome {
-            Ok(ProxyResponse::SubRefresh(answer)) => answer,
-            Err(ProxyError::Disconnect(disconnect)) => return self.close(context, key, &disconnect),
-            Ok(_) | Err(_) => return self.move_expiry(context, key, id, context.now.after_ms(UNANSWERED_GRACE_MS)),
-        };
-        let (false, Ok(ttl)) = (answer.expired, TimeToLive::until(answer.expires_at_ms, context.now)) else {
-            return self.end_expired(context, key, id);
-        };
-        if answer.info.is_some() {
-            self.show_as(context, key, id, answer.info);
-        }
-        let expiry_us = context.subscription_expiry_us(self.hub.channel(id).namespace, ttl);
-        self.move_expiry(context, key, id, expiry_us);
-    }
-
-    pub(super) fn unsubscribe(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        command_id: u32,
-        channel: &str,
-    ) -> CommandOutcome {
-        if channel.is_empty() {
-            return Err(RefusedCommand::bad_request(NO_CHANNEL));
-        }
-        let Some(id) = self.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
-        let Some(subscription) = self.table.at_mut(key.index).subscription_mut(id) else {
+        let Some(id) = self.sessions.hub.find(channel) else { return Ok(Some(Reply::Unsubscribe)) };
+        let Some(subscription) = self.sessions.table.at_mut(self.key.index).subscription_mut(id) else {
             return Ok(Some(Reply::Unsubscribe));
         };
         if subscription.is_ending() {
@@ -856,137 +633,68 @@ impl Sessions {
             subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
             return Ok(None);
         }
-        self.drop_subscription(context, key, id);
+        self.sessions.drop_subscription(self.context, self.key, id);
         Ok(Some(Reply::Unsubscribe))
     }
 
-    /// Ends a subscription and informs the client. Does nothing if the session no longer has it: the push about an
-    /// earlier one may have closed the session.
-    pub(super) fn end_subscription(
+    /// Takes a seat for a session that joins. Returns it with the parameters for the room.
+    pub(super) fn take_seat(
         &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: LocalChannelId,
-        code: UnsubscribeCode,
-    ) {
-        self.end_subscription_with(context, key, id, code, code.reason());
+        (channel, namespace): (&str, NamespaceIndex),
+        params: &SubscriptionParams,
+        info: Arc<ClientInfo>,
+    ) -> (SeatIndex, Box<JoinParams>) {
+        // The seat may outlive the session's subscription, until the owner has answered.
+        let id = self.sessions.hub.hold(channel, namespace);
+        let wire = self.sessions.table.at(self.key.index).wire;
+        let (index, seat) = self.sessions.seats.take(self.context.identity.index, self.key, wire, id);
+        let source = self.sessions.table.at(self.key.index).source;
+        let opening = self.rates.openings.reserve(self.key, source, self.context.now.mono_us);
+        let is_spectator = asks_to_spectate(&params.data);
+        let claim = if is_spectator { SeatClaim::default() } else { seat_claim(self.context, namespace, &params.data) };
+        let shows_address = self.context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
+        let address = self.sessions.table.at(self.key.index).address.filter(|_| shows_address);
+        (index, Box::new(JoinParams { seat, info, address, is_spectator, data: params.data.clone(), opening, claim }))
     }
 
-    /// As [`Sessions::end_subscription`], with another reason.
-    pub(super) fn end_subscription_with(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        id: LocalChannelId,
-        code: UnsubscribeCode,
-        reason: &str,
-    ) {
-        let session = self.table.get_mut(key);
-        let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return };
-        if subscription.place.is_none() {
-            // The owner has not answered yet. If the client has unsubscribed already, that takes precedence.
-            subscription
-                .extra
-                .get_or_insert_default()
-                .ending
-                .get_or_insert_with(|| Ending::Forced { code, reason: reason.into() });
-            return;
-        }
-        let channel = Arc::clone(&self.hub.channel(id).name);
-        self.drop_subscription(context, key, id);
-        if context.records(RecordLevel::Sessions) {
-            let what = SessionIncident::Unsubscribed { channel: Arc::clone(&channel), code: code.0 };
-            self.record(context, key, what);
-        }
-        let push = Push::Unsubscribe { channel: &channel, code, reason };
-        self.push(context, key, &push);
-    }
-
-    /// Ends a subscription: removes it from the session, from the hub and from its owner.
-    pub(super) fn drop_subscription(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
-        let session = self.table.at_mut(key.index);
-        let Some(subscription) = session.remove_subscription(id) else { return };
-        self.table.outbox(key.index).discard_latest(id);
-        self.detach(context, key, &subscription, Departure::Left);
-    }
-
-    /// Removes a subscription, which its session no longer lists, from the hub and from its owner. A pending one is
-    /// handled when the owner answers.
-    pub(super) fn detach(
-        &mut self,
-        context: &mut Context,
-        key: SessionKey,
-        subscription: &Subscription,
-        departure: Departure,
-    ) {
-        let id = subscription.channel;
-        if let Some(place) = subscription.place {
-            let session = self.table.at(key.index);
-            let subscriber = session.subscriber(subscription);
-            let seat = subscription.seat();
-            let room = seat.and_then(|seat| self.room_of(context, seat));
-            let left = room.map(|(room, seat)| LeftSeat { room, seat, departure });
-            if let Some(moved) = self.hub.remove(id, subscriber.class, place) {
-                let moved = self.table.at_mut(moved.session).subscription_mut(id);
-                moved.expect("the index and the sessions agree").place = Some(place);
-            }
-            let channel = self.hub.channel(id);
-            let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
-            context.count(namespace).subscriptions -= 1;
-            context.leave_owner(name, subscriber, left);
-            if let Some(seat) = seat {
-                self.free_seat(context, seat);
-            }
-        } else if let Some(seat) = subscription.seat() {
-            let departure = if subscription.is_ending() { Departure::Left } else { departure };
-            self.seats.at_mut(seat).departure = Some(departure);
-        }
-        self.release(subscription);
-    }
-
-    /// Releases a subscription's channel and filter in the hub.
-    pub(super) fn release(&mut self, subscription: &Subscription) {
-        if let Some(filter) = subscription.filter {
-            self.hub.release_filter(subscription.channel, filter);
-        }
-        self.hub.release(subscription.channel);
-    }
-
-    /// Ends subscriptions whose channels became unknown, or whose positions became invalid.
-    pub(in crate::shard) fn end_subscriptions_of(&mut self, context: &mut Context, changes: &[NamespaceChange]) {
-        let mut ended: Vec<(SessionKey, LocalChannelId, UnsubscribeCode)> = Vec::new();
-        for session in self.table.iter() {
-            for subscription in &session.subscriptions {
-                let namespace = self.hub.channel(subscription.channel).namespace;
-                let code = match changes.get(usize::from(namespace.0)) {
-                    Some(NamespaceChange::Retired) => UnsubscribeCode::SERVER,
-                    // A client cannot resubscribe where it did not subscribe itself: such a subscription continues
-                    // without a position.
-                    Some(NamespaceChange::StreamGone)
-                        if subscription.flags.positioned && !subscription.flags.server_side =>
-                    {
-                        UnsubscribeCode::INSUFFICIENT_STATE
-                    }
-                    _ => continue,
-                };
-                ended.push((session.key, subscription.channel, code));
-            }
-        }
-        for (key, id, code) in ended {
-            self.end_subscription(context, key, id, code);
+    /// A session's subscription to a room has been accepted.
+    pub(super) fn join_room(&mut self, seat: SeatIndex, route: RoomRoute) {
+        let (session, channel) = (self.sessions.seats.at(seat).session, self.sessions.seats.at(seat).channel);
+        let namespace = self.sessions.hub.channel(channel).namespace;
+        self.sessions.seats.find_or_insert_room(route.key, channel, namespace);
+        self.sessions.table.outbox(session.index).add_seat(seat);
+        if self.sessions.seats.join_room(seat, route) {
+            self.seat_is_due(seat);
         }
     }
-}
 
-impl Context {
+    /// Releases an opening that a join of this session did not use. If the session has ended, its openings are only
+    /// refilled by time.
+    pub(super) fn release_opening(&mut self, join: &JoinParams) {
+        if join.opening == Opening::Reserved
+            && let Some(session) = self.sessions.table.get(self.key)
+        {
+            let source = session.source;
+            self.rates.openings.release(self.key, source, self.context.now.mono_us);
+        }
+    }
+
+    fn seat_is_due(&mut self, seat: SeatIndex) {
+        if let Some(session) = self.sessions.seats.mark_due(seat) {
+            let outbox = self.sessions.table.outbox(session);
+            outbox.seat_is_due(self.context.now.mono_us);
+            outbox.list(session, &mut self.context.effects);
+        }
+    }
+
     /// Removes the publications of a recovery that does not fit next to `other_bytes`. Returns the bytes of the
     /// recovery.
-    pub(super) fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
+    fn cut_recovery(&mut self, result: &mut SubscribeResult, other_bytes: usize) -> usize {
         let bytes = match &result.encoded {
             Some(encoded) => encoded.bytes().len(),
             None => result.publications.iter().map(|publication| encoded_bytes_max(publication)).sum(),
         };
-        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.options.client.recovery_bytes_max() {
+        if bytes == 0 || other_bytes == 0 || other_bytes + bytes <= self.context.options.client.recovery_bytes_max() {
             return bytes;
         }
         // The client continues from the top, as after any incomplete recovery.
@@ -995,41 +703,31 @@ impl Context {
         }
         result.publications.clear();
         (result.patches, result.encoded, result.recovered) = (Vec::new(), None, false);
-        self.counters.recoveries_cut += 1;
+        self.context.counters.recoveries_cut += 1;
         0
     }
 
     /// The backend that authorizes subscriptions to `channel` without a token. `None` if the channel's name lists its
     /// users.
     fn subscribe_proxy(&self, channel: &str) -> Option<ProxyIndex> {
-        let namespace = self.names.resolve(channel).ok()?;
-        self.namespace(namespace).subscribe_proxy.filter(|_| !self.is_user_limited(channel, namespace))
+        let namespace = self.context.names.resolve(channel).ok()?;
+        self.context.namespace(namespace).subscribe_proxy.filter(|_| !is_user_limited(self.context, channel, namespace))
     }
+}
 
-    /// The deadline of a subscription with this time to live. A backend is asked at the expiry; without one, the client
-    /// has a grace period to refresh.
-    pub(super) fn subscription_expiry_us(&self, namespace: NamespaceIndex, ttl: Option<TimeToLive>) -> u64 {
-        let asks = self.namespace(namespace).sub_refresh_proxy.is_some();
-        expiry_us(self.now, ttl, if asks { 0 } else { self.options.client.expired_sub_close_delay_ms })
+/// Whether a server-side subscription is possible. Rooms have none, because the client has to send the data of the
+/// join.
+pub(super) fn check_server_side(
+    context: &Context,
+    subscription: &ServerSubscription,
+) -> Result<NamespaceIndex, ErrorCode> {
+    let namespace = context.names.resolve(&subscription.channel)?;
+    if context.namespace(namespace).room.is_some() {
+        return Err(ErrorCode::NotAvailable);
     }
-
-    /// Whether a server-side subscription is possible. Rooms have none, because the client has to send the data of the
-    /// join.
-    pub(super) fn check_server_side(&self, subscription: &ServerSubscription) -> Result<NamespaceIndex, ErrorCode> {
-        let namespace = self.names.resolve(&subscription.channel)?;
-        if self.namespace(namespace).room.is_some() {
-            return Err(ErrorCode::NotAvailable);
-        }
-        match TimeToLive::until(subscription.grant.expires_at_ms, self.now) {
-            Ok(_) => Ok(namespace),
-            Err(AlreadyExpired) => Err(ErrorCode::Expired),
-        }
-    }
-
-    pub(super) fn leave_owner(&mut self, channel: Arc<str>, subscriber: Subscriber, seat: Option<LeftSeat>) {
-        let owner = self.owner(&channel);
-        let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
-        self.request(owner, request);
+    match TimeToLive::until(subscription.grant.expires_at_ms, context.now) {
+        Ok(_) => Ok(namespace),
+        Err(AlreadyExpired) => Err(ErrorCode::Expired),
     }
 }
 
@@ -1046,4 +744,18 @@ pub(super) fn recover_from(
     }
     let (offset, epoch) = if params.recover { (params.offset, params.epoch.clone()) } else { Default::default() };
     Some(RecoverFrom { offset, epoch, reject_unrecoverable: params.reject_unrecoverable })
+}
+
+fn seat_claim(context: &mut Context, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {
+    let Some(room) = context.namespace(namespace).room.as_ref().filter(|room| room.gives_seat_tokens) else {
+        return SeatClaim::default();
+    };
+    let is_one_per_user = room.is_one_seat_per_user;
+    let (high, low) = (u128::from(context.random.next_u64()), u128::from(context.random.next_u64()));
+    SeatClaim {
+        given: Some(SeatToken(high << 64 | low)),
+        returned: SeatToken::in_join_data(join_data),
+        is_one_per_user,
+        keeps_returned: true,
+    }
 }
