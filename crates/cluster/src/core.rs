@@ -58,10 +58,12 @@ mod timers;
 mod truncation;
 mod window;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use dunlin_engine::Now;
 
+#[cfg(feature = "planted-bugs")]
+use crate::planted::{CoreBug, PlantedInCore};
 use crate::{
     link::{LinkEvent, LinkName, MessageHeaders},
     names::PartitionId,
@@ -74,13 +76,15 @@ pub use event::{CoreEffect, CoreEvent};
 pub use options::{CoreLimits, CoreOptions, StreamedNamespace};
 pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 
-use ahead::AheadLoad;
+use ahead::ReadyLoad;
 use broadcast::Broadcasts;
+use channel::WaitingLoad;
 use channels::Channels;
 use context::Context;
 use idempotency_questions::KeyQuestions;
 use interest::{InterestChecks, Nodes};
 use leases::Leases;
+use page::Pages;
 use partition::Partitions;
 use peer_window::WindowQuestions;
 use peers::{LiveNode, PeerEvent, Peers};
@@ -99,8 +103,6 @@ pub struct Core {
     channels: Channels,
     broadcasts: Broadcasts,
     interest: InterestChecks,
-    /// Loads after positions that this node has not reached, by channel.
-    ahead: BTreeMap<Arc<str>, Vec<AheadLoad>>,
     window_questions: WindowQuestions,
     key_questions: KeyQuestions,
     outgoing: Outgoing,
@@ -118,7 +120,6 @@ impl Core {
             leases: Leases::new(&options.prefix, options.has_leases),
             context: Context::new(options),
             channels: Channels::default(),
-            ahead: BTreeMap::new(),
             window_questions: WindowQuestions::default(),
             key_questions: KeyQuestions::default(),
             outgoing: Outgoing::default(),
@@ -126,9 +127,10 @@ impl Core {
         }
     }
 
+    /// Plants a bug in the core.
     #[cfg(feature = "planted-bugs")]
-    pub(crate) const fn set_planted(&mut self, planted: crate::planted::PlantedInCore) {
-        self.context.planted = planted;
+    pub fn plant(&mut self, bug: CoreBug) {
+        self.context.planted = PlantedInCore::of(bug);
     }
 
     /// Handles one event. The caller performs the effects in order.
@@ -352,7 +354,36 @@ impl Core {
         self.give_up_checks();
     }
 
-    pub(super) fn run_timers(&mut self) {
+    /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
+    fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
+        let channel = self.channels.get_mut(name);
+        let Some(channel) = self.context.strays.expected(channel, "the channel has a position") else { return };
+        let id = channel.partition;
+        self.context.counters.ahead += 1;
+        channel.ahead.push(waiting, after);
+        self.context.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
+        self.partitions[id].channels.comparing.insert(Arc::clone(name));
+        self.start_sync(id);
+    }
+
+    /// Answers the loads whose position is reached, or never will be.
+    fn serve_ahead(&mut self, name: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(name).filter(|channel| !channel.ahead.is_empty()) else { return };
+        let (position, has_gap) = (channel.position, channel.gap().is_some());
+        for ready in channel.ahead.take_ready(position, has_gap) {
+            match ready {
+                ReadyLoad::Reached(waiting) => self.serve_load(name, waiting),
+                ReadyLoad::NothingBetween { waiting, after, compared } => {
+                    // What an earlier one has read may have detached it.
+                    let Some(channel) = self.channels.get(name) else { continue };
+                    let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
+                    self.context.effects.push(waiting.loaded(name, pages.ahead(after, compared)));
+                }
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
         while let Some((due_us, _)) = self.context.timers.first()
             && *due_us <= self.context.now.mono_us
             && let Some((_, timer)) = self.context.timers.pop_first()

@@ -17,6 +17,7 @@ use crate::{
 
 use super::{
     CoreEffect, CoreLimits,
+    ahead::AheadLoads,
     holes::Unnamed,
     outbox::Outbox,
     partition::Partition,
@@ -225,8 +226,8 @@ pub(super) struct FollowedChannel {
     /// The next load opens the channel: it needs only the newest publication.
     pub(super) opens: bool,
     pub(super) outbox: Outbox,
-    /// Whether it is in the queue of channels that wait for space in the publish window.
-    pub(super) is_waiting: bool,
+    /// Loads after positions that this node has not reached.
+    pub(super) ahead: AheadLoads,
 }
 
 impl Following {
@@ -271,7 +272,7 @@ impl FollowedChannel {
             window: Window::default(),
             opens: true,
             outbox: Outbox::default(),
-            is_waiting: false,
+            ahead: AheadLoads::default(),
         }
     }
 

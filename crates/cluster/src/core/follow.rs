@@ -83,7 +83,9 @@ impl Core {
         for waiting in waiting_loads.into_iter().flatten() {
             self.context.effects.push(waiting.refused(name, error));
         }
-        self.refuse_ahead(name, u64::MAX, error);
+        for waiting in channel.ahead.take_due(u64::MAX) {
+            self.context.effects.push(waiting.refused(name, error));
+        }
         self.refuse_window_loads(name, error);
         self.drop_key_question(name);
         self.drop_reads(channel.partition, name, error);
@@ -219,9 +221,7 @@ impl Core {
         for (sequence, key) in returned {
             self.end_publishing(key, Ok(sequence));
         }
-        if !self.ahead.is_empty() {
-            self.serve_ahead(name);
-        }
+        self.serve_ahead(name);
         // Messages that waited for them can be sent.
         self.send_of_channel(name);
     }

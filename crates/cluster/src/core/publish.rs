@@ -265,7 +265,7 @@ impl Core {
                 return;
             }
             if self.outgoing.in_flight >= self.context.options.limits.publish_window_max {
-                if !std::mem::replace(&mut channel.is_waiting, true) {
+                if !std::mem::replace(&mut channel.outbox.is_queued, true) {
                     self.outgoing.waiting_channels.push_back(Arc::clone(name));
                 }
                 return;
@@ -285,7 +285,7 @@ impl Core {
         {
             tries -= 1;
             if let Some(channel) = self.channels.get_mut(&name) {
-                channel.is_waiting = false;
+                channel.outbox.is_queued = false;
             }
             self.send_of_channel(&name);
         }

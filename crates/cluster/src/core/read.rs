@@ -146,14 +146,15 @@ impl Core {
 
     pub(super) fn serve_load(&mut self, name: &Arc<str>, waiting: WaitingLoad) {
         let query = waiting.query;
-        if let Some(after) = self.position_ahead(name, query.after) {
-            self.wait_for_position(name, waiting, after);
-            return;
-        }
         let channel = self.channels.get_mut(name);
         let Some(channel) = self.context.strays.expected(channel, "the loads of a channel end with it") else {
             return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
         };
+        let is_ahead =
+            |after: &u64| *after > channel.position && !self.context.planted.is(CoreBug::PositionAheadRefused);
+        if let Some(after) = query.after.filter(is_ahead) {
+            return self.wait_for_position(name, waiting, after);
+        }
         let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
         let is_in_window = if let Some(after) = query.after {
             channel.has_in_window(after)
@@ -318,9 +319,12 @@ impl Core {
 
     /// Refuses the loads that have waited for an attach for too long.
     pub(super) fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
-        self.refuse_ahead(name, self.context.now.mono_us, LogError::Unavailable);
         // It may be attached by now, or detached.
-        let Some(attaching) = self.channels.get_mut(name).and_then(FollowedChannel::attaching_mut) else { return };
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        for waiting in channel.ahead.take_due(self.context.now.mono_us) {
+            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+        }
+        let Some(attaching) = channel.attaching_mut() else { return };
         let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= self.context.now.mono_us;
         for waiting in attaching.loads.extract_if(.., is_overdue) {
             self.context.effects.push(waiting.refused(name, LogError::Unavailable));

@@ -4,7 +4,10 @@
 //! after them. When it comes back, the servers know the subscriptions, and everything stored later is delivered live.
 //! Everything stored earlier is in the answer of any replica that has the fence. So nothing between the two is lost.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
@@ -174,6 +177,17 @@ impl Core {
         if is_audit {
             self.describe(StreamKey::Partition(id));
         }
+    }
+
+    /// Takes the channels that the sync compares although they are attached.
+    fn take_comparing(&mut self, id: PartitionId, sync: u64) -> BTreeSet<Arc<str>> {
+        let names = std::mem::take(&mut self.partitions[id].channels.comparing);
+        for name in &names {
+            if let Some(channel) = self.channels.get_mut(name) {
+                channel.ahead.comparison_began(sync);
+            }
+        }
+        names
     }
 
     /// Publishes a new fence for the attach or audit in flight.
@@ -368,7 +382,7 @@ impl Core {
         // A head after the fence may still be in flight, and it hides whether a message at or below the fence was lost.
         // That must be known before a client that is ahead can be answered.
         let is_hidden = channel.position < fence && head.is_some_and(|head| head.sequence > fence);
-        let limit = if is_hidden && self.ahead.contains_key(name) { u64::MAX } else { fence };
+        let limit = if is_hidden && !channel.ahead.is_empty() { u64::MAX } else { fence };
         let is_missing = |head: &&StoredMessage| head.sequence > channel.position && head.sequence <= limit;
         let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
             if channel.gap().is_none() && !is_hidden {
@@ -378,14 +392,18 @@ impl Core {
                     channel.newest.sequence = 0;
                 }
             }
-            self.compared(name, attach, fence);
+            channel.ahead.compared(attach, fence);
+            self.serve_ahead(name);
             return;
         };
         if channel.gap().is_none() && !is_hidden {
             self.context.counters.lost_tails += 1;
         }
         self.found_missing(name, head.sequence);
-        self.compared(name, attach, fence);
+        if let Some(channel) = self.channels.get_mut(name) {
+            channel.ahead.compared(attach, fence);
+            self.serve_ahead(name);
+        }
     }
 
     fn end_sync_if_complete(&mut self, id: PartitionId) {
