@@ -9,7 +9,7 @@
 //!   messages are dropped. A missing one is read from the stream before anything later is delivered.
 //! - *Audit* ([`sync`]): a lost message without a successor breaks no chain. So the newest messages are compared after
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
-//! - *Epoch* ([`truncation`], [`epoch`]): a stream that was truncated begins a new epoch, in which no older position is
+//! - *Epoch* ([`truncation`], [`epoch`], [`known_stream`]): a stream that was truncated begins a new epoch, in which no older position is
 //!   valid.
 //! - *Holes* ([`holes`]): each message names its predecessors, so that a read shows when one of them is missing.
 //! - *Standing* ([`standing`]): whether each stream exists and stores messages. One that is gone is created again.
@@ -37,6 +37,7 @@ mod follow;
 mod holes;
 mod idempotency_questions;
 mod interest;
+mod known_stream;
 pub mod leases;
 mod lingering;
 mod options;
@@ -62,11 +63,10 @@ use std::sync::Arc;
 
 use dunlin_engine::Now;
 
-#[cfg(feature = "planted-bugs")]
-use crate::planted::{CoreBug, PlantedInCore};
 use crate::{
-    link::{LinkEvent, LinkName, MessageHeaders},
+    link::{LinkEvent, LinkName, MessageHeaders, PublishFault, ReadFault, StoredMessage, StreamState},
     names::PartitionId,
+    planted::CoreBug,
 };
 
 pub use broadcast::{BroadcastDrop, BroadcastNamespace};
@@ -83,6 +83,7 @@ use channels::Channels;
 use context::Context;
 use idempotency_questions::KeyQuestions;
 use interest::{InterestChecks, Nodes};
+use known_stream::{FactsChange, StreamFacts};
 use leases::Leases;
 use page::Pages;
 use partition::Partitions;
@@ -90,7 +91,7 @@ use peer_window::WindowQuestions;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Outgoing, Waiter};
 use seen_idempotency_keys::SeenKeys;
-use standing::StreamKey;
+use standing::{Answered, Creation, Described, StreamKey, StreamWatch};
 use timers::{LinksUp, Requester, Timer};
 
 /// The protocol of one node.
@@ -130,7 +131,7 @@ impl Core {
     /// Plants a bug in the core.
     #[cfg(feature = "planted-bugs")]
     pub fn plant(&mut self, bug: CoreBug) {
-        self.context.planted = PlantedInCore::of(bug);
+        self.context.planted = crate::planted::PlantedInCore::of(bug);
     }
 
     /// Handles one event. The caller performs the effects in order.
@@ -220,6 +221,16 @@ impl Core {
         live && publish && read && self.are_streams_usable()
     }
 
+    /// The streams that this node cannot use, and why.
+    pub fn unusable_streams(&self) -> Vec<UnusableStream> {
+        self.watches().filter_map(StreamWatch::unusable).collect()
+    }
+
+    /// Whether this node can use all streams.
+    pub fn are_streams_usable(&self) -> bool {
+        self.watches().all(StreamWatch::is_usable)
+    }
+
     /// All live nodes, including this one, by id. Empty until this node is a member of the cluster.
     pub fn live_nodes(&self) -> Vec<LiveNode> {
         self.peers.live_nodes()
@@ -287,7 +298,7 @@ impl Core {
                     }
                     Some(Requester::Read { partition, read }) => self.range_read(partition, read, outcome),
                     Some(Requester::AgeFloor(partition)) => {
-                        if self.partitions[partition].take_age_floor(outcome) {
+                        if self.partitions[partition].stream.take_age_floor(outcome) {
                             self.resume_reads(partition);
                         } else {
                             self.retry_reads(partition);
@@ -296,7 +307,7 @@ impl Core {
                     Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
                     Some(Requester::Marks(partition)) => {
                         // After a failure, the next audit reads them again.
-                        let marks = &mut self.partitions[partition].marks;
+                        let marks = &mut self.partitions[partition].stream.marks;
                         if outcome.is_ok_and(|answer| marks.review(&answer.messages)) {
                             self.on_truncation(partition);
                         }
@@ -354,6 +365,131 @@ impl Core {
         self.give_up_checks();
     }
 
+    fn stream_keys(&self) -> impl Iterator<Item = StreamKey> + '_ {
+        let leases = self.leases.has_stream().then_some(StreamKey::Leases);
+        self.partitions.ids().map(StreamKey::Partition).chain(leases)
+    }
+
+    fn watches(&self) -> impl Iterator<Item = &StreamWatch> + '_ {
+        let leases = self.leases.has_stream().then_some(&self.leases.watch);
+        self.partitions.iter().map(|partition| &partition.stream.watch).chain(leases)
+    }
+
+    fn watch_mut(&mut self, key: StreamKey) -> (&mut StreamWatch, &mut Context) {
+        let watch = match key {
+            StreamKey::Partition(id) => &mut self.partitions[id].stream.watch,
+            StreamKey::Leases => &mut self.leases.watch,
+        };
+        (watch, &mut self.context)
+    }
+
+    fn describe(&mut self, key: StreamKey) {
+        let (watch, context) = self.watch_mut(key);
+        watch.describe(context);
+    }
+
+    /// Other nodes learn of it with the next heartbeat.
+    fn count_unusable_streams(&mut self) {
+        let count = self.watches().filter(|watch| watch.is_unusable()).count();
+        self.peers.set_unusable_streams(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+
+    fn described(&mut self, key: StreamKey, outcome: Result<Box<StreamState>, ReadFault>) {
+        let (watch, context) = self.watch_mut(key);
+        let described = watch.described(context, outcome);
+        self.count_unusable_streams();
+        match (described, key) {
+            (Described::Nothing, _) => {}
+            (Described::There(facts), StreamKey::Partition(id)) => self.facts_known(id, facts),
+            (Described::There(facts), StreamKey::Leases) => self.leases.facts_known(&mut self.context, facts.epoch),
+            (Described::Gone, _) => {
+                match key {
+                    StreamKey::Partition(id) => self.interrupt_all(id),
+                    StreamKey::Leases => self.leases.stream_gone(&mut self.context),
+                }
+                // A stream that is gone often was not the only one: the servers have lost their disk.
+                let others: Vec<StreamKey> = self.stream_keys().filter(|other| *other != key).collect();
+                for other in others {
+                    self.describe(other);
+                }
+            }
+        }
+    }
+
+    fn created(&mut self, key: StreamKey, outcome: Result<Box<StreamState>, ReadFault>) {
+        let (watch, context) = self.watch_mut(key);
+        match watch.created(context, outcome) {
+            Creation::Nothing => self.count_unusable_streams(),
+            Creation::Done { epoch, state } => {
+                if let StreamKey::Partition(id) = key {
+                    self.partitions[id].stream.publish_first_epoch(&mut self.context, epoch);
+                }
+                self.described(key, Ok(state));
+            }
+        }
+    }
+
+    fn stream_answered(&mut self, key: StreamKey, fault: Option<&PublishFault>) {
+        let (watch, context) = self.watch_mut(key);
+        let answered = watch.answered(context, fault);
+        if answered == Answered::Nothing {
+            return;
+        }
+        self.count_unusable_streams();
+        if let (Answered::Refusing, StreamKey::Partition(id)) = (answered, key) {
+            // Its fence shows when the stream stores messages again.
+            self.needs_audit(id);
+            self.start_sync(id);
+        }
+    }
+
+    /// A stream has stated its epoch and its limits.
+    fn facts_known(&mut self, id: PartitionId, facts: StreamFacts) {
+        match self.partitions[id].stream.take_facts(facts) {
+            FactsChange::None => {}
+            FactsChange::First => self.needs_audit(id),
+            FactsChange::Replaced => self.begin_epoch(id),
+        }
+        self.start_sync(id);
+        self.resume_reads(id);
+    }
+
+    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
+    fn on_hole(&mut self, id: PartitionId) {
+        self.context.counters.holes += 1;
+        self.on_truncation(id);
+    }
+
+    /// A stream was truncated. All positions in it become invalid, on all nodes.
+    fn on_truncation(&mut self, id: PartitionId) {
+        if self.context.planted.is(CoreBug::TruncationNotNoticed) {
+            return;
+        }
+        self.context.counters.truncations += 1;
+        self.partitions[id].stream.truncated(&mut self.context);
+        self.begin_epoch(id);
+    }
+
+    fn epoch_arrived(&mut self, id: PartitionId, message: &StoredMessage) {
+        let Some(arrived) = self.partitions[id].stream.epoch_arrived(message) else { return };
+        if arrived.begins {
+            self.begin_epoch(id);
+        }
+        if !arrived.is_described {
+            self.describe(StreamKey::Partition(id));
+        }
+    }
+
+    /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
+    fn begin_epoch(&mut self, id: PartitionId) {
+        self.partitions[id].stream.begin_epoch();
+        self.seen_keys.forget_stream(id);
+        self.begin_epoch_of_channels(id);
+        self.needs_audit(id);
+        self.restart_sync(id);
+        self.start_sync(id);
+    }
+
     /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
     fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
         let channel = self.channels.get_mut(name);
@@ -376,7 +512,7 @@ impl Core {
                 ReadyLoad::NothingBetween { waiting, after, compared } => {
                     // What an earlier one has read may have detached it.
                     let Some(channel) = self.channels.get(name) else { continue };
-                    let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
+                    let pages = Pages::new(&self.partitions[channel.partition].stream, channel, self.context.now);
                     self.context.effects.push(waiting.loaded(name, pages.ahead(after, compared)));
                 }
             }

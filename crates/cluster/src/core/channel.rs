@@ -18,9 +18,9 @@ use crate::{
 use super::{
     CoreEffect, CoreLimits,
     ahead::AheadLoads,
-    holes::Unnamed,
+    holes::{self, Unnamed},
+    known_stream::KnownStream,
     outbox::Outbox,
-    partition::Partition,
     truncation::CLOCK_MARGIN_MS,
     window::{Window, WindowEntry, WindowLimits},
 };
@@ -193,7 +193,7 @@ pub(super) enum ChannelAction {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChannelContext<'a> {
     pub(super) now: Now,
-    pub(super) partition: &'a Partition,
+    pub(super) stream: &'a KnownStream,
     pub(super) limits: &'a CoreLimits,
     pub(super) planted: PlantedInCore,
 }
@@ -335,7 +335,7 @@ impl FollowedChannel {
         (self.attached_us, self.newest.confirmed_us) = (now_us, now_us);
         if let Some(head) = head {
             self.window = Window::starting_at(head.sequence - 1);
-            self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.partition.window_limits() });
+            self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.stream.window_limits() });
         } else {
             self.window = Window::starting_at(fence);
             self.position = fence;
@@ -344,11 +344,11 @@ impl FollowedChannel {
 
     /// Applies the rule of the chain to a message after the position.
     fn on_next(&mut self, message: StoredMessage, context: &ChannelContext<'_>) -> ChannelAction {
-        let age_max_ms = context.partition.age_max_ms();
+        let age_max_ms = context.stream.age_max_ms();
         if self.is_lost_before(&message, context.now.unix_ms, age_max_ms) {
             return ChannelAction::Truncated { partition: self.partition };
         }
-        if context.partition.has_lost_before(self, &message) {
+        if self.has_gone_before(&message, context.stream.current_epoch()) {
             return ChannelAction::Hole { partition: self.partition };
         }
         if context.planted.is(CoreBug::GapNotNoticed) || self.is_next(&message, context.now.mono_us, age_max_ms) {
@@ -422,6 +422,46 @@ impl FollowedChannel {
         let kept_until_ms = age_max_ms.map_or(u64::MAX, |age_ms| self.newest.time_ms.saturating_add(age_ms));
         let is_kept = self.newest.time_ms > 0 && unix_ms.saturating_add(CLOCK_MARGIN_MS) < kept_until_ms;
         message.last_sequence < self.newest.sequence && is_kept
+    }
+
+    /// Whether the stream has lost a message between the position and a republished message: one that the publisher had
+    /// seen, or that was acknowledged to this node.
+    fn has_gone_before(&self, message: &StoredMessage, epoch: &str) -> bool {
+        let after = self.position.max(message.last_sequence);
+        let acknowledged = self.outbox.acknowledged.range(after + 1..).next();
+        acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
+            || holes::named_in(message, epoch).any(|sequence| sequence > after)
+    }
+
+    /// Whether the stream has a message that this node took for absent: it is at or below the position, above the newest
+    /// known one, and too young to have expired on any replica.
+    pub(super) fn has_overlooked(&self, message: &StoredMessage, unix_ms: u64, age_max_ms: Option<u64>) -> bool {
+        let is_handled = message.sequence > self.newest.sequence && message.sequence <= self.position;
+        let kept_until_ms =
+            message.time_ms.saturating_add(age_max_ms.unwrap_or(u64::MAX)).saturating_sub(CLOCK_MARGIN_MS);
+        is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
+    }
+
+    /// Whether the newest message that was read shows that the stream has lost the newest known one. The answer contains
+    /// all messages up to `fence`.
+    pub(super) fn is_truncated_before(
+        &self,
+        head: Option<&StoredMessage>,
+        fence: u64,
+        unix_ms: u64,
+        age_max_ms: Option<u64>,
+    ) -> bool {
+        let NewestMessage { sequence: newest, time_ms: newest_ms, .. } = self.newest;
+        if newest == 0 || newest > fence {
+            return false;
+        }
+        let Some(head) = head else {
+            let kept_until_ms =
+                newest_ms.saturating_add(age_max_ms.unwrap_or(u64::MAX)).saturating_sub(CLOCK_MARGIN_MS);
+            return newest_ms > 0 && unix_ms < kept_until_ms;
+        };
+        let is_other = head.sequence == newest && head.time_ms != newest_ms && head.time_ms.min(newest_ms) > 0;
+        head.sequence < newest || is_other
     }
 
     /// Whether a republished message follows the newest known one. If not, messages are missing.

@@ -8,14 +8,13 @@ use dunlin_engine::{Event, ShardIndex, log::LogError};
 
 use crate::{
     link::{MessageHeaders, StoredMessage},
-    names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence, part_of},
+    names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence},
     record,
 };
 
 use super::{
     Core, CoreEffect, Timer,
     channel::{Advanced, Attaching, ChannelAction, ChannelContext, ChannelEvent, FollowedChannel, Following},
-    standing::StreamKey,
 };
 
 impl Core {
@@ -26,7 +25,7 @@ impl Core {
             self.channels.set_following(&mut self.context, name, Following::Followed);
             return;
         }
-        let Some(partition) = self.partition_of(name, namespace) else { return };
+        let Some(partition) = self.partitions.of_channel(&self.context.options, name, namespace) else { return };
         self.channels.insert(Arc::clone(name), FollowedChannel::new(shard, partition));
         self.attach(name, partition);
     }
@@ -68,13 +67,6 @@ impl Core {
         }
     }
 
-    /// The partition of a channel; `None` if its namespace has no stream.
-    pub(super) fn partition_of(&self, name: &str, namespace: u16) -> Option<PartitionId> {
-        let parts = self.context.options.namespaces.get(usize::from(namespace))?.as_ref()?.partitions;
-        let id = PartitionId { namespace, part: part_of(name, parts) };
-        self.partitions.contains(id).then_some(id)
-    }
-
     /// Detaches a channel. Its pending loads are answered with the error.
     pub(super) fn detach(&mut self, name: &Arc<str>, error: LogError) {
         let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
@@ -98,7 +90,7 @@ impl Core {
     pub(super) fn delivered(&mut self, subject: &str, headers: MessageHeaders, payload: Bytes) {
         if let Some(id) = self.partitions.with_leader_subject(subject) {
             self.needs_audit(id);
-            self.describe(StreamKey::Partition(id));
+            self.partitions[id].stream.watch.describe(&mut self.context);
             // The new leader may not have the fence in flight.
             self.restart_sync(id);
             self.start_sync(id);
@@ -110,23 +102,22 @@ impl Core {
         let Some(id) = self.partitions.with_live_prefix(prefix) else { return };
         let message = record::republished(headers, payload);
         let Some(message) = self.context.strays.found_or_late(message) else { return };
-        let marks = &mut self.partitions[id].marks;
+        let marks = &mut self.partitions[id].stream.marks;
         let is_other_stream = marks.is_followed_too_low(&message);
         marks.push(&message, self.context.now.mono_us);
         if is_other_stream {
-            self.describe(StreamKey::Partition(id));
+            self.partitions[id].stream.watch.describe(&mut self.context);
             self.audit_soon(id);
         }
         if is_fence(token) {
             // A wildcard subscription receives those of other nodes as well.
-            if *self.partitions[id].names.live_fence_subject(&self.context.options.node) == *subject {
+            if *self.partitions[id].stream.names.live_fence_subject(&self.context.options.node) == *subject {
                 self.fence_returned(id, &message);
             }
             return;
         }
         if token == EPOCH_TOKEN {
-            self.epoch_arrived(id, &message);
-            return;
+            return self.epoch_arrived(id, &message);
         }
         let Some(name) = self.context.strays.found_or_late(decode_token(token)) else { return };
         // A wildcard subscription receives the messages of all channels.
@@ -151,9 +142,9 @@ impl Core {
     /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
     fn on_channel(&mut self, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
         let Some(channel) = self.channels.get_mut(name) else { return ChannelAction::Nothing };
-        let partition = &self.partitions[channel.partition];
+        let stream = &self.partitions[channel.partition].stream;
         let (limits, planted) = (&self.context.options.limits, self.context.planted);
-        channel.on(event, &ChannelContext { now: self.context.now, partition, limits, planted })
+        channel.on(event, &ChannelContext { now: self.context.now, stream, limits, planted })
     }
 
     /// A sync covers the subscription of a channel.
@@ -192,7 +183,7 @@ impl Core {
         }
         let channel = self.context.strays.expected(self.channels.get_mut(name), "the message is the next of a channel");
         let Some(channel) = channel else { return };
-        let limits = self.partitions[channel.partition].window_limits();
+        let limits = self.partitions[channel.partition].stream.window_limits();
         let advanced = channel.advance(message, self.context.now.mono_us, limits);
         let (shard, is_followed) = (channel.shard, channel.is_followed());
         let returned = channel.outbox.take_returned(channel.position);

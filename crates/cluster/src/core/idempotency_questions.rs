@@ -109,7 +109,7 @@ impl Core {
         if publishing.key_check != KeyCheck::Needed {
             return publishing.key_check != KeyCheck::Asking;
         }
-        let facts = self.partitions[channel.partition].facts.as_ref();
+        let facts = self.partitions[channel.partition].stream.facts.as_ref();
         let window_us = facts.map_or(u64::MAX, |facts| facts.duplicate_window_ms.saturating_mul(1_000));
         let is_known_here = self.context.now.mono_us >= channel.attached_us.saturating_add(window_us)
             || self.sequence_of_key(&publishing.id, self.context.now).is_some();
@@ -231,8 +231,8 @@ impl Core {
             number: question.number,
             node: self.context.options.node.clone(),
             channel: Box::from(&**name),
-            stream: partition.names.stream.clone(),
-            epoch: partition.current_epoch().into(),
+            stream: partition.stream.names.stream.clone(),
+            epoch: partition.stream.current_epoch().into(),
             keys: keys.map(Box::from).collect(),
         };
         let body = WindowMessage::KeyQuestion(question).encode();
@@ -248,8 +248,8 @@ impl Core {
         let KeyQuestion { number, node, channel, stream, epoch, keys } = question;
         // The node may be unknown here: it asks whoever holds a lease, also while no heartbeat arrives.
         let subject = self.peers.window_subject_of(&node);
-        let of_stream = self.partitions.ids().find(|id| self.partitions[*id].names.stream == stream);
-        let of_epoch = of_stream.filter(|id| *self.partitions[*id].current_epoch() == *epoch);
+        let of_stream = self.partitions.ids().find(|id| self.partitions[*id].stream.names.stream == stream);
+        let of_epoch = of_stream.filter(|id| *self.partitions[*id].stream.current_epoch() == *epoch);
         let prefix = key_prefix(&channel);
         let seen = |key: Box<str>| {
             let seen = self.seen_keys.get(&format!("{prefix}{key}"), self.context.now)?;
@@ -267,7 +267,7 @@ impl Core {
         let name: &Arc<str> = &Arc::from(channel);
         // An answer that comes after its time is still true.
         let of_channel = self.channels.get(name).map(|channel| channel.partition);
-        if let Some(partition) = of_channel.filter(|id| *self.partitions[*id].current_epoch() == *epoch) {
+        if let Some(partition) = of_channel.filter(|id| *self.partitions[*id].stream.current_epoch() == *epoch) {
             let prefix = key_prefix(name);
             for AnsweredKey { key, sequence, until_ms } in seen.into_iter().take(KEYS_MAX) {
                 self.remember_key(format!("{prefix}{key}").into(), SeenKey { partition, sequence, until_ms });

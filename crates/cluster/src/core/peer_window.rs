@@ -187,7 +187,7 @@ impl Core {
 
     fn epoch_of_channel(&self, name: &str) -> Option<Box<str>> {
         let channel = self.channels.get(name)?;
-        Some(self.partitions[channel.partition].current_epoch().into())
+        Some(self.partitions[channel.partition].stream.current_epoch().into())
     }
 
     fn on_window_answer(&mut self, answer: WindowAnswer) {
@@ -202,7 +202,7 @@ impl Core {
             .and_then(|records| records.into_iter().map(StoredRecord::into_message).collect())
             .filter(|messages: &Vec<StoredMessage>| is_rising(messages, after, (through, through_ms)));
         if let (Some(messages), Some(channel)) = (messages, self.channels.get_mut(name)) {
-            let limits = self.partitions[channel.partition].window_limits();
+            let limits = self.partitions[channel.partition].stream.window_limits();
             channel.window.extend_below(&messages, after, through, limits);
             self.context.counters.peer_windows += 1;
             self.channels.bound_windows(&self.context, name);

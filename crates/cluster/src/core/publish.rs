@@ -168,13 +168,14 @@ impl Core {
         let waiter = Waiter::Proposal { shard, proposal };
         let (mut headers, payload) = record::encode(record);
         let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > self.context.payload_bytes_max;
-        let refusal = match self.partition_of(name, namespace) {
+        let refusal = match self.partitions.of_channel(&self.context.options, name, namespace) {
             None => Some(LogError::Unavailable),
             // Before the first connection, the maximum message size is unknown.
             Some(_) if self.context.payload_bytes_max > 0 && is_too_large => Some(LogError::TooLarge),
             Some(_) => None,
         };
-        let (Some(partition), None) = (self.partition_of(name, namespace), refusal) else {
+        let (Some(partition), None) = (self.partitions.of_channel(&self.context.options, name, namespace), refusal)
+        else {
             return waiter.answer(&mut self.context, Arc::clone(name), Err(refusal.unwrap_or(LogError::Unavailable)));
         };
         let condition = match record.publication.version {
@@ -210,7 +211,7 @@ impl Core {
 
     /// Purges a channel's history with a message that all nodes see at the same position of the chain.
     pub(super) fn purge(&mut self, name: &Arc<str>, namespace: u16, waiter: Waiter) {
-        let Some(partition) = self.partition_of(name, namespace) else {
+        let Some(partition) = self.partitions.of_channel(&self.context.options, name, namespace) else {
             return waiter.answer(&mut self.context, Arc::clone(name), Err(LogError::Unavailable));
         };
         self.attach_for_a_while(name, partition);
@@ -319,11 +320,12 @@ impl Core {
             }
         }
         let channel = self.channels.get_mut(&publishing.channel);
-        if let Some(follows) = channel.and_then(|channel| channel.unnamed.header(partition.current_epoch())) {
+        if let Some(follows) = channel.and_then(|channel| channel.unnamed.header(partition.stream.current_epoch())) {
             headers.push(FOLLOWS, follows);
         }
-        let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
-        let sent_after = partition.marks.highest();
+        let (subject, payload) =
+            (partition.stream.names.publish_subject(&publishing.channel), publishing.payload.clone());
+        let sent_after = partition.stream.marks.highest();
         let request = self.context.request(Requester::Publish(key));
         self.outgoing.in_flight += 1;
         if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {

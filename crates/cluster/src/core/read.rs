@@ -21,6 +21,8 @@ use crate::{
 use super::{
     Core, Requester, Timer,
     channel::{FollowedChannel, WaitingLoad},
+    holes,
+    known_stream::KnownStream,
     page::Pages,
 };
 
@@ -163,7 +165,7 @@ impl Core {
             publications > 0 && (opens || is_full)
         };
         if is_in_window {
-            let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
+            let pages = Pages::new(&self.partitions[channel.partition].stream, channel, self.context.now);
             let page = pages.of_window(query);
             self.context.effects.push(waiting.loaded(name, page));
             return;
@@ -225,7 +227,7 @@ impl Core {
             let partition = &mut self.partitions[id];
             let is_sharing = partition.reads.is_sharing;
             let Some(read) = partition.reads.queue.front() else { return };
-            let age_floor = partition.fresh_age_floor(self.context.now.mono_us, read.floor.since_us);
+            let age_floor = partition.stream.fresh_age_floor(self.context.now.mono_us, read.floor.since_us);
             let read = &mut partition.reads.queue[0];
             if is_sharing || read.stage == ReadStage::InFlight || read.retry.not_before_us > self.context.now.mono_us {
                 return;
@@ -239,7 +241,7 @@ impl Core {
                 read.through = gap.through;
             }
             if age_floor.is_none() {
-                return partition.read_age_floor(&mut self.context, id);
+                return partition.stream.read_age_floor(&mut self.context);
             }
             if let Purpose::Load(waiting) = read.purpose
                 && read.messages.list.is_empty()
@@ -266,7 +268,7 @@ impl Core {
             read.stage = ReadStage::InFlight;
             let (number, from) = (read.number, last + 1);
             let (stream, subject) =
-                (partition.names.stream.clone(), Some(partition.names.publish_subject(&read.channel)));
+                (partition.stream.names.stream.clone(), Some(partition.stream.names.publish_subject(&read.channel)));
             let request = self.context.request(Requester::Read { partition: id, read: number });
             self.context.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
             return;
@@ -276,8 +278,8 @@ impl Core {
     pub(super) fn range_read(&mut self, id: PartitionId, number: u64, outcome: Result<ReadAnswer, ReadFault>) {
         let partition = &mut self.partitions[id];
         let since_us = partition.reads.queue.front().map_or(0, |read| read.floor.since_us);
-        let age_floor = partition.usable_age_floor(self.context.now.mono_us, since_us);
-        let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
+        let age_floor = partition.stream.usable_age_floor(self.context.now.mono_us, since_us);
+        let history_max = partition.stream.facts.as_ref().map_or(0, |facts| facts.history_max);
         let history_max = history_max + u64::from(self.context.planted.is(CoreBug::CountRuleOffByOne));
         let read = partition.reads.queue.front_mut().filter(|read| read.number == number);
         let Some(read) = self.context.strays.found_or_late(read) else { return };
@@ -346,7 +348,8 @@ impl Core {
     /// Completes a read.
     pub(super) fn finish_read(&mut self, id: PartitionId, read: &Read) {
         let partition = &mut self.partitions[id];
-        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor.since_us).unwrap_or(u64::MAX);
+        let age_floor =
+            partition.stream.usable_age_floor(self.context.now.mono_us, read.floor.since_us).unwrap_or(u64::MAX);
         let mut floor = read.floor.sequence;
         if read.messages.list.is_empty() {
             // Nothing is stored after it, so nothing was dropped because of the maximum number.
@@ -357,7 +360,7 @@ impl Core {
         floor = floor.max(purged);
         let name = Arc::clone(&read.channel);
         // While the newest message was confirmed recently, none after it can have expired by age.
-        let age_max_ms = partition.age_max_ms();
+        let age_max_ms = partition.stream.age_max_ms();
         let is_recent = |channel: &FollowedChannel| {
             age_max_ms
                 .is_none_or(|age| self.context.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
@@ -367,14 +370,15 @@ impl Core {
             && purged <= read.after
             && self.channels.get(&name).is_some_and(is_recent);
         let floor = if fills_all { read.after } else { floor };
-        let has_hole = |channel| self.partitions[id].has_hole(channel, read, floor, self.context.now.unix_ms);
+        let stream = &self.partitions[id].stream;
+        let has_hole = |channel| read.has_hole(channel, stream, floor, self.context.now.unix_ms);
         if self.channels.get(&name).is_some_and(has_hole) && !self.context.planted.is(CoreBug::HoleNotNoticed) {
             if let Purpose::Load(waiting) = read.purpose {
                 self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
             }
             return self.on_hole(id);
         }
-        let floor = self.partitions[id].floor_of_names(&read.messages.list, floor);
+        let floor = holes::floor_of_names(&read.messages.list, floor, stream.current_epoch());
         match read.purpose {
             Purpose::Fill => {
                 if floor <= read.after {
@@ -389,7 +393,7 @@ impl Core {
                 let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
                     return self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
                 };
-                let page = Pages::new(&self.partitions[id], channel, self.context.now).of_read(read, floor);
+                let page = Pages::new(&self.partitions[id].stream, channel, self.context.now).of_read(read, floor);
                 self.extend_window(read, floor);
                 self.context.effects.push(waiting.loaded(&name, page));
             }
@@ -401,7 +405,7 @@ impl Core {
         if let Some(channel) = self.channels.get_mut(&read.channel)
             && !read.ended_early()
         {
-            let limits = self.partitions[channel.partition].window_limits();
+            let limits = self.partitions[channel.partition].stream.window_limits();
             let through = read.position.min(read.below().saturating_sub(1));
             channel.window.extend_below(&read.messages.list, floor, through, limits);
             self.channels.bound_windows(&self.context, &read.channel);
@@ -482,6 +486,18 @@ impl Read {
             Purpose::Fill if can_be_shared => Some(self.after),
             Purpose::Load(_) | Purpose::Fill => None,
         }
+    }
+
+    /// Whether it has a hole after `floor`, or shows that an earlier read of the channel had.
+    fn has_hole(&self, channel: &FollowedChannel, stream: &KnownStream, floor: u64, unix_ms: u64) -> bool {
+        let age_max_ms = stream.age_max_ms();
+        let is_overlooked = |message| channel.has_overlooked(message, unix_ms, age_max_ms);
+        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
+        let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
+        let newest = matches!(self.purpose, Purpose::Load(_)).then_some(self.through);
+        let stored = channel.outbox.acknowledged.keys().copied().chain(followed).chain(newest);
+        holes::missing_among(&self.messages.list, floor, stream.current_epoch(), stored).is_some()
+            || self.messages.list.iter().any(is_overlooked)
     }
 
     /// The query of a load.

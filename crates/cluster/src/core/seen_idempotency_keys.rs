@@ -100,7 +100,7 @@ impl SeenKeys {
 impl Core {
     /// Records the idempotency key of a publication in a stream.
     pub(super) fn note_key(&mut self, now: Now, partition: PartitionId, message: &StoredMessage) {
-        let facts = self.partitions[partition].facts.as_ref();
+        let facts = self.partitions[partition].stream.facts.as_ref();
         let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
         self.seen_keys.forget_expired(now);
         let bytes_max = self.context.options.limits.seen_keys_bytes_max;
@@ -110,7 +110,7 @@ impl Core {
     /// The stream knows the key of a publication that this node has not seen. When it was published is unknown, so it is
     /// remembered for the whole window from now on, and not for what is left of it.
     pub(super) fn note_known_key(&mut self, id: Box<str>, partition: PartitionId, sequence: u64) {
-        let facts = self.partitions[partition].facts.as_ref();
+        let facts = self.partitions[partition].stream.facts.as_ref();
         let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
         let until_ms = self.context.now.unix_ms.saturating_add(window_ms);
         self.remember_key(id.into(), SeenKey { partition, sequence, until_ms });

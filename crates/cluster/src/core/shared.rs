@@ -30,7 +30,7 @@ impl Core {
     pub(super) fn begin_shared_read(&mut self, id: PartitionId) -> bool {
         let shared_reads_min = self.context.options.limits.shared_reads_min;
         let partition = &mut self.partitions[id];
-        let highest = partition.marks.highest();
+        let highest = partition.stream.marks.highest();
         let mut positions: Vec<u64> = partition.reads.queue.iter().filter_map(Read::position_to_share).collect();
         // Reads that are too far behind are made alone.
         positions.retain(|after| after + SHARED_MESSAGES_MAX as u64 > highest);
@@ -44,7 +44,7 @@ impl Core {
         }
         partition.reads.is_sharing = true;
         self.context.counters.shared_reads += 1;
-        let stream = partition.names.stream.clone();
+        let stream = partition.stream.names.stream.clone();
         let request = self.context.request(Requester::SharedRead(id));
         let (subject, from, messages_max) = (None, after + 1, SHARED_MESSAGES_MAX);
         self.context.link(LinkEffect::Range { request, stream, subject, from, messages_max });
@@ -58,7 +58,7 @@ impl Core {
         let (shared, others) =
             std::mem::take(&mut partition.reads.queue).into_iter().partition(|read| read.stage == ReadStage::Shared);
         partition.reads.queue = others;
-        let is_usable = partition.usable_age_floor(self.context.now.mono_us, 0).is_some();
+        let is_usable = partition.stream.usable_age_floor(self.context.now.mono_us, 0).is_some();
         let answer = outcome.ok().filter(|answer| is_usable && !answer.is_in_parts && answer.pending == 0);
         if answer.is_some() {
             self.context.silence.end(LinkName::Read);
@@ -93,17 +93,17 @@ impl Core {
             read.through = gap.through;
         }
         let found = by_subject.map(|by_subject| {
-            by_subject.get(&partition.names.publish_subject(&read.channel)).map_or(&[][..], Vec::as_slice)
+            by_subject.get(&partition.stream.names.publish_subject(&read.channel)).map_or(&[][..], Vec::as_slice)
         });
         let is_complete =
             |found: &&[StoredMessage]| found.last().map_or(read.after, |last| last.sequence) >= read.through;
-        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor.since_us);
+        let age_floor = partition.stream.usable_age_floor(self.context.now.mono_us, read.floor.since_us);
         let Some((found, age_floor)) = found.filter(is_complete).zip(age_floor) else {
             // The replica lags, or the channel was attached after the age floor was read.
             partition.reads.queue.push_back(read);
             return;
         };
-        let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
+        let history_max = partition.stream.facts.as_ref().map_or(0, |facts| facts.history_max);
         let after = read.after;
         read.add(found.iter().filter(|message| message.sequence > after).cloned().collect());
         let stored = read.messages.list.len() as u64;

@@ -18,7 +18,7 @@ use crate::{
     record::FENCE,
 };
 
-use super::{Core, Requester, Timer, epoch::EpochReview, partition::Partition, standing::StreamKey};
+use super::{Core, Requester, Timer, channel::FollowedChannel, known_stream::EpochReview, partition::Partition};
 
 /// Maximum number of channels whose newest messages are read with one request. NATS allows 1,024 subjects.
 const CHUNK_CHANNELS: usize = 500;
@@ -136,7 +136,7 @@ impl Core {
         let has_work = !partition.channels.attaching.is_empty()
             || !partition.channels.comparing.is_empty()
             || partition.audit.is_needed;
-        if partition.sync.is_some() || partition.facts.is_none() || !has_work {
+        if partition.sync.is_some() || partition.stream.facts.is_none() || !has_work {
             return;
         }
         let comparing = self.take_comparing(id, attach);
@@ -175,7 +175,7 @@ impl Core {
         }
         self.restart_fence(id);
         if is_audit {
-            self.describe(StreamKey::Partition(id));
+            self.partitions[id].stream.watch.describe(&mut self.context);
         }
     }
 
@@ -203,9 +203,9 @@ impl Core {
         let sync = self.context.strays.expected(partition.sync.as_mut(), "only a sync that is in flight is restarted");
         let Some(sync) = sync else { return };
         (sync.number, sync.fence, sync.fenced_us) = (number, number, self.context.now.mono_us);
-        sync.after = partition.marks.highest();
-        partition.marks.mark_newest(self.context.now.mono_us);
-        let subject = partition.names.fence_subject(node);
+        sync.after = partition.stream.marks.highest();
+        partition.stream.marks.mark_newest(self.context.now.mono_us);
+        let subject = partition.stream.names.fence_subject(node);
         let headers = MessageHeaders::new().with(FENCE, number.to_string());
         self.context.link(LinkEffect::Publish {
             link: LinkName::Live,
@@ -228,7 +228,7 @@ impl Core {
             sync.is_some_and(|sync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us);
         if is_overdue {
             self.context.on_silence(LinkName::Live);
-            self.describe(StreamKey::Partition(id));
+            self.partitions[id].stream.watch.describe(&mut self.context);
             self.restart_fence(id);
         }
     }
@@ -236,21 +236,21 @@ impl Core {
     /// A fence of this node has come back.
     pub(super) fn fence_returned(&mut self, id: PartitionId, message: &StoredMessage) {
         let partition = &mut self.partitions[id];
-        let age_max_ms = partition.age_max_ms();
+        let age_max_ms = partition.stream.age_max_ms();
         let is_awaited =
             |sync: &&mut HeadSync| sync.fence_sequence.is_none() && message.headers.number(FENCE) == Some(sync.fence);
         // It may be one of an earlier sync, or of one that was restarted.
         let sync = partition.sync.as_mut().filter(is_awaited);
         let Some(sync) = self.context.strays.found_or_late(sync) else { return };
         self.context.silence.end(LinkName::Live);
-        let is_previous_lost = partition.marks.push_fence(message, age_max_ms, self.context.now.unix_ms);
+        let is_previous_lost = partition.stream.marks.push_fence(message, age_max_ms, self.context.now.unix_ms);
         if message.sequence <= sync.after || is_previous_lost {
             self.on_truncation(id);
             return;
         }
         sync.fence_sequence = Some(message.sequence);
         if sync.is_audit {
-            partition.read_marks(&mut self.context, id);
+            partition.stream.read_marks(&mut self.context);
         }
         self.read_missing_heads(id);
     }
@@ -267,7 +267,7 @@ impl Core {
             let requester = Requester::Heads { partition: id, chunk, sync: number };
             let request = self.context.request(requester);
             sync.chunks[chunk].is_reading = true;
-            let names = &partition.names;
+            let names = &partition.stream.names;
             let mut subjects: Vec<Box<str>> =
                 sync.chunks[chunk].channels.iter().map(|name| names.publish_subject(name)).collect();
             subjects.extend([names.fence_subject(&self.context.options.node), names.epoch_subject()]);
@@ -292,7 +292,7 @@ impl Core {
         let Some(fence_sequence) = fence_sequence else { return };
         let read = &mut sync.chunks[chunk];
         read.is_reading = false;
-        let fence_subject = partition.names.fence_subject(&node);
+        let fence_subject = partition.stream.names.fence_subject(&node);
         let is_believed = self.context.planted.is(CoreBug::StaleReplicaBelieved)
             || self.context.planted.is(CoreBug::AttachWithoutFence);
         let has_fence = |answer: &ReadAnswer| {
@@ -318,15 +318,17 @@ impl Core {
         read.is_read = true;
         let channels = read.channels.clone();
         let attach = sync.attach;
-        match self.review_epoch(id, &answer.messages, fence_sequence) {
+        match partition.stream.review_epoch(&mut self.context, &answer.messages, fence_sequence) {
             EpochReview::Settled => {}
-            EpochReview::Restarted => return,
+            EpochReview::Began => return self.begin_epoch(id),
+            EpochReview::Truncated => return self.on_truncation(id),
+            EpochReview::Renewed => return self.restart_sync(id),
             EpochReview::Paused => return self.read_heads_again(id, chunk),
         }
         let partition = &self.partitions[id];
         let mut heads: BTreeMap<String, &StoredMessage> = BTreeMap::new();
         for message in &answer.messages {
-            let name = partition.names.stored_token(&message.subject).and_then(decode_token);
+            let name = partition.stream.names.stored_token(&message.subject).and_then(decode_token);
             if let Some(name) = name {
                 heads.insert(name.into_owned(), message);
             }
@@ -335,12 +337,14 @@ impl Core {
             let of_name = |name: &Arc<str>| Some((self.channels.get(name)?, heads.get(&**name).copied()));
             channels.iter().filter_map(of_name).filter(|(channel, _)| channel.is_attached())
         };
-        let unix_ms = self.context.now.unix_ms;
-        let is_truncated = |(channel, head)| partition.is_truncated_before(channel, head, fence_sequence, unix_ms);
-        if attached().any(is_truncated) {
+        let (unix_ms, age_max_ms) = (self.context.now.unix_ms, partition.stream.age_max_ms());
+        if attached().any(|(channel, head)| channel.is_truncated_before(head, fence_sequence, unix_ms, age_max_ms)) {
             return self.on_truncation(id);
         }
-        if attached().any(|(channel, head)| head.is_some_and(|head| partition.has_overlooked(channel, head, unix_ms))) {
+        let overlooks = |(channel, head): (&FollowedChannel, Option<&StoredMessage>)| {
+            head.is_some_and(|head| channel.has_overlooked(head, unix_ms, age_max_ms))
+        };
+        if attached().any(overlooks) {
             return self.on_hole(id);
         }
         for name in channels {

@@ -284,7 +284,7 @@ fn keys_of_another_epoch_are_neither_believed_nor_told() {
             let message = crate::link::StoredMessage { headers, ..stored("dn.p.chat.0.x", place) };
             rig.core.note_key(NOW, partition, &message);
         }
-        let stream = rig.core.partitions[partition].names.stream.clone();
+        let stream = rig.core.partitions[partition].stream.names.stream.clone();
         let question = json!({ "number": 5, "node": "n2", "channel": CHANNEL, "stream": stream, "epoch": epoch,
             "keys": ["a", "unknown"] });
         rig.receive_at("dn.w.n1", &json!({ "KeyQuestion": question }));
