@@ -78,20 +78,21 @@ pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 
 use ahead::ReadyLoad;
 use broadcast::Broadcasts;
-use channel::WaitingLoad;
+use channel::{Comparison, FollowedChannel, WaitingLoad};
 use channels::Channels;
 use context::Context;
 use idempotency_questions::KeyQuestions;
 use interest::{InterestChecks, Nodes};
-use known_stream::{FactsChange, StreamFacts};
+use known_stream::{FactsChange, KnownStream, StreamFacts};
 use leases::Leases;
 use page::Pages;
-use partition::Partitions;
+use partition::{Partition, Partitions};
 use peer_window::WindowQuestions;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Outgoing, Waiter};
 use seen_idempotency_keys::SeenKeys;
 use standing::{Answered, Creation, Described, StreamKey, StreamWatch};
+use sync::{HeadSyncs, Heads, HeadsAnswer, HeadsRead};
 use timers::{LinksUp, Requester, Timer};
 
 /// The protocol of one node.
@@ -267,7 +268,13 @@ impl Core {
         match event {
             LinkEvent::Connected { link, max_payload } => self.connected(link, max_payload),
             LinkEvent::Disconnected { link } => self.disconnected(link),
-            LinkEvent::SlowConsumer => self.audit_after_overflow(),
+            LinkEvent::SlowConsumer => {
+                // Unlike after a reconnect, the subscriptions are active, and a lost fence is sent again when it is overdue.
+                self.context.counters.overflows += 1;
+                for partition in self.partitions.iter_mut() {
+                    partition.syncs.audit(&mut self.context, &mut partition.stream, &mut self.channels);
+                }
+            }
             LinkEvent::Delivered { subject, headers, payload, is_by_wildcard, .. } => {
                 let is_taken = self.peers.take(&mut self.context, &subject, &headers, &payload)
                     || self.take_window_message(&subject, &payload)
@@ -294,7 +301,7 @@ impl Core {
                 let outcome = self.without_damaged(outcome);
                 match self.context.requests.remove(&request) {
                     Some(Requester::Heads { partition, chunk, sync }) => {
-                        self.heads_read(partition, chunk, sync, outcome);
+                        self.heads_read(partition, HeadsAnswer { chunk, sync, outcome });
                     }
                     Some(Requester::Read { partition, read }) => self.range_read(partition, read, outcome),
                     Some(Requester::AgeFloor(partition)) => {
@@ -330,7 +337,10 @@ impl Core {
             LinkName::Live => {
                 self.context.links.live = true;
                 self.partitions.subscribe(&mut self.context);
-                self.audit_all();
+                // The connection renews its subscriptions, and a fence may have been lost.
+                for partition in self.partitions.iter_mut() {
+                    partition.syncs.audit_anew(&mut self.context, &mut partition.stream, &mut self.channels);
+                }
             }
             LinkName::Publish => {
                 self.context.links.publish = true;
@@ -438,8 +448,7 @@ impl Core {
         self.count_unusable_streams();
         if let (Answered::Refusing, StreamKey::Partition(id)) = (answered, key) {
             // Its fence shows when the stream stores messages again.
-            self.needs_audit(id);
-            self.start_sync(id);
+            self.sync(id, HeadSyncs::audit);
         }
     }
 
@@ -447,10 +456,10 @@ impl Core {
     fn facts_known(&mut self, id: PartitionId, facts: StreamFacts) {
         match self.partitions[id].stream.take_facts(facts) {
             FactsChange::None => {}
-            FactsChange::First => self.needs_audit(id),
+            FactsChange::First => self.partitions[id].syncs.need_audit(),
             FactsChange::Replaced => self.begin_epoch(id),
         }
-        self.start_sync(id);
+        self.sync(id, HeadSyncs::start);
         self.resume_reads(id);
     }
 
@@ -485,9 +494,50 @@ impl Core {
         self.partitions[id].stream.begin_epoch();
         self.seen_keys.forget_stream(id);
         self.begin_epoch_of_channels(id);
-        self.needs_audit(id);
-        self.restart_sync(id);
-        self.start_sync(id);
+        self.sync(id, HeadSyncs::audit_anew);
+    }
+
+    /// The newest messages of channels were read.
+    fn heads_read(&mut self, id: PartitionId, answer: HeadsAnswer) {
+        let read =
+            self.sync(id, |syncs, context, stream, channels| syncs.take_heads(context, stream, channels, answer));
+        match read {
+            HeadsRead::Nothing => {}
+            HeadsRead::EpochBegan => self.begin_epoch(id),
+            HeadsRead::Truncated => self.on_truncation(id),
+            HeadsRead::Hole => self.on_hole(id),
+            HeadsRead::Heads(heads) => {
+                for name in &heads.channels {
+                    // A message that has waited for its channel may have shown a truncation. The heads are of before it.
+                    if !self.partitions[id].syncs.is_behind(heads.sync) {
+                        return;
+                    }
+                    self.head_known(name, &heads);
+                }
+                self.sync(id, HeadSyncs::end_if_complete);
+            }
+        }
+    }
+
+    /// The newest message of a channel is known.
+    fn head_known(&mut self, name: &Arc<str>, heads: &Heads) {
+        let (head, fence) = (heads.of(name), heads.fence);
+        // It may have been detached in the meantime.
+        let Some(channel) = self.context.strays.found_or_late(self.channels.get_mut(name)) else { return };
+        if !channel.is_attached() {
+            if channel.is_attached_by(heads.attach) {
+                self.attached(name, head, fence);
+            }
+            return;
+        }
+        if let Comparison::Missing { through, is_lost_tail } = channel.compare(head, fence, &self.context) {
+            self.context.counters.lost_tails += u64::from(is_lost_tail);
+            self.found_missing(name, through);
+        }
+        if let Some(channel) = self.channels.get_mut(name) {
+            channel.ahead.compared(heads.attach, fence);
+            self.serve_ahead(name);
+        }
     }
 
     /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
@@ -498,8 +548,26 @@ impl Core {
         self.context.counters.ahead += 1;
         channel.ahead.push(waiting, after);
         self.context.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
-        self.partitions[id].channels.comparing.insert(Arc::clone(name));
-        self.start_sync(id);
+        self.partitions[id].syncs.compare(name);
+        self.sync(id, HeadSyncs::start);
+    }
+
+    /// Calls the attaches and audits of a partition.
+    fn sync<T>(
+        &mut self,
+        id: PartitionId,
+        call: impl FnOnce(&mut HeadSyncs, &mut Context, &mut KnownStream, &mut Channels) -> T,
+    ) -> T {
+        let Partition { stream, syncs, .. } = &mut self.partitions[id];
+        call(syncs, &mut self.context, stream, &mut self.channels)
+    }
+
+    /// Follows a channel.
+    fn attach(&mut self, name: &Arc<str>, channel: FollowedChannel) {
+        let id = channel.partition;
+        self.channels.insert(Arc::clone(name), channel);
+        self.partitions[id].syncs.attach(name);
+        self.sync(id, HeadSyncs::start);
     }
 
     /// Answers the loads whose position is reached, or never will be.
@@ -525,10 +593,10 @@ impl Core {
             && let Some((_, timer)) = self.context.timers.pop_first()
         {
             match timer {
-                Timer::Fence(partition) => self.fence_overdue(partition),
-                Timer::Heads(partition) => self.read_missing_heads(partition),
+                Timer::Fence(id) => self.sync(id, HeadSyncs::fence_overdue),
+                Timer::Heads(id) => self.sync(id, HeadSyncs::read_missing),
                 Timer::Describe(stream) => self.describe(stream),
-                Timer::Audit(partition) => self.audit(partition),
+                Timer::Audit(id) => self.sync(id, HeadSyncs::audit_if_due),
                 Timer::Read(partition) => self.resume_reads(partition),
                 Timer::Publish(key) => self.review_publishing(key),
                 Timer::Linger(channel) => self.linger_over(&channel),

@@ -16,7 +16,7 @@ use crate::{
 };
 
 use super::{
-    CoreEffect, CoreLimits,
+    Context, CoreEffect, CoreLimits,
     ahead::AheadLoads,
     holes::{self, Unnamed},
     known_stream::KnownStream,
@@ -187,6 +187,15 @@ pub(super) enum ChannelAction {
     Resume(Attaching),
     /// The gap is closed: these messages arrived behind it.
     Replay(BufferedMessages),
+}
+
+/// What the newest message of an attached channel in the stream shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// Nothing is missing that is not known to be.
+    Same,
+    /// Messages up to `through` have not arrived. If a later one might still show it, it is no lost tail.
+    Missing { through: u64, is_lost_tail: bool },
 }
 
 /// What a channel knows about the world when it handles an event.
@@ -422,6 +431,29 @@ impl FollowedChannel {
         let kept_until_ms = age_max_ms.map_or(u64::MAX, |age_ms| self.newest.time_ms.saturating_add(age_ms));
         let is_kept = self.newest.time_ms > 0 && unix_ms.saturating_add(CLOCK_MARGIN_MS) < kept_until_ms;
         message.last_sequence < self.newest.sequence && is_kept
+    }
+
+    /// Compares its newest message with the one that the stream had when it stored the fence: everything up to the fence
+    /// is at or below that one.
+    pub(super) fn compare(&mut self, head: Option<&StoredMessage>, fence: u64, context: &Context) -> Comparison {
+        // A head after the fence may still be in flight, and it hides whether a message at or below the fence was lost.
+        // That must be known before a client that is ahead can be answered.
+        let is_hidden = self.position < fence && head.is_some_and(|head| head.sequence > fence);
+        let limit = if is_hidden && !self.ahead.is_empty() { u64::MAX } else { fence };
+        let is_missing = |head: &&StoredMessage| head.sequence > self.position && head.sequence <= limit;
+        let missing = head.filter(is_missing).filter(|_| !context.planted.is(CoreBug::TailNotAudited));
+        let is_sure = self.gap().is_none() && !is_hidden;
+        if let Some(head) = missing {
+            return Comparison::Missing { through: head.sequence, is_lost_tail: is_sure };
+        }
+        if is_sure {
+            self.newest.confirmed_us = context.now.mono_us;
+            // The message has expired by age.
+            if head.is_none() && self.newest.sequence < fence {
+                self.newest.sequence = 0;
+            }
+        }
+        Comparison::Same
     }
 
     /// Whether the stream has lost a message between the position and a republished message: one that the publisher had

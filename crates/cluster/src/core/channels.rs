@@ -8,7 +8,8 @@ use std::{
 
 use super::{
     Context, Timer,
-    channel::{FollowedChannel, Following},
+    channel::{ChannelAction, ChannelContext, ChannelEvent, FollowedChannel, Following},
+    known_stream::KnownStream,
     lingering::Lingering,
 };
 
@@ -67,6 +68,19 @@ impl Channels {
 
     pub(super) const fn window_bytes(&self) -> usize {
         self.window_memory.bytes()
+    }
+
+    /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
+    pub(super) fn on(
+        &mut self,
+        context: &Context,
+        stream: &KnownStream,
+        name: &str,
+        event: ChannelEvent<'_>,
+    ) -> ChannelAction {
+        let Some(channel) = self.by_name.get_mut(name) else { return ChannelAction::Nothing };
+        let (now, limits, planted) = (context.now, &context.options.limits, context.planted);
+        channel.on(event, &ChannelContext { now, stream, limits, planted })
     }
 
     pub(super) fn insert(&mut self, name: Arc<str>, channel: FollowedChannel) {

@@ -14,7 +14,7 @@ use crate::{
 
 use super::{
     Core, CoreEffect, Timer,
-    channel::{Advanced, Attaching, ChannelAction, ChannelContext, ChannelEvent, FollowedChannel, Following},
+    channel::{Advanced, Attaching, ChannelAction, ChannelEvent, FollowedChannel, Following},
 };
 
 impl Core {
@@ -26,8 +26,7 @@ impl Core {
             return;
         }
         let Some(partition) = self.partitions.of_channel(&self.context.options, name, namespace) else { return };
-        self.channels.insert(Arc::clone(name), FollowedChannel::new(shard, partition));
-        self.attach(name, partition);
+        self.attach(name, FollowedChannel::new(shard, partition));
     }
 
     /// Attaches a channel that the engine does not follow; it lingers.
@@ -35,8 +34,7 @@ impl Core {
         if self.channels.contains(name) {
             return;
         }
-        self.channels.insert(Arc::clone(name), FollowedChannel::new(ShardIndex(0), partition));
-        self.attach(name, partition);
+        self.attach(name, FollowedChannel::new(ShardIndex(0), partition));
         self.unfollow(name, 0);
     }
 
@@ -70,7 +68,8 @@ impl Core {
     /// Detaches a channel. Its pending loads are answered with the error.
     pub(super) fn detach(&mut self, name: &Arc<str>, error: LogError) {
         let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
-        self.partitions[channel.partition].detach(&mut self.context, name);
+        let partition = &mut self.partitions[channel.partition];
+        partition.syncs.detach(&mut self.context, &partition.stream, name);
         let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
         for waiting in waiting_loads.into_iter().flatten() {
             self.context.effects.push(waiting.refused(name, error));
@@ -89,11 +88,10 @@ impl Core {
     /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
     pub(super) fn delivered(&mut self, subject: &str, headers: MessageHeaders, payload: Bytes) {
         if let Some(id) = self.partitions.with_leader_subject(subject) {
-            self.needs_audit(id);
-            self.partitions[id].stream.watch.describe(&mut self.context);
+            let partition = &mut self.partitions[id];
+            partition.stream.watch.describe(&mut self.context);
             // The new leader may not have the fence in flight.
-            self.restart_sync(id);
-            self.start_sync(id);
+            partition.syncs.audit_anew(&mut self.context, &mut partition.stream, &mut self.channels);
             self.send_again(id);
             return;
         }
@@ -107,12 +105,17 @@ impl Core {
         marks.push(&message, self.context.now.mono_us);
         if is_other_stream {
             self.partitions[id].stream.watch.describe(&mut self.context);
-            self.audit_soon(id);
+            self.partitions[id].syncs.audit_soon(&mut self.context, id);
         }
         if is_fence(token) {
             // A wildcard subscription receives those of other nodes as well.
             if *self.partitions[id].stream.names.live_fence_subject(&self.context.options.node) == *subject {
-                self.fence_returned(id, &message);
+                let is_truncated = self.sync(id, |syncs, context, stream, channels| {
+                    syncs.fence_returned(context, stream, channels, &message)
+                });
+                if is_truncated {
+                    self.on_truncation(id);
+                }
             }
             return;
         }
@@ -141,16 +144,9 @@ impl Core {
 
     /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
     fn on_channel(&mut self, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
-        let Some(channel) = self.channels.get_mut(name) else { return ChannelAction::Nothing };
+        let Some(channel) = self.channels.get(name) else { return ChannelAction::Nothing };
         let stream = &self.partitions[channel.partition].stream;
-        let (limits, planted) = (&self.context.options.limits, self.context.planted);
-        channel.on(event, &ChannelContext { now: self.context.now, stream, limits, planted })
-    }
-
-    /// A sync covers the subscription of a channel.
-    pub(super) fn sync_began(&mut self, name: &Arc<str>, sync: u64) {
-        let action = self.on_channel(name, ChannelEvent::SyncBegan { sync });
-        self.act(name, action);
+        self.channels.on(&self.context, stream, name, event)
     }
 
     fn act(&mut self, name: &Arc<str>, action: ChannelAction) {
@@ -285,7 +281,7 @@ impl Core {
         let id = self.channels.get(name).map(|channel| channel.partition);
         let Some(id) = self.context.strays.expected(id, "its newest message was read for it") else { return };
         self.context.counters.attached += 1;
-        self.partitions[id].channels.attached.insert(Arc::clone(name));
+        self.partitions[id].syncs.attached(name);
         if let Some(head) = head {
             self.note_key(self.context.now, id, head);
         }

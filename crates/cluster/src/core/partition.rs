@@ -1,9 +1,8 @@
-//! A partition: one stream, its followed channels, and the reads of it.
+//! The partitions of a node: a stream each, with the attaches, audits and reads of its channels.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     ops::{Index, IndexMut},
-    sync::Arc,
 };
 
 use crate::{
@@ -11,40 +10,13 @@ use crate::{
     names::{PartitionId, part_of},
 };
 
-use super::{Context, CoreOptions, known_stream::KnownStream, read::Reads, sync::HeadSync};
+use super::{Context, CoreOptions, known_stream::KnownStream, read::Reads, sync::HeadSyncs};
 
-/// The followed channels of a partition. One that is in none of the lists is being attached by the sync in flight.
-#[derive(Debug, Default)]
-pub(super) struct PartitionChannels {
-    /// Channels to be attached.
-    pub(super) attaching: Vec<Arc<str>>,
-    /// Attached channels to be compared.
-    pub(super) comparing: BTreeSet<Arc<str>>,
-    /// Attached channels.
-    pub(super) attached: BTreeSet<Arc<str>>,
-    /// Whether one wildcard subscription receives the messages of all channels.
-    is_wide: bool,
-}
-
-/// When the partition is audited.
-#[derive(Debug, Default)]
-pub(super) struct AuditSchedule {
-    /// The next sync includes an audit.
-    pub(super) is_needed: bool,
-    /// When the next audit is due; timers for other times are obsolete.
-    pub(super) due_us: u64,
-    /// When the last audit began.
-    pub(super) begun_us: u64,
-}
-
-/// A stream and its followed channels.
+/// A stream, the attaches and audits of its channels, and the reads of it.
 #[derive(Debug)]
 pub(super) struct Partition {
     pub(super) stream: KnownStream,
-    pub(super) channels: PartitionChannels,
-    /// The attach or audit in flight.
-    pub(super) sync: Option<HeadSync>,
-    pub(super) audit: AuditSchedule,
+    pub(super) syncs: HeadSyncs,
     pub(super) reads: Reads,
 }
 
@@ -67,7 +39,8 @@ impl Partitions {
             for part in 0..namespace.partitions.max(1) {
                 let id = PartitionId { namespace: u16::try_from(index).unwrap_or(u16::MAX), part };
                 let stream = KnownStream::new(&options.prefix, namespace, id);
-                by_id.insert(id, Partition::new(stream));
+                let partition = Partition { stream, syncs: HeadSyncs::default(), reads: Reads::default() };
+                by_id.insert(id, partition);
             }
         }
         let live_prefixes = by_id.iter().map(|(id, partition)| (partition.stream.names.live_prefix().into(), *id));
@@ -95,6 +68,10 @@ impl Partitions {
         self.by_id.values()
     }
 
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Partition> + '_ {
+        self.by_id.values_mut()
+    }
+
     /// The partition whose stream republishes its messages under this prefix.
     pub(super) fn with_live_prefix(&self, prefix: &str) -> Option<PartitionId> {
         self.by_live_prefix.get(prefix).copied()
@@ -104,9 +81,7 @@ impl Partitions {
     pub(super) fn with_leader_subject(&self, subject: &str) -> Option<PartitionId> {
         self.by_leader_subject.get(subject).copied()
     }
-}
 
-impl Partitions {
     /// Subscribes to the subjects that do not depend on channels: fences, epochs, and new leaders.
     pub(super) fn subscribe(&mut self, context: &mut Context) {
         if std::mem::replace(&mut self.have_subscriptions, true) {
@@ -133,47 +108,5 @@ impl Index<PartitionId> for Partitions {
 impl IndexMut<PartitionId> for Partitions {
     fn index_mut(&mut self, id: PartitionId) -> &mut Partition {
         self.by_id.get_mut(&id).expect("a partition stays")
-    }
-}
-
-impl Partition {
-    fn new(stream: KnownStream) -> Self {
-        Self {
-            stream,
-            channels: PartitionChannels::default(),
-            sync: None,
-            audit: AuditSchedule::default(),
-            reads: Reads::default(),
-        }
-    }
-
-    /// Subscribes to the live subjects of channels, or to a wildcard for all channels once there are many.
-    pub(super) fn subscribe_to(&mut self, context: &mut Context, channels: &[Arc<str>]) {
-        if self.channels.is_wide {
-            return;
-        }
-        if self.channels.attached.len() + channels.len() < context.options.limits.wide_channels_min {
-            for name in channels {
-                context.link(LinkEffect::Subscribe { subject: self.stream.names.live_subject(name) });
-            }
-            return;
-        }
-        self.channels.is_wide = true;
-        // The audit finds messages that the ended subscriptions did not deliver.
-        self.audit.is_needed = true;
-        context.link(LinkEffect::Subscribe { subject: self.stream.names.republished_subjects() });
-        for name in &self.channels.attached {
-            context.link(LinkEffect::Unsubscribe { subject: self.stream.names.live_subject(name) });
-        }
-    }
-
-    /// A channel is followed no longer.
-    pub(super) fn detach(&mut self, context: &mut Context, name: &Arc<str>) {
-        self.channels.attached.remove(name);
-        self.channels.comparing.remove(name);
-        self.channels.attaching.retain(|attaching| attaching != name);
-        if !self.channels.is_wide {
-            context.link(LinkEffect::Unsubscribe { subject: self.stream.names.live_subject(name) });
-        }
     }
 }

@@ -420,7 +420,7 @@ impl Core {
         self.pause(key, BUSY_RETRY_US);
         if let Some(publishing) = self.outgoing.by_key.get(&key) {
             let partition = publishing.partition;
-            self.audit_soon(partition);
+            self.partitions[partition].syncs.audit_soon(&mut self.context, partition);
         }
     }
 
