@@ -17,7 +17,7 @@
 //!   stream has acknowledged it, and committed when it comes back in the order of the stream.
 //! - *Broadcast* ([`broadcast`]): publications without an offset are sent over core NATS, at most once. A follow is
 //!   answered when the servers of all nodes know the subscription ([`interest`]).
-//! - *Load* ([`read`], [`ahead`]): pages of history, with a proof of completeness. The stream keeps one message more
+//! - *Load* ([`read`], [`page`], [`ahead`]): pages of history, with a proof of completeness. The stream keeps one message more
 //!   than the history of a channel, so if it has at most as many messages after a position as the history, none was
 //!   trimmed. Another node may have the messages of a channel that this node has just attached in memory
 //!   ([`peer_window`]).
@@ -51,7 +51,6 @@ mod read;
 #[cfg(test)]
 mod rig;
 mod seen_idempotency_keys;
-mod shared;
 mod silence;
 mod standing;
 mod sync;
@@ -61,10 +60,13 @@ mod window;
 
 use std::sync::Arc;
 
-use dunlin_engine::Now;
+use dunlin_engine::{
+    Now, ShardIndex,
+    log::{LoadNumber, LoadQuery, LogError},
+};
 
 use crate::{
-    link::{LinkEvent, LinkName, MessageHeaders, PublishFault, ReadFault, StoredMessage, StreamState},
+    link::{LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, StoredMessage, StreamState},
     names::PartitionId,
     planted::CoreBug,
 };
@@ -90,6 +92,7 @@ use partition::{Partition, Partitions};
 use peer_window::WindowQuestions;
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Outgoing, Waiter};
+use read::{EndedRead, Purpose, Read};
 use seen_idempotency_keys::SeenKeys;
 use standing::{Answered, Creation, Described, StreamKey, StreamWatch};
 use sync::{HeadSyncs, Heads, HeadsAnswer, HeadsRead};
@@ -298,17 +301,23 @@ impl Core {
                 other => self.context.count_other_requester(other),
             },
             LinkEvent::Answered { request, outcome } => {
-                let outcome = self.without_damaged(outcome);
+                let outcome = read::without_damaged(&mut self.context, outcome);
                 match self.context.requests.remove(&request) {
                     Some(Requester::Heads { partition, chunk, sync }) => {
                         self.heads_read(partition, HeadsAnswer { chunk, sync, outcome });
                     }
-                    Some(Requester::Read { partition, read }) => self.range_read(partition, read, outcome),
-                    Some(Requester::AgeFloor(partition)) => {
-                        if self.partitions[partition].stream.take_age_floor(outcome) {
-                            self.resume_reads(partition);
+                    Some(Requester::Read { partition: id, read }) => {
+                        let Partition { stream, reads, .. } = &mut self.partitions[id];
+                        if reads.take_answer(&mut self.context, stream, read, outcome) {
+                            self.resume_reads(id);
+                        }
+                    }
+                    Some(Requester::AgeFloor(id)) => {
+                        let Partition { stream, reads, .. } = &mut self.partitions[id];
+                        if stream.take_age_floor(outcome) {
+                            self.resume_reads(id);
                         } else {
-                            self.retry_reads(partition);
+                            reads.retry(&mut self.context, stream);
                         }
                     }
                     Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
@@ -537,6 +546,137 @@ impl Core {
         if let Some(channel) = self.channels.get_mut(name) {
             channel.ahead.compared(heads.attach, fence);
             self.serve_ahead(name);
+        }
+    }
+
+    /// Answers a load from the window, or reads what is missing.
+    fn load(&mut self, shard: ShardIndex, name: &Arc<str>, load: LoadNumber, query: LoadQuery) {
+        let due_us = self.context.now.after_ms(self.context.options.limits.load_timeout_ms);
+        let waiting = WaitingLoad { due_us, shard, load, query, has_asked: false };
+        let Some(channel) = self.channels.get_mut(name) else {
+            return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+        };
+        if let Some(attaching) = channel.attaching_mut() {
+            attaching.loads.push(waiting);
+            self.context.set_timer(due_us, Timer::Loads(Arc::clone(name)));
+        } else {
+            self.serve_load(name, waiting);
+        }
+    }
+
+    fn serve_load(&mut self, name: &Arc<str>, waiting: WaitingLoad) {
+        let query = waiting.query;
+        let channel = self.channels.get_mut(name);
+        let Some(channel) = self.context.strays.expected(channel, "the loads of a channel end with it") else {
+            return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+        };
+        let is_ahead =
+            |after: &u64| *after > channel.position && !self.context.planted.is(CoreBug::PositionAheadRefused);
+        if let Some(after) = query.after.filter(is_ahead) {
+            return self.wait_for_position(name, waiting, after);
+        }
+        if channel.answers_from_window(query) {
+            let pages = Pages::new(&self.partitions[channel.partition].stream, channel, self.context.now);
+            self.context.effects.push(waiting.loaded(name, pages.of_window(query)));
+            return;
+        }
+        if self.ask_for_window(name, waiting) {
+            return;
+        }
+        let newest = self.channels.get(name).map_or(0, |channel| channel.newest.sequence);
+        // If nothing is stored after the window's floor, only the proof for the part below it is missing.
+        let after = query.after.unwrap_or(0);
+        let through = if newest > after { newest } else { 0 };
+        self.queue_read(name, Purpose::Load(waiting), (after, through));
+    }
+
+    /// Reads the messages that a gap lacks.
+    fn fill(&mut self, name: &Arc<str>) {
+        let channel = self.channels.get(name);
+        let missing = channel.and_then(|channel| Some((channel.newest.sequence, channel.gap()?.through)));
+        let Some(missing) = self.context.strays.expected(missing, "a gap has begun") else { return };
+        self.queue_read(name, Purpose::Fill, missing);
+    }
+
+    fn queue_read(&mut self, name: &Arc<str>, purpose: Purpose, range: (u64, u64)) {
+        let number = self.context.next_number();
+        let channel = self.channels.get(name);
+        let Some(channel) = self.context.strays.expected(channel, "only a followed channel is read") else { return };
+        let id = channel.partition;
+        let read = Read::new(number, name, channel, purpose, range);
+        if self.partitions[id].reads.push(&mut self.context, read) {
+            self.resume_reads(id);
+        }
+    }
+
+    fn resume_reads(&mut self, id: PartitionId) {
+        loop {
+            let Partition { stream, reads, .. } = &mut self.partitions[id];
+            match reads.next(&mut self.context, stream, &self.channels) {
+                None => return,
+                Some(EndedRead::InWindow { channel, waiting }) => self.serve_load(&channel, waiting),
+                Some(EndedRead::Complete(read)) => self.end_read(id, &read),
+            }
+        }
+    }
+
+    fn shared_read(&mut self, id: PartitionId, outcome: Result<ReadAnswer, ReadFault>) {
+        let Partition { stream, reads, .. } = &mut self.partitions[id];
+        let (shared, messages) = reads.take_shared(&mut self.context, stream, outcome);
+        for mut read in shared {
+            let Some(channel) = self.channels.get(&read.channel) else {
+                // A gap that could not be filled has detached the channel.
+                self.refuse_read(&read);
+                continue;
+            };
+            let Partition { stream, reads, .. } = &mut self.partitions[id];
+            if messages.complete(&self.context, stream, channel, &mut read) {
+                self.end_read(id, &read);
+            } else {
+                reads.push_alone(read);
+            }
+        }
+        self.resume_reads(id);
+    }
+
+    /// A read has all messages that it needs.
+    fn end_read(&mut self, id: PartitionId, read: &Read) {
+        let name = &read.channel;
+        let stream = &self.partitions[id].stream;
+        let Some(floor) = read.complete_after(&self.context, stream, self.channels.get(name)) else {
+            self.refuse_read(read);
+            return self.on_hole(id);
+        };
+        let Purpose::Load(waiting) = read.purpose else {
+            return if floor <= read.after { self.gap_filled(name, &read.messages.list) } else { self.interrupt(name) };
+        };
+        read.messages.list.iter().for_each(|message| self.note_key(self.context.now, id, message));
+        let channel = self.channels.get_mut(name);
+        let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
+            return self.refuse_read(read);
+        };
+        let stream = &self.partitions[id].stream;
+        let page = Pages::new(stream, channel, self.context.now).of_read(read, floor);
+        if !read.ended_early() {
+            let through = read.position.min(read.below().saturating_sub(1));
+            channel.window.extend_below(&read.messages.list, floor, through, stream.window_limits());
+            self.channels.bound_windows(&self.context, name);
+        }
+        self.context.effects.push(waiting.loaded(name, page));
+    }
+
+    fn refuse_read(&mut self, read: &Read) {
+        if let Purpose::Load(waiting) = read.purpose {
+            self.context.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
+        }
+    }
+
+    /// Refuses the loads of a channel that have waited for too long.
+    fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
+        // It may have been detached.
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        for waiting in channel.take_due_loads(self.context.now.mono_us) {
+            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
         }
     }
 

@@ -425,6 +425,26 @@ impl FollowedChannel {
         (publications, false)
     }
 
+    /// Whether the window answers a load.
+    pub(super) fn answers_from_window(&mut self, query: LoadQuery) -> bool {
+        let Some(after) = query.after else {
+            let opens = std::mem::take(&mut self.opens);
+            let (publications, is_full) = self.newest_in_window(query);
+            return publications > 0 && (opens || is_full);
+        };
+        self.has_in_window(after)
+    }
+
+    /// Takes the loads that have waited until now.
+    pub(super) fn take_due_loads(&mut self, now_us: u64) -> Vec<WaitingLoad> {
+        let mut due: Vec<WaitingLoad> = self.ahead.take_due(now_us).collect();
+        // It may be attached by now.
+        if let Some(attaching) = self.attaching_mut() {
+            due.extend(attaching.loads.extract_if(.., |waiting| waiting.due_us <= now_us));
+        }
+        due
+    }
+
     /// Whether a republished message shows that the stream has lost the newest known one: its predecessor is older, and
     /// the newest known one cannot have expired by age yet.
     pub(super) fn is_lost_before(&self, message: &StoredMessage, unix_ms: u64, age_max_ms: Option<u64>) -> bool {

@@ -15,6 +15,7 @@ use crate::{
 use super::{
     Core, CoreEffect, Timer,
     channel::{Advanced, Attaching, ChannelAction, ChannelEvent, FollowedChannel, Following},
+    partition::Partition,
 };
 
 impl Core {
@@ -68,8 +69,9 @@ impl Core {
     /// Detaches a channel. Its pending loads are answered with the error.
     pub(super) fn detach(&mut self, name: &Arc<str>, error: LogError) {
         let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
-        let partition = &mut self.partitions[channel.partition];
-        partition.syncs.detach(&mut self.context, &partition.stream, name);
+        let id = channel.partition;
+        let Partition { stream, syncs, .. } = &mut self.partitions[id];
+        syncs.detach(&mut self.context, stream, name);
         let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
         for waiting in waiting_loads.into_iter().flatten() {
             self.context.effects.push(waiting.refused(name, error));
@@ -79,7 +81,9 @@ impl Core {
         }
         self.refuse_window_loads(name, error);
         self.drop_key_question(name);
-        self.drop_reads(channel.partition, name, error);
+        if self.partitions[id].reads.drop_channel(&mut self.context, name, error) {
+            self.resume_reads(id);
+        }
         for key in channel.outbox.unresolved {
             self.end_publishing(key, Err(error));
         }
