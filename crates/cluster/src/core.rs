@@ -5,7 +5,7 @@
 //!   own in the same stream, on the same connection. When the fence comes back, the subscription is known to be active,
 //!   and the node reads the newest message of each channel from a replica that has the fence. From there on the chain
 //!   holds.
-//! - *Chain* ([`channel`], [`follow`]): each republished message names its predecessor in its channel. Late and duplicate
+//! - *Chain* ([`channel`]): each republished message names its predecessor in its channel. Late and duplicate
 //!   messages are dropped. A missing one is read from the stream before anything later is delivered.
 //! - *Audit* ([`sync`]): a lost message without a successor breaks no chain. So the newest messages are compared after
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
@@ -33,7 +33,6 @@ mod context;
 mod counters;
 mod epoch;
 mod event;
-mod follow;
 mod holes;
 mod idempotency_questions;
 mod interest;
@@ -60,15 +59,20 @@ mod window;
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use dunlin_engine::{
-    Now, ShardIndex,
+    Event, Now, ShardIndex,
     log::{LoadNumber, LoadQuery, LogError},
 };
 
 use crate::{
-    link::{LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, StoredMessage, StreamState},
-    names::PartitionId,
+    link::{
+        LinkEvent, LinkName, MessageHeaders, PublishAck, PublishFault, ReadAnswer, ReadFault, RequestNumber,
+        StoredMessage, StreamState,
+    },
+    names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence},
     planted::CoreBug,
+    record,
 };
 
 pub use broadcast::{BroadcastDrop, BroadcastNamespace};
@@ -80,20 +84,19 @@ pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 
 use ahead::ReadyLoad;
 use broadcast::Broadcasts;
-use channel::{Comparison, FollowedChannel, WaitingLoad};
+use channel::{Advanced, Attaching, ChannelAction, ChannelEvent, Comparison, FollowedChannel, Following, WaitingLoad};
 use channels::Channels;
 use context::Context;
-use idempotency_questions::KeyQuestions;
+use idempotency_questions::{Asking, KeyQuestions};
 use interest::{InterestChecks, Nodes};
 use known_stream::{FactsChange, KnownStream, StreamFacts};
 use leases::Leases;
 use page::Pages;
 use partition::{Partition, Partitions};
-use peer_window::WindowQuestions;
+use peer_window::{OwnWindow, WindowMessage, WindowQuestions};
 use peers::{LiveNode, PeerEvent, Peers};
-use publish::{Outgoing, Waiter};
+use publish::{Acknowledged, Outgoing, Proposed, PublishingKey, Sending, Waiter};
 use read::{EndedRead, Purpose, Read};
-use seen_idempotency_keys::SeenKeys;
 use standing::{Answered, Creation, Described, StreamKey, StreamWatch};
 use sync::{HeadSyncs, Heads, HeadsAnswer, HeadsRead};
 use timers::{LinksUp, Requester, Timer};
@@ -111,7 +114,6 @@ pub struct Core {
     window_questions: WindowQuestions,
     key_questions: KeyQuestions,
     outgoing: Outgoing,
-    seen_keys: SeenKeys,
 }
 
 impl Core {
@@ -128,7 +130,6 @@ impl Core {
             window_questions: WindowQuestions::default(),
             key_questions: KeyQuestions::default(),
             outgoing: Outgoing::default(),
-            seen_keys: SeenKeys::default(),
         }
     }
 
@@ -146,12 +147,15 @@ impl Core {
         match event {
             CoreEvent::Link(event) => self.on_link(event),
             CoreEvent::Propose { shard, channel, namespace, proposal, record } => {
-                self.propose(shard, &channel, namespace, proposal, &record);
+                let waiter = Waiter::Proposal { shard, proposal };
+                let proposed = Proposed { channel: &channel, namespace, waiter };
+                let (outgoing, context, mut sending) = self.outgoing();
+                outgoing.propose(context, &mut sending, &proposed, &record);
             }
             CoreEvent::Load { shard, channel, load, query } => self.load(shard, &channel, load, query),
             CoreEvent::Trim { shard, channel, namespace, ticket } => {
                 let waiter = ticket.map_or(Waiter::Nobody, |ticket| Waiter::Trim { shard, ticket });
-                self.purge(&channel, namespace, waiter);
+                self.purge(&Proposed { channel: &channel, namespace, waiter });
             }
             CoreEvent::Follow { shard, channel, namespace } => {
                 self.follow(shard, &channel, namespace);
@@ -199,10 +203,10 @@ impl Core {
 
     /// The counters.
     pub fn counters(&self) -> CoreCounters {
-        let (followed, in_flight) = (self.channels.len() as u64, self.outgoing.in_flight as u64);
+        let (followed, in_flight) = (self.channels.len() as u64, self.outgoing.in_flight() as u64);
         let (broadcast_channels, peers) = (self.broadcasts.channel_count() as u64, self.peers.counters());
         let leases = self.leases.counters();
-        let (seen_keys, seen_keys_bytes) = self.seen_keys.size();
+        let (seen_keys, seen_keys_bytes) = self.key_questions.seen.size();
         let (seen_keys, seen_keys_bytes) = (seen_keys as u64, seen_keys_bytes as u64);
         CoreCounters {
             followed,
@@ -369,7 +373,8 @@ impl Core {
         }
         self.peers.on_links(&mut self.context);
         // After the other nodes have heard of this one, because a message may wait for their answers.
-        self.send_waiting();
+        let (outgoing, context, mut sending) = self.outgoing();
+        outgoing.send_waiting(context, &mut sending);
     }
 
     fn disconnected(&mut self, link: LinkName) {
@@ -501,7 +506,7 @@ impl Core {
     /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
     fn begin_epoch(&mut self, id: PartitionId) {
         self.partitions[id].stream.begin_epoch();
-        self.seen_keys.forget_stream(id);
+        self.key_questions.seen.forget_stream(id);
         self.begin_epoch_of_channels(id);
         self.sync(id, HeadSyncs::audit_anew);
     }
@@ -575,15 +580,18 @@ impl Core {
         if let Some(after) = query.after.filter(is_ahead) {
             return self.wait_for_position(name, waiting, after);
         }
+        let stream = &self.partitions[channel.partition].stream;
         if channel.answers_from_window(query) {
-            let pages = Pages::new(&self.partitions[channel.partition].stream, channel, self.context.now);
+            let pages = Pages::new(stream, channel, self.context.now);
             self.context.effects.push(waiting.loaded(name, pages.of_window(query)));
             return;
         }
-        if self.ask_for_window(name, waiting) {
+        let (oldest, epoch) = (channel.window.oldest(), stream.current_epoch());
+        let own = OwnWindow { channel: name, oldest, epoch };
+        if self.window_questions.ask(&mut self.context, &self.peers, own, waiting) {
             return;
         }
-        let newest = self.channels.get(name).map_or(0, |channel| channel.newest.sequence);
+        let newest = channel.newest.sequence;
         // If nothing is stored after the window's floor, only the proof for the part below it is missing.
         let after = query.after.unwrap_or(0);
         let through = if newest > after { newest } else { 0 };
@@ -650,12 +658,12 @@ impl Core {
         let Purpose::Load(waiting) = read.purpose else {
             return if floor <= read.after { self.gap_filled(name, &read.messages.list) } else { self.interrupt(name) };
         };
-        read.messages.list.iter().for_each(|message| self.note_key(self.context.now, id, message));
+        let seen = &mut self.key_questions.seen;
+        read.messages.list.iter().for_each(|message| seen.note_message(&self.context, stream, message));
         let channel = self.channels.get_mut(name);
         let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
             return self.refuse_read(read);
         };
-        let stream = &self.partitions[id].stream;
         let page = Pages::new(stream, channel, self.context.now).of_read(read, floor);
         if !read.ended_early() {
             let through = read.position.min(read.below().saturating_sub(1));
@@ -677,6 +685,390 @@ impl Core {
         let Some(channel) = self.channels.get_mut(name) else { return };
         for waiting in channel.take_due_loads(self.context.now.mono_us) {
             self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+        }
+    }
+
+    fn follow(&mut self, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+        if let Some(channel) = self.channels.get_mut(name) {
+            channel.shard = shard;
+            channel.opens = true;
+            self.channels.set_following(&mut self.context, name, Following::Followed);
+            return;
+        }
+        let Some(partition) = self.partitions.of_channel(&self.context.options, name, namespace) else { return };
+        self.attach(name, FollowedChannel::new(shard, partition));
+    }
+
+    /// Attaches a channel that the engine does not follow; it lingers.
+    fn attach_for_a_while(&mut self, name: &Arc<str>, partition: PartitionId) {
+        if self.channels.contains(name) {
+            return;
+        }
+        self.attach(name, FollowedChannel::new(ShardIndex(0), partition));
+        self.unfollow(name, 0);
+    }
+
+    fn unfollow(&mut self, name: &Arc<str>, only_user: u64) {
+        let due_us = self.context.now.after_ms(self.context.options.limits.linger_ms);
+        if !self.channels.contains(name) {
+            return;
+        }
+        self.channels.set_following(&mut self.context, name, Following::Lingering { until_us: due_us });
+        self.channels.lingering.insert(due_us, Arc::clone(name), only_user);
+        self.context.set_timer(due_us, Timer::Linger(Arc::clone(name)));
+        // Those that have lingered for longest end beyond the limit and the share of a user.
+        while let Some(name) = self.channels.lingering.excess(self.context.options.limits.lingering_max, only_user) {
+            self.detach(&name, LogError::Unavailable);
+        }
+    }
+
+    fn linger_over(&mut self, name: &Arc<str>) {
+        let Some(channel) = self.channels.get(name) else { return };
+        if channel.following.lingers_until_us().is_none_or(|until_us| until_us > self.context.now.mono_us) {
+            return;
+        }
+        if channel.outbox.unresolved.is_empty() {
+            self.detach(name, LogError::Unavailable);
+        } else {
+            // Its answer comes over the channel, at the latest after `publish_timeout_ms`.
+            self.unfollow(name, 0);
+        }
+    }
+
+    /// Detaches a channel. Its pending loads are answered with the error.
+    fn detach(&mut self, name: &Arc<str>, error: LogError) {
+        let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
+        let id = channel.partition;
+        let Partition { stream, syncs, .. } = &mut self.partitions[id];
+        syncs.detach(&mut self.context, stream, name);
+        let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
+        for waiting in waiting_loads.into_iter().flatten() {
+            self.context.effects.push(waiting.refused(name, error));
+        }
+        for waiting in channel.ahead.take_due(u64::MAX) {
+            self.context.effects.push(waiting.refused(name, error));
+        }
+        for waiting in self.window_questions.take_loads(name) {
+            self.context.effects.push(waiting.refused(name, error));
+        }
+        self.key_questions.drop_channel(name);
+        if self.partitions[id].reads.drop_channel(&mut self.context, name, error) {
+            self.resume_reads(id);
+        }
+        for key in channel.outbox.unresolved {
+            self.outgoing.end(&mut self.context, &mut self.channels, key, Err(error));
+        }
+    }
+
+    /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
+    fn delivered(&mut self, subject: &str, headers: MessageHeaders, payload: Bytes) {
+        if let Some(id) = self.partitions.with_leader_subject(subject) {
+            let partition = &mut self.partitions[id];
+            partition.stream.watch.describe(&mut self.context);
+            // The new leader may not have the fence in flight.
+            partition.syncs.audit_anew(&mut self.context, &mut partition.stream, &mut self.channels);
+            let (outgoing, context, mut sending) = self.outgoing();
+            return outgoing.send_again(context, &mut sending, id);
+        }
+        // A token contains no dot.
+        let Some((prefix, token)) = subject.rsplit_once('.') else { return };
+        let Some(id) = self.partitions.with_live_prefix(prefix) else { return };
+        let message = record::republished(headers, payload);
+        let Some(message) = self.context.strays.found_or_late(message) else { return };
+        let marks = &mut self.partitions[id].stream.marks;
+        let is_other_stream = marks.is_followed_too_low(&message);
+        marks.push(&message, self.context.now.mono_us);
+        if is_other_stream {
+            self.partitions[id].stream.watch.describe(&mut self.context);
+            self.partitions[id].syncs.audit_soon(&mut self.context, id);
+        }
+        if is_fence(token) {
+            // A wildcard subscription receives those of other nodes as well.
+            if *self.partitions[id].stream.names.live_fence_subject(&self.context.options.node) == *subject {
+                let is_truncated = self.sync(id, |syncs, context, stream, channels| {
+                    syncs.fence_returned(context, stream, channels, &message)
+                });
+                if is_truncated {
+                    self.on_truncation(id);
+                }
+            }
+            return;
+        }
+        if token == EPOCH_TOKEN {
+            return self.epoch_arrived(id, &message);
+        }
+        let Some(name) = self.context.strays.found_or_late(decode_token(token)) else { return };
+        // A wildcard subscription receives the messages of all channels.
+        let Some(name) = self.channels.name(&name) else { return };
+        self.context.counters.delivered += 1;
+        self.message_arrived(&name, message);
+    }
+
+    /// Applies the rule of the chain.
+    fn message_arrived(&mut self, name: &Arc<str>, message: StoredMessage) {
+        let action = self.on_channel(name, ChannelEvent::Arrived(message));
+        self.context.counters.gaps += u64::from(matches!(action, ChannelAction::ReadGap));
+        self.act(name, action);
+    }
+
+    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
+    fn found_missing(&mut self, name: &Arc<str>, through: u64) {
+        let action = self.on_channel(name, ChannelEvent::FoundMissing { through });
+        self.act(name, action);
+    }
+
+    /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
+    fn on_channel(&mut self, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
+        let Some(channel) = self.channels.get(name) else { return ChannelAction::Nothing };
+        let stream = &self.partitions[channel.partition].stream;
+        self.channels.on(&self.context, stream, name, event)
+    }
+
+    fn act(&mut self, name: &Arc<str>, action: ChannelAction) {
+        match action {
+            ChannelAction::Nothing => {}
+            ChannelAction::Impossible => self.context.strays.impossible += 1,
+            ChannelAction::CountLate => self.context.counters.late += 1,
+            ChannelAction::Deliver(message) => self.pass_on(name, &message),
+            ChannelAction::Truncated { partition } => self.on_truncation(partition),
+            ChannelAction::Hole { partition } => self.on_hole(partition),
+            ChannelAction::ReadGap => {
+                let due_us = self.context.now.after_ms(self.context.options.limits.gap_timeout_ms);
+                self.context.set_timer(due_us, Timer::Gap(Arc::clone(name)));
+                self.fill(name);
+            }
+            ChannelAction::Resume(waiting) => self.resume(name, waiting),
+            ChannelAction::Replay(buffered) => {
+                for message in buffered.into_messages() {
+                    self.message_arrived(name, message);
+                }
+            }
+        }
+    }
+
+    /// Delivers the next message of a channel.
+    fn pass_on(&mut self, name: &Arc<str>, message: &StoredMessage) {
+        let channel = self.context.strays.expected(self.channels.get_mut(name), "the message is the next of a channel");
+        let Some(channel) = channel else { return };
+        let stream = &self.partitions[channel.partition].stream;
+        self.key_questions.seen.note_message(&self.context, stream, message);
+        let advanced = channel.advance(message, self.context.now.mono_us, stream.window_limits());
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
+        let returned = channel.outbox.take_returned(channel.position);
+        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.outgoing.with_id(id, name));
+        self.channels.bound_windows(&self.context, name);
+        match advanced {
+            Advanced::Published(record) => {
+                // The engine already has this node's own publication, but not another node's duplicate of it.
+                let is_known = own.is_some_and(|key| self.outgoing.has_own_id(key));
+                if is_followed && !is_known {
+                    let event = Event::Replicated { channel: Arc::clone(name), record };
+                    self.context.effects.push(CoreEffect::ToShard { shard, event });
+                }
+            }
+            Advanced::Purged { through } => {
+                if is_followed {
+                    let event = Event::Trimmed { channel: Arc::clone(name), through };
+                    self.context.effects.push(CoreEffect::ToShard { shard, event });
+                }
+            }
+        }
+        for (sequence, key) in own.map(|key| (message.sequence, key)).into_iter().chain(returned) {
+            self.outgoing.end(&mut self.context, &mut self.channels, key, Ok(sequence));
+        }
+        self.serve_ahead(name);
+        // Messages that waited for them can be sent.
+        self.send_of_channel(name);
+    }
+
+    /// The missing messages have been read: all that the stream has after the newest known one, up to the end of the
+    /// gap.
+    fn gap_filled(&mut self, name: &Arc<str>, messages: &[StoredMessage]) {
+        for message in messages {
+            let is_behind = self.channels.get(name).is_some_and(|channel| message.sequence > channel.position);
+            if is_behind {
+                self.context.counters.filled += 1;
+                self.pass_on(name, message);
+            }
+        }
+        let action = self.on_channel(name, ChannelEvent::GapRead);
+        self.act(name, action);
+        self.serve_ahead(name);
+    }
+
+    fn gap_overdue(&mut self, name: &Arc<str>) {
+        let timeout_ms = self.context.options.limits.gap_timeout_ms;
+        let is_up = self.context.links.live && self.context.links.read;
+        // The gap of this timer may have been closed.
+        let Some(gap) = self.channels.get_mut(name).and_then(FollowedChannel::gap_mut) else { return };
+        let due_us = gap.since_us + timeout_ms * 1_000;
+        if !is_up || due_us > self.context.now.mono_us {
+            // Without connections, nothing can be read. The timeout starts when they are back.
+            gap.since_us = if is_up { gap.since_us } else { self.context.now.mono_us };
+            let next_us = gap.since_us + timeout_ms * 1_000;
+            self.context.set_timer(next_us.max(self.context.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
+            return;
+        }
+        self.interrupt(name);
+    }
+
+    /// It cannot be determined what a channel's subscribers have missed, so they must resubscribe.
+    fn interrupt(&mut self, name: &Arc<str>) {
+        let Some(channel) = self.channels.get(name) else { return };
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
+        self.context.counters.interrupted += 1;
+        self.detach(name, LogError::Unavailable);
+        if is_followed {
+            let event = Event::Interrupted { channel: Arc::clone(name) };
+            self.context.effects.push(CoreEffect::ToShard { shard, event });
+        }
+    }
+
+    /// All positions of a partition have become invalid.
+    fn begin_epoch_of_channels(&mut self, id: PartitionId) {
+        self.interrupt_all(id);
+        let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id);
+        let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
+        for name in names {
+            let action = self.on_channel(&name, ChannelEvent::EpochBegan);
+            self.act(&name, action);
+        }
+    }
+
+    fn interrupt_all(&mut self, id: PartitionId) {
+        let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id && channel.is_attached());
+        let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
+        for name in names {
+            self.interrupt(&name);
+        }
+    }
+
+    /// The newest message of a channel that is being attached is known.
+    fn attached(&mut self, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
+        let action = self.on_channel(name, ChannelEvent::HeadRead { head, fence });
+        let id = self.channels.get(name).map(|channel| channel.partition);
+        let Some(id) = self.context.strays.expected(id, "its newest message was read for it") else { return };
+        self.context.counters.attached += 1;
+        self.partitions[id].syncs.attached(name);
+        if let Some(head) = head {
+            self.key_questions.seen.note_message(&self.context, &self.partitions[id].stream, head);
+        }
+        self.channels.bound_windows(&self.context, name);
+        self.act(name, action);
+    }
+
+    /// Handles what has waited for the newest message of a channel.
+    fn resume(&mut self, name: &Arc<str>, waiting: Attaching) {
+        for load in waiting.loads {
+            self.serve_load(name, load);
+        }
+        for message in waiting.buffered.into_messages() {
+            self.message_arrived(name, message);
+        }
+        self.send_of_channel(name);
+    }
+
+    /// The messages of this node, and what they are sent with.
+    fn outgoing(&mut self) -> (&mut Outgoing, &mut Context, Sending<'_>) {
+        let Self { context, outgoing, channels, partitions, key_questions: keys, peers, leases, .. } = self;
+        (outgoing, context, Sending { channels, partitions, keys, peers, leases })
+    }
+
+    /// The questions for idempotency keys, and what they are asked with.
+    fn key_questions(&mut self) -> (&mut KeyQuestions, &mut Context, Asking<'_>) {
+        let Self { context, outgoing, channels, partitions, key_questions, peers, leases, .. } = self;
+        let messages = outgoing.messages_mut();
+        (key_questions, context, Asking { channels, partitions, messages, peers, leases })
+    }
+
+    fn send_of_channel(&mut self, name: &Arc<str>) {
+        let (outgoing, context, mut sending) = self.outgoing();
+        outgoing.send_of_channel(context, &mut sending, name);
+    }
+
+    fn purge(&mut self, proposed: &Proposed<'_>) {
+        let (name, namespace) = (proposed.channel, proposed.namespace);
+        let Some(partition) = self.partitions.of_channel(&self.context.options, name, namespace) else {
+            return proposed.waiter.answer(&mut self.context, Arc::clone(name), Err(LogError::Unavailable));
+        };
+        self.attach_for_a_while(name, partition);
+        let (outgoing, context, mut sending) = self.outgoing();
+        outgoing.purge(context, &mut sending, proposed, partition);
+    }
+
+    /// The stream has answered a message of this node, or there was no answer.
+    fn acknowledged(&mut self, key: PublishingKey, request: RequestNumber, outcome: Result<PublishAck, PublishFault>) {
+        self.outgoing.note_answer(&mut self.context, &outcome);
+        if let Some((name, id)) = self.outgoing.target_of(key) {
+            self.stream_answered(StreamKey::Partition(id), outcome.as_ref().err());
+            let (outgoing, context, mut sending) = self.outgoing();
+            match outgoing.acknowledged(context, &mut sending, (key, request), outcome) {
+                Acknowledged::Nothing => {}
+                Acknowledged::Truncated => self.on_truncation(id),
+                Acknowledged::NewestIsOther => self.partitions[id].syncs.audit_soon(&mut self.context, id),
+            }
+            self.send_of_channel(&name);
+        }
+        let (outgoing, context, mut sending) = self.outgoing();
+        outgoing.send_waiting(context, &mut sending);
+    }
+
+    /// A message's timer is due.
+    fn review_message(&mut self, key: PublishingKey) {
+        let (outgoing, context, mut sending) = self.outgoing();
+        let Some((name, through)) = outgoing.review(context, &mut sending, key) else { return };
+        // Messages of the channel are known to be stored and have not arrived: they are read.
+        let is_missing = |channel: &FollowedChannel| channel.is_attached() && channel.position < through;
+        if self.channels.get(&name).is_some_and(is_missing) {
+            self.context.counters.gaps += 1;
+            self.found_missing(&name, through);
+        }
+        self.outgoing.await_longer(&mut self.context, key);
+    }
+
+    /// Handles a message of another node about a channel. Returns whether it is one.
+    fn take_window_message(&mut self, subject: &str, payload: &Bytes) -> bool {
+        if !self.peers.is_about_windows(subject) {
+            return false;
+        }
+        match serde_json::from_slice(payload) {
+            Ok(WindowMessage::Question(request)) => {
+                let Some(subject) = self.peers.window_answer_subject(&request.node) else { return true };
+                let channel = self.channels.get(&request.channel);
+                let own = channel.map(|channel| (channel, &self.partitions[channel.partition].stream));
+                let answer = request.answer(&self.context, own);
+                self.peers.send_window_message(&mut self.context, subject, answer);
+            }
+            Ok(WindowMessage::Answer(answer)) => {
+                let Self { context, window_questions, channels, partitions, .. } = self;
+                if let Some((name, loads)) = window_questions.take_answer(context, channels, partitions, answer) {
+                    for load in loads {
+                        self.serve_load(&name, load);
+                    }
+                }
+            }
+            Ok(WindowMessage::KeyQuestion(question)) => {
+                self.key_questions.answer(&mut self.context, &self.peers, &self.partitions, question);
+            }
+            Ok(WindowMessage::KeyAnswer(answer)) => {
+                let (questions, context, mut asking) = self.key_questions();
+                if let Some(name) = questions.take_answer(context, &mut asking, answer) {
+                    self.send_of_channel(&name);
+                }
+            }
+            Err(_) => self.context.strays.late += 1,
+        }
+        true
+    }
+
+    /// The table of nodes, or the connections, may have changed.
+    fn review_key_questions(&mut self) {
+        let (questions, _, asking) = self.key_questions();
+        for name in questions.note_nodes(&asking) {
+            let (questions, context, mut asking) = self.key_questions();
+            if questions.review(context, &mut asking, &name) {
+                self.send_of_channel(&name);
+            }
         }
     }
 
@@ -738,13 +1130,22 @@ impl Core {
                 Timer::Describe(stream) => self.describe(stream),
                 Timer::Audit(id) => self.sync(id, HeadSyncs::audit_if_due),
                 Timer::Read(partition) => self.resume_reads(partition),
-                Timer::Publish(key) => self.review_publishing(key),
+                Timer::Publish(key) => self.review_message(key),
                 Timer::Linger(channel) => self.linger_over(&channel),
                 Timer::BroadcastLinger(channel) => self.broadcasts.linger_over(&mut self.context, &channel),
                 Timer::Gap(channel) => self.gap_overdue(&channel),
                 Timer::Loads(channel) => self.refuse_overdue_loads(&channel),
-                Timer::PeerWindow(channel) => self.window_overdue(&channel),
-                Timer::PeerKeys(channel) => self.keys_overdue(&channel),
+                Timer::PeerWindow(channel) => {
+                    for load in self.window_questions.take_overdue(&channel, self.context.now.mono_us) {
+                        self.serve_load(&channel, load);
+                    }
+                }
+                Timer::PeerKeys(channel) => {
+                    let (questions, context, mut asking) = self.key_questions();
+                    if questions.overdue(context, &mut asking, &channel) {
+                        self.send_of_channel(&channel);
+                    }
+                }
                 Timer::Follow(channel) => self.interest.follow_overdue(&mut self.context, &channel),
                 Timer::InterestCheck => {
                     let (interest, mut nodes, context) = self.interest();
