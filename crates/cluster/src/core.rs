@@ -9,21 +9,25 @@
 //!   messages are dropped. A missing one is read from the stream before anything later is delivered.
 //! - *Audit* ([`sync`]): a lost message without a successor breaks no chain. So the newest messages are compared after
 //!   each change of the stream's leader, each reconnect, each overflow, and every 30 seconds.
-//! - *Epoch* ([`truncation`], [`epoch`], [`known_stream`]): a stream that was truncated begins a new epoch, in which no older position is
-//!   valid.
+//! - *Epoch* ([`truncation`], [`epoch`], [`known_stream`]): a stream that was truncated begins a new epoch, in which no
+//!   older position is valid.
 //! - *Holes* ([`holes`]): each message names its predecessors, so that a read shows when one of them is missing.
 //! - *Standing* ([`standing`]): whether each stream exists and stores messages. One that is gone is created again.
 //! - *Publish* ([`publish`]): each message has an id, by which the stream drops duplicates. It is retried until the
 //!   stream has acknowledged it, and committed when it comes back in the order of the stream.
 //! - *Broadcast* ([`broadcast`]): publications without an offset are sent over core NATS, at most once. A follow is
 //!   answered when the servers of all nodes know the subscription ([`interest`]).
-//! - *Load* ([`read`], [`page`], [`ahead`]): pages of history, with a proof of completeness. The stream keeps one message more
-//!   than the history of a channel, so if it has at most as many messages after a position as the history, none was
-//!   trimmed. Another node may have the messages of a channel that this node has just attached in memory
+//! - *Load* ([`read`], [`page`], [`ahead`]): pages of history, with a proof of completeness. The stream keeps one
+//!   message more than the history of a channel, so if it has at most as many messages after a position as the history,
+//!   none was trimmed. Another node may have the messages of a channel that this node has just attached in memory
 //!   ([`peer_window`]).
-//! - *Keys* ([`seen_idempotency_keys`], [`idempotency_questions`]): the idempotency keys of the stream, which its servers may forget.
+//! - *Keys* ([`seen_idempotency_keys`], [`idempotency_questions`]): the idempotency keys of the stream, which its
+//!   servers may forget.
 //! - *Nodes* ([`peers`]): heartbeats, and queries to the live nodes.
 //! - *Leases* ([`leases`]): which nodes are live, decided by a stream.
+//!
+//! Each of them is a type that owns its state. [`Core`] calls the one that an event is for, with the parts of the others
+//! that it needs, and acts on what it returns: a truncated stream interrupts channels, a channel with a gap is read.
 
 mod ahead;
 mod broadcast;
@@ -84,7 +88,7 @@ pub use standing::{StreamChange, StreamTrouble, UnusableStream};
 
 use ahead::ReadyLoad;
 use broadcast::Broadcasts;
-use channel::{Advanced, Attaching, ChannelAction, ChannelEvent, Comparison, FollowedChannel, Following, WaitingLoad};
+use channel::{Advanced, Attaching, ChannelAction, ChannelEvent, Comparison, FollowedChannel, WaitingLoad};
 use channels::Channels;
 use context::Context;
 use idempotency_questions::{Asking, KeyQuestions};
@@ -254,23 +258,6 @@ impl Core {
         self.peers.has_departed() && !self.leases.is_releasing()
     }
 
-    /// The checks of subscriptions, and what they are called with.
-    fn interest(&mut self) -> (&mut InterestChecks, Nodes<'_>, &mut Context) {
-        let nodes = Nodes { broadcasts: &mut self.broadcasts, peers: &self.peers };
-        (&mut self.interest, nodes, &mut self.context)
-    }
-
-    fn interest_arrived(&mut self, subject: &str, headers: &MessageHeaders) -> bool {
-        let (interest, mut nodes, context) = self.interest();
-        interest.arrived(context, &mut nodes, subject, headers)
-    }
-
-    /// A connection is down, or the node stops, so no follow can be confirmed.
-    fn give_up_checks(&mut self) {
-        let (interest, mut nodes, context) = self.interest();
-        interest.give_up(context, &mut nodes);
-    }
-
     fn on_link(&mut self, event: LinkEvent) {
         match event {
             LinkEvent::Connected { link, max_payload } => self.connected(link, max_payload),
@@ -387,6 +374,47 @@ impl Core {
         self.peers.on_links(&mut self.context);
         self.leases.disconnected();
         self.give_up_checks();
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((due_us, _)) = self.context.timers.first()
+            && *due_us <= self.context.now.mono_us
+            && let Some((_, timer)) = self.context.timers.pop_first()
+        {
+            match timer {
+                Timer::Fence(id) => self.sync(id, HeadSyncs::fence_overdue),
+                Timer::Heads(id) => self.sync(id, HeadSyncs::read_missing),
+                Timer::Describe(stream) => self.describe(stream),
+                Timer::Audit(id) => self.sync(id, HeadSyncs::audit_if_due),
+                Timer::Read(partition) => self.resume_reads(partition),
+                Timer::Publish(key) => self.review_message(key),
+                Timer::Linger(channel) => self.linger_over(&channel),
+                Timer::BroadcastLinger(channel) => self.broadcasts.linger_over(&mut self.context, &channel),
+                Timer::Gap(channel) => {
+                    if self.channels.is_gap_overdue(&mut self.context, &channel) {
+                        self.interrupt(&channel);
+                    }
+                }
+                Timer::Loads(channel) => self.refuse_overdue_loads(&channel),
+                Timer::PeerWindow(channel) => {
+                    for load in self.window_questions.take_overdue(&channel, self.context.now.mono_us) {
+                        self.serve_load(&channel, load);
+                    }
+                }
+                Timer::PeerKeys(channel) => {
+                    let (questions, context, mut asking) = self.key_questions();
+                    if questions.overdue(context, &mut asking, &channel) {
+                        self.send_of_channel(&channel);
+                    }
+                }
+                Timer::Follow(channel) => self.interest.follow_overdue(&mut self.context, &channel),
+                Timer::InterestCheck => {
+                    let (interest, mut nodes, context) = self.interest();
+                    interest.run(context, &mut nodes);
+                }
+                Timer::Leases => self.leases.on_timer(&mut self.context),
+            }
+        }
     }
 
     fn stream_keys(&self) -> impl Iterator<Item = StreamKey> + '_ {
@@ -511,6 +539,31 @@ impl Core {
         self.sync(id, HeadSyncs::audit_anew);
     }
 
+    /// All positions of a partition have become invalid.
+    fn begin_epoch_of_channels(&mut self, id: PartitionId) {
+        self.interrupt_all(id);
+        for name in self.channels.of_partition(id, |_| true) {
+            let action = self.on_channel(&name, ChannelEvent::EpochBegan);
+            self.act(&name, action);
+        }
+    }
+
+    fn interrupt_all(&mut self, id: PartitionId) {
+        for name in self.channels.of_partition(id, FollowedChannel::is_attached) {
+            self.interrupt(&name);
+        }
+    }
+
+    /// Calls the attaches and audits of a partition.
+    fn sync<T>(
+        &mut self,
+        id: PartitionId,
+        call: impl FnOnce(&mut HeadSyncs, &mut Context, &mut KnownStream, &mut Channels) -> T,
+    ) -> T {
+        let Partition { stream, syncs, .. } = &mut self.partitions[id];
+        call(syncs, &mut self.context, stream, &mut self.channels)
+    }
+
     /// The newest messages of channels were read.
     fn heads_read(&mut self, id: PartitionId, answer: HeadsAnswer) {
         let read =
@@ -552,6 +605,248 @@ impl Core {
             channel.ahead.compared(heads.attach, fence);
             self.serve_ahead(name);
         }
+    }
+
+    fn follow(&mut self, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
+        if self.channels.follow_again(&mut self.context, shard, name) {
+            return;
+        }
+        let Some(partition) = self.partitions.of_channel(&self.context.options, name, namespace) else { return };
+        self.attach(name, FollowedChannel::new(shard, partition));
+    }
+
+    /// Attaches a channel that the engine does not follow; it lingers.
+    fn attach_for_a_while(&mut self, name: &Arc<str>, partition: PartitionId) {
+        if self.channels.contains(name) {
+            return;
+        }
+        self.attach(name, FollowedChannel::new(ShardIndex(0), partition));
+        self.unfollow(name, 0);
+    }
+
+    /// Follows a channel.
+    fn attach(&mut self, name: &Arc<str>, channel: FollowedChannel) {
+        let id = channel.partition;
+        self.channels.insert(Arc::clone(name), channel);
+        self.partitions[id].syncs.attach(name);
+        self.sync(id, HeadSyncs::start);
+    }
+
+    /// The newest message of a channel that is being attached is known.
+    fn attached(&mut self, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
+        let action = self.on_channel(name, ChannelEvent::HeadRead { head, fence });
+        let id = self.channels.get(name).map(|channel| channel.partition);
+        let Some(id) = self.context.strays.expected(id, "its newest message was read for it") else { return };
+        self.context.counters.attached += 1;
+        self.partitions[id].syncs.attached(name);
+        if let Some(head) = head {
+            self.key_questions.seen.note_message(&self.context, &self.partitions[id].stream, head);
+        }
+        self.channels.bound_windows(&self.context, name);
+        self.act(name, action);
+    }
+
+    /// Handles what has waited for the newest message of a channel.
+    fn resume(&mut self, name: &Arc<str>, waiting: Attaching) {
+        for load in waiting.loads {
+            self.serve_load(name, load);
+        }
+        for message in waiting.buffered.into_messages() {
+            self.message_arrived(name, message);
+        }
+        self.send_of_channel(name);
+    }
+
+    fn unfollow(&mut self, name: &Arc<str>, only_user: u64) {
+        if !self.channels.linger(&mut self.context, name, only_user) {
+            return;
+        }
+        // Those that have lingered for longest end beyond the limit and the share of a user.
+        while let Some(name) = self.channels.lingering.excess(self.context.options.limits.lingering_max, only_user) {
+            self.detach(&name, LogError::Unavailable);
+        }
+    }
+
+    fn linger_over(&mut self, name: &Arc<str>) {
+        let Some(channel) = self.channels.get(name) else { return };
+        if channel.following.lingers_until_us().is_none_or(|until_us| until_us > self.context.now.mono_us) {
+            return;
+        }
+        if channel.outbox.unresolved.is_empty() {
+            self.detach(name, LogError::Unavailable);
+        } else {
+            // Its answer comes over the channel, at the latest after `publish_timeout_ms`.
+            self.unfollow(name, 0);
+        }
+    }
+
+    /// It cannot be determined what a channel's subscribers have missed, so they must resubscribe.
+    fn interrupt(&mut self, name: &Arc<str>) {
+        let Some(channel) = self.channels.get(name) else { return };
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
+        self.context.counters.interrupted += 1;
+        self.detach(name, LogError::Unavailable);
+        if is_followed {
+            let event = Event::Interrupted { channel: Arc::clone(name) };
+            self.context.effects.push(CoreEffect::ToShard { shard, event });
+        }
+    }
+
+    /// Detaches a channel. Its pending loads are answered with the error.
+    fn detach(&mut self, name: &Arc<str>, error: LogError) {
+        let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
+        let id = channel.partition;
+        let Partition { stream, syncs, .. } = &mut self.partitions[id];
+        syncs.detach(&mut self.context, stream, name);
+        for waiting in channel.take_due_loads(u64::MAX) {
+            self.context.effects.push(waiting.refused(name, error));
+        }
+        for waiting in self.window_questions.take_loads(name) {
+            self.context.effects.push(waiting.refused(name, error));
+        }
+        self.key_questions.drop_channel(name);
+        if self.partitions[id].reads.drop_channel(&mut self.context, name, error) {
+            self.resume_reads(id);
+        }
+        for key in channel.outbox.unresolved {
+            self.outgoing.end(&mut self.context, &mut self.channels, key, Err(error));
+        }
+    }
+
+    /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
+    fn delivered(&mut self, subject: &str, headers: MessageHeaders, payload: Bytes) {
+        if let Some(id) = self.partitions.with_leader_subject(subject) {
+            let partition = &mut self.partitions[id];
+            partition.stream.watch.describe(&mut self.context);
+            // The new leader may not have the fence in flight.
+            partition.syncs.audit_anew(&mut self.context, &mut partition.stream, &mut self.channels);
+            let (outgoing, context, mut sending) = self.outgoing();
+            return outgoing.send_again(context, &mut sending, id);
+        }
+        // A token contains no dot.
+        let Some((prefix, token)) = subject.rsplit_once('.') else { return };
+        let Some(id) = self.partitions.with_live_prefix(prefix) else { return };
+        let message = record::republished(headers, payload);
+        let Some(message) = self.context.strays.found_or_late(message) else { return };
+        let marks = &mut self.partitions[id].stream.marks;
+        let is_other_stream = marks.is_followed_too_low(&message);
+        marks.push(&message, self.context.now.mono_us);
+        if is_other_stream {
+            self.partitions[id].stream.watch.describe(&mut self.context);
+            self.partitions[id].syncs.audit_soon(&mut self.context, id);
+        }
+        if is_fence(token) {
+            // A wildcard subscription receives those of other nodes as well.
+            if *self.partitions[id].stream.names.live_fence_subject(&self.context.options.node) == *subject {
+                let is_truncated = self.sync(id, |syncs, context, stream, channels| {
+                    syncs.fence_returned(context, stream, channels, &message)
+                });
+                if is_truncated {
+                    self.on_truncation(id);
+                }
+            }
+            return;
+        }
+        if token == EPOCH_TOKEN {
+            return self.epoch_arrived(id, &message);
+        }
+        let Some(name) = self.context.strays.found_or_late(decode_token(token)) else { return };
+        // A wildcard subscription receives the messages of all channels.
+        let Some(name) = self.channels.name(&name) else { return };
+        self.context.counters.delivered += 1;
+        self.message_arrived(&name, message);
+    }
+
+    /// Applies the rule of the chain.
+    fn message_arrived(&mut self, name: &Arc<str>, message: StoredMessage) {
+        let action = self.on_channel(name, ChannelEvent::Arrived(message));
+        self.context.counters.gaps += u64::from(matches!(action, ChannelAction::ReadGap));
+        self.act(name, action);
+    }
+
+    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
+    fn found_missing(&mut self, name: &Arc<str>, through: u64) {
+        let action = self.on_channel(name, ChannelEvent::FoundMissing { through });
+        self.act(name, action);
+    }
+
+    /// The missing messages have been read: all that the stream has after the newest known one, up to the end of the
+    /// gap.
+    fn gap_filled(&mut self, name: &Arc<str>, messages: &[StoredMessage]) {
+        for message in messages {
+            let is_behind = self.channels.get(name).is_some_and(|channel| message.sequence > channel.position);
+            if is_behind {
+                self.context.counters.filled += 1;
+                self.pass_on(name, message);
+            }
+        }
+        let action = self.on_channel(name, ChannelEvent::GapRead);
+        self.act(name, action);
+        self.serve_ahead(name);
+    }
+
+    /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
+    fn on_channel(&mut self, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
+        let Some(channel) = self.channels.get(name) else { return ChannelAction::Nothing };
+        let stream = &self.partitions[channel.partition].stream;
+        self.channels.on(&self.context, stream, name, event)
+    }
+
+    fn act(&mut self, name: &Arc<str>, action: ChannelAction) {
+        match action {
+            ChannelAction::Nothing => {}
+            ChannelAction::Impossible => self.context.strays.impossible += 1,
+            ChannelAction::CountLate => self.context.counters.late += 1,
+            ChannelAction::Deliver(message) => self.pass_on(name, &message),
+            ChannelAction::Truncated { partition } => self.on_truncation(partition),
+            ChannelAction::Hole { partition } => self.on_hole(partition),
+            ChannelAction::ReadGap => {
+                let due_us = self.context.now.after_ms(self.context.options.limits.gap_timeout_ms);
+                self.context.set_timer(due_us, Timer::Gap(Arc::clone(name)));
+                self.fill(name);
+            }
+            ChannelAction::Resume(waiting) => self.resume(name, waiting),
+            ChannelAction::Replay(buffered) => {
+                for message in buffered.into_messages() {
+                    self.message_arrived(name, message);
+                }
+            }
+        }
+    }
+
+    /// Delivers the next message of a channel.
+    fn pass_on(&mut self, name: &Arc<str>, message: &StoredMessage) {
+        let channel = self.context.strays.expected(self.channels.get_mut(name), "the message is the next of a channel");
+        let Some(channel) = channel else { return };
+        let stream = &self.partitions[channel.partition].stream;
+        self.key_questions.seen.note_message(&self.context, stream, message);
+        let advanced = channel.advance(message, self.context.now.mono_us, stream.window_limits());
+        let (shard, is_followed) = (channel.shard, channel.is_followed());
+        let returned = channel.outbox.take_returned(channel.position);
+        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.outgoing.with_id(id, name));
+        self.channels.bound_windows(&self.context, name);
+        match advanced {
+            Advanced::Published(record) => {
+                // The engine already has this node's own publication, but not another node's duplicate of it.
+                let is_known = own.is_some_and(|key| self.outgoing.has_own_id(key));
+                if is_followed && !is_known {
+                    let event = Event::Replicated { channel: Arc::clone(name), record };
+                    self.context.effects.push(CoreEffect::ToShard { shard, event });
+                }
+            }
+            Advanced::Purged { through } => {
+                if is_followed {
+                    let event = Event::Trimmed { channel: Arc::clone(name), through };
+                    self.context.effects.push(CoreEffect::ToShard { shard, event });
+                }
+            }
+        }
+        for (sequence, key) in own.map(|key| (message.sequence, key)).into_iter().chain(returned) {
+            self.outgoing.end(&mut self.context, &mut self.channels, key, Ok(sequence));
+        }
+        self.serve_ahead(name);
+        // Messages that waited for them can be sent.
+        self.send_of_channel(name);
     }
 
     /// Answers a load from the window, or reads what is missing.
@@ -596,6 +891,44 @@ impl Core {
         let after = query.after.unwrap_or(0);
         let through = if newest > after { newest } else { 0 };
         self.queue_read(name, Purpose::Load(waiting), (after, through));
+    }
+
+    /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
+    fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
+        let channel = self.channels.get_mut(name);
+        let Some(channel) = self.context.strays.expected(channel, "the channel has a position") else { return };
+        let id = channel.partition;
+        self.context.counters.ahead += 1;
+        channel.ahead.push(waiting, after);
+        self.context.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
+        self.partitions[id].syncs.compare(name);
+        self.sync(id, HeadSyncs::start);
+    }
+
+    /// Answers the loads whose position is reached, or never will be.
+    fn serve_ahead(&mut self, name: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(name).filter(|channel| !channel.ahead.is_empty()) else { return };
+        let (position, has_gap) = (channel.position, channel.gap().is_some());
+        for ready in channel.ahead.take_ready(position, has_gap) {
+            match ready {
+                ReadyLoad::Reached(waiting) => self.serve_load(name, waiting),
+                ReadyLoad::NothingBetween { waiting, after, compared } => {
+                    // What an earlier one has read may have detached it.
+                    let Some(channel) = self.channels.get(name) else { continue };
+                    let pages = Pages::new(&self.partitions[channel.partition].stream, channel, self.context.now);
+                    self.context.effects.push(waiting.loaded(name, pages.ahead(after, compared)));
+                }
+            }
+        }
+    }
+
+    /// Refuses the loads of a channel that have waited for too long.
+    fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
+        // It may have been detached.
+        let Some(channel) = self.channels.get_mut(name) else { return };
+        for waiting in channel.take_due_loads(self.context.now.mono_us) {
+            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+        }
     }
 
     /// Reads the messages that a gap lacks.
@@ -679,306 +1012,10 @@ impl Core {
         }
     }
 
-    /// Refuses the loads of a channel that have waited for too long.
-    fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
-        // It may have been detached.
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        for waiting in channel.take_due_loads(self.context.now.mono_us) {
-            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
-        }
-    }
-
-    fn follow(&mut self, shard: ShardIndex, name: &Arc<str>, namespace: u16) {
-        if let Some(channel) = self.channels.get_mut(name) {
-            channel.shard = shard;
-            channel.opens = true;
-            self.channels.set_following(&mut self.context, name, Following::Followed);
-            return;
-        }
-        let Some(partition) = self.partitions.of_channel(&self.context.options, name, namespace) else { return };
-        self.attach(name, FollowedChannel::new(shard, partition));
-    }
-
-    /// Attaches a channel that the engine does not follow; it lingers.
-    fn attach_for_a_while(&mut self, name: &Arc<str>, partition: PartitionId) {
-        if self.channels.contains(name) {
-            return;
-        }
-        self.attach(name, FollowedChannel::new(ShardIndex(0), partition));
-        self.unfollow(name, 0);
-    }
-
-    fn unfollow(&mut self, name: &Arc<str>, only_user: u64) {
-        let due_us = self.context.now.after_ms(self.context.options.limits.linger_ms);
-        if !self.channels.contains(name) {
-            return;
-        }
-        self.channels.set_following(&mut self.context, name, Following::Lingering { until_us: due_us });
-        self.channels.lingering.insert(due_us, Arc::clone(name), only_user);
-        self.context.set_timer(due_us, Timer::Linger(Arc::clone(name)));
-        // Those that have lingered for longest end beyond the limit and the share of a user.
-        while let Some(name) = self.channels.lingering.excess(self.context.options.limits.lingering_max, only_user) {
-            self.detach(&name, LogError::Unavailable);
-        }
-    }
-
-    fn linger_over(&mut self, name: &Arc<str>) {
-        let Some(channel) = self.channels.get(name) else { return };
-        if channel.following.lingers_until_us().is_none_or(|until_us| until_us > self.context.now.mono_us) {
-            return;
-        }
-        if channel.outbox.unresolved.is_empty() {
-            self.detach(name, LogError::Unavailable);
-        } else {
-            // Its answer comes over the channel, at the latest after `publish_timeout_ms`.
-            self.unfollow(name, 0);
-        }
-    }
-
-    /// Detaches a channel. Its pending loads are answered with the error.
-    fn detach(&mut self, name: &Arc<str>, error: LogError) {
-        let Some(mut channel) = self.channels.remove(&mut self.context, name) else { return };
-        let id = channel.partition;
-        let Partition { stream, syncs, .. } = &mut self.partitions[id];
-        syncs.detach(&mut self.context, stream, name);
-        let waiting_loads = channel.attaching_mut().map(|attaching| std::mem::take(&mut attaching.loads));
-        for waiting in waiting_loads.into_iter().flatten() {
-            self.context.effects.push(waiting.refused(name, error));
-        }
-        for waiting in channel.ahead.take_due(u64::MAX) {
-            self.context.effects.push(waiting.refused(name, error));
-        }
-        for waiting in self.window_questions.take_loads(name) {
-            self.context.effects.push(waiting.refused(name, error));
-        }
-        self.key_questions.drop_channel(name);
-        if self.partitions[id].reads.drop_channel(&mut self.context, name, error) {
-            self.resume_reads(id);
-        }
-        for key in channel.outbox.unresolved {
-            self.outgoing.end(&mut self.context, &mut self.channels, key, Err(error));
-        }
-    }
-
-    /// A message on a subscription: a fence, a change of leader, or a message of a followed channel.
-    fn delivered(&mut self, subject: &str, headers: MessageHeaders, payload: Bytes) {
-        if let Some(id) = self.partitions.with_leader_subject(subject) {
-            let partition = &mut self.partitions[id];
-            partition.stream.watch.describe(&mut self.context);
-            // The new leader may not have the fence in flight.
-            partition.syncs.audit_anew(&mut self.context, &mut partition.stream, &mut self.channels);
-            let (outgoing, context, mut sending) = self.outgoing();
-            return outgoing.send_again(context, &mut sending, id);
-        }
-        // A token contains no dot.
-        let Some((prefix, token)) = subject.rsplit_once('.') else { return };
-        let Some(id) = self.partitions.with_live_prefix(prefix) else { return };
-        let message = record::republished(headers, payload);
-        let Some(message) = self.context.strays.found_or_late(message) else { return };
-        let marks = &mut self.partitions[id].stream.marks;
-        let is_other_stream = marks.is_followed_too_low(&message);
-        marks.push(&message, self.context.now.mono_us);
-        if is_other_stream {
-            self.partitions[id].stream.watch.describe(&mut self.context);
-            self.partitions[id].syncs.audit_soon(&mut self.context, id);
-        }
-        if is_fence(token) {
-            // A wildcard subscription receives those of other nodes as well.
-            if *self.partitions[id].stream.names.live_fence_subject(&self.context.options.node) == *subject {
-                let is_truncated = self.sync(id, |syncs, context, stream, channels| {
-                    syncs.fence_returned(context, stream, channels, &message)
-                });
-                if is_truncated {
-                    self.on_truncation(id);
-                }
-            }
-            return;
-        }
-        if token == EPOCH_TOKEN {
-            return self.epoch_arrived(id, &message);
-        }
-        let Some(name) = self.context.strays.found_or_late(decode_token(token)) else { return };
-        // A wildcard subscription receives the messages of all channels.
-        let Some(name) = self.channels.name(&name) else { return };
-        self.context.counters.delivered += 1;
-        self.message_arrived(&name, message);
-    }
-
-    /// Applies the rule of the chain.
-    fn message_arrived(&mut self, name: &Arc<str>, message: StoredMessage) {
-        let action = self.on_channel(name, ChannelEvent::Arrived(message));
-        self.context.counters.gaps += u64::from(matches!(action, ChannelAction::ReadGap));
-        self.act(name, action);
-    }
-
-    /// Messages of a channel are missing, up to `through`. They are read before anything later is delivered.
-    fn found_missing(&mut self, name: &Arc<str>, through: u64) {
-        let action = self.on_channel(name, ChannelEvent::FoundMissing { through });
-        self.act(name, action);
-    }
-
-    /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
-    fn on_channel(&mut self, name: &Arc<str>, event: ChannelEvent<'_>) -> ChannelAction {
-        let Some(channel) = self.channels.get(name) else { return ChannelAction::Nothing };
-        let stream = &self.partitions[channel.partition].stream;
-        self.channels.on(&self.context, stream, name, event)
-    }
-
-    fn act(&mut self, name: &Arc<str>, action: ChannelAction) {
-        match action {
-            ChannelAction::Nothing => {}
-            ChannelAction::Impossible => self.context.strays.impossible += 1,
-            ChannelAction::CountLate => self.context.counters.late += 1,
-            ChannelAction::Deliver(message) => self.pass_on(name, &message),
-            ChannelAction::Truncated { partition } => self.on_truncation(partition),
-            ChannelAction::Hole { partition } => self.on_hole(partition),
-            ChannelAction::ReadGap => {
-                let due_us = self.context.now.after_ms(self.context.options.limits.gap_timeout_ms);
-                self.context.set_timer(due_us, Timer::Gap(Arc::clone(name)));
-                self.fill(name);
-            }
-            ChannelAction::Resume(waiting) => self.resume(name, waiting),
-            ChannelAction::Replay(buffered) => {
-                for message in buffered.into_messages() {
-                    self.message_arrived(name, message);
-                }
-            }
-        }
-    }
-
-    /// Delivers the next message of a channel.
-    fn pass_on(&mut self, name: &Arc<str>, message: &StoredMessage) {
-        let channel = self.context.strays.expected(self.channels.get_mut(name), "the message is the next of a channel");
-        let Some(channel) = channel else { return };
-        let stream = &self.partitions[channel.partition].stream;
-        self.key_questions.seen.note_message(&self.context, stream, message);
-        let advanced = channel.advance(message, self.context.now.mono_us, stream.window_limits());
-        let (shard, is_followed) = (channel.shard, channel.is_followed());
-        let returned = channel.outbox.take_returned(channel.position);
-        let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.outgoing.with_id(id, name));
-        self.channels.bound_windows(&self.context, name);
-        match advanced {
-            Advanced::Published(record) => {
-                // The engine already has this node's own publication, but not another node's duplicate of it.
-                let is_known = own.is_some_and(|key| self.outgoing.has_own_id(key));
-                if is_followed && !is_known {
-                    let event = Event::Replicated { channel: Arc::clone(name), record };
-                    self.context.effects.push(CoreEffect::ToShard { shard, event });
-                }
-            }
-            Advanced::Purged { through } => {
-                if is_followed {
-                    let event = Event::Trimmed { channel: Arc::clone(name), through };
-                    self.context.effects.push(CoreEffect::ToShard { shard, event });
-                }
-            }
-        }
-        for (sequence, key) in own.map(|key| (message.sequence, key)).into_iter().chain(returned) {
-            self.outgoing.end(&mut self.context, &mut self.channels, key, Ok(sequence));
-        }
-        self.serve_ahead(name);
-        // Messages that waited for them can be sent.
-        self.send_of_channel(name);
-    }
-
-    /// The missing messages have been read: all that the stream has after the newest known one, up to the end of the
-    /// gap.
-    fn gap_filled(&mut self, name: &Arc<str>, messages: &[StoredMessage]) {
-        for message in messages {
-            let is_behind = self.channels.get(name).is_some_and(|channel| message.sequence > channel.position);
-            if is_behind {
-                self.context.counters.filled += 1;
-                self.pass_on(name, message);
-            }
-        }
-        let action = self.on_channel(name, ChannelEvent::GapRead);
-        self.act(name, action);
-        self.serve_ahead(name);
-    }
-
-    fn gap_overdue(&mut self, name: &Arc<str>) {
-        let timeout_ms = self.context.options.limits.gap_timeout_ms;
-        let is_up = self.context.links.live && self.context.links.read;
-        // The gap of this timer may have been closed.
-        let Some(gap) = self.channels.get_mut(name).and_then(FollowedChannel::gap_mut) else { return };
-        let due_us = gap.since_us + timeout_ms * 1_000;
-        if !is_up || due_us > self.context.now.mono_us {
-            // Without connections, nothing can be read. The timeout starts when they are back.
-            gap.since_us = if is_up { gap.since_us } else { self.context.now.mono_us };
-            let next_us = gap.since_us + timeout_ms * 1_000;
-            self.context.set_timer(next_us.max(self.context.now.mono_us + 1_000), Timer::Gap(Arc::clone(name)));
-            return;
-        }
-        self.interrupt(name);
-    }
-
-    /// It cannot be determined what a channel's subscribers have missed, so they must resubscribe.
-    fn interrupt(&mut self, name: &Arc<str>) {
-        let Some(channel) = self.channels.get(name) else { return };
-        let (shard, is_followed) = (channel.shard, channel.is_followed());
-        self.context.counters.interrupted += 1;
-        self.detach(name, LogError::Unavailable);
-        if is_followed {
-            let event = Event::Interrupted { channel: Arc::clone(name) };
-            self.context.effects.push(CoreEffect::ToShard { shard, event });
-        }
-    }
-
-    /// All positions of a partition have become invalid.
-    fn begin_epoch_of_channels(&mut self, id: PartitionId) {
-        self.interrupt_all(id);
-        let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id);
-        let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
-        for name in names {
-            let action = self.on_channel(&name, ChannelEvent::EpochBegan);
-            self.act(&name, action);
-        }
-    }
-
-    fn interrupt_all(&mut self, id: PartitionId) {
-        let of_partition = self.channels.iter().filter(|(_, channel)| channel.partition == id && channel.is_attached());
-        let names: Vec<Arc<str>> = of_partition.map(|(name, _)| Arc::clone(name)).collect();
-        for name in names {
-            self.interrupt(&name);
-        }
-    }
-
-    /// The newest message of a channel that is being attached is known.
-    fn attached(&mut self, name: &Arc<str>, head: Option<&StoredMessage>, fence: u64) {
-        let action = self.on_channel(name, ChannelEvent::HeadRead { head, fence });
-        let id = self.channels.get(name).map(|channel| channel.partition);
-        let Some(id) = self.context.strays.expected(id, "its newest message was read for it") else { return };
-        self.context.counters.attached += 1;
-        self.partitions[id].syncs.attached(name);
-        if let Some(head) = head {
-            self.key_questions.seen.note_message(&self.context, &self.partitions[id].stream, head);
-        }
-        self.channels.bound_windows(&self.context, name);
-        self.act(name, action);
-    }
-
-    /// Handles what has waited for the newest message of a channel.
-    fn resume(&mut self, name: &Arc<str>, waiting: Attaching) {
-        for load in waiting.loads {
-            self.serve_load(name, load);
-        }
-        for message in waiting.buffered.into_messages() {
-            self.message_arrived(name, message);
-        }
-        self.send_of_channel(name);
-    }
-
     /// The messages of this node, and what they are sent with.
     fn outgoing(&mut self) -> (&mut Outgoing, &mut Context, Sending<'_>) {
         let Self { context, outgoing, channels, partitions, key_questions: keys, peers, leases, .. } = self;
         (outgoing, context, Sending { channels, partitions, keys, peers, leases })
-    }
-
-    /// The questions for idempotency keys, and what they are asked with.
-    fn key_questions(&mut self) -> (&mut KeyQuestions, &mut Context, Asking<'_>) {
-        let Self { context, outgoing, channels, partitions, key_questions, peers, leases, .. } = self;
-        let messages = outgoing.messages_mut();
-        (key_questions, context, Asking { channels, partitions, messages, peers, leases })
     }
 
     fn send_of_channel(&mut self, name: &Arc<str>) {
@@ -1026,6 +1063,24 @@ impl Core {
         self.outgoing.await_longer(&mut self.context, key);
     }
 
+    /// The questions for idempotency keys, and what they are asked with.
+    fn key_questions(&mut self) -> (&mut KeyQuestions, &mut Context, Asking<'_>) {
+        let Self { context, outgoing, channels, partitions, key_questions, peers, leases, .. } = self;
+        let messages = outgoing.messages_mut();
+        (key_questions, context, Asking { channels, partitions, messages, peers, leases })
+    }
+
+    /// The table of nodes, or the connections, may have changed.
+    fn review_key_questions(&mut self) {
+        let (questions, _, asking) = self.key_questions();
+        for name in questions.note_nodes(&asking) {
+            let (questions, context, mut asking) = self.key_questions();
+            if questions.review(context, &mut asking, &name) {
+                self.send_of_channel(&name);
+            }
+        }
+    }
+
     /// Handles a message of another node about a channel. Returns whether it is one.
     fn take_window_message(&mut self, subject: &str, payload: &Bytes) -> bool {
         if !self.peers.is_about_windows(subject) {
@@ -1061,98 +1116,20 @@ impl Core {
         true
     }
 
-    /// The table of nodes, or the connections, may have changed.
-    fn review_key_questions(&mut self) {
-        let (questions, _, asking) = self.key_questions();
-        for name in questions.note_nodes(&asking) {
-            let (questions, context, mut asking) = self.key_questions();
-            if questions.review(context, &mut asking, &name) {
-                self.send_of_channel(&name);
-            }
-        }
+    /// The checks of subscriptions, and what they are called with.
+    fn interest(&mut self) -> (&mut InterestChecks, Nodes<'_>, &mut Context) {
+        let nodes = Nodes { broadcasts: &mut self.broadcasts, peers: &self.peers };
+        (&mut self.interest, nodes, &mut self.context)
     }
 
-    /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
-    fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
-        let channel = self.channels.get_mut(name);
-        let Some(channel) = self.context.strays.expected(channel, "the channel has a position") else { return };
-        let id = channel.partition;
-        self.context.counters.ahead += 1;
-        channel.ahead.push(waiting, after);
-        self.context.set_timer(waiting.due_us, Timer::Loads(Arc::clone(name)));
-        self.partitions[id].syncs.compare(name);
-        self.sync(id, HeadSyncs::start);
+    fn interest_arrived(&mut self, subject: &str, headers: &MessageHeaders) -> bool {
+        let (interest, mut nodes, context) = self.interest();
+        interest.arrived(context, &mut nodes, subject, headers)
     }
 
-    /// Calls the attaches and audits of a partition.
-    fn sync<T>(
-        &mut self,
-        id: PartitionId,
-        call: impl FnOnce(&mut HeadSyncs, &mut Context, &mut KnownStream, &mut Channels) -> T,
-    ) -> T {
-        let Partition { stream, syncs, .. } = &mut self.partitions[id];
-        call(syncs, &mut self.context, stream, &mut self.channels)
-    }
-
-    /// Follows a channel.
-    fn attach(&mut self, name: &Arc<str>, channel: FollowedChannel) {
-        let id = channel.partition;
-        self.channels.insert(Arc::clone(name), channel);
-        self.partitions[id].syncs.attach(name);
-        self.sync(id, HeadSyncs::start);
-    }
-
-    /// Answers the loads whose position is reached, or never will be.
-    fn serve_ahead(&mut self, name: &Arc<str>) {
-        let Some(channel) = self.channels.get_mut(name).filter(|channel| !channel.ahead.is_empty()) else { return };
-        let (position, has_gap) = (channel.position, channel.gap().is_some());
-        for ready in channel.ahead.take_ready(position, has_gap) {
-            match ready {
-                ReadyLoad::Reached(waiting) => self.serve_load(name, waiting),
-                ReadyLoad::NothingBetween { waiting, after, compared } => {
-                    // What an earlier one has read may have detached it.
-                    let Some(channel) = self.channels.get(name) else { continue };
-                    let pages = Pages::new(&self.partitions[channel.partition].stream, channel, self.context.now);
-                    self.context.effects.push(waiting.loaded(name, pages.ahead(after, compared)));
-                }
-            }
-        }
-    }
-
-    fn run_timers(&mut self) {
-        while let Some((due_us, _)) = self.context.timers.first()
-            && *due_us <= self.context.now.mono_us
-            && let Some((_, timer)) = self.context.timers.pop_first()
-        {
-            match timer {
-                Timer::Fence(id) => self.sync(id, HeadSyncs::fence_overdue),
-                Timer::Heads(id) => self.sync(id, HeadSyncs::read_missing),
-                Timer::Describe(stream) => self.describe(stream),
-                Timer::Audit(id) => self.sync(id, HeadSyncs::audit_if_due),
-                Timer::Read(partition) => self.resume_reads(partition),
-                Timer::Publish(key) => self.review_message(key),
-                Timer::Linger(channel) => self.linger_over(&channel),
-                Timer::BroadcastLinger(channel) => self.broadcasts.linger_over(&mut self.context, &channel),
-                Timer::Gap(channel) => self.gap_overdue(&channel),
-                Timer::Loads(channel) => self.refuse_overdue_loads(&channel),
-                Timer::PeerWindow(channel) => {
-                    for load in self.window_questions.take_overdue(&channel, self.context.now.mono_us) {
-                        self.serve_load(&channel, load);
-                    }
-                }
-                Timer::PeerKeys(channel) => {
-                    let (questions, context, mut asking) = self.key_questions();
-                    if questions.overdue(context, &mut asking, &channel) {
-                        self.send_of_channel(&channel);
-                    }
-                }
-                Timer::Follow(channel) => self.interest.follow_overdue(&mut self.context, &channel),
-                Timer::InterestCheck => {
-                    let (interest, mut nodes, context) = self.interest();
-                    interest.run(context, &mut nodes);
-                }
-                Timer::Leases => self.leases.on_timer(&mut self.context),
-            }
-        }
+    /// A connection is down, or the node stops, so no follow can be confirmed.
+    fn give_up_checks(&mut self) {
+        let (interest, mut nodes, context) = self.interest();
+        interest.give_up(context, &mut nodes);
     }
 }

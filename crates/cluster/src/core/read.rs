@@ -4,10 +4,10 @@
 //! requests few messages, only one read of a partition is in flight at a time, and the window in memory is used first.
 //! Messages that were read are added to the window.
 //!
-//! Many recoveries, or missing parts of the chain, of a partition share one unfiltered read.
-//! A filtered read costs NATS 0.1 µs per message of the stream between the first and the last one returned, plus the
-//! cost of a request; an unfiltered one 2.5 µs per message. So from some number of recoveries on, one read of
-//! everything after the lowest position is cheaper, and it blocks writes to the stream only once.
+//! Many recoveries, or missing parts of the chain, of a partition share one unfiltered read. A filtered read costs NATS
+//! 0.1 µs per message of the stream between the first and the last one returned, plus the cost of a request; an
+//! unfiltered one 2.5 µs per message. So from some number of recoveries on, one read of everything after the lowest
+//! position is cheaper, and it blocks writes to the stream only once.
 //!
 //! Whether a channel lacks a message is decided by counting, so all its messages must be counted in one state of one
 //! replica: the answer must be one part and include the end of the stream. Otherwise each recovery is read alone.
