@@ -1,9 +1,6 @@
 //! Bugs that tests of the simulator plant, to check that the simulator finds them. Without the feature `planted-bugs`,
 //! which only tests enable, [`PlantedInCore::is`] is `false` at compile time.
 
-#[cfg(feature = "planted-bugs")]
-use crate::core::Core;
-
 /// A bug of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CoreBug {
@@ -66,6 +63,11 @@ pub(crate) struct PlantedInCore {
 
 impl PlantedInCore {
     #[cfg(feature = "planted-bugs")]
+    pub(crate) const fn of(bug: CoreBug) -> Self {
+        Self { bug: Some(bug) }
+    }
+
+    #[cfg(feature = "planted-bugs")]
     pub(crate) const fn is(self, bug: CoreBug) -> bool {
         matches!(self.bug, Some(planted) if planted as u8 == bug as u8)
     }
@@ -74,13 +76,5 @@ impl PlantedInCore {
     #[allow(clippy::unused_self, reason = "the same signature with the feature")]
     pub(crate) const fn is(self, _: CoreBug) -> bool {
         false
-    }
-}
-
-#[cfg(feature = "planted-bugs")]
-impl Core {
-    /// Plants a bug in the core.
-    pub fn plant(&mut self, bug: CoreBug) {
-        self.set_planted(PlantedInCore { bug: Some(bug) });
     }
 }

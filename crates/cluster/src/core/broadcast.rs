@@ -367,11 +367,5 @@ impl Broadcasts {
     }
 }
 
-impl Context {
-    fn count_dropped(&mut self, why: BroadcastDrop) {
-        self.counters.broadcasts_dropped[why as usize] += 1;
-    }
-}
-
 #[cfg(test)]
 mod tests;

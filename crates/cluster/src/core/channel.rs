@@ -16,10 +16,11 @@ use crate::{
 };
 
 use super::{
-    CoreEffect, CoreLimits,
-    holes::Unnamed,
+    Context, CoreEffect, CoreLimits,
+    ahead::AheadLoads,
+    holes::{self, Unnamed},
+    known_stream::KnownStream,
     outbox::Outbox,
-    partition::Partition,
     truncation::CLOCK_MARGIN_MS,
     window::{Window, WindowEntry, WindowLimits},
 };
@@ -188,11 +189,20 @@ pub(super) enum ChannelAction {
     Replay(BufferedMessages),
 }
 
+/// What the newest message of an attached channel in the stream shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// Nothing is missing that is not known to be.
+    Same,
+    /// Messages up to `through` have not arrived. If a later one might still show it, it is no lost tail.
+    Missing { through: u64, is_lost_tail: bool },
+}
+
 /// What a channel knows about the world when it handles an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChannelContext<'a> {
     pub(super) now: Now,
-    pub(super) partition: &'a Partition,
+    pub(super) stream: &'a KnownStream,
     pub(super) limits: &'a CoreLimits,
     pub(super) planted: PlantedInCore,
 }
@@ -225,8 +235,8 @@ pub(super) struct FollowedChannel {
     /// The next load opens the channel: it needs only the newest publication.
     pub(super) opens: bool,
     pub(super) outbox: Outbox,
-    /// Whether it is in the queue of channels that wait for space in the publish window.
-    pub(super) is_waiting: bool,
+    /// Loads after positions that this node has not reached.
+    pub(super) ahead: AheadLoads,
 }
 
 impl Following {
@@ -271,7 +281,7 @@ impl FollowedChannel {
             window: Window::default(),
             opens: true,
             outbox: Outbox::default(),
-            is_waiting: false,
+            ahead: AheadLoads::default(),
         }
     }
 
@@ -334,7 +344,7 @@ impl FollowedChannel {
         (self.attached_us, self.newest.confirmed_us) = (now_us, now_us);
         if let Some(head) = head {
             self.window = Window::starting_at(head.sequence - 1);
-            self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.partition.window_limits() });
+            self.advance(head, now_us, WindowLimits { entries_max: 1, ..context.stream.window_limits() });
         } else {
             self.window = Window::starting_at(fence);
             self.position = fence;
@@ -343,11 +353,11 @@ impl FollowedChannel {
 
     /// Applies the rule of the chain to a message after the position.
     fn on_next(&mut self, message: StoredMessage, context: &ChannelContext<'_>) -> ChannelAction {
-        let age_max_ms = context.partition.age_max_ms();
+        let age_max_ms = context.stream.age_max_ms();
         if self.is_lost_before(&message, context.now.unix_ms, age_max_ms) {
             return ChannelAction::Truncated { partition: self.partition };
         }
-        if context.partition.has_lost_before(self, &message) {
+        if self.has_gone_before(&message, context.stream.current_epoch()) {
             return ChannelAction::Hole { partition: self.partition };
         }
         if context.planted.is(CoreBug::GapNotNoticed) || self.is_next(&message, context.now.mono_us, age_max_ms) {
@@ -415,12 +425,95 @@ impl FollowedChannel {
         (publications, false)
     }
 
+    /// Whether the window answers a load.
+    pub(super) fn answers_from_window(&mut self, query: LoadQuery) -> bool {
+        let Some(after) = query.after else {
+            let opens = std::mem::take(&mut self.opens);
+            let (publications, is_full) = self.newest_in_window(query);
+            return publications > 0 && (opens || is_full);
+        };
+        self.has_in_window(after)
+    }
+
+    /// Takes the loads that have waited until now.
+    pub(super) fn take_due_loads(&mut self, now_us: u64) -> Vec<WaitingLoad> {
+        let mut due: Vec<WaitingLoad> = self.ahead.take_due(now_us).collect();
+        // It may be attached by now.
+        if let Some(attaching) = self.attaching_mut() {
+            due.extend(attaching.loads.extract_if(.., |waiting| waiting.due_us <= now_us));
+        }
+        due
+    }
+
     /// Whether a republished message shows that the stream has lost the newest known one: its predecessor is older, and
     /// the newest known one cannot have expired by age yet.
     pub(super) fn is_lost_before(&self, message: &StoredMessage, unix_ms: u64, age_max_ms: Option<u64>) -> bool {
         let kept_until_ms = age_max_ms.map_or(u64::MAX, |age_ms| self.newest.time_ms.saturating_add(age_ms));
         let is_kept = self.newest.time_ms > 0 && unix_ms.saturating_add(CLOCK_MARGIN_MS) < kept_until_ms;
         message.last_sequence < self.newest.sequence && is_kept
+    }
+
+    /// Compares its newest message with the one that the stream had when it stored the fence: everything up to the fence
+    /// is at or below that one.
+    pub(super) fn compare(&mut self, head: Option<&StoredMessage>, fence: u64, context: &Context) -> Comparison {
+        // A head after the fence may still be in flight, and it hides whether a message at or below the fence was lost.
+        // That must be known before a client that is ahead can be answered.
+        let is_hidden = self.position < fence && head.is_some_and(|head| head.sequence > fence);
+        let limit = if is_hidden && !self.ahead.is_empty() { u64::MAX } else { fence };
+        let is_missing = |head: &&StoredMessage| head.sequence > self.position && head.sequence <= limit;
+        let missing = head.filter(is_missing).filter(|_| !context.planted.is(CoreBug::TailNotAudited));
+        let is_sure = self.gap().is_none() && !is_hidden;
+        if let Some(head) = missing {
+            return Comparison::Missing { through: head.sequence, is_lost_tail: is_sure };
+        }
+        if is_sure {
+            self.newest.confirmed_us = context.now.mono_us;
+            // The message has expired by age.
+            if head.is_none() && self.newest.sequence < fence {
+                self.newest.sequence = 0;
+            }
+        }
+        Comparison::Same
+    }
+
+    /// Whether the stream has lost a message between the position and a republished message: one that the publisher had
+    /// seen, or that was acknowledged to this node.
+    fn has_gone_before(&self, message: &StoredMessage, epoch: &str) -> bool {
+        let after = self.position.max(message.last_sequence);
+        let acknowledged = self.outbox.acknowledged.range(after + 1..).next();
+        acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
+            || holes::named_in(message, epoch).any(|sequence| sequence > after)
+    }
+
+    /// Whether the stream has a message that this node took for absent: it is at or below the position, above the newest
+    /// known one, and too young to have expired on any replica.
+    pub(super) fn has_overlooked(&self, message: &StoredMessage, unix_ms: u64, age_max_ms: Option<u64>) -> bool {
+        let is_handled = message.sequence > self.newest.sequence && message.sequence <= self.position;
+        let kept_until_ms =
+            message.time_ms.saturating_add(age_max_ms.unwrap_or(u64::MAX)).saturating_sub(CLOCK_MARGIN_MS);
+        is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
+    }
+
+    /// Whether the newest message that was read shows that the stream has lost the newest known one. The answer contains
+    /// all messages up to `fence`.
+    pub(super) fn is_truncated_before(
+        &self,
+        head: Option<&StoredMessage>,
+        fence: u64,
+        unix_ms: u64,
+        age_max_ms: Option<u64>,
+    ) -> bool {
+        let NewestMessage { sequence: newest, time_ms: newest_ms, .. } = self.newest;
+        if newest == 0 || newest > fence {
+            return false;
+        }
+        let Some(head) = head else {
+            let kept_until_ms =
+                newest_ms.saturating_add(age_max_ms.unwrap_or(u64::MAX)).saturating_sub(CLOCK_MARGIN_MS);
+            return newest_ms > 0 && unix_ms < kept_until_ms;
+        };
+        let is_other = head.sequence == newest && head.time_ms != newest_ms && head.time_ms.min(newest_ms) > 0;
+        head.sequence < newest || is_other
     }
 
     /// Whether a republished message follows the newest known one. If not, messages are missing.

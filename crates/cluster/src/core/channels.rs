@@ -1,14 +1,16 @@
 //! The followed channels of a node, and what bounds all of them together: the bytes of their windows, and the number of
 //! those that linger.
 
-use std::{
-    collections::{BTreeMap, btree_map},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
+
+use dunlin_engine::ShardIndex;
+
+use crate::names::PartitionId;
 
 use super::{
     Context, Timer,
-    channel::{FollowedChannel, Following},
+    channel::{ChannelAction, ChannelContext, ChannelEvent, FollowedChannel, Following},
+    known_stream::KnownStream,
     lingering::Lingering,
 };
 
@@ -61,12 +63,26 @@ impl Channels {
         self.by_name.len()
     }
 
-    pub(super) fn iter(&self) -> btree_map::Iter<'_, Arc<str>, FollowedChannel> {
+    #[cfg(test)]
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &FollowedChannel)> {
         self.by_name.iter()
     }
 
     pub(super) const fn window_bytes(&self) -> usize {
         self.window_memory.bytes()
+    }
+
+    /// Gives an event to a channel. Nothing is to be done if the channel was detached in the meantime.
+    pub(super) fn on(
+        &mut self,
+        context: &Context,
+        stream: &KnownStream,
+        name: &str,
+        event: ChannelEvent<'_>,
+    ) -> ChannelAction {
+        let Some(channel) = self.by_name.get_mut(name) else { return ChannelAction::Nothing };
+        let (now, limits, planted) = (context.now, &context.options.limits, context.planted);
+        channel.on(event, &ChannelContext { now, stream, limits, planted })
     }
 
     pub(super) fn insert(&mut self, name: Arc<str>, channel: FollowedChannel) {
@@ -82,8 +98,50 @@ impl Channels {
         Some(channel)
     }
 
-    /// Makes a channel linger, or followed again.
-    pub(super) fn set_following(&mut self, context: &mut Context, name: &Arc<str>, following: Following) {
+    /// The engine follows a channel again. Returns whether the channel is there.
+    pub(super) fn follow_again(&mut self, context: &mut Context, shard: ShardIndex, name: &Arc<str>) -> bool {
+        let Some(channel) = self.by_name.get_mut(name) else { return false };
+        channel.shard = shard;
+        channel.opens = true;
+        self.set_following(context, name, Following::Followed);
+        true
+    }
+
+    /// The engine does not follow a channel, or no longer. Returns whether the channel is there.
+    pub(super) fn linger(&mut self, context: &mut Context, name: &Arc<str>, only_user: u64) -> bool {
+        let until_us = context.now.after_ms(context.options.limits.linger_ms);
+        if !self.contains(name) {
+            return false;
+        }
+        self.set_following(context, name, Following::Lingering { until_us });
+        self.lingering.insert(until_us, Arc::clone(name), only_user);
+        context.set_timer(until_us, Timer::Linger(Arc::clone(name)));
+        true
+    }
+
+    /// Whether the gap of a channel is open for too long. If not, a timer is set for when it may be.
+    pub(super) fn is_gap_overdue(&mut self, context: &mut Context, name: &Arc<str>) -> bool {
+        let (now_us, timeout_us) = (context.now.mono_us, context.options.limits.gap_timeout_ms * 1_000);
+        let is_up = context.links.live && context.links.read;
+        // The gap of this timer may have been closed.
+        let Some(gap) = self.by_name.get_mut(name).and_then(FollowedChannel::gap_mut) else { return false };
+        if is_up && gap.since_us + timeout_us <= now_us {
+            return true;
+        }
+        // Without connections, nothing can be read. The timeout starts when they are back.
+        gap.since_us = if is_up { gap.since_us } else { now_us };
+        let due_us = (gap.since_us + timeout_us).max(now_us + 1_000);
+        context.set_timer(due_us, Timer::Gap(Arc::clone(name)));
+        false
+    }
+
+    /// The names of the channels of a partition that are so.
+    pub(super) fn of_partition(&self, id: PartitionId, is_so: impl Fn(&FollowedChannel) -> bool) -> Vec<Arc<str>> {
+        let of_partition = self.by_name.iter().filter(|(_, channel)| channel.partition == id && is_so(channel));
+        of_partition.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
+    fn set_following(&mut self, context: &mut Context, name: &Arc<str>, following: Following) {
         if let Some(channel) = self.by_name.get_mut(name) {
             let before = std::mem::replace(&mut channel.following, following);
             self.end_lingering(context, name, before);

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use dunlin_engine::Now;
 
 use crate::{
-    link::{LinkEffect, RequestNumber},
-    planted::PlantedInCore,
+    link::{LinkEffect, LinkName, RequestNumber},
+    planted::{CoreBug, PlantedInCore},
 };
 
 use super::{
-    CoreCounters, CoreEffect, CoreOptions, StrayCounters,
+    BroadcastDrop, CoreCounters, CoreEffect, CoreOptions, StrayCounters,
     silence::Silence,
     timers::{LinksUp, Requester, Timer},
 };
@@ -84,5 +84,33 @@ impl Context {
             None => self.strays.late += 1,
             Some(_) => self.strays.count_impossible("a request is answered in its own kind"),
         }
+    }
+
+    /// A request on a connection has had no answer.
+    pub(super) fn on_silence(&mut self, link: LinkName) {
+        let since_us = self.silence.begin(link, self.now.mono_us);
+        self.reconnect_if_silent(link, since_us);
+    }
+
+    /// A read of leases has had no answer.
+    pub(super) fn on_silent_lease_read(&mut self) {
+        let since_us = self.silence.begin_of_lease_reads(self.now.mono_us);
+        self.reconnect_if_silent(LinkName::Read, since_us);
+    }
+
+    fn reconnect_if_silent(&mut self, link: LinkName, since_us: u64) {
+        let is_long = self.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;
+        if is_long && !self.planted.is(CoreBug::SilenceBorne) {
+            self.silence.end(link);
+            if link == LinkName::Read {
+                self.silence.end_of_lease_reads();
+            }
+            self.counters.silences += 1;
+            self.link(LinkEffect::Reconnect { link });
+        }
+    }
+
+    pub(super) const fn count_dropped(&mut self, why: BroadcastDrop) {
+        self.counters.broadcasts_dropped[why as usize] += 1;
     }
 }

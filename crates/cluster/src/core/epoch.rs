@@ -6,29 +6,19 @@
 //! begins the epoch. All nodes receive it in the order of the stream, and read it with each attach and each audit, from
 //! a replica that has their fence. The record is published again before it expires by age.
 
-use bytes::Bytes;
-
 use crate::{
-    link::{LinkEffect, LinkName, MessageHeaders, StoredMessage},
-    names::{PartitionId, fnv1a},
-    planted::CoreBug,
-    record::{EPOCH, EXPECTED_LAST, GENERATION},
-};
-
-use super::{
-    Core,
-    partition::{Partition, StreamFacts},
-    standing::StreamKey,
-    truncation::Marks,
+    link::StoredMessage,
+    names::fnv1a,
+    record::{EPOCH, GENERATION},
 };
 
 /// The newest epoch record of a stream; generation 0 without one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct EpochRecord {
-    generation: u64,
-    epoch: Box<str>,
-    sequence: u64,
-    time_ms: u64,
+    pub(super) generation: u64,
+    pub(super) epoch: Box<str>,
+    pub(super) sequence: u64,
+    pub(super) time_ms: u64,
 }
 
 /// The state of a stream's epoch on a node.
@@ -42,20 +32,9 @@ pub(super) struct EpochState {
     pub(super) awaits_description: bool,
 }
 
-/// The consequence of an epoch record that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum EpochReview {
-    /// The epoch is known and still valid.
-    Settled,
-    /// A new fence is in flight: the read is invalid.
-    Restarted,
-    /// It is read again after a pause.
-    Paused,
-}
-
 /// The decision about an epoch record that was read.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+pub(super) enum Verdict {
     Goes,
     Begins,
     Truncated,
@@ -63,7 +42,7 @@ enum Verdict {
 }
 
 impl EpochRecord {
-    fn of(message: &StoredMessage) -> Option<Self> {
+    pub(super) fn of(message: &StoredMessage) -> Option<Self> {
         let generation = message.headers.number(GENERATION).filter(|generation| *generation > 0)?;
         let epoch = message.headers.get(EPOCH)?.into();
         Some(Self { generation, epoch, sequence: message.sequence, time_ms: message.time_ms })
@@ -78,12 +57,31 @@ impl EpochRecord {
 }
 
 impl EpochState {
-    fn generation(&self) -> u64 {
+    pub(super) const fn known(&self) -> Option<&EpochRecord> {
+        self.known.as_ref()
+    }
+
+    /// The epoch of the known record; `None` if the stream is in the one of its metadata.
+    pub(super) fn begun(&self) -> Option<&str> {
+        self.known.as_ref().filter(|known| known.generation > 0).map(|known| &*known.epoch)
+    }
+
+    /// When the known record was stored; 0 without one.
+    pub(super) fn known_time_ms(&self) -> u64 {
+        self.known.as_ref().map_or(0, |known| known.time_ms)
+    }
+
+    /// Whether a record is known that was stored after each truncation.
+    pub(super) const fn is_settled(&self) -> bool {
+        self.known.is_some() && !self.is_renewing
+    }
+
+    pub(super) fn generation(&self) -> u64 {
         self.known.as_ref().map_or(0, |known| known.generation)
     }
 
     /// Decides about the newest record on a replica that has this node's fence.
-    fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
+    pub(super) fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
         let is_replaced = self.known.as_ref().map_or(found.generation > 0, |known| found.replaces(known));
         match &self.known {
             // The affected channels have been interrupted.
@@ -98,173 +96,17 @@ impl EpochState {
 
     /// Whether the known record was published again. Another record of the same generation is one that the stream has
     /// lost, or replaces the known one: a read decides.
-    fn is_preserved_by(&self, arrived: &EpochRecord) -> bool {
+    pub(super) fn is_preserved_by(&self, arrived: &EpochRecord) -> bool {
         let is_same = |known: &EpochRecord| arrived.generation == known.generation && arrived.epoch == known.epoch;
         !self.is_renewing
             && self.known.as_ref().is_some_and(|known| is_same(known) && arrived.sequence > known.sequence)
     }
 
-    fn adopt(&mut self, found: EpochRecord) {
+    pub(super) fn adopt(&mut self, found: EpochRecord) {
         if self.known.as_ref().is_none_or(|known| found.generation >= known.generation) {
             self.known = Some(found);
         }
         self.is_renewing = false;
-    }
-}
-
-impl Partition {
-    /// The epoch of positions.
-    pub(super) fn current_epoch(&self) -> &str {
-        let record = self.epoch.known.as_ref().filter(|known| known.generation > 0);
-        let made_with = self.facts.as_ref().map(|facts| &facts.epoch);
-        record.map(|record| &record.epoch).or(made_with).map_or("", |epoch| epoch)
-    }
-}
-
-impl Core {
-    /// A stream, or one of its replicas, has lost a message. All positions in it become invalid, on all nodes.
-    pub(super) fn on_hole(&mut self, id: PartitionId) {
-        self.context.counters.holes += 1;
-        self.on_truncation(id);
-    }
-
-    /// A stream was truncated. All positions in it become invalid, on all nodes.
-    pub(super) fn on_truncation(&mut self, id: PartitionId) {
-        if self.context.planted.is(CoreBug::TruncationNotNoticed) {
-            return;
-        }
-        self.context.counters.truncations += 1;
-        let epoch = &mut self.partitions[id].epoch;
-        (epoch.is_renewing, epoch.awaits_description) = (true, true);
-        // The stream may have been removed and created again: then its metadata has the new epoch.
-        self.describe(StreamKey::Partition(id));
-        self.begin_epoch(id);
-    }
-
-    /// A stream has stated its epoch and its limits.
-    pub(super) fn facts_known(&mut self, id: PartitionId, facts: StreamFacts) {
-        let partition = &mut self.partitions[id];
-        // An epoch record may have announced the epoch of a new stream already.
-        let is_known = |known: &StreamFacts| known.epoch == facts.epoch || partition.current_epoch() == &*facts.epoch;
-        let is_other = partition.facts.as_ref().is_some_and(|known| !is_known(known));
-        let is_first = partition.facts.is_none();
-        partition.facts = Some(facts);
-        partition.epoch.awaits_description = false;
-        if is_other {
-            // The stream was removed and created again.
-            partition.epoch = EpochState::default();
-            self.begin_epoch(id);
-        }
-        if is_first {
-            self.needs_audit(id);
-        }
-        self.start_sync(id);
-        self.resume_reads(id);
-    }
-
-    /// Handles the newest epoch record of a replica that has this node's fence, if the answer contains one.
-    pub(super) fn review_epoch(&mut self, id: PartitionId, messages: &[StoredMessage], fence: u64) -> EpochReview {
-        let partition = &mut self.partitions[id];
-        let subject = partition.names.epoch_subject();
-        let found = messages.iter().find(|message| message.subject == subject);
-        let newest = found.map_or(0, |message| message.sequence);
-        let found = found.and_then(EpochRecord::of).unwrap_or_default();
-        match partition.epoch.judge(&found, fence) {
-            Verdict::Goes => {
-                if partition.epoch.known.is_none() || partition.epoch.is_renewing {
-                    // What this node saw before the record may be what the stream lost before it.
-                    partition.marks.forget_before(found.time_ms);
-                }
-                partition.epoch.adopt(found);
-                self.preserve_epoch(id);
-                EpochReview::Settled
-            }
-            Verdict::Begins => {
-                partition.epoch.adopt(found);
-                self.begin_epoch(id);
-                EpochReview::Restarted
-            }
-            Verdict::Truncated => {
-                self.on_truncation(id);
-                EpochReview::Restarted
-            }
-            Verdict::Renew if partition.epoch.awaits_description => EpochReview::Paused,
-            Verdict::Renew => {
-                let generation = partition.epoch.generation().max(found.generation) + 1;
-                let stream = partition.names.stream.clone();
-                // The record of the previous attempt may have been stored, read by another node, and lost: its epoch is
-                // invalid.
-                let number = self.context.next_number();
-                let epoch = epoch_of(&self.context.options.node, &stream, number).into();
-                let record = EpochRecord { generation, epoch, sequence: newest, time_ms: 0 };
-                self.publish_epoch(id, &record);
-                self.restart_sync(id);
-                EpochReview::Restarted
-            }
-        }
-    }
-
-    /// An epoch record was republished.
-    pub(super) fn epoch_arrived(&mut self, id: PartitionId, message: &StoredMessage) {
-        let Some(arrived) = EpochRecord::of(message) else { return };
-        let partition = &mut self.partitions[id];
-        if arrived.generation > partition.epoch.generation() {
-            partition.epoch.adopt(arrived.clone());
-            self.begin_epoch(id);
-        } else if partition.epoch.is_preserved_by(&arrived) {
-            partition.epoch.adopt(arrived);
-            return;
-        }
-        // It may be the first record of a new stream.
-        let facts = self.partitions[id].facts.as_ref();
-        let is_of_metadata = facts.is_some_and(|facts| facts.epoch == arrived.epoch);
-        if !is_of_metadata {
-            self.describe(StreamKey::Partition(id));
-        }
-    }
-
-    /// Announces the epoch of a stream that this node has created. The record is sent before this node's next fence.
-    pub(super) fn publish_first_epoch(&mut self, id: PartitionId, epoch: Box<str>) {
-        self.publish_epoch(id, &EpochRecord { generation: 1, epoch, sequence: 0, time_ms: 0 });
-    }
-
-    /// The positions of all channels become invalid, and subscribers with a position must resubscribe.
-    pub(super) fn begin_epoch(&mut self, id: PartitionId) {
-        let partition = &mut self.partitions[id];
-        partition.marks = Marks::since(partition.epoch.known.as_ref().map_or(0, |known| known.time_ms));
-        partition.forget_age_floor();
-        self.seen_keys.forget_stream(id);
-        self.begin_epoch_of_channels(id);
-        self.needs_audit(id);
-        self.restart_sync(id);
-        self.start_sync(id);
-    }
-
-    /// Publishes the record again after half of its time to live.
-    fn preserve_epoch(&mut self, id: PartitionId) {
-        let partition = &self.partitions[id];
-        let age_max_ms = partition.age_max_ms();
-        let (Some(known), Some(age_max_ms)) = (partition.epoch.known.clone(), age_max_ms) else { return };
-        if known.generation > 0 && self.context.now.unix_ms > known.time_ms + age_max_ms / 2 {
-            self.publish_epoch(id, &known);
-        }
-    }
-
-    /// Publishes a record after the one with its sequence. It uses the same connection as the next fence, before it.
-    fn publish_epoch(&mut self, id: PartitionId, record: &EpochRecord) {
-        let partition = &self.partitions[id];
-        let headers = MessageHeaders::new()
-            .with(GENERATION, record.generation.to_string())
-            .with(EPOCH, record.epoch.clone())
-            .with(EXPECTED_LAST, record.sequence.to_string());
-        let subject = partition.names.epoch_subject();
-        self.context.link(LinkEffect::Publish {
-            link: LinkName::Live,
-            request: None,
-            subject,
-            headers,
-            payload: Bytes::new(),
-        });
     }
 }
 
@@ -278,7 +120,10 @@ pub(crate) fn epoch_of(node: &str, stream: &str, number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
+    use crate::link::MessageHeaders;
 
     #[test]
     fn epochs_are_eight_characters_and_differ() {

@@ -17,13 +17,6 @@ use crate::{
     record::{self, FOLLOWS},
 };
 
-use super::{
-    channel::FollowedChannel,
-    partition::Partition,
-    read::{Purpose, Read},
-    truncation::CLOCK_MARGIN_MS,
-};
-
 /// Maximum number of messages that one message names. The next one names others, so that a burst of messages to a
 /// channel does not name the same ones again and again.
 const NAMED_MAX: usize = 8;
@@ -78,13 +71,13 @@ fn named_by(message: &StoredMessage) -> Option<(impl Iterator<Item = u64> + '_, 
 }
 
 /// The sequences that a message names in this epoch.
-fn named_in<'a>(message: &'a StoredMessage, epoch: &'a str) -> impl Iterator<Item = u64> + 'a {
+pub(super) fn named_in<'a>(message: &'a StoredMessage, epoch: &'a str) -> impl Iterator<Item = u64> + 'a {
     named_by(message).filter(|(_, its_epoch)| *its_epoch == epoch).into_iter().flat_map(|(sequences, _)| sequences)
 }
 
 /// A message that is missing among those of a channel after `floor`, which are complete by all other evidence: one that
 /// another one names, or one of `stored`.
-fn missing_among(
+pub(super) fn missing_among(
     messages: &[StoredMessage],
     floor: u64,
     epoch: &str,
@@ -100,51 +93,19 @@ fn missing_among(
     named.find(is_missing).or_else(|| stored.find(|sequence| *sequence < last && is_missing(sequence)))
 }
 
+/// The floor of a read that is complete after `floor` by all other evidence. A replica that leaves out as many messages as
+/// the stream has dropped makes the count of the rest look complete. In this node's epoch, the name of a missing message is
+/// a loss. In another one its sequence may have been assigned again, or this node has not heard of that epoch yet: then
+/// nothing proves what lies below.
+pub(super) fn floor_of_names(messages: &[StoredMessage], floor: u64, epoch: &str) -> u64 {
+    named_elsewhere(messages, floor, epoch).unwrap_or(floor)
+}
+
 /// The newest missing message after `floor` that one of the messages names in another epoch than this node's.
 fn named_elsewhere(messages: &[StoredMessage], floor: u64, epoch: &str) -> Option<u64> {
     let of_others = messages.iter().filter_map(named_by).filter(|(_, its_epoch)| *its_epoch != epoch);
     let has = |sequence: u64| messages.binary_search_by_key(&sequence, |message| message.sequence).is_ok();
     of_others.flat_map(|(sequences, _)| sequences).filter(|sequence| *sequence > floor && !has(*sequence)).max()
-}
-
-impl Partition {
-    /// The floor of a read that is complete after `floor` by all other evidence. A replica that leaves out as many messages as
-    /// the stream has dropped makes the count of the rest look complete. In this node's epoch, the name of a missing message
-    /// is a loss. In another one its sequence may have been assigned again, or this node has not heard of that epoch yet: then
-    /// nothing proves what lies below.
-    pub(super) fn floor_of_names(&self, messages: &[StoredMessage], floor: u64) -> u64 {
-        named_elsewhere(messages, floor, self.current_epoch()).unwrap_or(floor)
-    }
-
-    /// Whether the stream has a message that this node took for absent: it is at or below the channel's position, above the
-    /// newest known one, and too young to have expired on any replica.
-    pub(super) fn has_overlooked(&self, channel: &FollowedChannel, message: &StoredMessage, unix_ms: u64) -> bool {
-        let is_handled = message.sequence > channel.newest.sequence && message.sequence <= channel.position;
-        let age_max_ms = self.age_max_ms().unwrap_or(u64::MAX);
-        let kept_until_ms = message.time_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
-        is_handled && message.time_ms > 0 && unix_ms < kept_until_ms
-    }
-
-    /// Whether a read of a channel has a hole after `floor`, or shows that an earlier one had.
-    pub(super) fn has_hole(&self, channel: &FollowedChannel, read: &Read, floor: u64, unix_ms: u64) -> bool {
-        let is_overlooked = |message| self.has_overlooked(channel, message, unix_ms);
-        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
-        let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
-        let newest = matches!(read.purpose, Purpose::Load(_)).then_some(read.through);
-        let stored = channel.outbox.acknowledged.keys().copied().chain(followed).chain(newest);
-        missing_among(&read.messages.list, floor, self.current_epoch(), stored).is_some()
-            || read.messages.list.iter().any(is_overlooked)
-    }
-
-    /// Whether the stream has lost a message between a channel's position and a republished message: one that the
-    /// publisher had seen, or that was acknowledged to this node.
-    pub(super) fn has_lost_before(&self, channel: &FollowedChannel, message: &StoredMessage) -> bool {
-        let after = channel.position.max(message.last_sequence);
-        let epoch = self.current_epoch();
-        let acknowledged = channel.outbox.acknowledged.range(after + 1..).next();
-        acknowledged.is_some_and(|(sequence, _)| *sequence < message.sequence)
-            || named_in(message, epoch).any(|sequence| sequence > after)
-    }
 }
 
 #[cfg(test)]

@@ -137,9 +137,10 @@ pub(super) struct Leases {
 
 impl Leases {
     pub(super) fn new(prefix: &str, is_on: bool) -> Self {
+        let names = LeaseNames::new(prefix);
         Self {
-            names: LeaseNames::new(prefix),
-            watch: StreamWatch::default(),
+            watch: StreamWatch::new(StreamKey::Leases, &names.stream),
+            names,
             epoch: None,
             phase: if is_on { Phase::Starting } else { Phase::Unused },
             own: OwnLease::default(),
@@ -156,15 +157,6 @@ impl Leases {
     /// Whether this node uses a stream of leases.
     pub(super) const fn has_stream(&self) -> bool {
         matches!(self.phase, Phase::Starting | Phase::Running | Phase::Releasing { .. })
-    }
-
-    pub(super) fn stream(&self) -> &str {
-        &self.names.stream
-    }
-
-    /// The watch of the stream, and its name.
-    pub(super) fn watch_mut(&mut self) -> (&mut StreamWatch, &str) {
-        (&mut self.watch, &self.names.stream)
     }
 
     pub(super) fn counters(&self) -> LeaseCounters {
@@ -328,7 +320,7 @@ impl Leases {
     fn audit(&mut self, context: &mut Context) {
         if self.audit_due_us.is_some_and(|due_us| due_us <= context.now.mono_us) {
             self.audit_due_us = None;
-            self.watch.describe(context, StreamKey::Leases, &self.names.stream);
+            self.watch.describe(context);
             self.read(context, Asked::ReadOfAll);
         }
     }

@@ -20,6 +20,8 @@ pub(super) struct Outbox {
     pub(super) probes: bool,
     /// Messages whose sequence is known and that have not come back yet, by sequence.
     pub(super) acknowledged: BTreeMap<u64, PublishingKey>,
+    /// Whether the channel is in the queue of those that wait for space in the publish window.
+    pub(super) is_queued: bool,
 }
 
 impl Outbox {

@@ -7,19 +7,19 @@ use dunlin_engine::{
 
 use crate::{link::StoredMessage, record};
 
-use super::{channel::FollowedChannel, partition::Partition, read::Read};
+use super::{channel::FollowedChannel, known_stream::KnownStream, read::Read};
 
 /// The pages of one channel at one time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages<'a> {
-    partition: &'a Partition,
+    stream: &'a KnownStream,
     channel: &'a FollowedChannel,
     now: Now,
 }
 
 impl<'a> Pages<'a> {
-    pub(super) const fn new(partition: &'a Partition, channel: &'a FollowedChannel, now: Now) -> Self {
-        Self { partition, channel, now }
+    pub(super) const fn new(stream: &'a KnownStream, channel: &'a FollowedChannel, now: Now) -> Self {
+        Self { stream, channel, now }
     }
 
     /// The page of a query that the window answers.
@@ -97,7 +97,7 @@ impl<'a> Pages<'a> {
     fn empty(self) -> LogPage {
         let newest = self.channel.window.newest();
         LogPage {
-            epoch: self.partition.current_epoch().into(),
+            epoch: self.stream.current_epoch().into(),
             top: self.channel.position,
             version: newest.map_or(0, |newest| newest.version),
             version_epoch: newest.map(|newest| newest.version_epoch.clone()).unwrap_or_default(),
@@ -108,7 +108,7 @@ impl<'a> Pages<'a> {
     /// Whether the history has expired: it expires as a whole, some time after its newest publication.
     fn is_expired(self) -> bool {
         let newest_ms = self.channel.window.newest().map_or(0, |newest| newest.time_ms);
-        newest_ms > 0 && self.now.unix_ms > newest_ms.saturating_add(self.partition.history.ttl_ms)
+        newest_ms > 0 && self.now.unix_ms > newest_ms.saturating_add(self.stream.history.ttl_ms)
     }
 }
 

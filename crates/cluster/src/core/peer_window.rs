@@ -9,7 +9,6 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_engine::log::LogError;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -19,9 +18,13 @@ use crate::{
 };
 
 use super::{
-    Core, Timer,
-    channel::WaitingLoad,
+    Context, Timer,
+    channel::{FollowedChannel, WaitingLoad},
+    channels::Channels,
     idempotency_questions::{KeyAnswer, KeyQuestion},
+    known_stream::KnownStream,
+    partition::Partitions,
+    peers::Peers,
     window::WindowEntry,
 };
 
@@ -53,7 +56,7 @@ pub(super) struct WindowQuestions {
 /// A message of one node to another about a channel.
 #[derive(Serialize, Deserialize)]
 pub(super) enum WindowMessage {
-    Question { number: u64, node: Box<str>, channel: Box<str>, epoch: Box<str>, after: u64, through: u64 },
+    Question(WindowRequest),
     Answer(WindowAnswer),
     KeyQuestion(KeyQuestion),
     KeyAnswer(KeyAnswer),
@@ -63,6 +66,16 @@ impl WindowMessage {
     pub(super) fn encode(&self) -> Bytes {
         serde_json::to_vec(self).expect("texts and numbers are JSON").into()
     }
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct WindowRequest {
+    number: u64,
+    pub(super) node: Box<str>,
+    pub(super) channel: Box<str>,
+    epoch: Box<str>,
+    after: u64,
+    through: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -106,139 +119,120 @@ impl StoredRecord {
     }
 }
 
-impl Core {
+/// A channel of this node, as far as a request for another node's window needs it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnWindow<'a> {
+    pub(super) channel: &'a Arc<str>,
+    pub(super) oldest: Option<&'a WindowEntry>,
+    pub(super) epoch: &'a str,
+}
+
+impl WindowQuestions {
     /// Makes a load wait for the window of another node. Returns whether it does.
-    pub(super) fn ask_for_window(&mut self, name: &Arc<str>, mut waiting: WaitingLoad) -> bool {
-        let loads_max = LOADS_PER_WINDOW_MAX * self.context.options.limits.windows_max;
-        let Some(after) = waiting.query.after.filter(|_| !waiting.has_asked && self.window_questions.loads < loads_max)
-        else {
-            return false;
-        };
+    pub(super) fn ask(
+        &mut self,
+        context: &mut Context,
+        peers: &Peers,
+        own: OwnWindow<'_>,
+        mut waiting: WaitingLoad,
+    ) -> bool {
+        let loads_max = LOADS_PER_WINDOW_MAX * context.options.limits.windows_max;
+        let after = waiting.query.after.filter(|_| !waiting.has_asked && self.loads < loads_max);
+        let Some(after) = after else { return false };
         waiting.has_asked = true;
-        if let Some(question) = self.window_questions.by_channel.get_mut(name) {
+        if let Some(question) = self.by_channel.get_mut(own.channel) {
             let is_covered = after >= question.after;
             if is_covered {
                 question.loads.push(waiting);
-                self.window_questions.loads += 1;
+                self.loads += 1;
             }
             return is_covered;
         }
-        let Some(channel) = self.channels.get(name) else { return false };
-        let (Some(oldest), Some(epoch)) = (channel.window.oldest(), self.epoch_of_channel(name)) else {
-            return false;
-        };
+        let Some(oldest) = own.oldest else { return false };
         let (through, through_ms) = (oldest.record.publication.offset, oldest.time_ms);
-        if self.window_questions.by_channel.len() >= self.context.options.limits.windows_max {
+        if self.by_channel.len() >= context.options.limits.windows_max {
             return false;
         }
-        let number = self.context.next_number();
-        let Some(subject) = self.peers.window_subject(self.context.now.mono_us, number) else { return false };
-        let (node, channel) = (self.context.options.node.clone(), Box::from(&**name));
-        let body = WindowMessage::Question { number, node, channel, epoch, after, through };
-        self.peers.send_window_message(&mut self.context, subject, body.encode());
-        let due_us = self.context.now.after_ms(self.context.options.limits.window_timeout_ms);
+        let number = context.next_number();
+        let Some(subject) = peers.window_subject(context.now.mono_us, number) else { return false };
+        let (node, channel) = (context.options.node.clone(), Box::from(&**own.channel));
+        let request = WindowRequest { number, node, channel, epoch: own.epoch.into(), after, through };
+        peers.send_window_message(context, subject, WindowMessage::Question(request).encode());
+        let due_us = context.now.after_ms(context.options.limits.window_timeout_ms);
         let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
-        self.window_questions.by_channel.insert(Arc::clone(name), question);
-        self.window_questions.loads += 1;
-        self.context.set_timer(due_us, Timer::PeerWindow(Arc::clone(name)));
+        self.by_channel.insert(Arc::clone(own.channel), question);
+        self.loads += 1;
+        context.set_timer(due_us, Timer::PeerWindow(Arc::clone(own.channel)));
         true
     }
 
-    /// Handles a message about windows. Returns whether it is one.
-    pub(super) fn take_window_message(&mut self, subject: &str, payload: &Bytes) -> bool {
-        if !self.peers.is_about_windows(subject) {
-            return false;
-        }
-        match serde_json::from_slice(payload) {
-            Ok(WindowMessage::Question { number, node, channel, epoch, after, through }) => {
-                let Some(subject) = self.peers.window_answer_subject(&node) else { return true };
-                let records = self.records_between(&channel, &epoch, after, through);
-                let answer = |records| {
-                    let (channel, epoch) = (channel.clone(), epoch.clone());
-                    WindowMessage::Answer(WindowAnswer { number, channel, epoch, records }).encode()
-                };
-                let mut body = answer(records);
-                if body.len() + OVERHEAD_BYTES > self.context.payload_bytes_max {
-                    body = answer(None);
-                }
-                self.peers.send_window_message(&mut self.context, subject, body);
+    /// Takes the answer of another node. Returns the loads that have waited for it, and their channel.
+    pub(super) fn take_answer(
+        &mut self,
+        context: &mut Context,
+        channels: &mut Channels,
+        partitions: &Partitions,
+        answer: WindowAnswer,
+    ) -> Option<(Arc<str>, Vec<WaitingLoad>)> {
+        let WindowAnswer { number, channel, epoch, records } = answer;
+        let name: Arc<str> = Arc::from(channel);
+        let question = self.by_channel.get(&name).filter(|question| question.number == number);
+        let question = context.strays.found_or_late(question)?;
+        let (after, through, through_ms) = (question.after, question.through, question.through_ms);
+        if let Some(channel) = channels.get_mut(&name) {
+            let stream = &partitions[channel.partition].stream;
+            let messages: Option<Vec<StoredMessage>> = records
+                .filter(|_| *stream.current_epoch() == *epoch)
+                .and_then(|records| records.into_iter().map(StoredRecord::into_message).collect())
+                .filter(|messages: &Vec<StoredMessage>| is_rising(messages, after, (through, through_ms)));
+            if let Some(messages) = messages {
+                channel.window.extend_below(&messages, after, through, stream.window_limits());
+                context.counters.peer_windows += 1;
+                channels.bound_windows(context, &name);
             }
-            Ok(WindowMessage::Answer(answer)) => self.on_window_answer(answer),
-            Ok(WindowMessage::KeyQuestion(question)) => self.answer_key_question(question),
-            Ok(WindowMessage::KeyAnswer(answer)) => self.on_key_answer(answer),
-            Err(_) => self.context.strays.late += 1,
         }
-        true
+        let loads = self.take_loads(&name);
+        Some((name, loads))
     }
 
-    /// All publications of a channel after `after`, up to `through`, if this node has them.
-    fn records_between(&self, name: &str, epoch: &str, after: u64, through: u64) -> Option<Vec<StoredRecord>> {
-        let channel = self.channels.get(name).filter(|channel| channel.is_attached())?;
-        let has_all = channel.window.len() > 0 && channel.has_in_window(after) && channel.position >= through;
-        if !(has_all || self.context.planted.is(CoreBug::ShortWindowBelieved))
-            || *self.epoch_of_channel(name)? != *epoch
-        {
+    /// Takes the loads of a question that was not answered in time.
+    pub(super) fn take_overdue(&mut self, name: &Arc<str>, now_us: u64) -> Vec<WaitingLoad> {
+        let is_overdue = self.by_channel.get(name).is_some_and(|question| question.due_us <= now_us);
+        if is_overdue { self.take_loads(name) } else { Vec::new() }
+    }
+
+    /// Takes the loads of a channel that wait for a window.
+    pub(super) fn take_loads(&mut self, name: &Arc<str>) -> Vec<WaitingLoad> {
+        let loads = self.by_channel.remove(name).map(|question| question.loads).unwrap_or_default();
+        self.loads -= loads.len();
+        loads
+    }
+}
+
+impl WindowRequest {
+    /// The answer, with the publications of the channel, if this node has them all.
+    pub(super) fn answer(self, context: &Context, own: Option<(&FollowedChannel, &KnownStream)>) -> Bytes {
+        let records = own.and_then(|(channel, stream)| self.records(context, channel, stream));
+        let Self { number, channel, epoch, .. } = self;
+        let answer = |records| {
+            let (channel, epoch) = (channel.clone(), epoch.clone());
+            WindowMessage::Answer(WindowAnswer { number, channel, epoch, records }).encode()
+        };
+        let body = answer(records);
+        if body.len() + OVERHEAD_BYTES > context.payload_bytes_max { answer(None) } else { body }
+    }
+
+    /// All publications of the channel after `after`, up to `through`, if this node has them.
+    fn records(&self, context: &Context, channel: &FollowedChannel, stream: &KnownStream) -> Option<Vec<StoredRecord>> {
+        let has_all = channel.window.len() > 0 && channel.has_in_window(self.after) && channel.position >= self.through;
+        let is_believed = has_all || context.planted.is(CoreBug::ShortWindowBelieved);
+        if !channel.is_attached() || !is_believed || *stream.current_epoch() != *self.epoch {
             return None;
         }
-        let known = || channel.window.behind(after).take_while(|entry| entry.record.publication.offset <= through);
+        let is_asked_for = |entry: &&WindowEntry| entry.record.publication.offset <= self.through;
+        let known = || channel.window.behind(self.after).take_while(is_asked_for);
         let data_bytes: usize = known().map(|entry| entry.record.publication.data.bytes().len()).sum();
-        (data_bytes <= self.context.payload_bytes_max).then(|| known().map(StoredRecord::of).collect())
-    }
-
-    fn epoch_of_channel(&self, name: &str) -> Option<Box<str>> {
-        let channel = self.channels.get(name)?;
-        Some(self.partitions[channel.partition].current_epoch().into())
-    }
-
-    fn on_window_answer(&mut self, answer: WindowAnswer) {
-        let WindowAnswer { number, channel, epoch, records } = answer;
-        let name: &Arc<str> = &Arc::from(channel);
-        let question = self.window_questions.by_channel.get(name).filter(|question| question.number == number);
-        let Some(question) = self.context.strays.found_or_late(question) else { return };
-        let (after, through, through_ms) = (question.after, question.through, question.through_ms);
-        let is_same_epoch = self.epoch_of_channel(name).is_some_and(|own| own == epoch);
-        let messages: Option<Vec<StoredMessage>> = records
-            .filter(|_| is_same_epoch)
-            .and_then(|records| records.into_iter().map(StoredRecord::into_message).collect())
-            .filter(|messages: &Vec<StoredMessage>| is_rising(messages, after, (through, through_ms)));
-        if let (Some(messages), Some(channel)) = (messages, self.channels.get_mut(name)) {
-            let limits = self.partitions[channel.partition].window_limits();
-            channel.window.extend_below(&messages, after, through, limits);
-            self.context.counters.peer_windows += 1;
-            self.channels.bound_windows(&self.context, name);
-        }
-        self.end_window_question(name);
-    }
-
-    /// There was no answer in time.
-    pub(super) fn window_overdue(&mut self, name: &Arc<str>) {
-        if self
-            .window_questions
-            .by_channel
-            .get(name)
-            .is_some_and(|question| question.due_us <= self.context.now.mono_us)
-        {
-            self.end_window_question(name);
-        }
-    }
-
-    fn end_window_question(&mut self, name: &Arc<str>) {
-        for load in self.take_window_loads(name) {
-            self.serve_load(name, load);
-        }
-    }
-
-    /// Refuses the loads of a channel that wait for a window.
-    pub(super) fn refuse_window_loads(&mut self, name: &Arc<str>, error: LogError) {
-        for load in self.take_window_loads(name) {
-            self.context.effects.push(load.refused(name, error));
-        }
-    }
-
-    fn take_window_loads(&mut self, name: &Arc<str>) -> Vec<WaitingLoad> {
-        let loads = self.window_questions.by_channel.remove(name).map(|question| question.loads).unwrap_or_default();
-        self.window_questions.loads -= loads.len();
-        loads
+        (data_bytes <= context.payload_bytes_max).then(|| known().map(StoredRecord::of).collect())
     }
 }
 

@@ -22,7 +22,12 @@ use crate::{
 };
 
 use super::{
-    Context, Core, CoreEffect, Requester, Timer, idempotency_questions::key_prefix, standing::StreamKey,
+    Context, CoreEffect, Requester, Timer,
+    channels::Channels,
+    idempotency_questions::{Asking, KeyQuestions, key_prefix},
+    leases::Leases,
+    partition::Partitions,
+    peers::Peers,
     window::NewestPublication,
 };
 
@@ -45,6 +50,14 @@ const SUBJECT_IN_PROCESS: u64 = 10_164;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PublishingKey(pub(super) u64);
 
+/// A publication that the engine proposes, or a purge that it requests.
+#[derive(Debug)]
+pub(super) struct Proposed<'a> {
+    pub(super) channel: &'a Arc<str>,
+    pub(super) namespace: u16,
+    pub(super) waiter: Waiter,
+}
+
 /// Who waits for the outcome of a message.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Waiter {
@@ -55,7 +68,7 @@ pub(super) enum Waiter {
 
 impl Waiter {
     /// Gives it the outcome: the sequence of the message, or the error.
-    fn answer(self, context: &mut Context, channel: Arc<str>, outcome: Result<u64, LogError>) {
+    pub(super) fn answer(self, context: &mut Context, channel: Arc<str>, outcome: Result<u64, LogError>) {
         let (shard, event) = match self {
             Self::Nobody => return,
             Self::Proposal { shard, proposal } => (shard, Event::Committed { channel, proposal, outcome }),
@@ -121,28 +134,24 @@ pub(super) struct Publishing {
     give_up_us: u64,
 }
 
-/// The messages of this node that are not confirmed, and the window of those in flight.
-#[derive(Debug, Default)]
-pub(super) struct Outgoing {
-    pub(super) by_key: BTreeMap<PublishingKey, Publishing>,
-    pub(super) by_id: BTreeMap<Box<str>, PublishingKey>,
-    /// Channels with messages that wait for space in the publish window.
-    pub(super) waiting_channels: VecDeque<Arc<str>>,
-    /// Messages sent and not acknowledged.
-    pub(super) in_flight: usize,
-}
-
-impl Outgoing {
-    /// Whether no other message has the id of this one.
-    pub(super) fn has_own_id(&self, key: PublishingKey) -> bool {
-        self.by_key.get(&key).is_some_and(Publishing::has_own_id)
-    }
-}
-
 impl Publishing {
-    /// Whether it is a message to this channel.
-    pub(super) fn is_to(&self, channel: &str) -> bool {
-        *self.channel == *channel
+    fn new(context: &Context, proposed: &Proposed<'_>, partition: PartitionId, id: Box<str>) -> Self {
+        Self {
+            channel: Arc::clone(proposed.channel),
+            partition,
+            waiter: proposed.waiter,
+            id,
+            key_check: KeyCheck::Unneeded,
+            condition: Condition::None,
+            headers: MessageHeaders::new(),
+            payload: Bytes::new(),
+            stage: Stage::Unsent,
+            request: None,
+            sent_after: 0,
+            pause_us: RETRY_MIN_US,
+            due_us: 0,
+            give_up_us: context.now.after_ms(context.options.limits.publish_timeout_ms),
+        }
     }
 
     /// Whether no other message has its id.
@@ -156,181 +165,253 @@ impl Publishing {
     }
 }
 
-impl Core {
+/// The messages of this node that are not confirmed.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    by_key: BTreeMap<PublishingKey, Publishing>,
+    by_id: BTreeMap<Box<str>, PublishingKey>,
+}
+
+impl Messages {
+    pub(super) fn get(&self, key: PublishingKey) -> Option<&Publishing> {
+        self.by_key.get(&key)
+    }
+
+    fn get_mut(&mut self, key: PublishingKey) -> Option<&mut Publishing> {
+        self.by_key.get_mut(&key)
+    }
+
+    pub(super) fn set_key_checks(&mut self, keys: &[PublishingKey], key_check: KeyCheck) {
+        for key in keys {
+            if let Some(publishing) = self.by_key.get_mut(key) {
+                publishing.key_check = key_check;
+            }
+        }
+    }
+
+    fn insert(&mut self, key: PublishingKey, publishing: Publishing) {
+        self.by_id.insert(publishing.id.clone(), key);
+        self.by_key.insert(key, publishing);
+    }
+
+    fn remove(&mut self, key: PublishingKey) -> Option<Publishing> {
+        let publishing = self.by_key.remove(&key)?;
+        if self.by_id.get(&publishing.id) == Some(&key) {
+            self.by_id.remove(&publishing.id);
+        }
+        Some(publishing)
+    }
+}
+
+/// What messages are sent with: the channels, and the idempotency keys that this node and others have seen.
+#[derive(Debug)]
+pub(super) struct Sending<'a> {
+    pub(super) channels: &'a mut Channels,
+    pub(super) partitions: &'a Partitions,
+    pub(super) keys: &'a mut KeyQuestions,
+    pub(super) peers: &'a Peers,
+    pub(super) leases: &'a Leases,
+}
+
+/// What the answer to a message shows of its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Acknowledged {
+    Nothing,
+    /// The stream has stored it below what it had before.
+    Truncated,
+    /// Its condition failed: the newest message is another one, which this node may not have. Or it is the first copy of this
+    /// one; then it was stored.
+    NewestIsOther,
+}
+
+/// The messages of this node that are not confirmed, and the window of those in flight.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    messages: Messages,
+    /// Channels with messages that wait for space in the publish window.
+    waiting_channels: VecDeque<Arc<str>>,
+    /// Messages sent and not acknowledged.
+    in_flight: usize,
+}
+
+impl Outgoing {
+    pub(super) const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    pub(super) const fn messages_mut(&mut self) -> &mut Messages {
+        &mut self.messages
+    }
+
+    /// The message of this node to a channel that has this id.
+    pub(super) fn with_id(&self, id: &str, channel: &str) -> Option<PublishingKey> {
+        let key = *self.messages.by_id.get(id)?;
+        self.messages.get(key).filter(|publishing| *publishing.channel == *channel).map(|_| key)
+    }
+
+    /// Whether no other message has the id of this one.
+    pub(super) fn has_own_id(&self, key: PublishingKey) -> bool {
+        self.messages.get(key).is_some_and(Publishing::has_own_id)
+    }
+
+    /// The channel of a message that is not confirmed yet, and its partition.
+    pub(super) fn target_of(&self, key: PublishingKey) -> Option<(Arc<str>, PartitionId)> {
+        self.messages.get(key).map(|publishing| (Arc::clone(&publishing.channel), publishing.partition))
+    }
+
+    /// Publishes what the engine proposes.
     pub(super) fn propose(
         &mut self,
-        shard: ShardIndex,
-        name: &Arc<str>,
-        namespace: u16,
-        proposal: ProposalNumber,
+        context: &mut Context,
+        sending: &mut Sending<'_>,
+        proposed: &Proposed<'_>,
         record: &LogRecord,
     ) {
-        let waiter = Waiter::Proposal { shard, proposal };
-        let (mut headers, payload) = record::encode(record);
-        let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > self.context.payload_bytes_max;
-        let refusal = match self.partition_of(name, namespace) {
-            None => Some(LogError::Unavailable),
-            // Before the first connection, the maximum message size is unknown.
-            Some(_) if self.context.payload_bytes_max > 0 && is_too_large => Some(LogError::TooLarge),
-            Some(_) => None,
+        let name = proposed.channel;
+        let (headers, payload) = record::encode(record);
+        let is_too_large = headers.bytes() + payload.len() + HEADER_BYTES > context.payload_bytes_max;
+        let Some(partition) = sending.partitions.of_channel(&context.options, name, proposed.namespace) else {
+            return proposed.waiter.answer(context, Arc::clone(name), Err(LogError::Unavailable));
         };
-        let (Some(partition), None) = (self.partition_of(name, namespace), refusal) else {
-            return waiter.answer(&mut self.context, Arc::clone(name), Err(refusal.unwrap_or(LogError::Unavailable)));
-        };
+        // Before the first connection, the maximum message size is unknown.
+        if context.payload_bytes_max > 0 && is_too_large {
+            return proposed.waiter.answer(context, Arc::clone(name), Err(LogError::TooLarge));
+        }
         let condition = match record.publication.version {
             0 => Condition::None,
             version => Condition::Version { version, epoch: record.version_epoch.clone() },
         };
-        let key_id = record
-            .idempotency_key
-            .as_ref()
-            .map(|key| format!("{}{}", key_prefix(name), record::escape(key.as_bytes())));
-        let number = self.context.next_number();
+        let idempotency_key = record.idempotency_key.as_ref();
+        let key_id = idempotency_key.map(|key| format!("{}{}", key_prefix(name), record::escape(key.as_bytes())));
+        let number = context.next_number();
         let key_check = if key_id.is_none() { KeyCheck::Unneeded } else { KeyCheck::Needed };
-        let id: Box<str> = key_id.unwrap_or_else(|| format!("%_{}-{number}", self.context.options.node)).into();
-        headers.push(MESSAGE_ID, id.clone());
-        let publishing = Publishing {
-            channel: Arc::clone(name),
-            partition,
-            waiter,
-            id,
-            key_check,
-            condition,
-            headers,
-            payload,
-            stage: Stage::Unsent,
-            request: None,
-            sent_after: 0,
-            pause_us: RETRY_MIN_US,
-            due_us: 0,
-            give_up_us: self.context.now.after_ms(self.context.options.limits.publish_timeout_ms),
-        };
-        self.begin_publishing(PublishingKey(number), publishing);
+        let id: Box<str> = key_id.unwrap_or_else(|| format!("%_{}-{number}", context.options.node)).into();
+        let headers = headers.with(MESSAGE_ID, id.clone());
+        let message = Publishing::new(context, proposed, partition, id);
+        let message = Publishing { key_check, condition, headers, payload, ..message };
+        self.begin(context, sending, PublishingKey(number), message);
     }
 
     /// Purges a channel's history with a message that all nodes see at the same position of the chain.
-    pub(super) fn purge(&mut self, name: &Arc<str>, namespace: u16, waiter: Waiter) {
-        let Some(partition) = self.partition_of(name, namespace) else {
-            return waiter.answer(&mut self.context, Arc::clone(name), Err(LogError::Unavailable));
-        };
-        self.attach_for_a_while(name, partition);
-        let number = self.context.next_number();
-        let id: Box<str> = format!("%_{}-{number}", self.context.options.node).into();
+    pub(super) fn purge(
+        &mut self,
+        context: &mut Context,
+        sending: &mut Sending<'_>,
+        proposed: &Proposed<'_>,
+        partition: PartitionId,
+    ) {
+        let number = context.next_number();
+        let id: Box<str> = format!("%_{}-{number}", context.options.node).into();
         let headers = MessageHeaders::new().with(OPERATION, PURGE).with(ROLLUP, "sub").with(MESSAGE_ID, id.clone());
-        let publishing = Publishing {
-            channel: Arc::clone(name),
-            partition,
-            waiter,
-            id,
-            key_check: KeyCheck::Unneeded,
-            condition: Condition::Newest,
-            headers,
-            payload: Bytes::new(),
-            stage: Stage::Unsent,
-            request: None,
-            sent_after: 0,
-            pause_us: RETRY_MIN_US,
-            due_us: 0,
-            give_up_us: self.context.now.after_ms(self.context.options.limits.publish_timeout_ms),
-        };
-        self.begin_publishing(PublishingKey(number), publishing);
+        let message = Publishing::new(context, proposed, partition, id);
+        let message = Publishing { condition: Condition::Newest, headers, ..message };
+        self.begin(context, sending, PublishingKey(number), message);
     }
 
-    fn begin_publishing(&mut self, key: PublishingKey, publishing: Publishing) {
+    fn begin(&mut self, context: &mut Context, sending: &mut Sending<'_>, key: PublishingKey, publishing: Publishing) {
         let name = Arc::clone(&publishing.channel);
         let give_up_us = publishing.give_up_us;
-        let Some(channel) = self.channels.get_mut(&name) else {
+        let Some(channel) = sending.channels.get_mut(&name) else {
             // The engine proposes only to channels that it follows; without the channel, no message would come back.
-            return publishing.waiter.answer(&mut self.context, name, Err(LogError::Unavailable));
+            return publishing.waiter.answer(context, name, Err(LogError::Unavailable));
         };
         channel.outbox.push(key);
-        self.outgoing.by_id.insert(publishing.id.clone(), key);
-        self.outgoing.by_key.insert(key, publishing);
-        self.context.set_timer(give_up_us, Timer::Publish(key));
-        self.send_of_channel(&name);
+        self.messages.insert(key, publishing);
+        context.set_timer(give_up_us, Timer::Publish(key));
+        self.send_of_channel(context, sending, &name);
     }
 
     /// Sends the messages of a channel that may be sent.
-    pub(super) fn send_of_channel(&mut self, name: &Arc<str>) {
-        while let Some(channel) = self.channels.get_mut(name).filter(|channel| channel.is_attached())
+    pub(super) fn send_of_channel(&mut self, context: &mut Context, sending: &mut Sending<'_>, name: &Arc<str>) {
+        while let Some(channel) = sending.channels.get_mut(name).filter(|channel| channel.is_attached())
             && let Some(key) = channel.outbox.next()
-            && let Some(publishing) = self.outgoing.by_key.get(&key)
+            && let Some(publishing) = self.messages.get(key)
         {
             let is_conditional = !publishing.is_unconditional();
-            if !publishing.has_own_id() && !self.is_key_checked(name, key) {
+            if !publishing.has_own_id() && !self.is_key_checked(context, sending, name, key) {
                 return;
             }
-            let Some(channel) = self.channels.get_mut(name) else { return };
+            let Some(channel) = sending.channels.get_mut(name) else { return };
             if is_conditional && !channel.outbox.is_first(key) {
                 return;
             }
-            if self.outgoing.in_flight >= self.context.options.limits.publish_window_max {
-                if !std::mem::replace(&mut channel.is_waiting, true) {
-                    self.outgoing.waiting_channels.push_back(Arc::clone(name));
+            if self.in_flight >= context.options.limits.publish_window_max {
+                if !std::mem::replace(&mut channel.outbox.is_queued, true) {
+                    self.waiting_channels.push_back(Arc::clone(name));
                 }
                 return;
             }
             channel.outbox.unsent.remove(&key);
             channel.outbox.alone = (is_conditional || channel.outbox.probes).then_some(key);
-            self.send(key);
+            self.send(context, sending, key);
         }
+    }
+
+    fn is_key_checked(
+        &mut self,
+        context: &mut Context,
+        sending: &mut Sending<'_>,
+        name: &Arc<str>,
+        key: PublishingKey,
+    ) -> bool {
+        let Sending { channels, partitions, keys, peers, leases } = sending;
+        let mut asking = Asking { channels, partitions, messages: &mut self.messages, peers, leases };
+        keys.is_checked(context, &mut asking, name, key)
     }
 
     /// Sends waiting messages, after space in the publish window or a connection has become available.
-    pub(super) fn send_waiting(&mut self) {
-        let mut tries = self.outgoing.waiting_channels.len();
+    pub(super) fn send_waiting(&mut self, context: &mut Context, sending: &mut Sending<'_>) {
+        let mut tries = self.waiting_channels.len();
         while tries > 0
-            && self.outgoing.in_flight < self.context.options.limits.publish_window_max
-            && let Some(name) = self.outgoing.waiting_channels.pop_front()
+            && self.in_flight < context.options.limits.publish_window_max
+            && let Some(name) = self.waiting_channels.pop_front()
         {
             tries -= 1;
-            if let Some(channel) = self.channels.get_mut(&name) {
-                channel.is_waiting = false;
+            if let Some(channel) = sending.channels.get_mut(&name) {
+                channel.outbox.is_queued = false;
             }
-            self.send_of_channel(&name);
+            self.send_of_channel(context, sending, &name);
         }
     }
 
-    fn send(&mut self, key: PublishingKey) {
-        let Some(publishing) = self.outgoing.by_key.get(&key) else { return };
-        let seen = self.sequence_of_key(&publishing.id, self.context.now).filter(|_| !publishing.has_own_id());
-        let Some(channel) = self.channels.get(&publishing.channel) else { return };
+    fn send(&mut self, context: &mut Context, sending: &mut Sending<'_>, key: PublishingKey) {
+        let Some(publishing) = self.messages.get_mut(key) else { return };
+        let seen = sending.keys.seen.sequence_of(&publishing.id, context.now);
+        let seen = seen.filter(|_| !publishing.has_own_id());
+        let Some(channel) = sending.channels.get_mut(&publishing.channel) else { return };
         // The servers may have restarted, and forgotten the key of a publication that has left the history.
         if let Some(sequence) = seen.filter(|sequence| *sequence <= channel.position) {
-            self.context.counters.keys_answered += 1;
-            return self.end_publishing(key, Ok(sequence));
+            context.counters.keys_answered += 1;
+            return self.end(context, sending.channels, key, Ok(sequence));
         }
-        let partition = &self.partitions[publishing.partition];
+        let stream = &sending.partitions[publishing.partition].stream;
         let mut headers = publishing.headers.clone();
         match &publishing.condition {
             Condition::None => {}
             // There is no history to purge.
-            Condition::Newest if channel.newest.sequence == 0 => return self.end_publishing(key, Ok(0)),
+            Condition::Newest if channel.newest.sequence == 0 => {
+                return self.end(context, sending.channels, key, Ok(0));
+            }
             Condition::Newest => headers.push(EXPECTED_LAST, channel.newest.sequence.to_string()),
             Condition::Version { version, epoch } => {
                 if let Some(newest) = channel.window.newest()
                     && is_as_new(newest, *version, epoch)
                 {
                     let sequence = newest.offset;
-                    self.end_publishing(key, Ok(sequence));
-                    return;
+                    return self.end(context, sending.channels, key, Ok(sequence));
                 }
                 headers.push(EXPECTED_LAST, channel.newest.sequence.to_string());
             }
         }
-        let channel = self.channels.get_mut(&publishing.channel);
-        if let Some(follows) = channel.and_then(|channel| channel.unnamed.header(partition.current_epoch())) {
+        if let Some(follows) = channel.unnamed.header(stream.current_epoch()) {
             headers.push(FOLLOWS, follows);
         }
-        let (subject, payload) = (partition.names.publish_subject(&publishing.channel), publishing.payload.clone());
-        let sent_after = partition.marks.highest();
-        let request = self.context.request(Requester::Publish(key));
-        self.outgoing.in_flight += 1;
-        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
-            (publishing.stage, publishing.sent_after) = (Stage::Sent, sent_after);
-            publishing.request = Some(request);
-        }
-        self.context.link(LinkEffect::Publish {
+        let (subject, payload) = (stream.names.publish_subject(&publishing.channel), publishing.payload.clone());
+        let request = context.request(Requester::Publish(key));
+        self.in_flight += 1;
+        (publishing.stage, publishing.sent_after) = (Stage::Sent, stream.marks.highest());
+        publishing.request = Some(request);
+        context.link(LinkEffect::Publish {
             link: LinkName::Publish,
             request: Some(request),
             subject,
@@ -339,114 +420,99 @@ impl Core {
         });
     }
 
-    /// The stream has answered, or there was no answer.
-    pub(super) fn acknowledged(
-        &mut self,
-        key: PublishingKey,
-        request: RequestNumber,
-        outcome: Result<PublishAck, PublishFault>,
-    ) {
-        self.outgoing.in_flight = self.outgoing.in_flight.saturating_sub(1);
+    /// The stream has answered one of the messages in flight, or there was no answer.
+    pub(super) fn note_answer(&mut self, context: &mut Context, outcome: &Result<PublishAck, PublishFault>) {
+        self.in_flight = self.in_flight.saturating_sub(1);
         match outcome {
-            Ok(_) | Err(PublishFault::Refused { .. }) => self.context.silence.end(LinkName::Publish),
-            Err(PublishFault::NoResponders | PublishFault::TimedOut) => self.context.on_silence(LinkName::Publish),
+            Ok(_) | Err(PublishFault::Refused { .. }) => context.silence.end(LinkName::Publish),
+            Err(PublishFault::NoResponders | PublishFault::TimedOut) => context.on_silence(LinkName::Publish),
             Err(PublishFault::Disconnected) => {}
         }
-        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else {
-            // The message has come back already.
-            self.send_waiting();
-            return;
-        };
-        let (name, partition) = (Arc::clone(&publishing.channel), publishing.partition);
+    }
+
+    /// Takes the answer to a message that is not confirmed.
+    pub(super) fn acknowledged(
+        &mut self,
+        context: &mut Context,
+        sending: &mut Sending<'_>,
+        (key, request): (PublishingKey, RequestNumber),
+        outcome: Result<PublishAck, PublishFault>,
+    ) -> Acknowledged {
+        let Some(publishing) = self.messages.get_mut(key) else { return Acknowledged::Nothing };
         let is_of_newest_copy = publishing.request == Some(request);
         let stores_nothing = outcome.as_ref().is_err_and(|fault| fault.store_refusal().is_some());
-        self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
-        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
         match outcome {
             // Another copy is in flight, or is stored.
             Err(_) if !is_of_newest_copy || matches!(publishing.stage, Stage::Acknowledged(_)) => {}
             Ok(ack) if is_of_newest_copy && ack.sequence <= publishing.sent_after && !ack.is_duplicate => {
-                self.on_truncation(partition);
+                return Acknowledged::Truncated;
             }
             Ok(ack) => {
                 publishing.stage = Stage::Acknowledged(ack.sequence);
-                let key_id = (ack.is_duplicate && !publishing.has_own_id()).then(|| publishing.id.clone());
-                if let Some(id) = key_id {
-                    self.note_known_key(id, partition, ack.sequence);
+                if ack.is_duplicate && !publishing.has_own_id() {
+                    let stream = &sending.partitions[publishing.partition].stream;
+                    sending.keys.seen.note_known(context, stream, publishing.id.clone(), ack.sequence);
                 }
-                self.await_return(key, &name, ack.sequence);
+                self.await_return(context, sending.channels, key, ack.sequence);
             }
-            Err(fault) if fault.is_wrong_last_sequence() => self.newest_was_other(key),
+            Err(fault) if fault.is_wrong_last_sequence() => {
+                self.pause(context, sending.channels, key, BUSY_RETRY_US);
+                return Acknowledged::NewestIsOther;
+            }
             Err(PublishFault::Refused { error_code: DUPLICATE_IN_PROCESS | SUBJECT_IN_PROCESS, .. }) => {
-                self.pause(key, BUSY_RETRY_US);
+                self.pause(context, sending.channels, key, BUSY_RETRY_US);
             }
             // 429: too many requests. Any other refusal is permanent, or lasts while the stream stores nothing.
             Err(PublishFault::Refused { code, .. }) if stores_nothing || code != 429 && code != 503 => {
-                self.end_publishing(key, Err(LogError::Unavailable));
+                self.end(context, sending.channels, key, Err(LogError::Unavailable));
             }
             Err(_) => {
                 let pause_us = publishing.pause_us;
                 publishing.pause_us = (pause_us * 2).min(RETRY_MAX_US);
-                self.pause(key, pause_us);
+                self.pause(context, sending.channels, key, pause_us);
             }
         }
-        self.send_of_channel(&name);
-        self.send_waiting();
+        Acknowledged::Nothing
     }
 
     /// Commits a message whose sequence the channel has reached, or waits until it does.
-    fn await_return(&mut self, key: PublishingKey, name: &Arc<str>, sequence: u64) {
-        let is_unconditional = self.outgoing.by_key.get(&key).is_some_and(Publishing::is_unconditional);
-        let Some(channel) = self.channels.get_mut(name) else { return };
-        channel.outbox.mark_stored(key, is_unconditional);
+    fn await_return(&mut self, context: &mut Context, channels: &mut Channels, key: PublishingKey, sequence: u64) {
+        let Some(publishing) = self.messages.get_mut(key) else { return };
+        let Some(channel) = channels.get_mut(&publishing.channel) else { return };
+        channel.outbox.mark_stored(key, publishing.is_unconditional());
         if channel.position >= sequence {
-            self.end_publishing(key, Ok(sequence));
-            return;
+            return self.end(context, channels, key, Ok(sequence));
         }
         // Two messages with the same idempotency key have the same sequence.
         channel.outbox.acknowledged.entry(sequence).or_insert(key);
-        let due_us = self.context.now.mono_us + RETURN_TIMEOUT_US;
-        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
-            publishing.due_us = due_us;
-        }
-        self.context.set_timer(due_us, Timer::Publish(key));
+        publishing.due_us = context.now.mono_us + RETURN_TIMEOUT_US;
+        context.set_timer(publishing.due_us, Timer::Publish(key));
     }
 
-    /// A message's condition on the channel's newest message failed. If the newest message is the first copy of this
-    /// one, it was stored. Otherwise the chain delivers the other message, and the condition is evaluated again.
-    fn newest_was_other(&mut self, key: PublishingKey) {
-        self.pause(key, BUSY_RETRY_US);
-        if let Some(publishing) = self.outgoing.by_key.get(&key) {
-            let partition = publishing.partition;
-            self.audit_soon(partition);
-        }
-    }
-
-    fn pause(&mut self, key: PublishingKey, pause_us: u64) {
-        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
+    fn pause(&mut self, context: &mut Context, channels: &mut Channels, key: PublishingKey, pause_us: u64) {
+        let Some(publishing) = self.messages.get_mut(key) else { return };
         publishing.stage = Stage::Pausing;
-        publishing.due_us = self.context.now.mono_us + pause_us;
-        let due_us = publishing.due_us;
-        if let Some(channel) = self.channels.get_mut(&publishing.channel) {
+        publishing.due_us = context.now.mono_us + pause_us;
+        if let Some(channel) = channels.get_mut(&publishing.channel) {
             channel.outbox.alone.take_if(|alone| *alone == key);
             channel.outbox.paused.insert(key);
             channel.outbox.probes = true;
         }
-        self.context.set_timer(due_us, Timer::Publish(key));
+        context.set_timer(publishing.due_us, Timer::Publish(key));
     }
 
     /// A stream has a new leader: unacknowledged messages are sent again, in the same order. Of each channel, only the
     /// first is sent, and the others when it is acknowledged. The stream drops duplicates by their ids.
-    pub(super) fn send_again(&mut self, id: PartitionId) {
+    pub(super) fn send_again(&mut self, context: &mut Context, sending: &mut Sending<'_>, id: PartitionId) {
         let mut names = BTreeSet::new();
-        for (key, publishing) in &mut self.outgoing.by_key {
+        for (key, publishing) in &mut self.messages.by_key {
             if publishing.partition != id || !matches!(publishing.stage, Stage::Sent | Stage::Pausing) {
                 continue;
             }
             publishing.stage = Stage::Unsent;
             publishing.pause_us = RETRY_MIN_US;
-            self.context.counters.retries += 1;
-            let Some(channel) = self.channels.get_mut(&publishing.channel) else { continue };
+            context.counters.retries += 1;
+            let Some(channel) = sending.channels.get_mut(&publishing.channel) else { continue };
             channel.outbox.paused.remove(key);
             channel.outbox.alone.take_if(|alone| alone == key);
             channel.outbox.unsent.insert(*key);
@@ -454,68 +520,65 @@ impl Core {
             names.insert(Arc::clone(&publishing.channel));
         }
         for name in names {
-            self.send_of_channel(&name);
+            self.send_of_channel(context, sending, &name);
         }
     }
 
-    /// A message's timer is due: it is retried, read from the stream, or given up.
-    pub(super) fn review_publishing(&mut self, key: PublishingKey) {
-        let now_us = self.context.now.mono_us;
-        let Some(publishing) = self.outgoing.by_key.get_mut(&key) else { return };
+    /// A message's timer is due: it is retried, or given up. Returns the channel and the sequence if it is stored there and
+    /// has not come back, so that it must be read.
+    pub(super) fn review(
+        &mut self,
+        context: &mut Context,
+        sending: &mut Sending<'_>,
+        key: PublishingKey,
+    ) -> Option<(Arc<str>, u64)> {
+        let now_us = context.now.mono_us;
+        let publishing = self.messages.get_mut(key)?;
         let name = Arc::clone(&publishing.channel);
         if publishing.give_up_us <= now_us {
             // The message may be stored anyway; then it arrives like another node's message.
-            self.context.counters.abandoned += 1;
-            self.end_publishing(key, Err(LogError::Unavailable));
-            self.send_of_channel(&name);
-            return;
+            context.counters.abandoned += 1;
+            self.end(context, sending.channels, key, Err(LogError::Unavailable));
+            self.send_of_channel(context, sending, &name);
+            return None;
         }
         if publishing.due_us > now_us {
-            return;
+            return None;
         }
         match publishing.stage {
             Stage::Pausing => {
                 publishing.stage = Stage::Unsent;
-                if let Some(channel) = self.channels.get_mut(&name) {
+                if let Some(channel) = sending.channels.get_mut(&name) {
                     channel.outbox.paused.remove(&key);
                     channel.outbox.unsent.insert(key);
                 }
-                self.context.counters.retries += 1;
-                self.send_of_channel(&name);
+                context.counters.retries += 1;
+                self.send_of_channel(context, sending, &name);
+                None
             }
-            Stage::Acknowledged(sequence) => {
-                self.look_behind(&name, sequence);
-                self.pause_return(key);
-            }
-            Stage::Unsent | Stage::Sent => {}
+            Stage::Acknowledged(sequence) => Some((name, sequence)),
+            Stage::Unsent | Stage::Sent => None,
         }
     }
 
-    fn pause_return(&mut self, key: PublishingKey) {
-        let due_us = self.context.now.mono_us + RETURN_TIMEOUT_US;
-        if let Some(publishing) = self.outgoing.by_key.get_mut(&key) {
-            publishing.due_us = due_us;
-            self.context.set_timer(due_us, Timer::Publish(key));
-        }
-    }
-
-    /// Messages of the channel are known to be stored up to a sequence and have not arrived: they are read.
-    fn look_behind(&mut self, name: &Arc<str>, through: u64) {
-        let is_missing =
-            self.channels.get(name).is_some_and(|channel| channel.is_attached() && channel.position < through);
-        if is_missing {
-            self.context.counters.gaps += 1;
-            self.found_missing(name, through);
+    /// A message that has not come back is being read.
+    pub(super) fn await_longer(&mut self, context: &mut Context, key: PublishingKey) {
+        if let Some(publishing) = self.messages.get_mut(key) {
+            publishing.due_us = context.now.mono_us + RETURN_TIMEOUT_US;
+            context.set_timer(publishing.due_us, Timer::Publish(key));
         }
     }
 
     /// Ends a message whose outcome is known.
-    pub(super) fn end_publishing(&mut self, key: PublishingKey, outcome: Result<u64, LogError>) {
-        let Some(publishing) = self.outgoing.by_key.remove(&key) else { return };
-        if self.outgoing.by_id.get(&publishing.id) == Some(&key) {
-            self.outgoing.by_id.remove(&publishing.id);
-        }
-        if let Some(channel) = self.channels.get_mut(&publishing.channel) {
+    pub(super) fn end(
+        &mut self,
+        context: &mut Context,
+        channels: &mut Channels,
+        key: PublishingKey,
+        outcome: Result<u64, LogError>,
+    ) {
+        let Some(publishing) = self.messages.remove(key) else { return };
+        if let Some(channel) = channels.get_mut(&publishing.channel) {
             channel.outbox.remove(key);
             if let Stage::Acknowledged(sequence) = publishing.stage
                 && channel.outbox.acknowledged.get(&sequence) == Some(&key)
@@ -523,7 +586,7 @@ impl Core {
                 channel.outbox.acknowledged.remove(&sequence);
             }
         }
-        publishing.waiter.answer(&mut self.context, publishing.channel, outcome);
+        publishing.waiter.answer(context, publishing.channel, outcome);
     }
 }
 

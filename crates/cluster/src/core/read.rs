@@ -2,26 +2,35 @@
 //!
 //! NATS scans the stream between the messages of a subject, and blocks writes to the stream during that time. So a read
 //! requests few messages, only one read of a partition is in flight at a time, and the window in memory is used first.
-//! Messages that were read are added to the window. Many simultaneous recoveries share one read ([`super::shared`]).
+//! Messages that were read are added to the window.
+//!
+//! Many recoveries, or missing parts of the chain, of a partition share one unfiltered read. A filtered read costs NATS
+//! 0.1 µs per message of the stream between the first and the last one returned, plus the cost of a request; an
+//! unfiltered one 2.5 µs per message. So from some number of recoveries on, one read of everything after the lowest
+//! position is cheaper, and it blocks writes to the stream only once.
+//!
+//! Whether a channel lacks a message is decided by counting, so all its messages must be counted in one state of one
+//! replica: the answer must be one part and include the end of the stream. Otherwise each recovery is read alone.
 
-use std::{collections::VecDeque, sync::Arc};
-
-use dunlin_engine::{
-    ShardIndex,
-    log::{LoadNumber, LoadQuery, LogBusy, LogError},
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
 };
+
+use dunlin_engine::log::{LoadQuery, LogBusy, LogError};
 
 use crate::{
     link::{LinkEffect, LinkName, ReadAnswer, ReadFault, StoredMessage},
-    names::PartitionId,
     planted::CoreBug,
     record,
 };
 
 use super::{
-    Core, Requester, Timer,
+    Context, Requester, Timer,
     channel::{FollowedChannel, WaitingLoad},
-    page::Pages,
+    channels::Channels,
+    holes,
+    known_stream::KnownStream,
 };
 
 /// Maximum number of messages per request.
@@ -31,6 +40,8 @@ const STALE_PAUSE_MIN_US: u64 = 2_000;
 const STALE_PAUSE_MAX_US: u64 = 256_000;
 /// Maximum number of waiting loads of a partition.
 const WAITING_READS_MAX: usize = 16_384;
+/// Maximum number of messages per shared read, which blocks writes to the stream for 12 ms.
+const SHARED_MESSAGES_MAX: usize = 5_000;
 
 /// The purpose of a read.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +52,7 @@ pub(super) enum Purpose {
 
 /// Which request a read is part of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ReadStage {
+enum ReadStage {
     /// None is in flight.
     Waiting,
     /// Its own is in flight.
@@ -52,7 +63,7 @@ pub(super) enum ReadStage {
 
 /// When a read is retried, so that a lagging replica can catch up.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ReadRetry {
+struct ReadRetry {
     not_before_us: u64,
     pause_us: u64,
 }
@@ -81,10 +92,10 @@ pub(super) struct Read {
     /// The channel's position when the read began. The messages are complete up to it, and possibly beyond.
     pub(super) position: u64,
     pub(super) floor: ReadFloor,
-    pub(super) stage: ReadStage,
+    stage: ReadStage,
     /// Whether a shared read could not serve it, so that it is read alone.
-    pub(super) is_alone: bool,
-    pub(super) retry: ReadRetry,
+    is_alone: bool,
+    retry: ReadRetry,
 }
 
 /// The messages that a read has received. A read of the newest ones goes from the oldest one to the newest one, and keeps
@@ -105,193 +116,120 @@ pub(super) struct Collected {
 /// The reads of a partition: the first one is in flight.
 #[derive(Debug, Default)]
 pub(super) struct Reads {
-    pub(super) queue: VecDeque<Read>,
+    queue: VecDeque<Read>,
     /// Whether a shared read is in flight.
-    pub(super) is_sharing: bool,
+    is_sharing: bool,
 }
 
-impl Core {
-    /// Leaves out the messages that the replica has damaged, as a replica itself leaves out what it cannot read. If others
-    /// follow them, these name them, and the hole is found.
-    pub(super) fn without_damaged(&mut self, outcome: Result<ReadAnswer, ReadFault>) -> Result<ReadAnswer, ReadFault> {
-        let mut answer = outcome?;
-        let received = answer.messages.len();
-        if !self.context.planted.is(CoreBug::DamagedMessageTaken) {
-            answer.messages.retain(|message| !record::is_damaged(message));
-        }
-        self.context.counters.damaged_messages += (received - answer.messages.len()) as u64;
-        if answer.messages.is_empty() && received > 0 && answer.pending > 0 {
-            // The read would begin again at the same place. Another replica may answer the next try.
-            return Err(ReadFault::Malformed { what: "all messages of the answer are damaged" });
-        }
-        Ok(answer)
-    }
+/// A read that has left the queue.
+#[derive(Debug)]
+pub(super) enum EndedRead {
+    /// An earlier read has returned enough: the window answers this load.
+    InWindow { channel: Arc<str>, waiting: WaitingLoad },
+    /// It has all messages that it needs.
+    Complete(Box<Read>),
+}
 
-    /// Answers a load from the window, or reads what is missing.
-    pub(super) fn load(&mut self, shard: ShardIndex, name: &Arc<str>, load: LoadNumber, query: LoadQuery) {
-        let due_us = self.context.now.after_ms(self.context.options.limits.load_timeout_ms);
-        let waiting = WaitingLoad { due_us, shard, load, query, has_asked: false };
-        match self.channels.get_mut(name) {
-            None => self.context.effects.push(waiting.refused(name, LogError::Unavailable)),
-            Some(channel) => {
-                if let Some(attaching) = channel.attaching_mut() {
-                    attaching.loads.push(waiting);
-                    self.context.set_timer(due_us, Timer::Loads(Arc::clone(name)));
-                } else {
-                    self.serve_load(name, waiting);
-                }
+/// The messages that a shared read has returned, by their subjects; `None` if they prove nothing.
+#[derive(Debug)]
+pub(super) struct SharedMessages(Option<BTreeMap<Box<str>, Vec<StoredMessage>>>);
+
+impl Reads {
+    /// Queues a read. Returns whether it did: a load is refused if there are too many.
+    pub(super) fn push(&mut self, context: &mut Context, read: Read) -> bool {
+        match read.purpose {
+            Purpose::Load(waiting) if self.queue.len() >= WAITING_READS_MAX => {
+                context.effects.push(waiting.refused(&read.channel, LogError::Busy(LogBusy::ClusterReads)));
+                return false;
             }
-        }
-    }
-
-    pub(super) fn serve_load(&mut self, name: &Arc<str>, waiting: WaitingLoad) {
-        let query = waiting.query;
-        if let Some(after) = self.position_ahead(name, query.after) {
-            self.wait_for_position(name, waiting, after);
-            return;
-        }
-        let channel = self.channels.get_mut(name);
-        let Some(channel) = self.context.strays.expected(channel, "the loads of a channel end with it") else {
-            return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
-        };
-        let opens = query.after.is_none() && std::mem::take(&mut channel.opens);
-        let is_in_window = if let Some(after) = query.after {
-            channel.has_in_window(after)
-        } else {
-            let (publications, is_full) = channel.newest_in_window(query);
-            publications > 0 && (opens || is_full)
-        };
-        if is_in_window {
-            let pages = Pages::new(&self.partitions[channel.partition], channel, self.context.now);
-            let page = pages.of_window(query);
-            self.context.effects.push(waiting.loaded(name, page));
-            return;
-        }
-        if self.ask_for_window(name, waiting) {
-            return;
-        }
-        let newest = self.channels.get(name).map_or(0, |channel| channel.newest.sequence);
-        // If nothing is stored after the window's floor, only the proof for the part below it is missing.
-        let after = query.after.unwrap_or(0);
-        let through = if newest > after { newest } else { 0 };
-        self.queue_read(name, Purpose::Load(waiting), after, through);
-    }
-
-    /// Reads the messages that a gap lacks.
-    pub(super) fn fill(&mut self, name: &Arc<str>) {
-        let channel = self.channels.get(name);
-        let missing = channel.and_then(|channel| Some((channel.newest.sequence, channel.gap()?.through)));
-        let Some((after, through)) = self.context.strays.expected(missing, "a gap has begun") else { return };
-        self.queue_read(name, Purpose::Fill, after, through);
-    }
-
-    fn queue_read(&mut self, name: &Arc<str>, purpose: Purpose, after: u64, through: u64) {
-        let number = self.context.next_number();
-        let channel = self.channels.get(name);
-        let Some(channel) = self.context.strays.expected(channel, "only a followed channel is read") else { return };
-        let (id, position, floor_since_us) = (channel.partition, channel.position, channel.attached_us);
-        let partition = &mut self.partitions[id];
-        let queue = &mut partition.reads.queue;
-        let read = Read {
-            number,
-            channel: Arc::clone(name),
-            purpose,
-            after,
-            through,
-            messages: Collected::default(),
-            position,
-            floor: ReadFloor { sequence: after, since_us: floor_since_us, may_be_trimmed: false },
-            stage: ReadStage::Waiting,
-            is_alone: false,
-            retry: ReadRetry { not_before_us: 0, pause_us: STALE_PAUSE_MIN_US },
-        };
-        match purpose {
-            Purpose::Load(waiting) if queue.len() >= WAITING_READS_MAX => {
-                self.context.effects.push(waiting.refused(name, LogError::Busy(LogBusy::ClusterReads)));
-                return;
-            }
-            Purpose::Load(_) => queue.push_back(read),
+            Purpose::Load(_) => self.queue.push_back(read),
             // Live delivery takes precedence over history, after the read in flight.
-            Purpose::Fill => queue.insert(queue.len().min(1), read),
+            Purpose::Fill => self.queue.insert(self.queue.len().min(1), read),
         }
-        self.context.counters.reads += 1;
-        self.resume_reads(id);
+        context.counters.reads += 1;
+        true
     }
 
-    /// Requests what the first read lacks, unless a request is in flight.
-    pub(super) fn resume_reads(&mut self, id: PartitionId) {
+    /// Queues a read that a shared one could not serve.
+    pub(super) fn push_alone(&mut self, read: Read) {
+        self.queue.push_back(read);
+    }
+
+    /// Requests what the first read lacks, unless a request is in flight. Returns the read instead if it lacks nothing.
+    pub(super) fn next(
+        &mut self,
+        context: &mut Context,
+        stream: &mut KnownStream,
+        channels: &Channels,
+    ) -> Option<EndedRead> {
         loop {
-            let partition = &mut self.partitions[id];
-            let is_sharing = partition.reads.is_sharing;
-            let Some(read) = partition.reads.queue.front() else { return };
-            let age_floor = partition.fresh_age_floor(self.context.now.mono_us, read.floor.since_us);
-            let read = &mut partition.reads.queue[0];
-            if is_sharing || read.stage == ReadStage::InFlight || read.retry.not_before_us > self.context.now.mono_us {
-                return;
+            let read = self.queue.front_mut()?;
+            let age_floor = stream.fresh_age_floor(context.now.mono_us, read.floor.since_us);
+            let is_early = read.retry.not_before_us > context.now.mono_us;
+            if self.is_sharing || read.stage == ReadStage::InFlight || is_early {
+                return None;
             }
-            let channel = self.channels.get(&read.channel);
-            let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
-                partition.reads.queue.pop_front();
+            let channel = channels.get(&read.channel);
+            let Some(channel) = context.strays.expected(channel, "the reads of a channel end with it") else {
+                self.queue.pop_front();
                 continue;
             };
-            if let (Purpose::Fill, Some(gap)) = (read.purpose, channel.gap()) {
-                read.through = gap.through;
-            }
+            read.goes_to(channel);
             if age_floor.is_none() {
-                return partition.read_age_floor(&mut self.context, id);
+                stream.read_age_floor(context);
+                return None;
             }
             if let Purpose::Load(waiting) = read.purpose
                 && read.messages.list.is_empty()
                 && waiting.query.after.is_some_and(|after| channel.has_in_window(after))
             {
-                // An earlier read has returned enough.
-                let name = Arc::clone(&read.channel);
-                partition.reads.queue.pop_front();
-                self.serve_load(&name, waiting);
-                continue;
+                let channel = Arc::clone(&read.channel);
+                self.queue.pop_front();
+                return Some(EndedRead::InWindow { channel, waiting });
             }
-            let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
-            if last >= read.through || read.ended_early() || read.messages.reaches_below {
-                if let Some(read) = partition.reads.queue.pop_front() {
-                    self.finish_read(id, &read);
-                }
-                continue;
+            if read.last() >= read.through || read.ended_early() || read.messages.reaches_below {
+                return self.queue.pop_front().map(|read| EndedRead::Complete(Box::new(read)));
             }
-            if self.begin_shared_read(id) {
-                return;
+            if !self.begin_shared(context, stream) {
+                self.request_first(context, stream);
             }
-            let partition = &mut self.partitions[id];
-            let read = &mut partition.reads.queue[0];
-            read.stage = ReadStage::InFlight;
-            let (number, from) = (read.number, last + 1);
-            let (stream, subject) =
-                (partition.names.stream.clone(), Some(partition.names.publish_subject(&read.channel)));
-            let request = self.context.request(Requester::Read { partition: id, read: number });
-            self.context.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
-            return;
+            return None;
         }
     }
 
-    pub(super) fn range_read(&mut self, id: PartitionId, number: u64, outcome: Result<ReadAnswer, ReadFault>) {
-        let partition = &mut self.partitions[id];
-        let since_us = partition.reads.queue.front().map_or(0, |read| read.floor.since_us);
-        let age_floor = partition.usable_age_floor(self.context.now.mono_us, since_us);
-        let history_max = partition.facts.as_ref().map_or(0, |facts| facts.history_max);
-        let history_max = history_max + u64::from(self.context.planted.is(CoreBug::CountRuleOffByOne));
-        let read = partition.reads.queue.front_mut().filter(|read| read.number == number);
-        let Some(read) = self.context.strays.found_or_late(read) else { return };
+    fn request_first(&mut self, context: &mut Context, stream: &KnownStream) {
+        let Some(read) = self.queue.front_mut() else { return };
+        read.stage = ReadStage::InFlight;
+        let (number, from) = (read.number, read.last() + 1);
+        let subject = Some(stream.names.publish_subject(&read.channel));
+        let request = context.request(Requester::Read { partition: stream.id, read: number });
+        let stream = stream.names.stream.clone();
+        context.link(LinkEffect::Range { request, stream, subject, from, messages_max: RANGE_MESSAGES_MAX });
+    }
+
+    /// Takes the answer to the request of the first read. Returns whether the reads go on at once.
+    pub(super) fn take_answer(
+        &mut self,
+        context: &mut Context,
+        stream: &KnownStream,
+        number: u64,
+        outcome: Result<ReadAnswer, ReadFault>,
+    ) -> bool {
+        let history_max = stream.facts.as_ref().map_or(0, |facts| facts.history_max);
+        let history_max = history_max + u64::from(context.planted.is(CoreBug::CountRuleOffByOne));
+        let read = self.queue.front_mut().filter(|read| read.number == number);
+        let Some(read) = context.strays.found_or_late(read) else { return false };
         read.stage = ReadStage::Waiting;
-        let Some(age_floor) = age_floor else {
+        let Some(age_floor) = stream.usable_age_floor(context.now.mono_us, read.floor.since_us) else {
             // The age floor is too old to evaluate the answer.
-            self.resume_reads(id);
-            return;
+            return true;
         };
-        let last = read.messages.list.last().map_or(read.after, |message| message.sequence);
+        let last = read.last();
         let mut answer = outcome.unwrap_or_default();
         answer.messages.retain(|message| message.sequence > last);
         if answer.messages.is_empty() {
-            self.retry_reads(id);
-            return;
+            self.retry(context, stream);
+            return false;
         }
         let stored = answer.messages.len() as u64 + answer.pending;
         read.floor.may_be_trimmed |= stored > history_max;
@@ -300,125 +238,142 @@ impl Core {
             read.floor.sequence = read.floor.sequence.max(floor);
         }
         read.add(answer.messages);
-        self.context.silence.end(LinkName::Read);
-        self.resume_reads(id);
+        context.silence.end(LinkName::Read);
+        true
     }
 
-    /// Refuses the loads of a partition that have waited for too long.
-    fn refuse_overdue_reads(&mut self, id: PartitionId) {
-        let partition = &mut self.partitions[id];
-        partition.reads.queue.retain(|read| match read.purpose {
-            Purpose::Load(waiting) if waiting.due_us <= self.context.now.mono_us => {
-                self.context.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
+    /// Retries the first read after a pause.
+    pub(super) fn retry(&mut self, context: &mut Context, stream: &KnownStream) {
+        let Some(read) = self.queue.front_mut() else { return };
+        context.counters.stale_answers += 1;
+        let due_us = context.now.mono_us + read.retry.pause_us;
+        read.retry.pause_us = (read.retry.pause_us * 2).min(STALE_PAUSE_MAX_US);
+        read.retry.not_before_us = due_us;
+        context.on_silence(LinkName::Read);
+        self.refuse_overdue(context);
+        context.set_timer(due_us, Timer::Read(stream.id));
+    }
+
+    /// Refuses the loads that have waited for too long.
+    fn refuse_overdue(&mut self, context: &mut Context) {
+        self.queue.retain(|read| match read.purpose {
+            Purpose::Load(waiting) if waiting.due_us <= context.now.mono_us => {
+                context.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
                 false
             }
             Purpose::Load(_) | Purpose::Fill => true,
         });
     }
 
-    /// Refuses the loads that have waited for an attach for too long.
-    pub(super) fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
-        self.refuse_ahead(name, self.context.now.mono_us, LogError::Unavailable);
-        // It may be attached by now, or detached.
-        let Some(attaching) = self.channels.get_mut(name).and_then(FollowedChannel::attaching_mut) else { return };
-        let is_overdue = |waiting: &mut WaitingLoad| waiting.due_us <= self.context.now.mono_us;
-        for waiting in attaching.loads.extract_if(.., is_overdue) {
-            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
-        }
-    }
-
-    /// Retries the first read after a pause.
-    pub(super) fn retry_reads(&mut self, id: PartitionId) {
-        let Some(read) = self.partitions[id].reads.queue.front_mut() else { return };
-        self.context.counters.stale_answers += 1;
-        let due_us = self.context.now.mono_us + read.retry.pause_us;
-        read.retry.pause_us = (read.retry.pause_us * 2).min(STALE_PAUSE_MAX_US);
-        read.retry.not_before_us = due_us;
-        self.context.on_silence(LinkName::Read);
-        self.refuse_overdue_reads(id);
-        self.context.set_timer(due_us, Timer::Read(id));
-    }
-
-    /// Completes a read.
-    pub(super) fn finish_read(&mut self, id: PartitionId, read: &Read) {
-        let partition = &mut self.partitions[id];
-        let age_floor = partition.usable_age_floor(self.context.now.mono_us, read.floor.since_us).unwrap_or(u64::MAX);
-        let mut floor = read.floor.sequence;
-        if read.messages.list.is_empty() {
-            // Nothing is stored after it, so nothing was dropped because of the maximum number.
-            floor = proven_floor(read.after, None, true, age_floor);
-        }
-        // A purge states the sequence up to which it has removed publications.
-        let purged = read.messages.list.iter().filter_map(record::purged_through).max().unwrap_or(0);
-        floor = floor.max(purged);
-        let name = Arc::clone(&read.channel);
-        // While the newest message was confirmed recently, none after it can have expired by age.
-        let age_max_ms = partition.age_max_ms();
-        let is_recent = |channel: &FollowedChannel| {
-            age_max_ms
-                .is_none_or(|age| self.context.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
-        };
-        let fills_all = matches!(read.purpose, Purpose::Fill)
-            && !read.floor.may_be_trimmed
-            && purged <= read.after
-            && self.channels.get(&name).is_some_and(is_recent);
-        let floor = if fills_all { read.after } else { floor };
-        let has_hole = |channel| self.partitions[id].has_hole(channel, read, floor, self.context.now.unix_ms);
-        if self.channels.get(&name).is_some_and(has_hole) && !self.context.planted.is(CoreBug::HoleNotNoticed) {
-            if let Purpose::Load(waiting) = read.purpose {
-                self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
-            }
-            return self.on_hole(id);
-        }
-        let floor = self.partitions[id].floor_of_names(&read.messages.list, floor);
-        match read.purpose {
-            Purpose::Fill => {
-                if floor <= read.after {
-                    self.gap_filled(&name, &read.messages.list);
-                } else {
-                    self.interrupt(&name);
-                }
-            }
-            Purpose::Load(waiting) => {
-                read.messages.list.iter().for_each(|message| self.note_key(self.context.now, id, message));
-                let channel = self.channels.get(&name);
-                let Some(channel) = self.context.strays.expected(channel, "the reads of a channel end with it") else {
-                    return self.context.effects.push(waiting.refused(&name, LogError::Unavailable));
-                };
-                let page = Pages::new(&self.partitions[id], channel, self.context.now).of_read(read, floor);
-                self.extend_window(read, floor);
-                self.context.effects.push(waiting.loaded(&name, page));
-            }
-        }
-    }
-
-    /// Adds messages that were read below a channel's window to it, as far as they fit.
-    fn extend_window(&mut self, read: &Read, floor: u64) {
-        if let Some(channel) = self.channels.get_mut(&read.channel)
-            && !read.ended_early()
-        {
-            let limits = self.partitions[channel.partition].window_limits();
-            let through = read.position.min(read.below().saturating_sub(1));
-            channel.window.extend_below(&read.messages.list, floor, through, limits);
-            self.channels.bound_windows(&self.context, &read.channel);
-        }
-    }
-
-    /// Drops the reads of a channel; loads are answered with the error.
-    pub(super) fn drop_reads(&mut self, id: PartitionId, name: &Arc<str>, error: LogError) {
-        let partition = &mut self.partitions[id];
-        let is_first_dropped = partition.reads.queue.front().is_some_and(|read| read.channel == *name);
-        partition.reads.queue.retain(|read| {
+    /// Drops the reads of a channel; loads are answered with the error. Returns whether the first read was among them.
+    pub(super) fn drop_channel(&mut self, context: &mut Context, name: &Arc<str>, error: LogError) -> bool {
+        let is_first_dropped = self.queue.front().is_some_and(|read| read.channel == *name);
+        self.queue.retain(|read| {
             let is_kept = read.channel != *name;
             if let (Purpose::Load(waiting), false) = (read.purpose, is_kept) {
-                self.context.effects.push(waiting.refused(name, error));
+                context.effects.push(waiting.refused(name, error));
             }
             is_kept
         });
-        if is_first_dropped {
-            self.resume_reads(id);
-        }
+        is_first_dropped
     }
+
+    /// Starts a read for all waiting reads, if they are many and not far behind.
+    fn begin_shared(&mut self, context: &mut Context, stream: &KnownStream) -> bool {
+        let shared_reads_min = context.options.limits.shared_reads_min;
+        let highest = stream.marks.highest();
+        let mut positions: Vec<u64> = self.queue.iter().filter_map(Read::position_to_share).collect();
+        // Reads that are too far behind are made alone.
+        positions.retain(|after| after + SHARED_MESSAGES_MAX as u64 > highest);
+        let Some(after) = positions.iter().min().copied().filter(|_| positions.len() >= shared_reads_min) else {
+            return false;
+        };
+        for read in &mut self.queue {
+            if read.position_to_share().is_some_and(|position| position >= after) {
+                read.stage = ReadStage::Shared;
+            }
+        }
+        self.is_sharing = true;
+        context.counters.shared_reads += 1;
+        let request = context.request(Requester::SharedRead(stream.id));
+        let (subject, from, messages_max) = (None, after + 1, SHARED_MESSAGES_MAX);
+        let stream = stream.names.stream.clone();
+        context.link(LinkEffect::Range { request, stream, subject, from, messages_max });
+        true
+    }
+
+    /// Takes the messages of all channels after the lowest position, and the reads that wait for them.
+    pub(super) fn take_shared(
+        &mut self,
+        context: &mut Context,
+        stream: &KnownStream,
+        outcome: Result<ReadAnswer, ReadFault>,
+    ) -> (VecDeque<Read>, SharedMessages) {
+        self.is_sharing = false;
+        let (shared, others) =
+            std::mem::take(&mut self.queue).into_iter().partition(|read| read.stage == ReadStage::Shared);
+        self.queue = others;
+        let is_usable = stream.usable_age_floor(context.now.mono_us, 0).is_some();
+        let answer = outcome.ok().filter(|answer| is_usable && !answer.is_in_parts && answer.pending == 0);
+        let by_subject = answer.map(|answer| {
+            context.silence.end(LinkName::Read);
+            let mut by_subject: BTreeMap<Box<str>, Vec<StoredMessage>> = BTreeMap::new();
+            for message in answer.messages {
+                by_subject.entry(message.subject.clone()).or_default().push(message);
+            }
+            by_subject
+        });
+        (shared, SharedMessages(by_subject))
+    }
+}
+
+impl SharedMessages {
+    /// Completes a read. Returns whether it is: the replica may lag, or the channel may have been attached after the age
+    /// floor was read.
+    pub(super) fn complete(
+        &self,
+        context: &Context,
+        stream: &KnownStream,
+        channel: &FollowedChannel,
+        read: &mut Read,
+    ) -> bool {
+        (read.stage, read.is_alone) = (ReadStage::Waiting, true);
+        read.goes_to(channel);
+        let found = self.0.as_ref().map(|by_subject| {
+            by_subject.get(&stream.names.publish_subject(&read.channel)).map_or(&[][..], Vec::as_slice)
+        });
+        let is_complete =
+            |found: &&[StoredMessage]| found.last().map_or(read.after, |last| last.sequence) >= read.through;
+        let age_floor = stream.usable_age_floor(context.now.mono_us, read.floor.since_us);
+        let Some((found, age_floor)) = found.filter(is_complete).zip(age_floor) else { return false };
+        let history_max = stream.facts.as_ref().map_or(0, |facts| facts.history_max);
+        let after = read.after;
+        read.add(found.iter().filter(|message| message.sequence > after).cloned().collect());
+        let stored = read.messages.list.len() as u64;
+        read.floor.may_be_trimmed = stored > history_max && !context.planted.is(CoreBug::SharedReadNotCounted);
+        let floor = proven_floor(read.after, read.messages.list.first(), !read.floor.may_be_trimmed, age_floor);
+        read.floor.sequence = read.floor.sequence.max(floor);
+        true
+    }
+}
+
+/// Leaves out the messages that the replica has damaged, as a replica itself leaves out what it cannot read. If others follow
+/// them, these name them, and the hole is found.
+pub(super) fn without_damaged(
+    context: &mut Context,
+    outcome: Result<ReadAnswer, ReadFault>,
+) -> Result<ReadAnswer, ReadFault> {
+    let mut answer = outcome?;
+    let received = answer.messages.len();
+    if !context.planted.is(CoreBug::DamagedMessageTaken) {
+        answer.messages.retain(|message| !record::is_damaged(message));
+    }
+    context.counters.damaged_messages += (received - answer.messages.len()) as u64;
+    if answer.messages.is_empty() && received > 0 && answer.pending > 0 {
+        // The read would begin again at the same place. Another replica may answer the next try.
+        return Err(ReadFault::Malformed { what: "all messages of the answer are damaged" });
+    }
+    Ok(answer)
 }
 
 impl Collected {
@@ -470,14 +425,93 @@ fn counted(message: &StoredMessage, through: u64) -> (usize, usize) {
 }
 
 impl Read {
+    pub(super) fn new(
+        number: u64,
+        name: &Arc<str>,
+        channel: &FollowedChannel,
+        purpose: Purpose,
+        (after, through): (u64, u64),
+    ) -> Self {
+        Self {
+            number,
+            channel: Arc::clone(name),
+            purpose,
+            after,
+            through,
+            messages: Collected::default(),
+            position: channel.position,
+            floor: ReadFloor { sequence: after, since_us: channel.attached_us, may_be_trimmed: false },
+            stage: ReadStage::Waiting,
+            is_alone: false,
+            retry: ReadRetry { not_before_us: 0, pause_us: STALE_PAUSE_MIN_US },
+        }
+    }
+
+    /// The read of a gap goes to its end, which may have moved.
+    fn goes_to(&mut self, channel: &FollowedChannel) {
+        if let (Purpose::Fill, Some(gap)) = (self.purpose, channel.gap()) {
+            self.through = gap.through;
+        }
+    }
+
+    /// The sequence of the last message that was received.
+    fn last(&self) -> u64 {
+        self.messages.list.last().map_or(self.after, |message| message.sequence)
+    }
+
+    /// The sequence after which the messages are all that were stored; `None` if one of them is missing.
+    pub(super) fn complete_after(
+        &self,
+        context: &Context,
+        stream: &KnownStream,
+        channel: Option<&FollowedChannel>,
+    ) -> Option<u64> {
+        let age_floor = stream.usable_age_floor(context.now.mono_us, self.floor.since_us).unwrap_or(u64::MAX);
+        let mut floor = self.floor.sequence;
+        if self.messages.list.is_empty() {
+            // Nothing is stored after it, so nothing was dropped because of the maximum number.
+            floor = proven_floor(self.after, None, true, age_floor);
+        }
+        // A purge states the sequence up to which it has removed publications.
+        let purged = self.messages.list.iter().filter_map(record::purged_through).max().unwrap_or(0);
+        floor = floor.max(purged);
+        // While the newest message was confirmed recently, none after it can have expired by age.
+        let age_max_ms = stream.age_max_ms();
+        let is_recent = |channel: &FollowedChannel| {
+            age_max_ms.is_none_or(|age| context.now.mono_us < channel.newest.confirmed_us.saturating_add(age * 500))
+        };
+        let fills_all = matches!(self.purpose, Purpose::Fill)
+            && !self.floor.may_be_trimmed
+            && purged <= self.after
+            && channel.is_some_and(is_recent);
+        let floor = if fills_all { self.after } else { floor };
+        let has_hole = |channel| self.has_hole(channel, stream, floor, context.now.unix_ms);
+        if channel.is_some_and(has_hole) && !context.planted.is(CoreBug::HoleNotNoticed) {
+            return None;
+        }
+        Some(holes::floor_of_names(&self.messages.list, floor, stream.current_epoch()))
+    }
+
     /// The position of a read that can be part of a shared one.
-    pub(super) fn position_to_share(&self) -> Option<u64> {
+    fn position_to_share(&self) -> Option<u64> {
         let can_be_shared = !self.is_alone && self.stage != ReadStage::InFlight && self.messages.list.is_empty();
         match self.purpose {
             Purpose::Load(waiting) if can_be_shared => waiting.query.after,
             Purpose::Fill if can_be_shared => Some(self.after),
             Purpose::Load(_) | Purpose::Fill => None,
         }
+    }
+
+    /// Whether it has a hole after `floor`, or shows that an earlier read of the channel had.
+    fn has_hole(&self, channel: &FollowedChannel, stream: &KnownStream, floor: u64, unix_ms: u64) -> bool {
+        let age_max_ms = stream.age_max_ms();
+        let is_overlooked = |message| channel.has_overlooked(message, unix_ms, age_max_ms);
+        // What was acknowledged to this node, what a live message follows, and the newest message of a load.
+        let followed = channel.gap().into_iter().flat_map(|gap| gap.buffered.predecessors());
+        let newest = matches!(self.purpose, Purpose::Load(_)).then_some(self.through);
+        let stored = channel.outbox.acknowledged.keys().copied().chain(followed).chain(newest);
+        holes::missing_among(&self.messages.list, floor, stream.current_epoch(), stored).is_some()
+            || self.messages.list.iter().any(is_overlooked)
     }
 
     /// The query of a load.
@@ -499,7 +533,7 @@ impl Read {
     }
 
     /// Adds messages of the stream.
-    pub(super) fn add(&mut self, messages: Vec<StoredMessage>) {
+    fn add(&mut self, messages: Vec<StoredMessage>) {
         let (query, through) = (self.query_for_newest(), self.through);
         self.messages.add(messages, query, through);
         self.floor.sequence = self.floor.sequence.max(self.messages.left_out);
@@ -518,11 +552,13 @@ impl Read {
 ///   existing one are complete, and so are those at or above the age floor.
 /// - The stream keeps one message more of a channel than its history has. If it had dropped one after `after`, it would
 ///   have that many newer ones; `is_untrimmed` states that there are fewer.
-pub(super) fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimmed: bool, age_floor: u64) -> u64 {
+fn proven_floor(after: u64, first: Option<&StoredMessage>, is_untrimmed: bool, age_floor: u64) -> u64 {
     let from_first = first.map_or(u64::MAX, |message| message.sequence - 1);
     let from_age = if is_untrimmed { age_floor.saturating_sub(1) } else { u64::MAX };
     from_first.min(from_age).max(after)
 }
 
+#[cfg(test)]
+mod shared_tests;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use dunlin_engine::Now;
 
 use crate::{link::StoredMessage, names::PartitionId, record::MESSAGE_ID};
 
-use super::Core;
+use super::{Context, known_stream::KnownStream};
 
 /// Bytes of an entry besides the id.
 const ENTRY_BYTES: usize = 128;
@@ -95,36 +95,31 @@ impl SeenKeys {
     pub(super) fn size(&self) -> (usize, usize) {
         (self.by_id.len(), self.bytes)
     }
-}
 
-impl Core {
     /// Records the idempotency key of a publication in a stream.
-    pub(super) fn note_key(&mut self, now: Now, partition: PartitionId, message: &StoredMessage) {
-        let facts = self.partitions[partition].facts.as_ref();
-        let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
-        self.seen_keys.forget_expired(now);
-        let bytes_max = self.context.options.limits.seen_keys_bytes_max;
-        self.seen_keys.note(message, partition, window_ms, now, bytes_max);
+    pub(super) fn note_message(&mut self, context: &Context, stream: &KnownStream, message: &StoredMessage) {
+        let Some(window_ms) = stream.facts.as_ref().map(|facts| facts.duplicate_window_ms) else { return };
+        self.forget_expired(context.now);
+        let bytes_max = context.options.limits.seen_keys_bytes_max;
+        self.note(message, stream.id, window_ms, context.now, bytes_max);
     }
 
     /// The stream knows the key of a publication that this node has not seen. When it was published is unknown, so it is
     /// remembered for the whole window from now on, and not for what is left of it.
-    pub(super) fn note_known_key(&mut self, id: Box<str>, partition: PartitionId, sequence: u64) {
-        let facts = self.partitions[partition].facts.as_ref();
-        let Some(window_ms) = facts.map(|facts| facts.duplicate_window_ms) else { return };
-        let until_ms = self.context.now.unix_ms.saturating_add(window_ms);
-        self.remember_key(id.into(), SeenKey { partition, sequence, until_ms });
+    pub(super) fn note_known(&mut self, context: &Context, stream: &KnownStream, id: Box<str>, sequence: u64) {
+        let Some(window_ms) = stream.facts.as_ref().map(|facts| facts.duplicate_window_ms) else { return };
+        let until_ms = context.now.unix_ms.saturating_add(window_ms);
+        self.remember(context, id.into(), SeenKey { partition: stream.id, sequence, until_ms });
     }
 
     /// Records a key that another node has seen, or the stream knows.
-    pub(super) fn remember_key(&mut self, id: Arc<str>, seen: SeenKey) {
-        let bytes_max = self.context.options.limits.seen_keys_bytes_max;
-        self.seen_keys.insert(id, seen, self.context.now, bytes_max);
+    pub(super) fn remember(&mut self, context: &Context, id: Arc<str>, seen: SeenKey) {
+        self.insert(id, seen, context.now, context.options.limits.seen_keys_bytes_max);
     }
 
     /// The sequence of the publication that has used the id of a message before.
-    pub(super) fn sequence_of_key(&self, id: &str, now: Now) -> Option<u64> {
-        self.seen_keys.get(id, now).map(|seen| seen.sequence)
+    pub(super) fn sequence_of(&self, id: &str, now: Now) -> Option<u64> {
+        self.get(id, now).map(|seen| seen.sequence)
     }
 }
 

@@ -1,12 +1,7 @@
 //! Connections that are open but broken: their server is cut off from the others by a network partition. It answers
 //! pings, so the client library does not notice. Missing answers reveal it: after a while, another server is tried.
 
-use crate::{
-    link::{LinkEffect, LinkName},
-    planted::CoreBug,
-};
-
-use super::Context;
+use crate::link::LinkName;
 
 /// Since when requests have had no answers, by connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -27,31 +22,15 @@ impl Silence {
     pub(super) const fn end_of_lease_reads(&mut self) {
         self.lease_reads_since_us = None;
     }
-}
 
-impl Context {
-    /// A request on a connection has had no answer.
-    pub(super) fn on_silence(&mut self, link: LinkName) {
-        let since_us = *self.silence.since_us[link as usize].get_or_insert(self.now.mono_us);
-        self.reconnect_if_silent(link, since_us);
+    /// A request on a connection has had no answer. Returns since when none had.
+    pub(super) fn begin(&mut self, link: LinkName, now_us: u64) -> u64 {
+        *self.since_us[link as usize].get_or_insert(now_us)
     }
 
-    /// A read of leases has had no answer.
-    pub(super) fn on_silent_lease_read(&mut self) {
-        let since_us = *self.silence.lease_reads_since_us.get_or_insert(self.now.mono_us);
-        self.reconnect_if_silent(LinkName::Read, since_us);
-    }
-
-    fn reconnect_if_silent(&mut self, link: LinkName, since_us: u64) {
-        let is_long = self.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;
-        if is_long && !self.planted.is(CoreBug::SilenceBorne) {
-            self.silence.end(link);
-            if link == LinkName::Read {
-                self.silence.end_of_lease_reads();
-            }
-            self.counters.silences += 1;
-            self.link(LinkEffect::Reconnect { link });
-        }
+    /// A read of leases has had no answer. Returns since when none had.
+    pub(super) fn begin_of_lease_reads(&mut self, now_us: u64) -> u64 {
+        *self.lease_reads_since_us.get_or_insert(now_us)
     }
 }
 

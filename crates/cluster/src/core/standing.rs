@@ -20,7 +20,11 @@ use crate::{
     planted::CoreBug,
 };
 
-use super::{Context, Core, CoreEffect, Requester, Timer, epoch::epoch_of, partition::facts};
+use super::{
+    Context, CoreEffect, Requester, Timer,
+    epoch::epoch_of,
+    known_stream::{StreamFacts, facts},
+};
 
 /// Time until a failed description of a stream is retried.
 const DESCRIBE_RETRY_US: u64 = 500_000;
@@ -99,18 +103,51 @@ pub struct UnusableStream {
     pub trouble: StreamTrouble,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Standing {
     /// It was not described yet.
-    #[default]
     Unknown,
     Usable,
     Unusable(StreamTrouble),
 }
 
-/// What this node knows about a stream as a whole.
-#[derive(Debug, Default)]
+/// What a description means for those who use the stream.
+#[derive(Debug)]
+pub(super) enum Described {
+    Nothing,
+    /// The stream is there, and has these.
+    There(StreamFacts),
+    /// The stream is gone: what this node has of it proves nothing.
+    Gone,
+}
+
+/// What the attempt to create a stream means for those who use it.
+#[derive(Debug)]
+pub(super) enum Creation {
+    Nothing,
+    /// It was created with this epoch, and describes itself.
+    Done {
+        epoch: Box<str>,
+        state: Box<StreamState>,
+    },
+}
+
+/// What the answer to a message means for those who use the stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Answered {
+    Nothing,
+    /// The stream has begun to refuse messages.
+    Refusing,
+    /// It stores messages again.
+    Storing,
+}
+
+/// A stream as a whole: whether it is there, and stores messages.
+#[derive(Debug)]
 pub(super) struct StreamWatch {
+    key: StreamKey,
+    /// Its name.
+    stream: Box<str>,
     standing: Standing,
     is_describing: bool,
     /// When the newest description was requested.
@@ -120,258 +157,210 @@ pub(super) struct StreamWatch {
 }
 
 impl StreamWatch {
+    pub(super) fn new(key: StreamKey, stream: &str) -> Self {
+        Self {
+            key,
+            stream: stream.into(),
+            standing: Standing::Unknown,
+            is_describing: false,
+            described_us: 0,
+            unanswered_since_us: None,
+        }
+    }
+
     pub(super) fn is_usable(&self) -> bool {
         self.standing == Standing::Usable
     }
 
-    pub(super) const fn trouble(&self) -> Option<&StreamTrouble> {
+    /// The stream, if this node cannot use it.
+    pub(super) fn unusable(&self) -> Option<UnusableStream> {
         match &self.standing {
-            Standing::Unusable(trouble) => Some(trouble),
+            Standing::Unusable(trouble) => {
+                Some(UnusableStream { stream: self.stream.clone(), trouble: trouble.clone() })
+            }
             Standing::Unknown | Standing::Usable => None,
         }
+    }
+
+    pub(super) const fn is_unusable(&self) -> bool {
+        matches!(self.standing, Standing::Unusable(_))
     }
 
     const fn is_absent(&self) -> bool {
         matches!(self.standing, Standing::Unusable(StreamTrouble::Absent { .. }))
     }
 
-    pub(super) const fn is_refusing(&self) -> bool {
+    const fn is_refusing(&self) -> bool {
         matches!(self.standing, Standing::Unusable(StreamTrouble::Refusing { .. }))
     }
 
-    /// Requests the description of the stream, unless it is being described.
-    pub(super) fn describe(&mut self, context: &mut Context, key: StreamKey, stream: &str) {
+    /// Requests the description of the stream, its epoch and its limits, unless it is being described.
+    pub(super) fn describe(&mut self, context: &mut Context) {
         if self.is_describing {
             return;
         }
         (self.is_describing, self.described_us) = (true, context.now.mono_us);
-        let request = context.request(Requester::Describe(key));
-        context.link(LinkEffect::Describe { request, stream: stream.into() });
-    }
-
-    /// Changes the standing. Returns the change, if it is one for the log.
-    fn change(&mut self, standing: Standing) -> Option<StreamChange> {
-        let before = std::mem::replace(&mut self.standing, standing);
-        match (&before, &self.standing) {
-            (before, now) if before == now => None,
-            (_, Standing::Unusable(trouble)) => Some(StreamChange::Unusable(trouble.clone())),
-            (Standing::Unusable(_), Standing::Usable) => Some(StreamChange::Usable),
-            _ => None,
-        }
-    }
-}
-
-impl Core {
-    /// The streams that this node cannot use, and why.
-    pub fn unusable_streams(&self) -> Vec<UnusableStream> {
-        let of = |key: StreamKey| {
-            let (name, watch) = self.watched(key);
-            Some(UnusableStream { stream: name.into(), trouble: watch.trouble()?.clone() })
-        };
-        self.stream_keys().filter_map(of).collect()
-    }
-
-    /// Whether this node can use all streams.
-    pub fn are_streams_usable(&self) -> bool {
-        self.stream_keys().all(|key| self.watched(key).1.is_usable())
-    }
-
-    pub(super) fn stream_keys(&self) -> impl Iterator<Item = StreamKey> + '_ {
-        let leases = self.leases.has_stream().then_some(StreamKey::Leases);
-        self.partitions.ids().map(StreamKey::Partition).chain(leases)
-    }
-
-    fn watched(&self, key: StreamKey) -> (&str, &StreamWatch) {
-        match key {
-            StreamKey::Partition(id) => {
-                let partition = &self.partitions[id];
-                (&partition.names.stream, &partition.watch)
-            }
-            StreamKey::Leases => (self.leases.stream(), &self.leases.watch),
-        }
-    }
-
-    fn watch_mut(&mut self, key: StreamKey) -> (&mut StreamWatch, &str, &mut Context) {
-        let (watch, name) = match key {
-            StreamKey::Partition(id) => {
-                let partition = &mut self.partitions[id];
-                (&mut partition.watch, &*partition.names.stream)
-            }
-            StreamKey::Leases => self.leases.watch_mut(),
-        };
-        (watch, name, &mut self.context)
-    }
-
-    fn set_standing(&mut self, key: StreamKey, standing: Standing) {
-        let Some(change) = self.watch_mut(key).0.change(standing) else { return };
-        let unusable = self.stream_keys().filter_map(|key| self.watched(key).1.trouble());
-        let count = u32::try_from(unusable.count()).unwrap_or(u32::MAX);
-        self.peers.set_unusable_streams(count);
-        self.report_stream(key, change);
-    }
-
-    fn report_stream(&mut self, key: StreamKey, change: StreamChange) {
-        let stream = self.watched(key).0.into();
-        self.context.effects.push(CoreEffect::StreamChanged { stream, change });
-    }
-
-    /// Requests the description of a stream: its epoch and its limits.
-    pub(super) fn describe(&mut self, key: StreamKey) {
-        let (watch, name, context) = self.watch_mut(key);
-        watch.describe(context, key, name);
+        let request = context.request(Requester::Describe(self.key));
+        context.link(LinkEffect::Describe { request, stream: self.stream.clone() });
     }
 
     /// Requests a description for a message that got no answer, of which there may be many.
-    fn describe_unless_done(&mut self, key: StreamKey) {
-        let due_us = self.watched(key).1.described_us + DESCRIBE_PAUSE_US;
-        if self.context.now.mono_us >= due_us {
-            self.describe(key);
+    fn describe_unless_done(&mut self, context: &mut Context) {
+        let due_us = self.described_us + DESCRIBE_PAUSE_US;
+        if context.now.mono_us >= due_us {
+            self.describe(context);
         } else {
-            self.context.set_timer(due_us, Timer::Describe(key));
+            context.set_timer(due_us, Timer::Describe(self.key));
         }
     }
 
-    pub(super) fn described(&mut self, key: StreamKey, outcome: Result<Box<StreamState>, ReadFault>) {
-        self.watch_mut(key).0.is_describing = false;
+    /// Takes a description, or the error instead of it.
+    pub(super) fn described(
+        &mut self,
+        context: &mut Context,
+        outcome: Result<Box<StreamState>, ReadFault>,
+    ) -> Described {
+        self.is_describing = false;
         match &outcome {
-            Err(ReadFault::TimedOut | ReadFault::NoResponders) => self.context.on_silence(LinkName::Read),
-            _ => self.context.silence.end(LinkName::Read),
+            Err(ReadFault::TimedOut | ReadFault::NoResponders) => context.on_silence(LinkName::Read),
+            _ => context.silence.end(LinkName::Read),
         }
-        let retry_us = self.context.now.mono_us + DESCRIBE_RETRY_US;
         match outcome {
             Ok(state) => {
                 let Some(facts) = facts(&state) else {
-                    self.set_standing(key, Standing::Unusable(StreamTrouble::Foreign));
-                    return self.context.set_timer(retry_us, Timer::Describe(key));
+                    self.set(context, Standing::Unusable(StreamTrouble::Foreign));
+                    self.describe_after(context, DESCRIBE_RETRY_US);
+                    return Described::Nothing;
                 };
-                self.stream_is_there(key);
-                match key {
-                    StreamKey::Partition(id) => self.facts_known(id, facts),
-                    StreamKey::Leases => self.leases.facts_known(&mut self.context, facts.epoch),
+                self.unanswered_since_us = None;
+                // Only a stored message shows that a stream that refused messages takes them again.
+                if !self.is_refusing() {
+                    self.set(context, Standing::Usable);
                 }
+                Described::There(facts)
             }
-            Err(ReadFault::Refused { error_code: NOT_FOUND, .. }) => self.stream_is_absent(key),
+            Err(ReadFault::Refused { error_code: NOT_FOUND, .. }) => self.not_found(context),
             // The connection describes all streams when it is open again.
-            Err(ReadFault::Disconnected) => {}
+            Err(ReadFault::Disconnected) => Described::Nothing,
             Err(fault) => {
                 let why = match fault {
                     ReadFault::Refused { description, .. } => Some(description),
                     _ => None,
                 };
-                self.stream_is_silent(key, why);
-                self.context.set_timer(retry_us, Timer::Describe(key));
+                self.not_answered(context, why);
+                self.describe_after(context, DESCRIBE_RETRY_US);
+                Described::Nothing
             }
         }
     }
 
-    /// A stream has described itself.
-    fn stream_is_there(&mut self, key: StreamKey) {
-        let (watch, ..) = self.watch_mut(key);
-        watch.unanswered_since_us = None;
-        // Only a stored message shows that a stream that refused messages takes them again.
-        if !watch.is_refusing() {
-            self.set_standing(key, Standing::Usable);
+    fn not_found(&mut self, context: &mut Context) -> Described {
+        self.unanswered_since_us = None;
+        if context.planted.is(CoreBug::AbsentStreamIgnored) {
+            self.describe_after(context, DESCRIBE_RETRY_US);
+            return Described::Nothing;
+        }
+        if self.is_absent() {
+            self.create(context);
+            return Described::Nothing;
+        }
+        self.set(context, Standing::Unusable(StreamTrouble::Absent { why_not_created: None }));
+        context.counters.streams_absent += 1;
+        self.describe_after(context, DESCRIBE_RETRY_US);
+        Described::Gone
+    }
+
+    fn not_answered(&mut self, context: &mut Context, why: Option<Box<str>>) {
+        if !context.links.read {
+            return;
+        }
+        let (now_us, timeout_ms) = (context.now.mono_us, context.options.limits.publish_timeout_ms);
+        let since_us = *self.unanswered_since_us.get_or_insert(now_us);
+        // Absent and refusing say more.
+        if now_us >= since_us + timeout_ms * 1_000 && !self.is_absent() && !self.is_refusing() {
+            self.set(context, Standing::Unusable(StreamTrouble::Silent { why }));
         }
     }
 
-    fn stream_is_absent(&mut self, key: StreamKey) {
-        let (watch, ..) = self.watch_mut(key);
-        watch.unanswered_since_us = None;
-        if self.context.planted.is(CoreBug::AbsentStreamIgnored) {
-            return self.context.set_timer(self.context.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
-        }
-        if self.watched(key).1.is_absent() {
-            return self.create_stream(key);
-        }
-        let trouble = StreamTrouble::Absent { why_not_created: None };
-        self.set_standing(key, Standing::Unusable(trouble));
-        self.context.counters.streams_absent += 1;
-        match key {
-            StreamKey::Partition(id) => self.interrupt_all(id),
-            StreamKey::Leases => self.leases.stream_gone(&mut self.context),
-        }
-        // A stream that is gone often was not the only one: the servers have lost their disk.
-        let others: Vec<StreamKey> = self.stream_keys().filter(|other| *other != key).collect();
-        for other in others {
-            self.describe(other);
-        }
-        self.context.set_timer(self.context.now.mono_us + DESCRIBE_RETRY_US, Timer::Describe(key));
-    }
-
-    /// Creates a stream that is gone, with a new epoch.
-    fn create_stream(&mut self, key: StreamKey) {
-        let number = self.context.next_number();
-        let (name, _) = self.watched(key);
-        let Some(terms) = self.context.options.creatable.iter().find(|terms| *terms.name == *name) else {
-            return self.context.set_timer(self.context.now.mono_us + CREATE_RETRY_US, Timer::Describe(key));
+    /// Creates the stream, which is gone, with a new epoch.
+    fn create(&mut self, context: &mut Context) {
+        let number = context.next_number();
+        let Some(terms) = context.options.creatable.iter().find(|terms| terms.name == self.stream) else {
+            return self.describe_after(context, CREATE_RETRY_US);
         };
-        let epoch = epoch_of(&self.context.options.node, name, number).into();
+        let epoch = epoch_of(&context.options.node, &self.stream, number).into();
         let terms = Box::new(terms.clone());
-        let request = self.context.request(Requester::Create(key));
-        self.context.link(LinkEffect::Create { request, terms, epoch });
+        let request = context.request(Requester::Create(self.key));
+        context.link(LinkEffect::Create { request, terms, epoch });
     }
 
-    pub(super) fn created(&mut self, key: StreamKey, outcome: Result<Box<StreamState>, ReadFault>) {
+    /// Takes the answer to the request to create the stream.
+    pub(super) fn created(&mut self, context: &mut Context, outcome: Result<Box<StreamState>, ReadFault>) -> Creation {
         let why = match outcome {
             Ok(state) => {
-                self.context.counters.streams_created += 1;
+                context.counters.streams_created += 1;
                 let epoch: Box<str> = facts(&state).map(|facts| facts.epoch).unwrap_or_default();
-                self.report_stream(key, StreamChange::Created { epoch: epoch.clone() });
-                if let StreamKey::Partition(id) = key {
-                    self.publish_first_epoch(id, epoch);
-                }
-                return self.described(key, Ok(state));
+                self.report(context, StreamChange::Created { epoch: epoch.clone() });
+                return Creation::Done { epoch, state };
             }
             // Another node was faster.
-            Err(ReadFault::Refused { error_code: EXISTS, .. }) => return self.describe(key),
-            Err(ReadFault::Disconnected) => return,
+            Err(ReadFault::Refused { error_code: EXISTS, .. }) => {
+                self.describe(context);
+                return Creation::Nothing;
+            }
+            Err(ReadFault::Disconnected) => return Creation::Nothing,
             Err(ReadFault::Refused { description, error_code, .. }) => format!("{description} ({error_code})").into(),
             Err(_) => {
                 "no answer: the servers have no leader, or the user may not publish to $JS.API.STREAM.CREATE.*".into()
             }
         };
-        let trouble = StreamTrouble::Absent { why_not_created: Some(why) };
-        self.set_standing(key, Standing::Unusable(trouble));
-        self.context.set_timer(self.context.now.mono_us + CREATE_RETRY_US, Timer::Describe(key));
+        self.set(context, Standing::Unusable(StreamTrouble::Absent { why_not_created: Some(why) }));
+        self.describe_after(context, CREATE_RETRY_US);
+        Creation::Nothing
     }
 
-    fn stream_is_silent(&mut self, key: StreamKey, why: Option<Box<str>>) {
-        let timeout_us = self.context.options.limits.publish_timeout_ms * 1_000;
-        if !self.context.links.read {
-            return;
-        }
-        let now_us = self.context.now.mono_us;
-        let (watch, ..) = self.watch_mut(key);
-        let since_us = *watch.unanswered_since_us.get_or_insert(now_us);
-        // Absent and refusing say more.
-        if now_us >= since_us + timeout_us && !watch.is_absent() && !watch.is_refusing() {
-            self.set_standing(key, Standing::Unusable(StreamTrouble::Silent { why }));
-        }
-    }
-
-    /// A message to a stream was answered, or was not.
-    pub(super) fn stream_answered(&mut self, key: StreamKey, fault: Option<&PublishFault>) {
+    /// A message to the stream was answered, or was not.
+    pub(super) fn answered(&mut self, context: &mut Context, fault: Option<&PublishFault>) -> Answered {
         let refusal = match fault {
             None => None,
-            Some(PublishFault::NoResponders | PublishFault::TimedOut) => return self.describe_unless_done(key),
-            Some(PublishFault::Disconnected) => return,
+            Some(PublishFault::NoResponders | PublishFault::TimedOut) => {
+                self.describe_unless_done(context);
+                return Answered::Nothing;
+            }
+            Some(PublishFault::Disconnected) => return Answered::Nothing,
             Some(fault) => fault.store_refusal(),
         };
-        let (watch, ..) = self.watch_mut(key);
         if let Some(why) = refusal {
             // The text may contain figures that change; the first one is reported.
-            let was_refusing = watch.is_refusing();
-            if !was_refusing && !watch.is_absent() {
-                self.set_standing(key, Standing::Unusable(StreamTrouble::Refusing { why }));
-                if let StreamKey::Partition(id) = key {
-                    // Its fence shows when the stream stores messages again.
-                    self.needs_audit(id);
-                    self.start_sync(id);
-                }
+            if !self.is_refusing() && !self.is_absent() {
+                self.set(context, Standing::Unusable(StreamTrouble::Refusing { why }));
+                return Answered::Refusing;
             }
-        } else if fault.is_none() && watch.is_refusing() {
-            self.set_standing(key, Standing::Usable);
+        } else if fault.is_none() && self.is_refusing() {
+            self.set(context, Standing::Usable);
+            return Answered::Storing;
         }
+        Answered::Nothing
+    }
+
+    fn describe_after(&self, context: &mut Context, pause_us: u64) {
+        context.set_timer(context.now.mono_us + pause_us, Timer::Describe(self.key));
+    }
+
+    /// Changes the standing, and reports the change.
+    fn set(&mut self, context: &mut Context, standing: Standing) {
+        let before = std::mem::replace(&mut self.standing, standing);
+        let change = match (&before, &self.standing) {
+            (before, now) if before == now => return,
+            (_, Standing::Unusable(trouble)) => StreamChange::Unusable(trouble.clone()),
+            (Standing::Unusable(_), Standing::Usable) => StreamChange::Usable,
+            _ => return,
+        };
+        self.report(context, change);
+    }
+
+    fn report(&self, context: &mut Context, change: StreamChange) {
+        context.effects.push(CoreEffect::StreamChanged { stream: self.stream.clone(), change });
     }
 }
 

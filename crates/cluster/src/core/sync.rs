@@ -4,7 +4,10 @@
 //! after them. When it comes back, the servers know the subscriptions, and everything stored later is delivered live.
 //! Everything stored earlier is in the answer of any replica that has the fence. So nothing between the two is lost.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
@@ -15,7 +18,12 @@ use crate::{
     record::FENCE,
 };
 
-use super::{Core, Requester, Timer, epoch::EpochReview, partition::Partition, standing::StreamKey};
+use super::{
+    Context, Requester, Timer,
+    channel::{ChannelAction, ChannelEvent, FollowedChannel},
+    channels::Channels,
+    known_stream::{EpochReview, KnownStream},
+};
 
 /// Maximum number of channels whose newest messages are read with one request. NATS allows 1,024 subjects.
 const CHUNK_CHANNELS: usize = 500;
@@ -40,7 +48,7 @@ struct Chunk {
 
 /// An attach or an audit in flight.
 #[derive(Debug)]
-pub(super) struct HeadSync {
+struct HeadSync {
     /// Marks the channels that it attaches.
     attach: u64,
     /// Changes with each fence.
@@ -60,101 +68,102 @@ pub(super) struct HeadSync {
     pause_us: u64,
 }
 
-impl Core {
-    /// Queues a channel for an attach.
-    pub(super) fn attach(&mut self, name: &Arc<str>, id: PartitionId) {
-        let partition = &mut self.partitions[id];
-        partition.channels.attaching.push(Arc::clone(name));
-        self.start_sync(id);
+/// The followed channels of a partition. One that is in none of the lists is being attached by the sync in flight.
+#[derive(Debug, Default)]
+struct PartitionChannels {
+    /// Channels to be attached.
+    attaching: Vec<Arc<str>>,
+    /// Attached channels to be compared.
+    comparing: BTreeSet<Arc<str>>,
+    /// Attached channels.
+    attached: BTreeSet<Arc<str>>,
+    /// Whether one wildcard subscription receives the messages of all channels.
+    is_wide: bool,
+}
+
+/// When the partition is audited.
+#[derive(Debug, Default)]
+struct AuditSchedule {
+    /// The next sync includes an audit.
+    is_needed: bool,
+    /// When the next audit is due; timers for other times are obsolete.
+    due_us: u64,
+    /// When the last audit began.
+    begun_us: u64,
+}
+
+/// The answer to the request for the newest messages of a chunk.
+#[derive(Debug)]
+pub(super) struct HeadsAnswer {
+    pub(super) chunk: usize,
+    /// The number of the fence behind which they were requested.
+    pub(super) sync: u64,
+    pub(super) outcome: Result<ReadAnswer, ReadFault>,
+}
+
+/// What the newest messages of channels show.
+#[derive(Debug)]
+pub(super) enum HeadsRead {
+    Nothing,
+    /// Another node has begun an epoch.
+    EpochBegan,
+    /// The stream was truncated.
+    Truncated,
+    /// It has a message that this node took for absent.
+    Hole,
+    Heads(Heads),
+}
+
+/// The newest message of each of some channels, from a replica that has the fence.
+#[derive(Debug)]
+pub(super) struct Heads {
+    /// The number of the fence. Another one in flight makes them invalid.
+    pub(super) sync: u64,
+    /// Marks the channels that the sync attaches.
+    pub(super) attach: u64,
+    /// The sequence of the fence.
+    pub(super) fence: u64,
+    pub(super) channels: Vec<Arc<str>>,
+    by_channel: BTreeMap<String, StoredMessage>,
+}
+
+impl Heads {
+    pub(super) fn of(&self, channel: &str) -> Option<&StoredMessage> {
+        self.by_channel.get(channel)
     }
 
-    /// Records that messages of the partition may have been missed.
-    pub(super) fn needs_audit(&mut self, id: PartitionId) {
-        self.partitions[id].audit.is_needed = true;
+    /// Whether they show a loss in a channel that was attached before.
+    fn review(&self, channels: &Channels, unix_ms: u64, age_max_ms: Option<u64>) -> HeadsReview {
+        let attached = || {
+            let of_name = |name: &Arc<str>| Some((channels.get(name)?, self.of(name)));
+            self.channels.iter().filter_map(of_name).filter(|(channel, _)| channel.is_attached())
+        };
+        if attached().any(|(channel, head)| channel.is_truncated_before(head, self.fence, unix_ms, age_max_ms)) {
+            return HeadsReview::Truncated;
+        }
+        let overlooks = |(channel, head): (&FollowedChannel, Option<&StoredMessage>)| {
+            head.is_some_and(|head| channel.has_overlooked(head, unix_ms, age_max_ms))
+        };
+        if attached().any(overlooks) { HeadsReview::Hole } else { HeadsReview::Sound }
     }
+}
 
-    /// Audits all partitions: the connection was interrupted, and a fence may have been lost as well.
-    pub(super) fn audit_all(&mut self) {
-        let ids: Vec<PartitionId> = self.partitions.ids().collect();
-        for id in ids {
-            self.needs_audit(id);
-            // The connection renews its subscriptions. Whether a subscription was active at the old fence is unknown.
-            self.restart_sync(id);
-            self.start_sync(id);
-        }
-    }
+#[derive(Clone, Copy, Debug)]
+enum HeadsReview {
+    Sound,
+    Truncated,
+    Hole,
+}
 
-    /// Restarts the attach or audit in flight with a new fence.
-    pub(super) fn restart_sync(&mut self, id: PartitionId) {
-        let Some(sync) = &mut self.partitions[id].sync else { return };
-        sync.fence_sequence = None;
-        sync.stale_answers = 0;
-        sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
-        self.restart_fence(id);
-    }
-
-    /// Messages were dropped on the connection. Unlike after a reconnect, the subscriptions are active, and a lost
-    /// fence is sent again when it is overdue.
-    pub(super) fn audit_after_overflow(&mut self) {
-        self.context.counters.overflows += 1;
-        let ids: Vec<PartitionId> = self.partitions.ids().collect();
-        for id in ids {
-            self.needs_audit(id);
-            self.start_sync(id);
-        }
-    }
-
-    /// Audits a partition now, or some time after the last audit began.
-    pub(super) fn audit_soon(&mut self, id: PartitionId) {
-        let now_us = self.context.now.mono_us;
-        let partition = &mut self.partitions[id];
-        let due_us = (partition.audit.begun_us + AUDIT_PAUSE_US).max(now_us);
-        if due_us < partition.audit.due_us || partition.audit.due_us <= now_us {
-            partition.audit.due_us = due_us;
-            self.context.set_timer(due_us, Timer::Audit(id));
-        }
-    }
-
-    pub(super) fn audit(&mut self, id: PartitionId) {
-        let is_due = |partition: &Partition| partition.audit.due_us <= self.context.now.mono_us;
-        if is_due(&self.partitions[id]) {
-            self.needs_audit(id);
-            self.start_sync(id);
-        }
-    }
-
-    /// Starts an attach of the waiting channels, and an audit if one is needed, unless one is in flight.
-    pub(super) fn start_sync(&mut self, id: PartitionId) {
-        if !self.context.links.live {
-            return;
-        }
-        let attach = self.context.next_number();
-        let partition = &mut self.partitions[id];
-        let has_work = !partition.channels.attaching.is_empty()
-            || !partition.channels.comparing.is_empty()
-            || partition.audit.is_needed;
-        if partition.sync.is_some() || partition.facts.is_none() || !has_work {
-            return;
-        }
-        let comparing = self.take_comparing(id, attach);
-        let partition = &mut self.partitions[id];
-        let attaching = std::mem::take(&mut partition.channels.attaching);
-        let mut channels = attaching.clone();
-        channels.extend(comparing);
-        partition.subscribe_to(&mut self.context, &attaching);
-        let is_audit = std::mem::take(&mut partition.audit.is_needed);
-        if is_audit {
-            partition.audit.begun_us = self.context.now.mono_us;
-            channels.extend(partition.channels.attached.iter().cloned());
-        }
-        let in_chunks = channels.chunks(CHUNK_CHANNELS);
+impl HeadSync {
+    fn new(attach: u64, channels: &[Arc<str>], is_audit: bool) -> Self {
         let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false };
-        let mut chunks: Vec<Chunk> = in_chunks.map(chunk_of).collect();
+        let mut chunks: Vec<Chunk> = channels.chunks(CHUNK_CHANNELS).map(chunk_of).collect();
         if chunks.is_empty() {
             // The epoch is always read.
             chunks.push(chunk_of(&[]));
         }
-        let sync = HeadSync {
+        Self {
             attach,
             number: 0,
             fence: 0,
@@ -165,243 +174,321 @@ impl Core {
             chunks,
             stale_answers: 0,
             pause_us: STALE_PAUSE_MIN_US,
-        };
-        partition.sync = Some(sync);
-        for name in &attaching {
-            self.sync_began(name, attach);
         }
-        self.restart_fence(id);
+    }
+
+    /// The chunks that must be requested.
+    fn missing_chunks(&self) -> Vec<usize> {
+        let is_missing = |chunk: &usize| !self.chunks[*chunk].is_read && !self.chunks[*chunk].is_reading;
+        (0..self.chunks.len()).filter(is_missing).collect()
+    }
+}
+
+/// The attaches and audits of a partition: one is in flight at a time.
+#[derive(Debug, Default)]
+pub(super) struct HeadSyncs {
+    channels: PartitionChannels,
+    in_flight: Option<HeadSync>,
+    audit: AuditSchedule,
+}
+
+impl HeadSyncs {
+    /// Queues a channel for an attach.
+    pub(super) fn attach(&mut self, name: &Arc<str>) {
+        self.channels.attaching.push(Arc::clone(name));
+    }
+
+    /// A channel is attached.
+    pub(super) fn attached(&mut self, name: &Arc<str>) {
+        self.channels.attached.insert(Arc::clone(name));
+    }
+
+    /// The next sync compares an attached channel.
+    pub(super) fn compare(&mut self, name: &Arc<str>) {
+        self.channels.comparing.insert(Arc::clone(name));
+    }
+
+    /// Records that messages of the partition may have been missed.
+    pub(super) const fn need_audit(&mut self) {
+        self.audit.is_needed = true;
+    }
+
+    /// Audits the partition now, or some time after the last audit began.
+    pub(super) fn audit_soon(&mut self, context: &mut Context, id: PartitionId) {
+        let now_us = context.now.mono_us;
+        let due_us = (self.audit.begun_us + AUDIT_PAUSE_US).max(now_us);
+        if due_us < self.audit.due_us || self.audit.due_us <= now_us {
+            self.audit.due_us = due_us;
+            context.set_timer(due_us, Timer::Audit(id));
+        }
+    }
+
+    pub(super) fn audit_if_due(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        if self.audit.due_us <= context.now.mono_us {
+            self.need_audit();
+            self.start(context, stream, channels);
+        }
+    }
+
+    /// Audits the partition.
+    pub(super) fn audit(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        self.need_audit();
+        self.start(context, stream, channels);
+    }
+
+    /// Audits the partition behind a new fence, because the one in flight may be lost. Whether the subscriptions were
+    /// active at it is unknown as well.
+    pub(super) fn audit_anew(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        self.need_audit();
+        self.restart(context, stream, channels);
+        self.start(context, stream, channels);
+    }
+
+    /// Starts an attach of the waiting channels, and an audit if one is needed, unless one is in flight.
+    pub(super) fn start(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        if !context.links.live {
+            return;
+        }
+        let attach = context.next_number();
+        let has_work =
+            !self.channels.attaching.is_empty() || !self.channels.comparing.is_empty() || self.audit.is_needed;
+        if self.in_flight.is_some() || stream.facts.is_none() || !has_work {
+            return;
+        }
+        let comparing = std::mem::take(&mut self.channels.comparing);
+        for name in &comparing {
+            if let Some(channel) = channels.get_mut(name) {
+                channel.ahead.comparison_began(attach);
+            }
+        }
+        let attaching = std::mem::take(&mut self.channels.attaching);
+        let mut names = attaching.clone();
+        names.extend(comparing);
+        self.subscribe_to(context, stream, &attaching);
+        let is_audit = std::mem::take(&mut self.audit.is_needed);
         if is_audit {
-            self.describe(StreamKey::Partition(id));
+            self.audit.begun_us = context.now.mono_us;
+            names.extend(self.channels.attached.iter().cloned());
         }
+        self.in_flight = Some(HeadSync::new(attach, &names, is_audit));
+        for name in &attaching {
+            let action = channels.on(context, stream, name, ChannelEvent::SyncBegan { sync: attach });
+            context.strays.impossible += u64::from(matches!(action, ChannelAction::Impossible));
+        }
+        self.restart_fence(context, stream, channels);
+        if is_audit {
+            stream.watch.describe(context);
+        }
+    }
+
+    /// Restarts the attach or audit in flight with a new fence.
+    pub(super) fn restart(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        let Some(sync) = &mut self.in_flight else { return };
+        sync.fence_sequence = None;
+        sync.stale_answers = 0;
+        sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
+        self.restart_fence(context, stream, channels);
     }
 
     /// Publishes a new fence for the attach or audit in flight.
-    fn restart_fence(&mut self, id: PartitionId) {
-        let number = self.context.next_number();
-        if self.partitions[id].sync.is_none() {
-            return;
-        }
-        // The answer shows at once that the stream is gone or stores nothing.
-        let request = Some(self.context.request(Requester::Fence(id)));
-        let node = &self.context.options.node;
-        let partition = &mut self.partitions[id];
-        let sync = self.context.strays.expected(partition.sync.as_mut(), "only a sync that is in flight is restarted");
+    fn restart_fence(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        let number = context.next_number();
+        let sync = context.strays.expected(self.in_flight.as_mut(), "only a sync that is in flight is restarted");
         let Some(sync) = sync else { return };
-        (sync.number, sync.fence, sync.fenced_us) = (number, number, self.context.now.mono_us);
-        sync.after = partition.marks.highest();
-        partition.marks.mark_newest(self.context.now.mono_us);
-        let subject = partition.names.fence_subject(node);
+        // The answer shows at once that the stream is gone or stores nothing.
+        let request = Some(context.request(Requester::Fence(stream.id)));
+        (sync.number, sync.fence, sync.fenced_us) = (number, number, context.now.mono_us);
+        sync.after = stream.marks.highest();
+        stream.marks.mark_newest(context.now.mono_us);
+        let subject = stream.names.fence_subject(&context.options.node);
         let headers = MessageHeaders::new().with(FENCE, number.to_string());
-        self.context.link(LinkEffect::Publish {
-            link: LinkName::Live,
-            request,
-            subject,
-            headers,
-            payload: Bytes::new(),
-        });
-        if self.context.planted.is(CoreBug::AttachWithoutFence) {
+        context.link(LinkEffect::Publish { link: LinkName::Live, request, subject, headers, payload: Bytes::new() });
+        if context.planted.is(CoreBug::AttachWithoutFence) {
             sync.fence_sequence = Some(0);
-            self.read_missing_heads(id);
+            self.read_missing(context, stream, channels);
         }
-        self.context.set_timer(self.context.now.mono_us + FENCE_TIMEOUT_US, Timer::Fence(id));
+        context.set_timer(context.now.mono_us + FENCE_TIMEOUT_US, Timer::Fence(stream.id));
     }
 
-    pub(super) fn fence_overdue(&mut self, id: PartitionId) {
-        let now_us = self.context.now.mono_us;
-        let sync = self.partitions[id].sync.as_ref();
-        let is_overdue =
-            sync.is_some_and(|sync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us);
-        if is_overdue {
-            self.context.on_silence(LinkName::Live);
-            self.describe(StreamKey::Partition(id));
-            self.restart_fence(id);
+    /// The fence may not have come back.
+    pub(super) fn fence_overdue(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        let now_us = context.now.mono_us;
+        let is_overdue = |sync: &HeadSync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us;
+        if self.in_flight.as_ref().is_some_and(is_overdue) {
+            context.on_silence(LinkName::Live);
+            stream.watch.describe(context);
+            self.restart_fence(context, stream, channels);
         }
     }
 
-    /// A fence of this node has come back.
-    pub(super) fn fence_returned(&mut self, id: PartitionId, message: &StoredMessage) {
-        let partition = &mut self.partitions[id];
-        let age_max_ms = partition.age_max_ms();
+    /// A fence of this node has come back. Returns whether it shows that the stream was truncated.
+    pub(super) fn fence_returned(
+        &mut self,
+        context: &mut Context,
+        stream: &mut KnownStream,
+        channels: &mut Channels,
+        message: &StoredMessage,
+    ) -> bool {
+        let age_max_ms = stream.age_max_ms();
         let is_awaited =
             |sync: &&mut HeadSync| sync.fence_sequence.is_none() && message.headers.number(FENCE) == Some(sync.fence);
         // It may be one of an earlier sync, or of one that was restarted.
-        let sync = partition.sync.as_mut().filter(is_awaited);
-        let Some(sync) = self.context.strays.found_or_late(sync) else { return };
-        self.context.silence.end(LinkName::Live);
-        let is_previous_lost = partition.marks.push_fence(message, age_max_ms, self.context.now.unix_ms);
+        let sync = self.in_flight.as_mut().filter(is_awaited);
+        let Some(sync) = context.strays.found_or_late(sync) else { return false };
+        context.silence.end(LinkName::Live);
+        let is_previous_lost = stream.marks.push_fence(message, age_max_ms, context.now.unix_ms);
         if message.sequence <= sync.after || is_previous_lost {
-            self.on_truncation(id);
-            return;
+            return true;
         }
         sync.fence_sequence = Some(message.sequence);
         if sync.is_audit {
-            partition.read_marks(&mut self.context, id);
+            stream.read_marks(context);
         }
-        self.read_missing_heads(id);
+        self.read_missing(context, stream, channels);
+        false
     }
 
     /// Reads the newest messages of the chunks that have not been read.
-    pub(super) fn read_missing_heads(&mut self, id: PartitionId) {
-        let partition = &mut self.partitions[id];
-        let Some(sync) = partition.sync.as_mut().filter(|sync| sync.fence_sequence.is_some()) else { return };
-        let number = sync.number;
-        let missing: Vec<usize> = (0..sync.chunks.len())
-            .filter(|chunk| !sync.chunks[*chunk].is_read && !sync.chunks[*chunk].is_reading)
-            .collect();
-        for chunk in missing {
-            let requester = Requester::Heads { partition: id, chunk, sync: number };
-            let request = self.context.request(requester);
+    pub(super) fn read_missing(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        let Some(sync) = self.in_flight.as_mut().filter(|sync| sync.fence_sequence.is_some()) else { return };
+        for chunk in sync.missing_chunks() {
+            let requester = Requester::Heads { partition: stream.id, chunk, sync: sync.number };
+            let request = context.request(requester);
             sync.chunks[chunk].is_reading = true;
-            let names = &partition.names;
+            let names = &stream.names;
             let mut subjects: Vec<Box<str>> =
                 sync.chunks[chunk].channels.iter().map(|name| names.publish_subject(name)).collect();
-            subjects.extend([names.fence_subject(&self.context.options.node), names.epoch_subject()]);
+            subjects.extend([names.fence_subject(&context.options.node), names.epoch_subject()]);
             let stream = names.stream.clone();
-            self.context.link(LinkEffect::LastOf { request, stream, subjects, floor: None });
+            context.link(LinkEffect::LastOf { request, stream, subjects, floor: None });
         }
-        self.end_sync_if_complete(id);
+        self.end_if_complete(context, stream, channels);
     }
 
-    pub(super) fn heads_read(
+    /// Takes the newest messages of a chunk's channels.
+    pub(super) fn take_heads(
         &mut self,
-        id: PartitionId,
-        chunk: usize,
-        sync_number: u64,
-        outcome: Result<ReadAnswer, ReadFault>,
-    ) {
-        let node = self.context.options.node.clone();
-        let partition = &mut self.partitions[id];
-        let sync = partition.sync.as_mut().filter(|sync| sync.number == sync_number);
-        let Some(sync) = self.context.strays.found_or_late(sync) else { return };
-        let fence_sequence = self.context.strays.expected(sync.fence_sequence, "heads are read behind the fence");
-        let Some(fence_sequence) = fence_sequence else { return };
-        let read = &mut sync.chunks[chunk];
+        context: &mut Context,
+        stream: &mut KnownStream,
+        channels: &mut Channels,
+        answer: HeadsAnswer,
+    ) -> HeadsRead {
+        let sync = self.in_flight.as_mut().filter(|sync| sync.number == answer.sync);
+        let Some(sync) = context.strays.found_or_late(sync) else { return HeadsRead::Nothing };
+        let fence = context.strays.expected(sync.fence_sequence, "heads are read behind the fence");
+        let Some(fence) = fence else { return HeadsRead::Nothing };
+        let read = &mut sync.chunks[answer.chunk];
         read.is_reading = false;
-        let fence_subject = partition.names.fence_subject(&node);
-        let is_believed = self.context.planted.is(CoreBug::StaleReplicaBelieved)
-            || self.context.planted.is(CoreBug::AttachWithoutFence);
+        let fence_subject = stream.names.fence_subject(&context.options.node);
+        let is_believed =
+            context.planted.is(CoreBug::StaleReplicaBelieved) || context.planted.is(CoreBug::AttachWithoutFence);
         let has_fence = |answer: &ReadAnswer| {
-            answer.messages.iter().any(|one| one.subject == fence_subject && one.sequence >= fence_sequence)
-                || is_believed
+            answer.messages.iter().any(|one| one.subject == fence_subject && one.sequence >= fence) || is_believed
         };
-        let Some(answer) = outcome.ok().filter(has_fence) else {
-            // A replica without the fence, or a server that is gone.
-            self.context.counters.stale_answers += 1;
-            sync.stale_answers += 1;
-            let (stale_answers, chunks) = (sync.stale_answers, sync.chunks.len());
-            let due_us = self.context.now.mono_us + sync.pause_us;
-            sync.pause_us = (sync.pause_us * 2).min(STALE_PAUSE_MAX_US);
-            self.context.on_silence(LinkName::Read);
-            if stale_answers >= STALE_ANSWERS_MAX * chunks {
-                self.restart_sync(id);
-            } else {
-                self.context.set_timer(due_us, Timer::Heads(id));
-            }
-            return;
+        let Some(ReadAnswer { messages, .. }) = answer.outcome.ok().filter(has_fence) else {
+            self.answer_was_stale(context, stream, channels);
+            return HeadsRead::Nothing;
         };
-        self.context.silence.end(LinkName::Read);
+        context.silence.end(LinkName::Read);
         read.is_read = true;
-        let channels = read.channels.clone();
-        let attach = sync.attach;
-        match self.review_epoch(id, &answer.messages, fence_sequence) {
+        match stream.review_epoch(context, &messages, fence) {
             EpochReview::Settled => {}
-            EpochReview::Restarted => return,
-            EpochReview::Paused => return self.read_heads_again(id, chunk),
-        }
-        let partition = &self.partitions[id];
-        let mut heads: BTreeMap<String, &StoredMessage> = BTreeMap::new();
-        for message in &answer.messages {
-            let name = partition.names.stored_token(&message.subject).and_then(decode_token);
-            if let Some(name) = name {
-                heads.insert(name.into_owned(), message);
+            EpochReview::Began => return HeadsRead::EpochBegan,
+            EpochReview::Truncated => return HeadsRead::Truncated,
+            EpochReview::Renewed => {
+                self.restart(context, stream, channels);
+                return HeadsRead::Nothing;
+            }
+            EpochReview::Paused => {
+                read.is_read = false;
+                context.set_timer(context.now.mono_us + STALE_PAUSE_MIN_US, Timer::Heads(stream.id));
+                return HeadsRead::Nothing;
             }
         }
-        let attached = || {
-            let of_name = |name: &Arc<str>| Some((self.channels.get(name)?, heads.get(&**name).copied()));
-            channels.iter().filter_map(of_name).filter(|(channel, _)| channel.is_attached())
+        let mut heads = Heads {
+            sync: sync.number,
+            attach: sync.attach,
+            fence,
+            channels: read.channels.clone(),
+            by_channel: BTreeMap::new(),
         };
-        let unix_ms = self.context.now.unix_ms;
-        let is_truncated = |(channel, head)| partition.is_truncated_before(channel, head, fence_sequence, unix_ms);
-        if attached().any(is_truncated) {
-            return self.on_truncation(id);
-        }
-        if attached().any(|(channel, head)| head.is_some_and(|head| partition.has_overlooked(channel, head, unix_ms))) {
-            return self.on_hole(id);
-        }
-        for name in channels {
-            // A message that has waited for its channel may have shown a truncation. The heads are of before it.
-            if !self.is_syncing(id, sync_number) {
-                return;
+        for message in messages {
+            let name = stream.names.stored_token(&message.subject).and_then(decode_token);
+            if let Some(name) = name.map(std::borrow::Cow::into_owned) {
+                heads.by_channel.insert(name, message);
             }
-            self.head_known(&name, attach, heads.get(&*name).copied(), fence_sequence);
         }
-        self.end_sync_if_complete(id);
-    }
-
-    fn is_syncing(&self, id: PartitionId, number: u64) -> bool {
-        self.partitions[id].sync.as_ref().is_some_and(|sync| sync.number == number)
-    }
-
-    /// The answer could not be used yet.
-    fn read_heads_again(&mut self, id: PartitionId, chunk: usize) {
-        let sync = self.partitions[id].sync.as_mut();
-        if let Some(read) = sync.and_then(|sync| sync.chunks.get_mut(chunk)) {
-            read.is_read = false;
-            self.context.set_timer(self.context.now.mono_us + STALE_PAUSE_MIN_US, Timer::Heads(id));
+        match heads.review(channels, context.now.unix_ms, stream.age_max_ms()) {
+            HeadsReview::Sound => HeadsRead::Heads(heads),
+            HeadsReview::Truncated => HeadsRead::Truncated,
+            HeadsReview::Hole => HeadsRead::Hole,
         }
     }
 
-    /// The newest message of a channel is known: everything that the stream had when it stored the fence is at or below
-    /// it.
-    fn head_known(&mut self, name: &Arc<str>, attach: u64, head: Option<&StoredMessage>, fence: u64) {
-        // It may have been detached in the meantime.
-        let Some(channel) = self.context.strays.found_or_late(self.channels.get_mut(name)) else { return };
-        if !channel.is_attached() {
-            if channel.is_attached_by(attach) {
-                self.attached(name, head, fence);
-            }
-            return;
+    /// The answer is of a replica without the fence, or a server is gone.
+    fn answer_was_stale(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        let Some(sync) = &mut self.in_flight else { return };
+        context.counters.stale_answers += 1;
+        sync.stale_answers += 1;
+        let due_us = context.now.mono_us + sync.pause_us;
+        sync.pause_us = (sync.pause_us * 2).min(STALE_PAUSE_MAX_US);
+        let is_fence_lost = sync.stale_answers >= STALE_ANSWERS_MAX * sync.chunks.len();
+        context.on_silence(LinkName::Read);
+        if is_fence_lost {
+            self.restart(context, stream, channels);
+        } else {
+            context.set_timer(due_us, Timer::Heads(stream.id));
         }
-        let has_none = head.is_none();
-        let ignores_tails = self.context.planted.is(CoreBug::TailNotAudited);
-        // A head after the fence may still be in flight, and it hides whether a message at or below the fence was lost.
-        // That must be known before a client that is ahead can be answered.
-        let is_hidden = channel.position < fence && head.is_some_and(|head| head.sequence > fence);
-        let limit = if is_hidden && self.ahead.contains_key(name) { u64::MAX } else { fence };
-        let is_missing = |head: &&StoredMessage| head.sequence > channel.position && head.sequence <= limit;
-        let Some(head) = head.filter(is_missing).filter(|_| !ignores_tails) else {
-            if channel.gap().is_none() && !is_hidden {
-                channel.newest.confirmed_us = self.context.now.mono_us;
-                // The message has expired by age.
-                if has_none && channel.newest.sequence < fence {
-                    channel.newest.sequence = 0;
-                }
-            }
-            self.compared(name, attach, fence);
-            return;
-        };
-        if channel.gap().is_none() && !is_hidden {
-            self.context.counters.lost_tails += 1;
-        }
-        self.found_missing(name, head.sequence);
-        self.compared(name, attach, fence);
     }
 
-    fn end_sync_if_complete(&mut self, id: PartitionId) {
-        let interval_us = self.context.options.limits.audit_interval_ms * 1_000;
-        let partition = &mut self.partitions[id];
+    /// Whether the sync behind this fence is in flight.
+    pub(super) fn is_behind(&self, number: u64) -> bool {
+        self.in_flight.as_ref().is_some_and(|sync| sync.number == number)
+    }
+
+    /// Ends the sync if all heads are known.
+    pub(super) fn end_if_complete(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+        let interval_us = context.options.limits.audit_interval_ms * 1_000;
         let is_complete = |sync: &mut HeadSync| sync.chunks.iter().all(|chunk| chunk.is_read);
-        let Some(sync) = partition.sync.take_if(is_complete) else { return };
+        let Some(sync) = self.in_flight.take_if(is_complete) else { return };
         if sync.is_audit {
-            self.context.counters.audits += 1;
+            context.counters.audits += 1;
             // Jitter, so that nodes that were started together do not audit together.
-            let jitter_us = self.context.newest_number().wrapping_mul(0x9e37_79b9_7f4a_7c15) % (interval_us / 4).max(1);
-            partition.audit.due_us = self.context.now.mono_us + interval_us - jitter_us;
-            let due_us = partition.audit.due_us;
-            self.context.set_timer(due_us, Timer::Audit(id));
+            let jitter_us = context.newest_number().wrapping_mul(0x9e37_79b9_7f4a_7c15) % (interval_us / 4).max(1);
+            self.audit.due_us = context.now.mono_us + interval_us - jitter_us;
+            context.set_timer(self.audit.due_us, Timer::Audit(stream.id));
         }
-        self.start_sync(id);
+        self.start(context, stream, channels);
+    }
+
+    /// Subscribes to the live subjects of channels, or to a wildcard for all channels once there are many.
+    fn subscribe_to(&mut self, context: &mut Context, stream: &KnownStream, channels: &[Arc<str>]) {
+        if self.channels.is_wide {
+            return;
+        }
+        if self.channels.attached.len() + channels.len() < context.options.limits.wide_channels_min {
+            for name in channels {
+                context.link(LinkEffect::Subscribe { subject: stream.names.live_subject(name) });
+            }
+            return;
+        }
+        self.channels.is_wide = true;
+        // The audit finds messages that the ended subscriptions did not deliver.
+        self.audit.is_needed = true;
+        context.link(LinkEffect::Subscribe { subject: stream.names.republished_subjects() });
+        for name in &self.channels.attached {
+            context.link(LinkEffect::Unsubscribe { subject: stream.names.live_subject(name) });
+        }
+    }
+
+    /// A channel is followed no longer.
+    pub(super) fn detach(&mut self, context: &mut Context, stream: &KnownStream, name: &Arc<str>) {
+        self.channels.attached.remove(name);
+        self.channels.comparing.remove(name);
+        self.channels.attaching.retain(|attaching| attaching != name);
+        if !self.channels.is_wide {
+            context.link(LinkEffect::Unsubscribe { subject: stream.names.live_subject(name) });
+        }
     }
 }
 

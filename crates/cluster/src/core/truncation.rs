@@ -16,16 +16,7 @@
 
 use std::collections::VecDeque;
 
-use crate::{
-    link::{LinkEffect, StoredMessage},
-    names::{PartitionId, fnv1a},
-};
-
-use super::{
-    Context, Requester,
-    channel::{FollowedChannel, NewestMessage},
-    partition::Partition,
-};
+use crate::{link::StoredMessage, names::fnv1a};
 
 /// Maximum number of marks to compare. Beyond it, every second one is dropped.
 const MARKS_MAX: usize = 64;
@@ -138,7 +129,7 @@ impl Marks {
         previous.filter(is_kept).is_some_and(|previous| fence.last_sequence < previous.sequence)
     }
 
-    fn sequences(&self) -> Vec<u64> {
+    pub(super) fn sequences(&self) -> Vec<u64> {
         self.list.iter().map(|mark| mark.sequence).collect()
     }
 
@@ -159,39 +150,6 @@ impl Marks {
     /// Drops all but a few of the marks that were compared.
     fn forget_compared(&mut self) {
         self.list.drain(..self.list.len().saturating_sub(MARKS_KEPT));
-    }
-}
-
-impl Partition {
-    /// Reads the messages at the sequences of the marks.
-    pub(super) fn read_marks(&self, context: &mut Context, id: PartitionId) {
-        let (stream, sequences) = (self.names.stream.clone(), self.marks.sequences());
-        if !sequences.is_empty() {
-            let request = context.request(Requester::Marks(id));
-            context.link(LinkEffect::Sequences { request, stream, sequences });
-        }
-    }
-
-    /// Whether the newest message that was read shows that the stream has lost the channel's newest known one. The
-    /// answer contains all messages up to `fence`.
-    pub(super) fn is_truncated_before(
-        &self,
-        channel: &FollowedChannel,
-        head: Option<&StoredMessage>,
-        fence: u64,
-        unix_ms: u64,
-    ) -> bool {
-        let NewestMessage { sequence: newest, time_ms: newest_ms, .. } = channel.newest;
-        if newest == 0 || newest > fence {
-            return false;
-        }
-        let Some(head) = head else {
-            let age_max_ms = self.age_max_ms().unwrap_or(u64::MAX);
-            let kept_until_ms = newest_ms.saturating_add(age_max_ms).saturating_sub(CLOCK_MARGIN_MS);
-            return newest_ms > 0 && unix_ms < kept_until_ms;
-        };
-        let is_other = head.sequence == newest && head.time_ms != newest_ms && head.time_ms.min(newest_ms) > 0;
-        head.sequence < newest || is_other
     }
 }
 

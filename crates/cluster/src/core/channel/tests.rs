@@ -6,7 +6,7 @@ const FENCE: u64 = 100;
 /// A channel, and what it is called with.
 struct Rig {
     channel: FollowedChannel,
-    partition: Partition,
+    stream: KnownStream,
     limits: CoreLimits,
 }
 
@@ -18,17 +18,18 @@ impl Rig {
             history_ttl_ms: 60_000,
             history_bytes_max: usize::MAX,
         };
+        let id = PartitionId { namespace: 1, part: 0 };
         Self {
-            channel: FollowedChannel::new(ShardIndex(0), PartitionId { namespace: 1, part: 0 }),
-            partition: Partition::new("dn", &namespace, 0),
+            channel: FollowedChannel::new(ShardIndex(0), id),
+            stream: KnownStream::new("dn", &namespace, id),
             limits: CoreLimits { buffered_max, ..CoreLimits::default() },
         }
     }
 
     fn on(&mut self, event: ChannelEvent<'_>) -> ChannelAction {
         let now = Now { mono_us: 5, unix_ms: 1_700_000_000_000 };
-        let (partition, limits, planted) = (&self.partition, &self.limits, PlantedInCore::default());
-        self.channel.on(event, &ChannelContext { now, partition, limits, planted })
+        let (stream, limits, planted) = (&self.stream, &self.limits, PlantedInCore::default());
+        self.channel.on(event, &ChannelContext { now, stream, limits, planted })
     }
 
     /// The newest message of the stream is at `head`, and one behind it is at the position.

@@ -226,7 +226,7 @@ fn a_gap_shows_the_message_that_the_replica_of_the_attach_had_lost() {
     for (age_ms, holes) in [(0, 1), (49_999, 1), (50_000, 0)] {
         let mut rig = attached_without_a_message();
         let id = rig.core.partitions.ids().next().expect("the namespace has one");
-        let facts = rig.core.partitions[id].facts.as_mut();
+        let facts = rig.core.partitions[id].stream.facts.as_mut();
         facts.expect("the stream is described").age_max_ms = Some(60_000);
         deliver(&mut rig, FENCE + 9, 10, "");
         let time_ms = crate::core::rig::NOW.unix_ms - age_ms;

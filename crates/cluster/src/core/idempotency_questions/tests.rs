@@ -10,7 +10,7 @@ use dunlin_protocol::{Payload, Publication};
 use super::*;
 use crate::{
     core::{
-        CoreEffect, CoreEvent, CoreLimits,
+        Core, CoreEffect, CoreEvent, CoreLimits,
         peers::{NodeDescription, PeerEvent},
         rig::{NOW, Rig, SHARD, stored},
     },
@@ -282,9 +282,10 @@ fn keys_of_another_epoch_are_neither_believed_nor_told() {
         for (key, place) in [("a", 1), ("b", 2)] {
             let headers = MessageHeaders::new().with(MESSAGE_ID, format!("{}{key}", key_prefix(CHANNEL)));
             let message = crate::link::StoredMessage { headers, ..stored("dn.p.chat.0.x", place) };
-            rig.core.note_key(NOW, partition, &message);
+            let Core { key_questions, context, partitions, .. } = &mut rig.core;
+            key_questions.seen.note_message(context, &partitions[partition].stream, &message);
         }
-        let stream = rig.core.partitions[partition].names.stream.clone();
+        let stream = rig.core.partitions[partition].stream.names.stream.clone();
         let question = json!({ "number": 5, "node": "n2", "channel": CHANNEL, "stream": stream, "epoch": epoch,
             "keys": ["a", "unknown"] });
         rig.receive_at("dn.w.n1", &json!({ "KeyQuestion": question }));

@@ -215,10 +215,20 @@ fn an_answer_that_is_too_large_for_nats_is_not_sent() {
     // The answer with its one publication, which has no data.
     let answer = |bytes_less: usize| {
         let mut rig = Rig::with_peer(CoreLimits::default());
-        let epoch = rig.core.epoch_of_channel("chat:1").expect("it is followed");
+        let id = rig.core.partitions.ids().next().expect("there is one");
+        let epoch: Box<str> = rig.core.partitions[id].stream.current_epoch().into();
         rig.ask("n2", &epoch, NEWEST - 1, NEWEST);
-        let records = rig.core.records_between("chat:1", &epoch, NEWEST - 1, NEWEST);
-        let channel = "chat:1".into();
+        let (node, channel): (Box<str>, Box<str>) = ("n2".into(), "chat:1".into());
+        let request = WindowRequest {
+            number: 7,
+            node,
+            channel: channel.clone(),
+            epoch: epoch.clone(),
+            after: NEWEST - 1,
+            through: NEWEST,
+        };
+        let followed = rig.core.channels.get("chat:1").expect("it is followed");
+        let records = request.records(&rig.core.context, followed, &rig.core.partitions[id].stream);
         let answer = WindowAnswer { number: 7, channel, epoch: epoch.clone(), records };
         rig.core.context.payload_bytes_max = WindowMessage::Answer(answer).encode().len() + OVERHEAD_BYTES - bytes_less;
         rig.ask("n2", &epoch, NEWEST - 1, NEWEST).expect("it answers").is_null()

@@ -1,7 +1,7 @@
 use dunlin_engine::Event;
 
 use super::*;
-use dunlin_engine::log::LogPage;
+use dunlin_engine::log::{LoadNumber, LogPage};
 
 use crate::core::{
     CoreEffect, CoreEvent, CoreLimits,

@@ -3,7 +3,7 @@ use dunlin_engine::Now;
 use super::*;
 use crate::{
     core::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
-    link::{LinkEvent, StreamShape, StreamState},
+    link::{LinkEffect, LinkEvent, StreamShape, StreamState},
 };
 
 const NOW: Now = Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 };

@@ -4,7 +4,7 @@ use dunlin_engine::{Now, ShardIndex};
 
 use super::*;
 use crate::{
-    core::{CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
+    core::{Core, CoreEvent, CoreLimits, CoreOptions, StreamedNamespace},
     link::{LinkEvent, PublishAck, RequestNumber, StreamShape},
     names::PartitionNames,
     streams::StreamTerms,
@@ -187,7 +187,8 @@ fn of_several_nodes_one_creates_the_stream() {
     let mut rig = Rig::new();
     for _ in 0..2 {
         rig.wait_us(DESCRIBE_RETRY_US);
-        rig.core.describe(StreamKey::Partition(PartitionId { namespace: 1, part: 0 }));
+        let id = PartitionId { namespace: 1, part: 0 };
+        rig.core.partitions[id].stream.watch.describe(&mut rig.core.context);
         rig.effects.append(&mut rig.core.context.effects);
         rig.describe_as(refused(NOT_FOUND, "stream not found"));
     }
@@ -203,7 +204,8 @@ fn a_node_that_may_not_create_the_stream_says_so_and_is_not_ready() {
     let mut rig = Rig::new();
     for _ in 0..2 {
         rig.wait_us(DESCRIBE_RETRY_US);
-        rig.core.describe(StreamKey::Partition(PartitionId { namespace: 1, part: 0 }));
+        let id = PartitionId { namespace: 1, part: 0 };
+        rig.core.partitions[id].stream.watch.describe(&mut rig.core.context);
         rig.effects.append(&mut rig.core.context.effects);
         rig.describe_as(refused(NOT_FOUND, "stream not found"));
     }
