@@ -90,6 +90,11 @@ impl Settings {
         self.set.get(path).is_some_and(|(value, _)| !value.is_blank() && *value != Value::Int(0))
     }
 
+    /// Whether the switch at `path` is on.
+    pub(super) fn is_on(&self, path: &str) -> bool {
+        self.value(path) == Value::Bool(true)
+    }
+
     /// The number of texts in the list at `path`.
     pub(super) fn texts_len(&self, path: &str) -> usize {
         match self.set.get(path) {
