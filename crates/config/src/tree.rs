@@ -120,6 +120,13 @@ impl Tree {
         }
     }
 
+    /// Sets the value at a path that has none.
+    pub(super) fn set_absent(&mut self, path: &str, value: Self) {
+        if self.get(path).is_none() {
+            self.set(path, value);
+        }
+    }
+
     /// Sets an entry whose name may contain dots.
     pub(super) fn set_entry(&mut self, name: &str, value: Self) {
         *self.entry(name) = value;
