@@ -185,7 +185,7 @@ impl Migration {
         if is_unset(path, &tree) {
             return self.tell(label, Fate::Needless(EMPTY.to_owned()));
         }
-        if self.out.get(path).is_some() {
+        if self.out.has(path) {
             return self.tell(label, Fate::Needless(format!("{path} is set as well, and that one counts")));
         }
         self.out.set(path, fitted(path, tree));
@@ -269,7 +269,7 @@ fn converted_table(
     let mut out = Tree::Table(current);
     for (name, tree) in former {
         let fate = if let Some(path) = renamed.get(&name) {
-            if out.get(path).is_some() {
+            if out.has(path) {
                 Fate::Needless(format!("{path} is set as well, and that one counts"))
             } else {
                 out.set(path, tree);

@@ -120,9 +120,14 @@ impl Tree {
         }
     }
 
+    /// Whether there is a value at a path. An entry of YAML without one sets nothing.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.get(path).is_some_and(|value| *value != Self::Null)
+    }
+
     /// Sets the value at a path that has none.
     pub(super) fn set_absent(&mut self, path: &str, value: Self) {
-        if self.get(path).is_none() {
+        if !self.has(path) {
             self.set(path, value);
         }
     }

@@ -102,7 +102,7 @@ impl Migration {
             let mut placed = Vec::new();
             for table in &tables {
                 let path = format!("{table}.{key}");
-                if self.out.get(&path).is_none() {
+                if !self.out.has(&path) {
                     self.out.set(&path, super::fitted(&path, value.clone()));
                     placed.push(path);
                 }
