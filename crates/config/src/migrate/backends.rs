@@ -91,7 +91,9 @@ impl Migration {
             if !named.is_granular
                 && let Some(Tree::List(namespaces)) = self.out.get_mut("rpc.namespaces")
             {
-                namespaces.iter_mut().for_each(|namespace| namespace.set_absent("proxy_enabled", Tree::Bool(true)));
+                for namespace in namespaces {
+                    namespace.set_absent("proxy_enabled", Tree::Bool(true));
+                }
             }
         }
     }

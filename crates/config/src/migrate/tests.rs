@@ -42,23 +42,20 @@ fn every_key_of_v5_is_known() {
     let names: Vec<_> = OF_V5.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(names.len() > 300, "the list was found");
     for name in names {
-        let is_known = match name.split_once("[].") {
-            Some((list, key)) => {
-                let (path, renamed) = match list {
-                    "namespaces" => ("channel.namespaces", &ROWS.namespace_keys),
-                    "rpc_namespaces" => ("rpc.namespaces", &ROWS.rpc_namespace_keys),
-                    _ => (list, &ROWS.proxy_keys),
-                };
-                let is_current = keys::at(&format!("{path}.{key}")).is_some();
-                is_current || renamed.contains_key(key) || ROWS.decisions.contains_key(key)
-            }
-            None => {
-                let variable = format!("CENTRIFUGO_{}", name.to_ascii_uppercase().replace('.', "_"));
-                let migrated = migrate(None, &[(variable, "1".to_owned())]).expect(name);
-                let is_set = !migrated.fates.iter().any(|(_, fate)| matches!(fate, Fate::Ignored(_)));
-                let top = name.split('.').next().unwrap_or_default();
-                is_set && (ROWS.has(top) || keys::at(top).is_some())
-            }
+        let is_known = if let Some((list, key)) = name.split_once("[].") {
+            let (path, renamed) = match list {
+                "namespaces" => ("channel.namespaces", &ROWS.namespace_keys),
+                "rpc_namespaces" => ("rpc.namespaces", &ROWS.rpc_namespace_keys),
+                _ => (list, &ROWS.proxy_keys),
+            };
+            let is_current = keys::at(&format!("{path}.{key}")).is_some();
+            is_current || renamed.contains_key(key) || ROWS.decisions.contains_key(key)
+        } else {
+            let variable = format!("CENTRIFUGO_{}", name.to_ascii_uppercase().replace('.', "_"));
+            let migrated = migrate(None, &[(variable, "1".to_owned())]).expect(name);
+            let is_set = !migrated.fates.iter().any(|(_, fate)| matches!(fate, Fate::Ignored(_)));
+            let top = name.split('.').next().unwrap_or_default();
+            is_set && (ROWS.has(top) || keys::at(top).is_some())
         };
         assert!(is_known, "schema/migration.json has no row for {name}");
     }

@@ -36,16 +36,14 @@ impl Migration {
                 self.tell(variable, Fate::Decision(what));
                 continue;
             }
-            let name = match current {
-                Some((_, path)) => path.clone(),
-                None if ROWS.has(&former) => former,
-                None => match path_in_former_table(&former) {
-                    Some(path) => path,
-                    None => {
-                        self.tell(variable, fate_of_unknown(&former));
-                        continue;
-                    }
-                },
+            let known = match current {
+                Some((_, path)) => Some(path.clone()),
+                None if ROWS.has(&former) => Some(former.clone()),
+                None => path_in_former_table(&former),
+            };
+            let Some(name) = known else {
+                self.tell(variable, fate_of_unknown(&former));
+                continue;
             };
             // A table of v6 and a switch of v5 may have the same name, such as `health`.
             let is_of_v6 = is_current(&name, &Tree::Text(value.clone()));
