@@ -109,23 +109,14 @@ fn of_option(key: &str, value: Option<&str>) -> String {
 mod tests {
     use super::*;
 
+    fn assert_hints(line: &str, expected: &[&str]) {
+        let arguments: Vec<_> = line.split_whitespace().map(ToOwned::to_owned).collect();
+        assert_eq!(hints(&arguments), expected, "{line}");
+    }
+
     #[test]
-    fn command_lines_of_centrifugo_are_answered_with_ours() {
+    fn hints_name_switches_and_show_no_values() {
         for (line, expected) in [
-            ("-c config.json", &["the command must come first: dunlin serve -c config.json"][..]),
-            (
-                "--client.insecure -c config.json",
-                &[
-                    "there is no flag for client.insecure: set it in the configuration file, or as \
-                     DUNLIN_CLIENT_INSECURE=true in the environment",
-                    "the command must come first: dunlin serve -c config.json",
-                ],
-            ),
-            (
-                "serve --health.enabled=false",
-                &["there is no flag for health.enabled: set it in the configuration file, or as \
-                   DUNLIN_HEALTH_ENABLED=… in the environment"],
-            ),
             (
                 "serve --nats_url=nats://user:password@host --redis_password hidden --http_api.key=hidden",
                 &[
@@ -135,7 +126,7 @@ mod tests {
                      DUNLIN_ENGINE_REDIS_PASSWORD=… in the environment",
                     "there is no flag for http_api.key: set it in the configuration file, or as \
                      DUNLIN_HTTP_API_KEY=… in the environment",
-                ],
+                ][..],
             ),
             (
                 "serve --broker nats --pid_file=/run/pid",
@@ -157,6 +148,28 @@ mod tests {
             ),
             ("serve --shards=x --reactor=y", &[]),
             ("gen-token --secret x", &[]),
+        ] {
+            assert_hints(line, expected);
+        }
+    }
+
+    #[test]
+    fn command_lines_of_centrifugo_are_answered_with_ours() {
+        for (line, expected) in [
+            ("-c config.json", &["the command must come first: dunlin serve -c config.json"][..]),
+            (
+                "--client.insecure -c config.json",
+                &[
+                    "there is no flag for client.insecure: set it in the configuration file, or as \
+                     DUNLIN_CLIENT_INSECURE=true in the environment",
+                    "the command must come first: dunlin serve -c config.json",
+                ],
+            ),
+            (
+                "serve --health.enabled=false",
+                &["there is no flag for health.enabled: set it in the configuration file, or as \
+                   DUNLIN_HEALTH_ENABLED=… in the environment"],
+            ),
             ("serve --http_server.port 9000", &["--http_server.port is called --port here"]),
             (
                 "serve --client.nonsense",
@@ -183,8 +196,7 @@ mod tests {
             ("serve --nonsense", &[]),
             ("", &[]),
         ] {
-            let arguments: Vec<_> = line.split_whitespace().map(ToOwned::to_owned).collect();
-            assert_eq!(hints(&arguments), expected, "{line}");
+            assert_hints(line, expected);
         }
     }
 }
