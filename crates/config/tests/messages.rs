@@ -74,13 +74,13 @@ fn keys_of_line(line: &str) -> Vec<(String, Option<String>)> {
     let [_, delivery, history, durability, _] = cells.as_slice() else { panic!("{line}") };
     let (mut delivery, mut durability) = (delivery.clone(), durability.clone());
     // What is the default need not be copied.
-    let lane = delivery.next().filter(|lane| *lane != "reliable").map(|lane| ("delivery", Some(lane)));
+    let delivered = delivery.next().filter(|value| *value != "reliable").map(|value| ("delivery", Some(value)));
     let durability = durability.next().filter(|value| *value != "memory").map(|value| ("durability", Some(value)));
     let named = delivery.chain(history.clone()).map(|key| match key.split_once(": ") {
         Some((key, value)) => (key, Some(value)),
         None => (key, None),
     });
-    let all = named.chain(lane).chain(durability);
+    let all = named.chain(delivered).chain(durability);
     all.map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned))).collect()
 }
 
