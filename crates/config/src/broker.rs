@@ -10,7 +10,7 @@ use dunlin_engine::{
 use dunlin_net::ClientTls;
 use dunlin_token::SecretUrl;
 
-use super::{duration::format_ms, proxies, reader::Reader, redis};
+use super::{duration::format_ms, problem::SettingSource, proxies, reader::Reader, redis};
 
 /// How a node reaches the cluster's NATS servers, and what its streams are like.
 #[derive(Clone, Debug)]
@@ -96,6 +96,10 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         messages_bytes_max: r.count(&at("messages_size_limit")),
     };
     let (is_enabled, kind) = (r.bool("broker.enabled"), r.text(TYPE));
+    // An explicit `false` is meant.
+    if kind == "nats" && r.settings.source("broker.enabled") == SettingSource::Default {
+        r.warning(TYPE, "has no effect, and this node stays alone: set `broker.enabled` to true");
+    }
     if is_enabled && !["memory", "nats"].contains(&kind.as_str()) {
         let text = redis::refusal(TYPE, r.settings).unwrap_or_else(|| format!(
             "{kind:?} is not supported: nodes would not receive each other's publications. Set it to \"nats\", and see \

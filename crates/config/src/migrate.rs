@@ -16,6 +16,8 @@ use super::{
     settings::is_comment,
     tree::Tree,
     tree_text,
+    value::is_bracketed,
+    variables::PLACEHOLDERS,
 };
 
 /// A converted configuration.
@@ -35,6 +37,8 @@ pub enum Fate {
     Renamed(String),
     /// It is not in the result, for this reason.
     Needless(String),
+    /// A variable that sets nothing, for this reason.
+    Ignored(String),
     /// It is not in the result, and a person has to decide this.
     Decision(String),
 }
@@ -45,6 +49,7 @@ impl fmt::Display for Fate {
             Self::Kept => f.write_str("kept"),
             Self::Renamed(path) => write!(f, "renamed to {path}"),
             Self::Needless(why) => write!(f, "no longer needed: {why}"),
+            Self::Ignored(why) => write!(f, "ignored: {why}"),
             Self::Decision(what) => write!(f, "needs a decision: {what}"),
         }
     }
@@ -64,13 +69,37 @@ impl Migrated {
 
 /// The keys at the top of a document that v5 has and v6 does not.
 pub(super) fn former_keys(entries: &[(String, Tree)]) -> Vec<&str> {
-    let is_former = |(name, tree): &&(String, Tree)| ROWS.has(name) && !is_current(name, tree);
-    entries.iter().filter(is_former).map(|(name, _)| name.as_str()).collect()
+    entries.iter().filter(|(name, tree)| is_former(name, tree)).map(|(name, _)| name.as_str()).collect()
 }
 
 /// The path in v6 of a key at the top of v5.
 pub fn successor(name: &str) -> Option<&'static str> {
     ROWS.keys.get(name).map(String::as_str)
+}
+
+/// The variables that do what a key at the top of v5 does: one for its value, and one that has to be `true`.
+pub fn variables_of(name: &str) -> Option<(String, Option<String>)> {
+    let path = successor(name)?;
+    Some((super::variable_of(path)?, switch_of(path).as_deref().and_then(super::variable_of)))
+}
+
+/// Whether a variable is for header fields, and stays a variable.
+pub fn is_placeholder(variable: &str) -> bool {
+    PLACEHOLDERS.iter().any(|prefix| variable.starts_with(prefix))
+}
+
+/// What replaces a key at the top of v5 that has no path in v6.
+pub fn without_successor(name: &str) -> Option<&'static str> {
+    [&ROWS.needless, &ROWS.decisions].iter().find_map(|rows| rows.get(name)).map(String::as_str)
+}
+
+/// The key of v6 without which the one at `path` does nothing. v5 had no such switches: an address or a name was enough.
+fn switch_of(path: &str) -> Option<String> {
+    match path {
+        "broker.type" => Some("broker.enabled".to_owned()),
+        "rpc.proxy.endpoint" => Some("rpc.without_namespace.proxy_enabled".to_owned()),
+        _ => path.strip_suffix(".endpoint").filter(|at| at.starts_with("client.")).map(|at| format!("{at}.enabled")),
+    }
 }
 
 /// Converts a file and environment variables, which override the file.
@@ -85,7 +114,7 @@ pub fn migrate(document: Option<&Document>, variables: &[(String, String)]) -> R
     };
     let mut migration = Migration { out: Tree::Table(Vec::new()), fates: Vec::new(), is_former: false };
     let entries = migration.with_variables(entries, variables);
-    migration.is_former = entries.iter().any(|entry| ROWS.has(&entry.name) && !is_current(&entry.name, &entry.tree));
+    migration.is_former = entries.iter().any(|entry| is_former(&entry.name, &entry.tree));
     migration.keep_current(&entries);
     let named = backends::Named::of(&entries);
     for entry in entries.into_iter().filter(|entry| !is_current(&entry.name, &entry.tree)) {
@@ -140,32 +169,35 @@ impl Migration {
         }
         let fate = if let Some(why) = ROWS.needless.get(name) {
             Fate::Needless(why.clone())
-        } else if let Some(what) = ROWS.decisions.get(name) {
+        } else if let Some(what) = ROWS.decisions.get(name).or_else(|| ROWS.pro.get(name)) {
             if tree.is_blank() { Fate::Needless("it is off or empty".to_owned()) } else { Fate::Decision(what.clone()) }
         } else if keys::at(name).is_some() {
             // A variable of v6, or a value that does not fit its key: the check of the result has the message.
             self.out.set(name, fitted(name, tree));
             if name.contains('.') { Fate::Renamed(name.to_owned()) } else { Fate::Kept }
         } else {
-            Fate::Needless(unknown(name))
+            Fate::Decision(unknown(name))
         };
         self.tell(&label, fate);
     }
 
     fn place(&mut self, label: &str, path: &str, tree: Tree) {
-        if self.out.get(path).is_some() {
+        if is_unset(path, &tree) {
+            return self.tell(label, Fate::Needless(EMPTY.to_owned()));
+        }
+        if self.out.has(path) {
             return self.tell(label, Fate::Needless(format!("{path} is set as well, and that one counts")));
         }
-        let is_broker = path == "broker.type" && !tree.is_blank();
         self.out.set(path, fitted(path, tree));
-        if is_broker {
-            self.out.set("broker.enabled", Tree::Bool(true));
+        if let Some(switch) = switch_of(path) {
+            self.out.set_absent(&switch, Tree::Bool(true));
         }
         self.tell(label, Fate::Renamed(path.to_owned()));
     }
 
     /// Converts the tables of lists, whose keys have other names as well.
     fn convert_lists(&mut self, named: &backends::Named) {
+        let is_former = self.is_former;
         for (list, renamed) in [
             ("channel.namespaces", &ROWS.namespace_keys),
             ("rpc.namespaces", &ROWS.rpc_namespace_keys),
@@ -181,7 +213,11 @@ impl Migration {
                     _ => None,
                 });
                 let table = format!("{list}[{}]", name.unwrap_or_else(|| index.to_string()));
-                *item = converted_table(std::mem::take(entries), &table, (renamed, groups), &mut told);
+                let mut entries = std::mem::take(entries);
+                if is_former {
+                    drop_empty_names(&mut entries, &table, &mut told);
+                }
+                *item = converted_table(entries, &table, (renamed, groups), &mut told);
                 named.switch_on(item);
             }
             self.fates.append(&mut told);
@@ -210,30 +246,48 @@ impl Migration {
 
 type Names = std::collections::BTreeMap<String, String>;
 
-/// A table of a list with the keys of v6.
+/// In v5 an empty name of a backend is the default; v6 looks for a backend with an empty name.
+fn drop_empty_names(entries: &mut Vec<(String, Tree)>, table: &str, told: &mut Vec<(String, Fate)>) {
+    entries.retain(|(name, tree)| {
+        let is_dropped = is_unset(name, tree) && name.ends_with("proxy_name");
+        if is_dropped {
+            told.push((format!("{table}.{name}"), Fate::Needless(EMPTY.to_owned())));
+        }
+        !is_dropped
+    });
+}
+
+/// A table of a list with the keys of v6. Those of v6 count, so they come first.
 fn converted_table(
     entries: Vec<(String, Tree)>,
     table: &str,
     (renamed, groups): (&Names, Groups),
     told: &mut Vec<(String, Fate)>,
 ) -> Tree {
-    let mut out = Tree::Table(Vec::new());
-    for (name, tree) in entries {
-        let label = format!("{table}.{name}");
-        if keys::find(groups, &name).is_some() || is_comment(&name) {
-            out.set_entry(&name, tree);
-        } else if let Some(path) = renamed.get(&name) {
-            told.push((label, Fate::Renamed(format!("{table}.{path}"))));
-            if out.get(path).is_none() {
+    let is_current = |name: &str| keys::find(groups, name).is_some() || is_comment(name);
+    let (current, former): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(name, _)| is_current(name));
+    let mut out = Tree::Table(current);
+    for (name, tree) in former {
+        let fate = if let Some(path) = renamed.get(&name) {
+            if out.has(path) {
+                Fate::Needless(format!("{path} is set as well, and that one counts"))
+            } else {
                 out.set(path, tree);
+                Fate::Renamed(format!("{table}.{path}"))
             }
-        } else if let Some(what) = ROWS.decisions.get(&name).filter(|_| !tree.is_blank()) {
-            told.push((label, Fate::Decision(what.clone())));
+        } else if let Some(what) = ROWS.decisions.get(&name).or_else(|| ROWS.pro.get(&name)) {
+            if tree.is_blank() { Fate::Needless("it is off or empty".to_owned()) } else { Fate::Decision(what.clone()) }
         } else {
-            told.push((label, Fate::Needless(unknown(&name))));
-        }
+            Fate::Decision(unknown(&name))
+        };
+        told.push((format!("{table}.{name}"), fate));
     }
     out
+}
+
+/// Whether an entry at the top is in the form of v5, and shows that the file is.
+fn is_former(name: &str, tree: &Tree) -> bool {
+    ROWS.has_former(name) && !is_current(name, tree)
 }
 
 /// Whether an entry at the top is in the form of v6.
@@ -249,10 +303,21 @@ fn is_current(name: &str, tree: &Tree) -> bool {
 }
 
 fn unknown(name: &str) -> String {
-    match ROWS.nearest(name) {
-        Some(near) => format!("neither version 5 nor 6 has this key, so it had no effect; was {near} meant?"),
-        None => "neither version 5 nor 6 has this key, so it had no effect".to_owned(),
-    }
+    let near = ROWS.nearest(name).map_or_else(String::new, |near| format!("; was {near} meant?"));
+    format!("Dunlin does not know this key: if it had an effect, decide what replaces it{near}")
+}
+
+/// Why an empty value is left out.
+const EMPTY: &str = "it is empty";
+
+/// Whether a value of v5 stands for the default. Templates of v5 have all keys, and half of the defaults are empty texts.
+/// Where the default of v6 is something else, as for `channel.private_prefix`, an empty text means something.
+fn is_unset(path: &str, tree: &Tree) -> bool {
+    let is_empty_default = || {
+        path.ends_with("proxy_name")
+            || keys::at(path).is_some_and(|key| key.default.is_empty() || matches!(key.kind, ValueKind::Choice(_)))
+    };
+    *tree == Tree::Null || (*tree == Tree::Text(String::new()) && is_empty_default())
 }
 
 /// A value in the type of the key at `path`: Centrifugo v5 took numbers for text, and variables are text.
@@ -262,6 +327,9 @@ fn fitted(path: &str, tree: Tree) -> Tree {
         (ValueKind::Text | ValueKind::Secret | ValueKind::Url, Tree::Int(number)) => Tree::Text(number.to_string()),
         (ValueKind::Bool, Tree::Text(text)) => text.parse().map_or(Tree::Text(text), Tree::Bool),
         (ValueKind::Int(..), Tree::Text(text)) => text.parse().map_or(Tree::Text(text), Tree::Int),
+        (ValueKind::Texts, Tree::Text(text)) if is_bracketed(&text) => {
+            serde_json::from_str(&text).unwrap_or(Tree::Text(text))
+        }
         (ValueKind::Texts, Tree::Text(text)) => {
             Tree::List(text.split_ascii_whitespace().map(|item| Tree::Text(item.to_owned())).collect())
         }

@@ -17,8 +17,8 @@ use hyper::{
 use serde::Deserialize;
 
 use super::{
-    ProxyOptions, StatusTransform, Transformed, relations::is_namespace_name, resolve::Reader, value::shortened,
-    variables::PLACEHOLDERS,
+    ProxyOptions, StatusTransform, Transformed, problem::SettingSource, relations::is_namespace_name, resolve::Reader,
+    value::shortened, variables::PLACEHOLDERS,
 };
 
 /// The engine identifies proxies by 16-bit numbers.
@@ -60,6 +60,11 @@ impl ProxyTable {
             let proxy = proxy(r, table, table.to_owned());
             if is_enabled && proxy.is_none() && r.text(&format!("{table}.endpoint")).is_empty() {
                 r.error(&format!("{table}.endpoint"), "is empty: set the URL of your backend");
+            }
+            // An explicit `false` is meant.
+            if proxy.is_some() && r.settings.source(&format!("{table}.enabled")) == SettingSource::Default {
+                let text = format!("has no effect, and the backend is not called: set `{table}.enabled` to true");
+                r.warning(&format!("{table}.endpoint"), text);
             }
             proxy_table.add(r, table, None, proxy.filter(|_| is_enabled));
         }

@@ -62,8 +62,7 @@ fn filter_limits(r: &mut Reader<'_>) -> FilterLimits {
 pub(super) fn check(r: &mut Reader<'_>, table: &str, namespace: &NamespaceOptions) {
     let at = |key: &str| format!("{table}.{key}");
     if namespace.allow_delta && namespace.delivery == Lane::Latest {
-        let text = "cannot be had with `delivery: latest`, which leaves publications out that differences would stand on: \
-                    remove one of the two";
+        let text = "conflicts with `delivery: latest`: deltas need every publication. Remove one of the two";
         r.error(&at("allowed_delta_types"), text);
     }
     if namespace.allow_delta && !namespace.has_stream() {

@@ -2,7 +2,7 @@
 
 use super::settings::Settings;
 
-/// The page with the ten lines.
+/// The page with the recipe.
 const RECIPE: &str = "docs/migrating-from-centrifugo.md#redis";
 
 /// Namespaces that a message names.
@@ -24,7 +24,7 @@ pub(super) fn refusal(path: &str, settings: &Settings) -> Option<String> {
                  through NATS. Remove `{table}`; if there are several nodes, see {RECIPE}"
             );
         }
-        if table != "broker" && text("broker.type") == "nats" {
+        if table != "broker" && settings.is_on("broker.enabled") && text("broker.type") == "nats" {
             return format!(
                 "is not supported yet: Dunlin does not use Redis, and NATS connects the nodes, as `broker` says. Remove \
                  `{table}`"
@@ -34,7 +34,7 @@ pub(super) fn refusal(path: &str, settings: &Settings) -> Option<String> {
         format!(
             "is not supported yet, and ignoring it would not be safe: Dunlin does not use Redis, so nodes would not receive \
              each other's publications. One node needs nothing in its place: remove `{table}`{}. Several nodes{several} \
-             need NATS: {RECIPE} has ten lines; history and recovery then survive the end of any node",
+             need NATS: {RECIPE} has a recipe; history and recovery then survive the end of any node",
             of_one_node(settings)
         )
     })

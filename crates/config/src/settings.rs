@@ -9,7 +9,7 @@ use super::{
     problem::{Problems, SettingSource},
     redis,
     tree::Tree,
-    value::{Value, has_placeholder, shortened},
+    value::{Value, has_placeholder, is_bracketed, shortened},
 };
 
 /// What is wrong with a document without content.
@@ -88,6 +88,11 @@ impl Settings {
     /// Whether a value that is neither empty nor 0 was set at `path`.
     pub(super) fn is_set(&self, path: &str) -> bool {
         self.set.get(path).is_some_and(|(value, _)| !value.is_blank() && *value != Value::Int(0))
+    }
+
+    /// Whether the switch at `path` is on.
+    pub(super) fn is_on(&self, path: &str) -> bool {
+        self.value(path) == Value::Bool(true)
     }
 
     /// The number of texts in the list at `path`.
@@ -301,12 +306,6 @@ fn judge_placeholder(key: &Key, path: &str, value: &Value, source: &SettingSourc
             format!("contains a placeholder such as ${{NAME}}, which Dunlin does not fill in: {remedy}"),
         );
     }
-}
-
-/// Whether a text is a list as in JSON or a shell, and not one such as `[::1]`.
-fn is_bracketed(text: &str) -> bool {
-    let inside = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    inside.is_some_and(|inside| inside.is_empty() || inside.contains(['"', '\'', ',']))
 }
 
 /// Whether an entry of a file is a comment, as JSON has no other.

@@ -120,6 +120,18 @@ impl Tree {
         }
     }
 
+    /// Whether there is a value at a path. An entry of YAML without one sets nothing.
+    pub(super) fn has(&self, path: &str) -> bool {
+        self.get(path).is_some_and(|value| *value != Self::Null)
+    }
+
+    /// Sets the value at a path that has none.
+    pub(super) fn set_absent(&mut self, path: &str, value: Self) {
+        if !self.has(path) {
+            self.set(path, value);
+        }
+    }
+
     /// Sets an entry whose name may contain dots.
     pub(super) fn set_entry(&mut self, name: &str, value: Self) {
         *self.entry(name) = value;

@@ -159,9 +159,15 @@ fn read_texts(tree: &Tree) -> Option<Vec<String>> {
     match tree {
         Tree::List(items) => items.iter().map(read_text).collect(),
         // The same format as in an environment variable.
-        Tree::Text(text) => Some(text.split_ascii_whitespace().map(ToOwned::to_owned).collect()),
+        Tree::Text(text) if !is_bracketed(text) => Some(text.split_ascii_whitespace().map(ToOwned::to_owned).collect()),
         _ => None,
     }
+}
+
+/// Whether a text is a list as in JSON or a shell, and not one such as `[::1]`.
+pub(super) fn is_bracketed(text: &str) -> bool {
+    let inside = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    inside.is_some_and(|inside| inside.is_empty() || inside.contains(['"', '\'', ',']))
 }
 
 /// The value for a message: shortened if it is long, and omitted if it is a secret.

@@ -60,12 +60,15 @@ pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, probl
             // It was read above.
         } else if !name.starts_with(PREFIX) {
             // A pod has variables of other programs and versions, so this is not an error.
-            let former = super::migrate::successor(&set.to_ascii_lowercase()).and_then(super::variable_of);
+            let former = super::migrate::variables_of(&set.to_ascii_lowercase());
             problems.warning(
                 &source,
                 "",
                 match former {
-                    Some(variable) => format!("is ignored: it is of Centrifugo 5; set {variable} instead"),
+                    Some((variable, None)) => format!("is ignored: it is of Centrifugo 5; set {variable} instead"),
+                    Some((variable, Some(switch))) => {
+                        format!("is ignored: it is of Centrifugo 5; set {variable} and {switch}=true instead")
+                    }
                     None => "is ignored: it sets no key".to_owned(),
                 },
             );
@@ -118,7 +121,7 @@ fn secret_of_file(path: &str, file: &str, twin: Option<&str>) -> Result<String, 
 /// with the port 8000 named `http`: `DUNLIN_API_SERVICE_HOST`, `…_SERVICE_PORT`, `…_SERVICE_PORT_HTTP`,
 /// `…_PORT=tcp://ADDRESS:8000`, and `…_PORT_8000_TCP` without and with `_PROTO`, `_PORT` and `_ADDR`. So a service
 /// `dunlin-http-server` would set `http_server.port`.
-fn is_of_kubernetes(name: &str, value: &str) -> bool {
+pub(super) fn is_of_kubernetes(name: &str, value: &str) -> bool {
     let is_prefixed = [FORMER_PREFIX, PREFIX].iter().any(|prefix| setting_of(name, prefix).is_some());
     let is_placeholder = PLACEHOLDERS.iter().any(|prefix| name.starts_with(prefix));
     is_prefixed && !is_placeholder && (is_of_service(name, value) || is_of_service_port(name))

@@ -33,6 +33,57 @@ fn every_case_has_the_expected_message() {
     assert_eq!(text.len(), written.len());
 }
 
+/// The page says "copy its keys". The case with these namespaces is in `messages.txt`.
+#[test]
+fn a_namespace_with_the_keys_of_each_line_of_the_page_is_accepted() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/choosing.md");
+    let page = fs::read_to_string(page).expect("the page is there");
+    let (table, _) = page.split_once("\n## ").expect("the first table has a heading behind it");
+    let lines: Vec<_> = table.lines().filter(|line| line.starts_with("| ")).skip(1).collect();
+    let cases = fs::read_to_string(CASES).expect("the cases are there");
+    let (_, cases) = parse_cases(&cases);
+    let case = cases.iter().find(|case| case.title == "every line of docs/choosing.md").expect("the case is there");
+    let (_, file) = case.parts.first().expect("it has a file");
+    let file: serde_json::Value = serde_json::from_str(file).expect("it is JSON");
+    let namespaces = file["channel"]["namespaces"].as_array().expect("it has namespaces");
+    let mut of_chat = Vec::new();
+    // The last line is about rooms.
+    for (line, namespace) in lines.iter().rev().skip(1).rev().zip(namespaces) {
+        let mut told = keys_of_line(line);
+        if line.contains("as above") || line.contains("as for chat") {
+            told.extend(of_chat.iter().filter(|(key, _)| key != "durability").cloned());
+        } else if of_chat.is_empty() {
+            of_chat.clone_from(&told);
+        }
+        told.sort();
+        let mut copied: Vec<_> = namespace.as_object().expect("it is a table").keys().cloned().collect();
+        copied.retain(|key| key != "name");
+        copied.sort();
+        assert_eq!(told.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(), copied, "{line}");
+        for (key, value) in told.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            let copied = namespace[&key].as_str().map_or_else(|| namespace[&key].to_string(), ToOwned::to_owned);
+            assert_eq!(copied, value, "{key} in {line}");
+        }
+    }
+    assert!(lines.len() == 8 && namespaces.len() >= 7, "all lines were found");
+}
+
+/// The keys that a line of the page names, and their values where it has them.
+fn keys_of_line(line: &str) -> Vec<(String, Option<String>)> {
+    let cells: Vec<_> = line.trim_matches('|').split(" | ").map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+    let [_, delivery, history, durability, _] = cells.as_slice() else { panic!("{line}") };
+    let (mut delivery, mut durability) = (delivery.clone(), durability.clone());
+    // What is the default need not be copied.
+    let delivered = delivery.next().filter(|value| *value != "reliable").map(|value| ("delivery", Some(value)));
+    let durability = durability.next().filter(|value| *value != "memory").map(|value| ("durability", Some(value)));
+    let named = delivery.chain(history.clone()).map(|key| match key.split_once(": ") {
+        Some((key, value)) => (key, Some(value)),
+        None => (key, None),
+    });
+    let all = named.chain(delivered).chain(durability);
+    all.map(|(key, value)| (key.to_owned(), value.map(ToOwned::to_owned))).collect()
+}
+
 #[test]
 fn namespaces_of_the_file_reach_the_engine() {
     let text = r#"{"channel": {"history_meta_ttl": "1h", "namespaces": [{"name": "chat", "history_size": 7, "history_ttl": "90s",

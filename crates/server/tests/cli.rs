@@ -169,7 +169,9 @@ fn commands_of_centrifugo_work() {
         &["centrifugo", "genconfig", "-c", &generated][..],
         &["checkconfig", "-c", &generated],
         &["gentoken", "-c", &generated, "-u", "42"],
+        &["centrifugo", "gentoken", "-c", &generated, "-u", "42", "-q"],
         &["gensubtoken", "-c", &generated, "-u", "42", "-s", "news"],
+        &["gensubtoken", "-c", &generated, "-u", "42", "-s", "news", "--quiet"],
         &["centrifugo", "--version"],
     ] {
         let output = dunlin(&folder, args);
@@ -219,6 +221,22 @@ fn a_configuration_of_centrifugo_5_is_named_and_converted() {
     assert_eq!(std::fs::read_to_string(&written).expect("it was written"), expected);
     let output = dunlin(&folder, &["migrate-config", &old, "--output", &written]);
     assert_eq!(output.status.code(), Some(1), "a file is not overwritten");
+}
+
+#[test]
+fn header_fields_of_a_converted_configuration_may_contain_variables() {
+    let folder = Folder::new("placeholder");
+    let old = r##"{"proxy_connect_endpoint": "http://127.0.0.1:3000/connect", "channel_user_boundary": "#",
+        "proxy_static_http_headers": {"X-Key": "${CENTRIFUGO_VAR_KEY}"}}"##;
+    // YAML is JSON and more; the `#` begins no comment.
+    let old = folder.file("old.yaml", old);
+    let output = dunlin(&folder, &["migrate-config", &old]);
+    assert_eq!(output.status.code(), Some(3), "there is no such variable: {}", stderr(&output));
+    assert!(stdout(&output).contains("${CENTRIFUGO_VAR_KEY}"), "{}", stdout(&output));
+    let variables = folder.file("vars", "CENTRIFUGO_VAR_KEY=secret\n");
+    let output = dunlin(&folder, &["migrate-config", &old, "--env-file", &variables]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!stdout(&output).contains("secret") && !stderr(&output).contains("comments"), "{}", stderr(&output));
 }
 
 #[test]
@@ -479,12 +497,15 @@ fn a_command_line_of_centrifugo_gets_a_hint() {
     for (args, hint) in [
         (&["-c", "config.json"][..], "\nhint: the command must come first: dunlin serve -c config.json\n"),
         (&["centrifugo", "--health"], "or as DUNLIN_HEALTH_ENABLED=true in the environment\n"),
+        (&["centrifugo", "--nats_url=nats://u:hidden@h"], "or as DUNLIN_BROKER_NATS_URL=… in the environment\n"),
+        (&["centrifugo", "--redis_password", "hidden"], "or as DUNLIN_ENGINE_REDIS_PASSWORD=… in the environment\n"),
         (&["serve", "--client.insecure"], "or as DUNLIN_CLIENT_INSECURE=true in the environment\n"),
         (&["serve", "--http_server.port=9000"], "\nhint: --http_server.port is called --port here\n"),
     ] {
         let output = dunlin(&folder, args);
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         assert!(stderr(&output).ends_with(hint), "{}", stderr(&output));
+        assert!(!stderr(&output).contains("hidden"), "{}", stderr(&output));
     }
     let help = dunlin(&folder, &["serve", "--help"]);
     assert!(help.status.success() && !stdout(&help).contains("hint:") && stderr(&help).is_empty());

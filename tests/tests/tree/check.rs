@@ -22,6 +22,7 @@ fn a_change_outside_the_crates_asks_for_those_that_read_the_file() {
         ("schema/openapi.json", "dunlin dunlin-tests", "vectors clients sdk"),
         ("docs/metrics.md", "dunlin dunlin-config dunlin-tests", "docs"),
         ("docs/own-game.md", "dunlin-config dunlin-tests", "docs guides"),
+        ("docs/migrating-from-centrifugo.md", "dunlin-config dunlin-tests", "docs api"),
         ("demo/config.json", "dunlin dunlin-demo dunlin-tests", "browser"),
         ("fuzz/bodies/token.rs", "dunlin-token dunlin-tests", "fuzz"),
         ("platform/render/render.go", "dunlin-tests", "platform watching"),
@@ -39,7 +40,11 @@ fn a_change_outside_the_crates_asks_for_those_that_read_the_file() {
         seeds.contains("dunlin-token") && seeds.contains("dunlin-engine") && !seeds.contains("dunlin-sim"),
         "{seeds:?}"
     );
-    assert!(asked_for(&["Cargo.lock"])[0].contains("dunlin-sim"));
+    for file in ["Cargo.lock", "Cargo.toml"] {
+        let [crates, commands] = asked_for(&[file]);
+        assert!(crates.contains("dunlin-sim"), "{file}");
+        assert_eq!(commands, BTreeSet::from(["deny".to_owned()]), "{file}");
+    }
 }
 
 #[test]

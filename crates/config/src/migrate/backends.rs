@@ -57,8 +57,8 @@ impl Named {
             .filter_map(|(key, _)| key.strip_suffix("proxy_name"))
             .map(|event| format!("{event}proxy_enabled"))
             .collect();
-        for switch in names.into_iter().filter(|switch| table.get(switch).is_none()).collect::<Vec<_>>() {
-            table.set(&switch, Tree::Bool(true));
+        for switch in names {
+            table.set_absent(&switch, Tree::Bool(true));
         }
     }
 }
@@ -86,24 +86,25 @@ impl Migration {
             self.fill_tables(named);
         }
         if named.has_rpc {
-            self.out.set("rpc.without_namespace.proxy_enabled", Tree::Bool(true));
-            if let Some(Tree::List(namespaces)) = self.out.get_mut("rpc.namespaces") {
-                let missing = namespaces.iter_mut().filter(|namespace| namespace.get("proxy_enabled").is_none());
-                missing.for_each(|namespace| {
-                    namespace.set("proxy_enabled", Tree::Bool(true));
-                });
+            self.out.set_absent("rpc.without_namespace.proxy_enabled", Tree::Bool(true));
+            // With named backends, v5 sends only the RPCs of namespaces that name one.
+            if !named.is_granular
+                && let Some(Tree::List(namespaces)) = self.out.get_mut("rpc.namespaces")
+            {
+                for namespace in namespaces {
+                    namespace.set_absent("proxy_enabled", Tree::Bool(true));
+                }
             }
         }
     }
 
     fn fill_tables(&mut self, named: &Named) {
-        let has_address = |out: &Tree, table: &str| out.get(&format!("{table}.endpoint")).is_some();
-        let tables: Vec<_> = TABLES.into_iter().filter(|table| has_address(&self.out, table)).collect();
+        let tables: Vec<_> = TABLES.into_iter().filter(|table| self.has_address(table)).collect();
         for (label, key, value) in &named.common {
             let mut placed = Vec::new();
             for table in &tables {
                 let path = format!("{table}.{key}");
-                if self.out.get(&path).is_none() {
+                if !self.out.has(&path) {
                     self.out.set(&path, super::fitted(&path, value.clone()));
                     placed.push(path);
                 }
@@ -115,24 +116,26 @@ impl Migration {
             };
             self.tell(label, fate);
         }
-        for table in tables.into_iter().filter(|table| table.starts_with("client.")) {
-            let switch = format!("{table}.enabled");
-            if self.out.get(&switch).is_none() {
-                self.out.set(&switch, Tree::Bool(true));
-            }
-        }
+    }
+
+    fn has_address(&self, table: &str) -> bool {
+        self.out.get(&format!("{table}.endpoint")).is_some_and(|address| !address.is_blank())
     }
 
     /// v6 has no names for the backends of connections: the table has the keys themselves.
     fn copy_named(&mut self, named: &Named) {
         for (label, table, name) in &named.used {
             let fate = match self.backend(name) {
-                _ if name.is_blank() => Fate::Needless("it is empty".to_owned()),
+                _ if name.is_blank() => Fate::Needless(super::EMPTY.to_owned()),
+                // The keys of the named one are for its own address: header fields may be secrets.
+                _ if self.has_address(table) => {
+                    Fate::Needless(format!("{table}.endpoint is set as well, and that one counts"))
+                }
                 Some(Tree::Table(keys)) => {
                     for (key, value) in keys.into_iter().filter(|(key, _)| key != "name") {
-                        self.out.set(&format!("{table}.{key}"), value);
+                        self.out.set_absent(&format!("{table}.{key}"), value);
                     }
-                    self.out.set(&format!("{table}.enabled"), Tree::Bool(true));
+                    self.out.set_absent(&format!("{table}.enabled"), Tree::Bool(true));
                     Fate::Renamed((*table).to_owned())
                 }
                 _ => Fate::Decision("`proxies` has no backend of this name".to_owned()),

@@ -24,6 +24,8 @@ pub(super) struct Rows {
     pub(super) needless: BTreeMap<String, String>,
     /// Keys without a successor, and what a person has to decide.
     pub(super) decisions: BTreeMap<String, String>,
+    /// Tables of Centrifugo PRO, which v6 has under the same name: they do not show the version.
+    pub(super) pro: BTreeMap<String, String>,
 }
 
 /// The rows of the schema.
@@ -33,8 +35,13 @@ pub(super) static ROWS: LazyLock<Rows> = LazyLock::new(|| {
 });
 
 impl Rows {
-    /// Whether v5 has the key at the top.
+    /// Whether v5 has the key at the top, or a version before it.
     pub(super) fn has(&self, name: &str) -> bool {
+        self.has_former(name) || self.pro.contains_key(name)
+    }
+
+    /// Whether such a key is none of v6.
+    pub(super) fn has_former(&self, name: &str) -> bool {
         [&self.keys, &self.common_proxy_keys, &self.used_proxies, &self.needless, &self.decisions]
             .iter()
             .any(|rows| rows.contains_key(name))

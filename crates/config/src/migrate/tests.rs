@@ -27,10 +27,51 @@ fn every_path_of_the_rows_is_a_key_of_dunlin() {
 
 #[test]
 fn a_key_has_one_fate() {
-    let maps = [&ROWS.keys, &ROWS.common_proxy_keys, &ROWS.used_proxies, &ROWS.needless, &ROWS.decisions];
+    let maps = [&ROWS.keys, &ROWS.common_proxy_keys, &ROWS.used_proxies, &ROWS.needless, &ROWS.decisions, &ROWS.pro];
     let mut seen = BTreeSet::new();
     for name in maps.into_iter().flat_map(|map| map.keys()) {
         assert!(seen.insert(name), "{name} is there twice");
+    }
+}
+
+/// The keys that v5 reads; in tables and lists with a path.
+const OF_V5: &str = include_str!("keys_of_v5.txt");
+
+#[test]
+fn every_key_of_v5_is_known() {
+    let names: Vec<_> = OF_V5.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(names.len() > 300, "the list was found");
+    for name in names {
+        let is_known = if let Some((list, key)) = name.split_once("[].") {
+            let (path, renamed) = match list {
+                "namespaces" => ("channel.namespaces", &ROWS.namespace_keys),
+                "rpc_namespaces" => ("rpc.namespaces", &ROWS.rpc_namespace_keys),
+                _ => (list, &ROWS.proxy_keys),
+            };
+            let is_current = keys::at(&format!("{path}.{key}")).is_some();
+            is_current || renamed.contains_key(key) || ROWS.decisions.contains_key(key)
+        } else {
+            let variable = format!("CENTRIFUGO_{}", name.to_ascii_uppercase().replace('.', "_"));
+            let migrated = migrate(None, &[(variable, "1".to_owned())]).expect(name);
+            let is_set = !migrated.fates.iter().any(|(_, fate)| matches!(fate, Fate::Ignored(_)));
+            let top = name.split('.').next().unwrap_or_default();
+            is_set && (ROWS.has(top) || keys::at(top).is_some())
+        };
+        assert!(is_known, "schema/migration.json has no row for {name}");
+    }
+}
+
+/// Version 6 has these under the same name, so they say nothing about the version of a file.
+#[test]
+fn tables_of_centrifugo_pro_do_not_show_the_version() {
+    for name in ROWS.pro.keys() {
+        assert!(former_keys(&[(name.clone(), Tree::Bool(true))]).is_empty(), "{name}");
+        let migrated = of_json(&format!(r#"{{"{name}": {{"enabled": true}}, "consumers": [{{"name": "outbox"}}]}}"#));
+        assert_eq!(migrated.decisions(), 1, "{name}");
+        assert_eq!(
+            migrated.tree.get("consumers").map(|list| list.to_json().to_string()).as_deref(),
+            Some(r#"[{"name":"outbox"}]"#)
+        );
     }
 }
 

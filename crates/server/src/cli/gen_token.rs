@@ -39,6 +39,9 @@ struct ForUserArgs {
     #[arg(short, long, value_name = "SECONDS", default_value_t = 604_800, allow_negative_numbers = true,
         value_parser = clap::value_parser!(i64).range(-1..=3_155_760_000))]
     ttl: i64,
+    /// Centrifugo prints only the token with it, as this command does without it
+    #[arg(short, long, hide = true)]
+    quiet: bool,
 }
 
 pub(super) fn run(args: &GenTokenArgs, registry: &Registry) -> Result<(), Failure> {

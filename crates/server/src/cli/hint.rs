@@ -15,6 +15,9 @@ const FLAGS: [(&str, &str); 5] = [
     ("reactor", "--reactor"),
 ];
 
+/// Flags of `serve` with the same name in version 5, or as a key.
+const OURS: [&str; 4] = ["port", "address", "shards", "reactor"];
+
 /// Prints the error of this command line, and hints. Help output is not an error.
 pub(crate) fn print_hint(error: &clap::Error, arguments: &[OsString]) -> ExitCode {
     // An error means that stderr is closed.
@@ -76,24 +79,79 @@ fn as_option(argument: &str) -> Option<&str> {
 fn as_former_option(argument: &str) -> Option<&str> {
     let flag = argument.strip_prefix("--")?;
     let name = flag.split('=').next()?;
-    migrate::successor(name).filter(|_| !["port", "address"].contains(&name)).map(|_| flag)
+    let is_known = || {
+        migrate::successor(name).is_some() || migrate::without_successor(name).is_some() || variable_of(name).is_some()
+    };
+    (!OURS.contains(&name) && is_known()).then_some(flag)
 }
 
 fn of_option(key: &str, value: Option<&str>) -> String {
     let (former, key) = (key, migrate::successor(key).unwrap_or(key));
+    if let Some(why) = migrate::without_successor(former) {
+        return format!("--{former} has no successor: {why}");
+    }
     let Some(variable) = variable_of(key) else {
         return format!("{key} cannot be set by a variable or flag; see docs/configuration.md");
     };
     if let Some((_, flag)) = FLAGS.iter().find(|(known, _)| *known == key) {
         return format!("--{former} is called {flag} here");
     }
-    let value = value.unwrap_or("true");
-    format!("there is no flag for {key}: set it in the configuration file, or as {variable}={value} in the environment")
+    // Standard error goes to logs, and the value may be a secret.
+    let value = value.map_or("true", |_| "…");
+    let switch = migrate::variables_of(former).and_then(|(_, switch)| switch);
+    let switch = switch.map_or_else(String::new, |switch| format!(" with {switch}=true"));
+    format!(
+        "there is no flag for {key}: set it in the configuration file, or as {variable}={value}{switch} in the environment"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn assert_hints(line: &str, expected: &[&str]) {
+        let arguments: Vec<_> = line.split_whitespace().map(ToOwned::to_owned).collect();
+        assert_eq!(hints(&arguments), expected, "{line}");
+    }
+
+    #[test]
+    fn hints_name_switches_and_show_no_values() {
+        for (line, expected) in [
+            (
+                "serve --nats_url=nats://user:password@host --redis_password hidden --http_api.key=hidden",
+                &[
+                    "there is no flag for broker.nats.url: set it in the configuration file, or as \
+                     DUNLIN_BROKER_NATS_URL=… in the environment",
+                    "there is no flag for engine.redis.password: set it in the configuration file, or as \
+                     DUNLIN_ENGINE_REDIS_PASSWORD=… in the environment",
+                    "there is no flag for http_api.key: set it in the configuration file, or as \
+                     DUNLIN_HTTP_API_KEY=… in the environment",
+                ][..],
+            ),
+            (
+                "serve --broker nats --pid_file=/run/pid",
+                &[
+                    "there is no flag for broker.type: set it in the configuration file, or as \
+                     DUNLIN_BROKER_TYPE=… with DUNLIN_BROKER_ENABLED=true in the environment",
+                    "there is no flag for pid_file: set it in the configuration file, or as \
+                     DUNLIN_PID_FILE=… in the environment",
+                ],
+            ),
+            (
+                "--grpc_api_tls_disable --sockjs -c config.json",
+                &[
+                    "--grpc_api_tls_disable has no successor: TLS is off where it is not enabled",
+                    "--sockjs has no successor: version 6 and Dunlin have no SockJS: enable `http_stream.enabled` or \
+                     `sse.enabled`, which official SDKs use where there is no WebSocket, and leave this key out",
+                    "the command must come first: dunlin serve -c config.json",
+                ],
+            ),
+            ("serve --shards=x --reactor=y", &[]),
+            ("gen-token --secret x", &[]),
+        ] {
+            assert_hints(line, expected);
+        }
+    }
 
     #[test]
     fn command_lines_of_centrifugo_are_answered_with_ours() {
@@ -110,7 +168,7 @@ mod tests {
             (
                 "serve --health.enabled=false",
                 &["there is no flag for health.enabled: set it in the configuration file, or as \
-                   DUNLIN_HEALTH_ENABLED=false in the environment"],
+                   DUNLIN_HEALTH_ENABLED=… in the environment"],
             ),
             ("serve --http_server.port 9000", &["--http_server.port is called --port here"]),
             (
@@ -138,8 +196,7 @@ mod tests {
             ("serve --nonsense", &[]),
             ("", &[]),
         ] {
-            let arguments: Vec<_> = line.split_whitespace().map(ToOwned::to_owned).collect();
-            assert_eq!(hints(&arguments), expected, "{line}");
+            assert_hints(line, expected);
         }
     }
 }

@@ -41,15 +41,15 @@ pub(super) fn run(args: &MigrateConfigArgs, registry: &Registry) -> Result<(), F
             Failure::Usage("the name of the new file must end in .json, .yaml, .yml or .toml".to_owned())
         })?,
     };
-    let migrated = migrate::migrate(document, &args.variables()?)
+    let variables = args.variables()?;
+    let migrated = migrate::migrate(document, &variables)
         .map_err(|why| Failure::Migration(format!("{}: {why}", document.map_or("", |document| &document.name))))?;
     let text = migrated.text(format);
     let name = args.output.as_ref().map_or_else(|| "the new file".to_owned(), |path| path.display().to_string());
     for (label, fate) in &migrated.fates {
         output::error_line(format_args!("{label}: {fate}"));
     }
-    let has_comments = document.is_some_and(|document| document.format != Format::Json && document.text.contains('#'));
-    if has_comments {
+    if document.is_some_and(|document| document.format != Format::Json && has_comments(&document.text)) {
         output::error_line("comments that begin with #: not in the new file; copy those that you need");
     }
     // Another file with the name is not overwritten, and the text is only lost with a decision about it.
@@ -57,7 +57,14 @@ pub(super) fn run(args: &MigrateConfigArgs, registry: &Registry) -> Result<(), F
         Some(path) => create(path, &text)?,
         None => output::text(&text)?,
     }
-    let errors = check(name.clone(), format, text, registry);
+    // Header fields refer to these variables, which are not in the new file.
+    let placeholders = input.variables.iter().chain(&variables).filter(|(name, _)| migrate::is_placeholder(name));
+    let checked = ConfigInput {
+        document: Some(Document { name: name.clone(), format, text }),
+        variables: placeholders.cloned().collect(),
+        ..ConfigInput::default()
+    };
+    let errors = check(&checked, registry);
     match migrated.decisions() + errors {
         0 => Ok(()),
         1 => Err(Failure::Migration(format!("{name} needs a decision: see above"))),
@@ -66,9 +73,8 @@ pub(super) fn run(args: &MigrateConfigArgs, registry: &Registry) -> Result<(), F
 }
 
 /// Prints what `check-config` would say about the result. Returns the number of errors.
-fn check(name: String, format: Format, text: String, registry: &Registry) -> usize {
-    let document = Some(Document { name, format, text });
-    match Config::with_registry(&ConfigInput { document, ..ConfigInput::default() }, registry) {
+fn check(input: &ConfigInput, registry: &Registry) -> usize {
+    match Config::with_registry(input, registry) {
         Ok((_, warnings)) => {
             warn(&warnings);
             0
@@ -81,6 +87,11 @@ fn check(name: String, format: Format, text: String, registry: &Registry) -> usi
             problems.errors.len() + problems.errors_unlisted
         }
     }
+}
+
+/// Whether a text in YAML or TOML has comments. A `#` within a word begins none, and one in a value rarely has a space before it.
+fn has_comments(text: &str) -> bool {
+    text.lines().any(|line| line.trim_start().starts_with('#') || line.contains(" #"))
 }
 
 /// Creates a file that only its owner can read, because it may contain keys.
@@ -132,6 +143,20 @@ fn lines_of(text: &str) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn comments_are_found() {
+        for (text, expected) in [
+            ("# all of it\na: 1", true),
+            ("a: 1\n  # of b\nb: 2", true),
+            ("a: 1 # of a", true),
+            ("channel_user_boundary: \"#\"", false),
+            ("a: \"x#y\"", false),
+            ("", false),
+        ] {
+            assert_eq!(has_comments(text), expected, "{text}");
+        }
+    }
 
     #[test]
     fn lines_of_environment_files_are_read() {
