@@ -14,7 +14,7 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /** Commands that run until they are ended: each in a terminal of its own. */
-const SERVES = /^(dunlin serve|python3 -m http\.server|cargo run -- serve)/m;
+const SERVES = /^(dunlin serve|python3 -m http\.server|dunlin dev)/m;
 
 /** The steps below a heading (all of the page for ""): `{ file, text }` or `{ command }`. */
 export function stepsOf(markdown, heading) {

@@ -9,7 +9,8 @@ import { Reader, serves } from "./guide.mjs";
 const RETRY_MS = 50;
 
 /**
- * Starts the guide's servers, opens the address in a browser, and passes the pages and the remaining commands to `body`.
+ * Starts the guide's servers, opens the address in a browser, and passes the pages and the remaining commands to `body`:
+ * `follow()` follows all of them, `commands` are functions that follow one each.
  * Ends everything afterwards.
  */
 export async function withGuide(folder, { addresses, page: address }, body) {
@@ -31,8 +32,8 @@ export async function withGuide(folder, { addresses, page: address }, body) {
       await page.goto(address);
       return page;
     };
-    const commands = steps.filter((step) => step.command !== undefined && !serves(step));
-    await body({ open, follow: () => commands.map((step) => reader.follow(step)) });
+    const commands = steps.filter((step) => step.command !== undefined && !serves(step)).map((step) => () => reader.follow(step));
+    await body({ open, commands, follow: () => commands.map((command) => command()) });
   } catch (error) {
     error.message += `\n${outputs.map((output) => output()).join("\n")}`;
     throw error;

@@ -5,7 +5,21 @@ use std::{collections::BTreeMap, process::ExitCode};
 use dunlin_game::{
     GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, Registry, RestoreError, Scope, Simulation,
     Visibility, Visitor, World,
+    serde_json::{self, Value},
 };
+
+/// A side of the field in units: 16 cells of 256.
+const FIELD: u32 = 4_096;
+
+/// Runners begin so close to each other that they see each other.
+const START: u32 = 400;
+
+/// A longer name is cut.
+const NAME_LETTERS_MAX: usize = 16;
+
+/// A runner's state is its step (2 bytes), its points (2 bytes) and its name.
+const STEP: usize = 0;
+const POINTS: usize = 2;
 
 #[derive(Default)]
 struct Stars {
@@ -13,23 +27,41 @@ struct Stars {
     runners: BTreeMap<PlayerId, ObjectId>,
 }
 
-fn spawn(world: &mut World, kind: u16, state: &[u8]) -> Option<ObjectId> {
-    let position = Position { x: world.random_below(4_096), y: world.random_below(4_096) };
+/// Makes an object in a square around the middle of the field.
+fn spawn(world: &mut World, kind: u16, state: &[u8], side: u32) -> Option<ObjectId> {
+    let [x, y] = std::array::from_fn(|_| (FIELD - side) / 2 + world.random_below(side));
+    let position = Position { x, y };
     world.spawn(NewObject { position, kind, visibility: Visibility::Everyone, state }).ok()
 }
 
+/// Changes two bytes of a runner's state.
+fn set(world: &mut World, runner: ObjectId, at: usize, bytes: [u8; 2]) -> Option<()> {
+    let mut state = world.object(runner)?.state.clone();
+    state.get_mut(at..at + 2)?.copy_from_slice(&bytes);
+    world.set_state(runner, &state).ok()
+}
+
+/// The name in the data of a join, such as `{"name": "Ada"}`.
+fn name_in(data: &[u8]) -> String {
+    let data: Value = serde_json::from_slice(data).unwrap_or_default();
+    let name = data.get("name").and_then(Value::as_str).unwrap_or_default();
+    name.chars().filter(|letter| !letter.is_control()).take(NAME_LETTERS_MAX).collect()
+}
+
 impl Simulation for Stars {
+    /// A player sees the whole field: what is near in each tick, and the rest four times per second.
     fn grid(&self) -> GridShape {
-        GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 2, far_cells: 0, far_interval_ticks: 1 }
+        GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 4, far_cells: 12, far_interval_ticks: 15 }
     }
 
     fn start(&mut self, world: &mut World) {
-        self.star = spawn(world, 2, &[]);
+        self.star = spawn(world, 2, &[], FIELD);
     }
 
-    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _data: &[u8]) -> Result<(), Refusal> {
+    fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
         let full = || Refusal { code: 409, message: "the field is full".into() };
-        let runner = spawn(world, 1, &[0, 0]).ok_or_else(full)?;
+        let state = [&[0; 4], name_in(data).as_bytes()].concat();
+        let runner = spawn(world, 1, &state, START).ok_or_else(full)?;
         world.set_avatar(player, Some(runner));
         self.runners.insert(player, runner);
         Ok(())
@@ -41,20 +73,20 @@ impl Simulation for Stars {
 
     /// A closed tab presses no keys: without this, the runner would run on until the seat is given up.
     fn away(&mut self, world: &mut World, player: PlayerId) {
-        self.runners.get(&player).map(|runner| world.set_state(*runner, &[0, 0]));
+        self.runners.get(&player).and_then(|runner| set(world, *runner, STEP, [0, 0]));
     }
 
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
         let runner = self.runners.get(&player).ok_or(InputError)?;
         let &[dx, dy] = data else { return Err(InputError) };
         let step = [dx, dy].map(|way| way.cast_signed().clamp(-8, 8).cast_unsigned());
-        world.set_state(*runner, &step).map_err(|_| InputError)
+        set(world, *runner, STEP, step).ok_or(InputError)
     }
 
     fn tick(&mut self, world: &mut World) {
         for (player, runner) in &self.runners {
             let Some(object) = world.object(*runner) else { continue };
-            let &[dx, dy] = object.state.as_slice() else { continue };
+            let &[dx, dy, low, high, ..] = object.state.as_slice() else { continue };
             let go = |at: u32, way: u8| at.saturating_add_signed(way.cast_signed().into());
             let place = Position { x: go(object.position.x, dx), y: go(object.position.y, dy) };
             world.move_to(*runner, place);
@@ -62,7 +94,9 @@ impl Simulation for Stars {
             let star = self.star.and_then(|star| world.object(star)).map(|star| star.position);
             if star.is_some_and(|star| star.x.abs_diff(place.x).max(star.y.abs_diff(place.y)) < 32) {
                 self.star.take().map(|star| world.despawn(star));
-                self.star = spawn(world, 2, &[]);
+                self.star = spawn(world, 2, &[], FIELD);
+                let points = u16::from_le_bytes([low, high]).saturating_add(1);
+                set(world, *runner, POINTS, points.to_le_bytes());
                 let _ = world.emit(Scope::All, &format!(r#"{{"star":{{"player":{}}}}}"#, runner.0));
             }
         }

@@ -10,6 +10,7 @@ mod check_config;
 mod check_token;
 mod cluster;
 mod config_reference;
+mod dev;
 pub(crate) mod former;
 mod gen_config;
 mod gen_token;
@@ -56,6 +57,8 @@ enum Command {
     GenConfig(gen_config::GenConfigArgs),
     /// Write a new game: a crate with its tests, a page and a Dockerfile
     NewGame(new_game::NewGameArgs),
+    /// Build a game and run it, again after each change, while its players stay
+    Dev(dev::DevArgs),
     /// Create a connection token for a user, signed with the configured key
     #[command(alias = "gentoken")]
     GenToken(gen_token::GenTokenArgs),
@@ -166,6 +169,7 @@ impl Cli {
             Command::Backups(args) => backups::run(&args),
             Command::Restore(args) => restore::run(&args),
             Command::NewGame(args) => new_game::run(&args),
+            Command::Dev(args) => dev::run(&args),
             Command::MigrateConfig(args) => migrate_config::run(&args, registry),
             Command::GenConfig(args) => gen_config::run(&args),
             Command::GenToken(args) => gen_token::run(&args, registry),

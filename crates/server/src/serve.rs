@@ -63,24 +63,33 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time to write the last responses after the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What a node is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To serve clients.
+    Production,
+    /// `dunlin dev`: see [`dunlin_storage::StorageOptions::is_development`].
+    Development,
+}
+
 /// Runs a node until a signal ends it. SIGTERM and SIGINT close all sessions with 3001 after their reliable lanes.
 /// Returns when all are closed or the timeout has passed. A second signal ends the process at once.
 ///
 /// # Errors
 /// The node could not be started, or its shards stopped on their own.
-pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), ServeError> {
+pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpose: Purpose) -> Result<(), ServeError> {
     let config = &loaded.config;
     log::start(&config.log).map_err(|source| ServeError::Log { path: config.log.file.clone(), source })?;
     config_events::ServiceVariablesIgnored { names: &loaded.service_variables }.emit();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Runtime)?;
-    let ended = runtime.block_on(serve(loaded, tokens, reread));
+    let ended = runtime.block_on(serve(loaded, tokens, reread, purpose));
     // Drops tasks that wait for peers, with their sockets.
     runtime.shutdown_background();
     log::flush(LAST_LINES_TIMEOUT);
     ended
 }
 
-async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Result<(), ServeError> {
+async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpose: Purpose) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
     // Must come early: without a handler, the signal would end the process.
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
@@ -92,7 +101,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread) -> Res
     let site = load_site(&loaded.config)?;
     let certificates = certificates::read(&loaded.config)?;
     let open_files = OpenFiles::of(&loaded.config);
-    let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files).await?;
+    let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files, purpose).await?;
     let config = &loaded.config;
     let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());

@@ -14,9 +14,9 @@
 //!
 //! Keys and records are laid out in `keys.rs` and `records.rs`. `RocksDB` occurs in no other crate.
 //!
-//! Without the feature `rocksdb`, the same types exist, but no value of [`Storage`] can be created, and every function
-//! that would open a directory fails with [`StorageFault::NotBuilt`]. So a game that stores nothing need not compile
-//! `RocksDB`, which takes longer than the rest.
+//! Without the feature `rocksdb`, the same types exist, and every function that would open a directory fails with
+//! [`StorageFault::NotBuilt`]. So a game that stores nothing need not compile `RocksDB`, which takes longer than the rest.
+//! The exception is [`StorageOptions::is_development`]: such a [`Storage`] hands rooms from one run of a game to the next.
 
 #![cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "what reads and writes the directory is not compiled"))]
 

@@ -44,6 +44,9 @@ pub struct StorageOptions {
     pub start: StartPolicy,
     /// The source of the time.
     pub clock: ClockSource,
+    /// Whether the storage is one of `dunlin dev`: a room whose checkpoint cannot be used begins anew. Without `RocksDB`,
+    /// such a storage has only rooms, and writes them to a file when it is closed. `false` by default.
+    pub is_development: bool,
 }
 
 /// Limits on queued requests.
@@ -125,6 +128,7 @@ impl StorageOptions {
             clock_ahead_ms_max: 400 * 24 * 60 * 60 * 1_000,
             start: StartPolicy::default(),
             clock: ClockSource::default(),
+            is_development: false,
         }
     }
 }

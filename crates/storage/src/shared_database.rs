@@ -68,6 +68,10 @@ impl SharedDatabase {
         &self.options.path
     }
 
+    pub(crate) const fn is_development(&self) -> bool {
+        self.options.is_development
+    }
+
     pub(crate) const fn free_space_min_bytes(&self) -> u64 {
         self.options.free_space_min_bytes
     }

@@ -145,6 +145,11 @@ impl Storage {
         self.shared.path()
     }
 
+    /// Whether a room whose checkpoint cannot be used begins anew.
+    pub fn is_development(&self) -> bool {
+        self.shared.is_development()
+    }
+
     /// The error of the last failed read.
     pub fn last_read_fault(&self) -> Option<StorageError> {
         self.shared.counters.last_read_fault()

@@ -2,25 +2,64 @@
 
 #![cfg_attr(test, allow(dead_code, reason = "tests compile it in programs with a storage as well"))]
 
-use std::{convert::Infallible, io::Write, ops::RangeInclusive, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    convert::Infallible,
+    fs,
+    io::Write,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
-use dunlin_engine::log::LogError;
+use dunlin_engine::log::{LogBusy, LogError};
 
 use crate::{
     counters::StorageCounts,
     disk_limits::DiskLimits,
     entries::RoomCheckpoint,
     error::{StorageError, StorageFault},
+    family::Family,
     free_space::SpaceShortage,
+    keys,
     options::StorageOptions,
     paths::{PathQuery, PathsRead},
     report::{BackupInfo, FamilySize, StorageReport},
-    request::{Completions, EntriesDone, EntryBatch, LoadRequest, StoreRequest},
+    request::{Completions, EntriesDone, EntryBatch, EntryChange, LoadRequest, StoreRequest},
 };
 
-/// An open storage. No value exists, because [`UnbuiltStorage::open`] always fails.
+/// The file with the rooms, in the directory of the storage.
+const FILE: &str = "rooms";
+
+/// Maximum size of all rooms. What would exceed it is refused, as by a full queue.
+const BYTES_MAX: usize = 256 << 20;
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// An open storage. One exists only for `dunlin dev`: [`UnbuiltStorage::open`] fails without
+/// [`StorageOptions::is_development`]. It has the checkpoints of rooms, in memory while it is open.
+///
+/// Nothing else of a storage is of use between two runs of a game that is being written, and this needs neither a
+/// write-ahead log nor tables: a process that is killed loses its rooms, as one without a storage does.
 #[derive(Debug)]
-pub struct UnbuiltStorage(Infallible);
+pub struct UnbuiltStorage {
+    path: PathBuf,
+    rooms: Mutex<Rooms>,
+}
+
+#[derive(Debug)]
+struct Rooms {
+    checkpoints: Entries,
+    bytes: usize,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    /// The file is written, and nothing is taken any more.
+    Closed,
+}
 
 /// A storage that is only read. No value exists.
 #[derive(Debug)]
@@ -30,113 +69,241 @@ fn not_built<T>(action: &'static str, path: &Path) -> Result<T, StorageError> {
     Err(StorageError::new(action, path, StorageFault::NotBuilt))
 }
 
+fn failed(action: &'static str, path: &Path, error: &std::io::Error) -> StorageError {
+    StorageError::new(action, path, StorageFault::Io(error.to_string()))
+}
+
+#[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "callers see the interface of the other storage")]
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "storage.rs and its neighbours document these methods")]
 impl UnbuiltStorage {
     pub fn open(options: &StorageOptions, _: Arc<dyn Completions>) -> Result<Self, StorageError> {
-        not_built("open the storage", &options.path)
+        const ACTION: &str = "open the storage";
+        let path = options.path.clone();
+        if !options.is_development {
+            return not_built(ACTION, &path);
+        }
+        fs::create_dir_all(&path).map_err(|error| failed(ACTION, &path, &error))?;
+        // The rooms go on from here; after a crash, those of the run before must not come back.
+        let file = path.join(FILE);
+        let checkpoints = fs::read(&file).ok().and_then(|bytes| read(&bytes)).unwrap_or_default();
+        let _ = fs::remove_file(file);
+        let bytes = checkpoints.iter().map(|(key, value)| key.len() + value.len()).sum();
+        Ok(Self { path, rooms: Mutex::new(Rooms { checkpoints, bytes, state: State::Open }) })
     }
 
+    /// Publications are not stored.
     pub fn store(&self, _: StoreRequest) -> Result<(), LogError> {
-        match self.0 {}
+        Err(LogError::Broken)
     }
 
     pub fn load(&self, _: LoadRequest) -> Result<(), LogError> {
-        match self.0 {}
+        Err(LogError::Broken)
     }
 
-    pub fn trim(&self, _: Arc<str>, _: u64, _: Option<EntriesDone>) {
-        match self.0 {}
+    pub fn trim(&self, _: Arc<str>, _: u64, done: Option<EntriesDone>) {
+        if let Some(done) = done {
+            done(Ok(()));
+        }
     }
 
-    pub fn remove(&self, _: Arc<str>) {
-        match self.0 {}
-    }
+    pub fn remove(&self, _: Arc<str>) {}
 
     pub fn poison(&self) -> Option<StorageError> {
-        match self.0 {}
+        None
     }
 
     pub fn last_read_fault(&self) -> Option<StorageError> {
-        match self.0 {}
+        None
     }
 
-    pub fn set_disk_limits(&self, _: DiskLimits) {
-        match self.0 {}
-    }
+    pub fn set_disk_limits(&self, _: DiskLimits) {}
 
     pub fn history_bytes(&self) -> Vec<(Option<u16>, u64)> {
-        match self.0 {}
+        Vec::new()
     }
 
     pub fn space_shortage(&self) -> Option<SpaceShortage> {
-        match self.0 {}
+        None
     }
 
     pub fn free_bytes(&self) -> Option<u64> {
-        match self.0 {}
+        None
     }
 
     pub fn counts(&self) -> StorageCounts {
-        match self.0 {}
+        StorageCounts::default()
     }
 
+    /// Writes the rooms to their file.
     pub fn close(&self) {
-        match self.0 {}
+        let mut rooms = self.rooms();
+        if std::mem::replace(&mut rooms.state, State::Closed) == State::Closed {
+            return;
+        }
+        // A reader finds a whole file or none. Without one, rooms begin anew, which is no loss in development.
+        let new = self.path.join("rooms.new");
+        let _ = fs::write(&new, written(&rooms.checkpoints)).and_then(|()| fs::rename(&new, self.path.join(FILE)));
     }
 
     pub fn path(&self) -> &Path {
-        match self.0 {}
+        &self.path
     }
 
-    pub fn write_entries(&self, _: EntryBatch, _: EntriesDone) -> Result<(), LogError> {
-        match self.0 {}
+    pub const fn is_development(&self) -> bool {
+        true
     }
 
-    pub fn newest_checkpoint(&self, _: &str, _: u8, _: u64) -> Result<Option<RoomCheckpoint>, StorageError> {
-        match self.0 {}
+    pub fn write_entries(&self, batch: EntryBatch, done: EntriesDone) -> Result<(), LogError> {
+        let bytes_of = |change: &EntryChange| match change {
+            EntryChange::Put { key, value, .. } => key.len() + value.len(),
+            EntryChange::DeleteRange { .. } => 0,
+        };
+        let bytes: usize = batch.changes.iter().map(bytes_of).sum();
+        let mut rooms = self.rooms();
+        if rooms.state == State::Closed || rooms.bytes.saturating_add(bytes) > BYTES_MAX {
+            return Err(LogError::Busy(LogBusy::StorageWrites));
+        }
+        batch.changes.into_iter().for_each(|change| rooms.apply(change));
+        drop(rooms);
+        done(Ok(()));
+        Ok(())
+    }
+
+    pub fn newest_checkpoint(
+        &self,
+        room: &str,
+        kind: u8,
+        up_to_tick: u64,
+    ) -> Result<Option<RoomCheckpoint>, StorageError> {
+        let (first, last) = (keys::checkpoint_key(room, kind, 0), keys::checkpoint_key(room, kind, up_to_tick));
+        let rooms = self.rooms();
+        Ok(rooms.checkpoints.range(first..=last).next_back().and_then(checkpoint))
     }
 
     pub fn checkpoints(
         &self,
-        _: &str,
-        _: u8,
-        _: RangeInclusive<u64>,
-        _: usize,
+        room: &str,
+        kind: u8,
+        ticks: RangeInclusive<u64>,
+        bytes_max: usize,
     ) -> Result<Vec<RoomCheckpoint>, StorageError> {
-        match self.0 {}
+        if ticks.is_empty() {
+            return Ok(Vec::new());
+        }
+        let [first, last] = [ticks.start(), ticks.end()].map(|tick| keys::checkpoint_key(room, kind, *tick));
+        let mut bytes = 0;
+        let fits = |(_, value): &(&Vec<u8>, &Vec<u8>)| {
+            bytes += value.len();
+            bytes <= bytes_max
+        };
+        Ok(self.rooms().checkpoints.range(first..=last).take_while(fits).filter_map(checkpoint).collect())
     }
 
-    pub fn rooms_with_checkpoints(&self, _: Option<&str>, _: usize) -> Result<Vec<Box<str>>, StorageError> {
-        match self.0 {}
+    pub fn rooms_with_checkpoints(&self, after: Option<&str>, rooms_max: usize) -> Result<Vec<Box<str>>, StorageError> {
+        let from = after.map_or_else(Vec::new, |room| keys::behind(&keys::channel_key(room)));
+        let rooms = self.rooms();
+        let mut found: Vec<Box<str>> = Vec::new();
+        for key in rooms.checkpoints.range(from..).map(|(key, _)| key) {
+            let Some((room, _, _)) = keys::read_checkpoint_key(key) else { continue };
+            if found.last().is_some_and(|last| **last == *room) {
+                continue;
+            }
+            if found.len() == rooms_max {
+                break;
+            }
+            found.push(room.into());
+        }
+        Ok(found)
     }
 
     pub fn read_paths(&self, _: PathQuery, _: PathsRead) -> Result<(), LogError> {
-        match self.0 {}
+        Err(LogError::Broken)
     }
 
     pub fn check(&self) -> Result<StorageReport, StorageError> {
-        match self.0 {}
+        not_built("check the storage", &self.path)
     }
 
     pub fn sizes(&self) -> Vec<FamilySize> {
-        match self.0 {}
+        Vec::new()
     }
 
     pub fn each_entry(&self, _: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
-        match self.0 {}
+        not_built("read the storage", &self.path)
     }
 
-    pub fn compact(&self) {
-        match self.0 {}
-    }
+    pub fn compact(&self) {}
 
     pub fn export(&self, _: Option<&str>, _: &mut dyn Write) -> Result<u64, StorageError> {
-        match self.0 {}
+        not_built("export the storage", &self.path)
     }
 
     pub fn back_up(&self, _: &Path) -> Result<BackupInfo, StorageError> {
-        match self.0 {}
+        not_built("back up the storage", &self.path)
     }
+
+    fn rooms(&self) -> MutexGuard<'_, Rooms> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for UnbuiltStorage {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Rooms {
+    fn apply(&mut self, change: EntryChange) {
+        match change {
+            EntryChange::Put { family: Family::Checkpoints, key, value } => {
+                self.bytes += key.len() + value.len();
+                let key_bytes = key.len();
+                if let Some(before) = self.checkpoints.insert(key, value) {
+                    self.bytes -= key_bytes + before.len();
+                }
+            }
+            EntryChange::DeleteRange { family: Family::Checkpoints, begin, end } if begin < end => {
+                let mut deleted = self.checkpoints.split_off(&begin);
+                self.checkpoints.append(&mut deleted.split_off(&end));
+                self.bytes -= deleted.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
+            }
+            // Paths of players are not kept.
+            EntryChange::Put { .. } | EntryChange::DeleteRange { .. } => {}
+        }
+    }
+}
+
+fn checkpoint((key, bytes): (&Vec<u8>, &Vec<u8>)) -> Option<RoomCheckpoint> {
+    let (_, _, tick) = keys::read_checkpoint_key(key)?;
+    Some(RoomCheckpoint { tick, bytes: bytes.as_slice().into() })
+}
+
+/// The file: for each entry the length of its key, the key, the length of its value, the value. Lengths have 8 bytes.
+/// The content of a checkpoint has a hash of its own.
+fn written(entries: &Entries) -> Vec<u8> {
+    let mut out = Vec::new();
+    for part in entries.iter().flat_map(|(key, value)| [key, value]) {
+        out.extend_from_slice(&(part.len() as u64).to_le_bytes());
+        out.extend_from_slice(part);
+    }
+    out
+}
+
+fn read(mut bytes: &[u8]) -> Option<Entries> {
+    let mut entries = Entries::new();
+    while !bytes.is_empty() {
+        let key = part(&mut bytes)?.to_vec();
+        entries.insert(key, part(&mut bytes)?.to_vec());
+    }
+    Some(entries)
+}
+
+fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (length, rest) = bytes.split_first_chunk::<8>()?;
+    let (part, rest) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
+    *bytes = rest;
+    Some(part)
 }
 
 #[allow(missing_docs, clippy::missing_errors_doc, reason = "inspect.rs documents these methods")]
@@ -200,15 +367,87 @@ mod tests {
 
     use super::*;
 
+    struct NoShards;
+
+    impl ShardEvents for NoShards {
+        fn send(&self, _: ShardIndex, _: Event<'static>) -> bool {
+            true
+        }
+    }
+
+    impl Completions for NoShards {}
+
+    fn open(path: &Path) -> UnbuiltStorage {
+        let options = StorageOptions { is_development: true, ..StorageOptions::at(path) };
+        UnbuiltStorage::open(&options, Arc::new(NoShards)).expect("a storage")
+    }
+
+    fn put(storage: &UnbuiltStorage, room: &str, tick: u64, bytes: Vec<u8>) -> Result<(), LogError> {
+        let mut batch = EntryBatch::new(false);
+        batch.put_checkpoint(room, 1, tick, bytes);
+        storage.write_entries(batch, Box::new(|outcome| outcome.expect("it is written")))
+    }
+
+    fn found(storage: &UnbuiltStorage, room: &str) -> Option<(u64, Vec<u8>)> {
+        let newest = storage.newest_checkpoint(room, 1, u64::MAX).expect("it is read");
+        newest.map(|found| (found.tick, found.bytes.into_vec()))
+    }
+
+    #[test]
+    fn rooms_are_there_after_a_clean_end_and_not_after_another() {
+        let path = std::env::temp_dir().join(format!("dunlin-unbuilt-{}", std::process::id()));
+        let storage = open(&path);
+        for (room, tick) in [("b", 1), ("a", 2), ("a", 3), ("c", 4)] {
+            put(&storage, room, tick, vec![tick as u8; 3]).expect("there is room");
+        }
+        let mut batch = EntryBatch::new(false);
+        batch.delete_checkpoints("a", 1, 3);
+        batch.delete_all_checkpoints("c");
+        storage.write_entries(batch, Box::new(|_| {})).expect("there is room");
+        storage.close();
+        assert!(put(&storage, "a", 9, Vec::new()).is_err(), "it is closed");
+        drop(storage);
+
+        let storage = open(&path);
+        assert_eq!((found(&storage, "a"), found(&storage, "b")), (Some((3, vec![3; 3])), Some((1, vec![1; 3]))));
+        let rooms = |after, max| storage.rooms_with_checkpoints(after, max).expect("they are listed");
+        assert_eq!(
+            (rooms(None, 9), rooms(None, 1), rooms(Some("a"), 9)),
+            (vec!["a".into(), "b".into()], vec!["a".into()], vec!["b".into()])
+        );
+        let ticks = |bytes_max| storage.checkpoints("a", 1, 0..=u64::MAX, bytes_max).expect("they are read").len();
+        assert_eq!((ticks(3), ticks(2)), (1, 0));
+        // A process that is killed runs no destructor.
+        std::mem::forget(storage);
+        assert_eq!(found(&open(&path), "a"), None);
+        fs::remove_dir_all(path).expect("it is removed");
+    }
+
+    #[test]
+    fn rooms_are_kept_up_to_a_limit() {
+        let path = std::env::temp_dir().join(format!("dunlin-unbuilt-limit-{}", std::process::id()));
+        let storage = open(&path);
+        let key_bytes = keys::checkpoint_key("a", 1, 1).len();
+        put(&storage, "a", 1, vec![0; BYTES_MAX - key_bytes]).expect("at the limit");
+        assert_eq!(put(&storage, "b", 1, Vec::new()), Err(LogError::Busy(LogBusy::StorageWrites)));
+        let mut batch = EntryBatch::new(false);
+        batch.delete_all_checkpoints("a");
+        storage.write_entries(batch, Box::new(|_| {})).expect("a deletion takes no space");
+        put(&storage, "b", 1, Vec::new()).expect("there is room again");
+        drop(storage);
+        fs::remove_dir_all(path).expect("it is removed");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_no_rooms() {
+        for bytes in [&[1][..], &[9, 0, 0, 0, 0, 0, 0, 0, 1], &[0; 8], &[0xff; 16]] {
+            assert_eq!(read(bytes), None, "{bytes:?}");
+        }
+        assert_eq!(read(&[]), Some(Entries::new()));
+    }
+
     #[test]
     fn without_rocksdb_opening_a_storage_is_an_error() {
-        struct NoShards;
-        impl ShardEvents for NoShards {
-            fn send(&self, _: ShardIndex, _: Event<'static>) -> bool {
-                true
-            }
-        }
-        impl Completions for NoShards {}
         let path = Path::new("/var/lib/game");
         let errors = [
             UnbuiltStorage::open(&StorageOptions::at(path), Arc::new(NoShards)).expect_err("no storage"),

@@ -72,6 +72,7 @@ const KNOWN: [(&str, &[&str]); 9] = [
             "dunlin-games",
             "dunlin-matchmaking",
             "dunlin-net",
+            "dunlin-processes",
             "dunlin-protocol",
             "dunlin-queues",
             "dunlin-rooms",

@@ -43,11 +43,13 @@ const REPOSITORY: &str = r#"git = "https://github.com/dunlin-project/dunlin""#;
 const GAME: &str = include_str!("../../../game/examples/own_game.rs");
 
 /// The other files: path and text.
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 10] = [
     ("Cargo.toml", include_str!("new_game/Cargo.toml.in")),
     ("src/tests.rs", include_str!("new_game/tests.rs.in")),
     ("config.json", include_str!("new_game/config.json")),
-    ("index.html", include_str!("new_game/index.html")),
+    ("page/index.html", include_str!("new_game/page/index.html")),
+    ("page/style.css", include_str!("new_game/page/style.css")),
+    ("page/game.js", include_str!("new_game/page/game.js")),
     ("Dockerfile", include_str!("new_game/Dockerfile.in")),
     ("README.md", include_str!("new_game/README.md.in")),
     (".gitignore", include_str!("new_game/gitignore")),

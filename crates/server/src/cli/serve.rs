@@ -1,14 +1,14 @@
 //! `dunlin serve`.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use clap::Args;
-use dunlin_config::Flag;
+use dunlin_config::{Flag, Loaded, RoomSurvival};
 use dunlin_games::Registry;
 use dunlin_token::Verifier;
 
 use super::{ConfigFile, Failure, warn};
-use crate::telemetry::token_events::log_token_event;
+use crate::{serve::Purpose, telemetry::token_events::log_token_event};
 
 /// Run a node.
 #[derive(Debug, Args)]
@@ -37,17 +37,42 @@ pub(super) struct ServeArgs {
     /// by the clock is removed
     #[arg(long)]
     accept_clock: bool,
+    /// Keep all rooms in DIR from one run to the next, and begin those anew that this build cannot read (`dunlin dev`)
+    #[arg(long, value_name = "DIR", hide = true)]
+    keep_rooms: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> {
     // A reload reads the file of the start, and not another default file, or none because it was removed.
     let file = args.config.with_path();
-    let loaded = file.load_to_start(args.flags(), registry)?;
+    let mut loaded = file.load_to_start(args.flags(), registry)?;
     warn(&loaded.warnings);
+    let purpose = match &args.keep_rooms {
+        None => Purpose::Production,
+        Some(dir) => {
+            fs::create_dir_all(dir).map_err(|error| Failure::File(dir.clone(), error))?;
+            let storage = Flag { name: "--keep-rooms", path: "storage.path", value: dir.display().to_string() };
+            let flags = args.flags().into_iter().chain([storage]).collect();
+            // A storage of the configuration stays as it is: what is there may not be for this build.
+            keep_rooms(&mut loaded, file.load_whole(flags, registry)?);
+            Purpose::Development
+        }
+    };
     let verifier = Verifier::new(&loaded.config.token, log_token_event).map_err(Failure::TokenThread)?;
     let (flags, registry) = (args.flags(), registry.clone());
     let reread = Arc::new(move || file.reread(flags.clone(), &registry));
-    crate::serve::run(loaded, Arc::new(verifier), reread).map_err(Failure::Serve)
+    crate::serve::run(loaded, Arc::new(verifier), reread, purpose).map_err(Failure::Serve)
+}
+
+/// Has all rooms survive in the other configuration's storage.
+fn keep_rooms(loaded: &mut Loaded, with_storage: Loaded) {
+    loaded.config.storage = with_storage.config.storage;
+    for room in loaded.config.rooms.namespaces.iter_mut().flatten() {
+        let room = Arc::make_mut(room);
+        if room.survival == RoomSurvival::None {
+            room.survival = RoomSurvival::Checkpoint;
+        }
+    }
 }
 
 impl ServeArgs {

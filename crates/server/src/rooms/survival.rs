@@ -301,6 +301,18 @@ impl RoomEntries {
         self.count(|counters| &counters.not_restored, 1);
     }
 
+    /// Whether a room whose checkpoint cannot be used begins anew.
+    pub(super) fn is_development(&self) -> bool {
+        self.rooms.storage().is_development()
+    }
+
+    /// Counts and logs a room whose checkpoint is unusable, and deletes what it has stored.
+    pub(super) fn begin_anew(&self, detail: &str) {
+        self.note_not_restored();
+        room_events::RoomBeginsAnew { channel: &self.channel, detail }.emit();
+        self.rooms.delete(&self.channel);
+    }
+
     /// Marks the room as ended. Nothing is written afterwards.
     pub(super) fn end(&self, deletes: bool) {
         let mut has_ended = self.has_ended();

@@ -13,7 +13,7 @@ use dunlin_cluster::{
 use dunlin_config::{BrokerSettings, Config};
 use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
-use super::{ServeError, Signals, open_files::OpenFiles, storage};
+use super::{Purpose, ServeError, Signals, open_files::OpenFiles, storage};
 use crate::{
     http::api::{Executor, NodeIdentity},
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
@@ -36,9 +36,10 @@ pub(super) async fn open_logs(
     config: &mut Config,
     signals: &mut Signals,
     open_files: OpenFiles,
+    purpose: Purpose,
 ) -> Result<NodeLogs, ServeError> {
     let queues = ShardQueues::new(u16::try_from(config.shards).unwrap_or(u16::MAX));
-    let storage = storage::open(config, open_files, &queues)?;
+    let storage = storage::open(config, open_files, &queues, purpose)?;
     let cluster = tokio::select! {
         started = start(config, &queues) => started?,
         signal = signals.next() => {

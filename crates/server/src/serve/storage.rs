@@ -10,7 +10,7 @@ use dunlin_engine::{
 };
 use dunlin_storage::{DiskLimits, NamespaceDiskLimits, StartPolicy, StorageOptions};
 
-use super::{ServeError, open_files::OpenFiles};
+use super::{Purpose, ServeError, open_files::OpenFiles};
 use crate::node::{NodeStorage, ShardQueues};
 
 /// Opens the storage; `None` if no path is configured.
@@ -18,12 +18,14 @@ pub(super) fn open(
     config: &Config,
     open_files: OpenFiles,
     queues: &Arc<ShardQueues>,
+    purpose: Purpose,
 ) -> Result<Option<Arc<NodeStorage>>, ServeError> {
     let Some(configured) = &config.storage else { return Ok(None) };
     let options = StorageOptions {
         open_files_max: open_files.storage_max,
         // Without it, a full disk would end namespaces in memory as well.
         start: StartPolicy::OpenLater,
+        is_development: purpose == Purpose::Development,
         ..configured.clone()
     };
     let storage = NodeStorage::open(&options, Arc::clone(queues)).map_err(ServeError::Storage)?;

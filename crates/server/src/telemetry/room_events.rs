@@ -47,6 +47,25 @@ impl RoomRestored<'_> {
     }
 }
 
+/// A room of `dunlin dev` does not continue from its checkpoint.
+pub struct RoomBeginsAnew<'a> {
+    /// Channel of the room, unescaped.
+    pub channel: &'a str,
+    /// Why its checkpoint cannot be used.
+    pub detail: &'a str,
+}
+
+impl RoomBeginsAnew<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(channel = %Outside(self.channel), suppressed, detail = %Outside(self.detail),
+                "room begins anew: the game cannot read its state");
+        }
+    }
+}
+
 /// A room with a checkpoint was not opened at the start.
 pub struct RoomNotReopened<'a> {
     /// Channel of the room, unescaped.

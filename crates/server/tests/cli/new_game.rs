@@ -21,7 +21,16 @@ fn a_new_game_is_a_crate_with_a_page() {
     assert!(manifest.contains(source), "{manifest}");
     assert!(read("src/main.rs").contains(r#".with("comets", "#));
     assert!(read("config.json").contains(r#""simulation": "comets""#));
-    for file in ["src/tests.rs", "index.html", "Dockerfile", "README.md", ".gitignore", ".dockerignore"] {
+    for file in [
+        "src/tests.rs",
+        "page/index.html",
+        "page/style.css",
+        "page/game.js",
+        "Dockerfile",
+        "README.md",
+        ".gitignore",
+        ".dockerignore",
+    ] {
         let text = read(file);
         assert!(!text.is_empty() && !text.contains("NAME") && !text.contains("SOURCE"), "{file}");
     }

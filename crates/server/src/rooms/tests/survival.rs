@@ -42,7 +42,12 @@ impl Directory {
     }
 
     fn open(&self) -> Arc<NodeStorage> {
-        Arc::new(NodeStorage::open(&StorageOptions::at(&self.0), ShardQueues::new(1)).expect("a storage"))
+        self.open_for(false)
+    }
+
+    fn open_for(&self, is_development: bool) -> Arc<NodeStorage> {
+        let options = StorageOptions { is_development, ..StorageOptions::at(&self.0) };
+        Arc::new(NodeStorage::open(&options, ShardQueues::new(1)).expect("a storage"))
     }
 }
 
@@ -224,6 +229,32 @@ fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
     let ann = rig.join(room, "ann");
     assert_eq!(rig.wait_joined(ann), Ok(()));
     end(rig, &storage);
+}
+
+#[test]
+fn in_development_a_room_whose_checkpoint_is_unusable_begins_anew() {
+    for mode in [RoomSurvival::Checkpoint, RoomSurvival::Exact] {
+        let directory = Directory::new();
+        let storage = directory.open_for(true);
+        let mut batch = EntryBatch::new(false);
+        // A new room begins with the first tick, so this checkpoint would stay the newest.
+        batch.put_checkpoint("a", 1, u64::MAX, vec![1, 2, 3]);
+        storage.storage().write_entries(batch, Box::new(|_| {})).expect("it is written");
+        let mut rig = start(&storage, kept(mode));
+        let room = rig.open(0, "a");
+        let ann = rig.join(room, "ann");
+        assert_eq!(rig.wait_joined(ann), Ok(()));
+        let report = survival(&rig);
+        assert_eq!((report.restored, report.not_restored), (0, 1), "{mode:?}");
+        end(rig, &storage);
+        drop(storage);
+
+        let storage = directory.open_for(true);
+        let mut rig = start(&storage, kept(mode));
+        rig.open(0, "a");
+        wait_until("the room to go on", || survival(&rig).restored == 1);
+        end(rig, &storage);
+    }
 }
 
 #[test]
