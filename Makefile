@@ -19,7 +19,7 @@ TIMES := $(CACHE)/stage-times
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test check times build generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
+.PHONY: help run cluster test check times build release generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -47,6 +47,10 @@ times: ## Print the table of CONTRIBUTING.md: how long the stages of `make test`
 build: ## Build the server and its load generator as they are released
 	@scripts/need cargo cc rocksdb
 	@cargo build --release --locked --package dunlin --package dunlin-bench
+
+release: ## Write the files that a release publishes, with checksums, into RELEASE=~/.cache/dunlin/target/release-files
+	@scripts/need cargo cc rocksdb go node python mono cargo-deb
+	@packaging/release/run $(or $(RELEASE),$(CARGO_TARGET_DIR)/release-files)
 
 generate: ## Write every generated file anew: pages of the reference, lists, schemas
 	@scripts/generate
@@ -190,11 +194,11 @@ workflows: ## Check GitHub's workflows, shell scripts, YAML, the playbook of the
 	platform/machines/lint
 
 packages: packaged ## Boot a Debian machine with the package, build the container images, and play in the one of a new game (some 15 minutes)
-	@scripts/need machine buildah go python
+	@scripts/need machine buildah go node python mono
 	tests/packages/run $(BINARIES)/dunlin machine buildah game
 
 packaged: server-for-tests # The short form of `packages`, as CI runs it: no machine is booted, no image built.
-	@scripts/need cargo cc rocksdb python cargo-deb shellcheck proxies
+	@scripts/need cargo cc rocksdb go node python mono cargo-deb shellcheck proxies
 	tests/packages/run $(BINARIES)/dunlin
 
 tools: # What the tests need beside compilers, installed where it is missing.

@@ -1,4 +1,4 @@
-// Package sbom writes the bill of materials of a container image as CycloneDX JSON: the modules of Go programs, the crates of Rust programs, Debian's
+// Package sbom writes the bill of materials of a container image, or of programs, as CycloneDX JSON: the modules of Go programs, the crates of Rust programs, Debian's
 // packages, and files that are none of these.
 package sbom
 
@@ -24,12 +24,12 @@ type Document struct {
 	Components   []Component `json:"components"`
 }
 
-// Metadata names the image.
+// Metadata names the image or the programs.
 type Metadata struct {
 	Component Component `json:"component"`
 }
 
-// Component is a part of an image.
+// Component is a part of an image or a program.
 type Component struct {
 	Type       string     `json:"type"`
 	Reference  string     `json:"bom-ref"`
@@ -69,17 +69,20 @@ func NewDocument(name, digest string, components []Component) Document {
 	if tag != "" {
 		packageURL += "&tag=" + url.QueryEscape(tag)
 	}
+	subject := Component{Type: "container", Reference: packageURL, Name: repository, Version: digest, PackageURL: packageURL}
+	return documentOf(subject, digest, components)
+}
+
+func documentOf(subject Component, digest string, components []Component) Document {
 	slices.SortFunc(components, func(a, b Component) int { return cmp.Compare(a.Reference, b.Reference) })
 	components = slices.CompactFunc(components, func(a, b Component) bool { return a.Reference == b.Reference })
 	return Document{
 		BOMFormat: "CycloneDX", SpecVersion: "1.6", SerialNumber: serialNumber(digest), Version: 1, Components: components,
-		Metadata: Metadata{Component: Component{
-			Type: "container", Reference: packageURL, Name: repository, Version: digest, PackageURL: packageURL,
-		}},
+		Metadata: Metadata{Component: subject},
 	}
 }
 
-// serialNumber returns a UUID that is derived from the image (version 8, for application-specific use).
+// serialNumber returns a UUID that is derived from the image or the programs (version 8, for application-specific use).
 func serialNumber(digest string) string {
 	sum := sha256.Sum256([]byte("CycloneDX 1.6 " + digest))
 	id := sum[:16]

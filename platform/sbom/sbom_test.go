@@ -125,6 +125,41 @@ func TestDunlinsCratesAndLibraries(t *testing.T) {
 	t.Logf("%d components, %d crates; Debian: %q", len(document.Components), len(crates), document.withPrefix("pkg:deb/"))
 }
 
+func TestProgramsOfARelease(t *testing.T) {
+	server := os.Getenv("ROOST_TEST_SERVER")
+	if server == "" {
+		t.Skip("ROOST_TEST_SERVER is not set; platform/test sets it")
+	}
+	programs := []string{server, filepath.Join(filepath.Dir(server), "dunlin-bench")}
+	document, err := OfPrograms("dunlin", "1.2.3+a", programs, Workspace{Folder: "../.."})
+	must(t, err)
+	if subject := document.Metadata.Component; subject.PackageURL != "pkg:generic/dunlin@1.2.3%2Ba" || subject.Type != "application" {
+		t.Errorf("%+v", subject)
+	}
+	for _, want := range []string{"pkg:cargo/dunlin@", "pkg:cargo/dunlin-bench@", "pkg:cargo/hdrhistogram@", "pkg:cargo/rustls@", "pkg:generic/rocksdb@", "file:dunlin-bench"} {
+		if !slices.ContainsFunc(document.Components, func(one Component) bool { return strings.HasPrefix(one.Reference, want) }) {
+			t.Errorf("%s is not listed", want)
+		}
+	}
+	slices.Reverse(programs)
+	again, err := OfPrograms("dunlin", "1.2.3+a", programs, Workspace{Folder: "../.."})
+	must(t, err)
+	first, err := document.JSON()
+	must(t, err)
+	if second, err := again.JSON(); err != nil || string(first) != string(second) {
+		t.Errorf("the order of the programs changes the document: %v", err)
+	}
+}
+
+func TestOnlyRustProgramsHaveCrates(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dunlin")
+	must(t, os.WriteFile(file, []byte("#!/bin/sh"), 0o755))
+	_, err := OfPrograms("dunlin", "1.2.3", []string{file}, Workspace{Folder: "../.."})
+	if err == nil || !strings.Contains(err.Error(), "is not a program that was compiled from Rust") {
+		t.Error(err)
+	}
+}
+
 // A list of crates that a program contradicts is refused.
 func TestAProgramOfOtherSourcesIsRefused(t *testing.T) {
 	program := []byte("/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/serde-0.0.1/src/lib.rs")

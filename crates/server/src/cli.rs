@@ -9,6 +9,7 @@ mod bench;
 mod check_config;
 mod check_token;
 mod cluster;
+mod completion;
 mod config_reference;
 mod dev;
 pub(crate) mod former;
@@ -16,6 +17,7 @@ mod gen_config;
 mod gen_token;
 mod health;
 pub(crate) mod hint;
+mod man_pages;
 mod migrate_config;
 mod new_game;
 mod operator_request;
@@ -90,11 +92,16 @@ enum Command {
     /// Run benchmarks of this machine and of a server on it, with the program `dunlin-bench`
     #[command(disable_help_flag = true)]
     Bench(bench::BenchArgs),
+    /// Print a script with which a shell completes commands and options
+    Completion(completion::CompletionArgs),
     /// Print the version
     Version,
     /// Print the reference of all keys, as committed in the repository
     #[command(hide = true)]
     ConfigReference(config_reference::ConfigReferenceArgs),
+    /// Write a manual page for each command, for packages
+    #[command(hide = true)]
+    ManPages(man_pages::ManPagesArgs),
 }
 
 /// Where the configuration is.
@@ -177,7 +184,9 @@ impl Cli {
             Command::CheckToken(args) => check_token::connection(&args, registry),
             Command::CheckSubToken(args) => check_token::subscription(&args, registry),
             Command::Bench(args) => bench::run(&args),
+            Command::Completion(args) => completion::run(&args),
             Command::ConfigReference(args) => config_reference::run(&args),
+            Command::ManPages(args) => man_pages::run(&args),
             Command::Version => output::line(format_args!("dunlin {}", env!("CARGO_PKG_VERSION"))),
         }
     }

@@ -13,7 +13,7 @@ func main() {
 		Use: "roost-image", Short: "Write, list, sign and verify container images, without a container engine",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.AddCommand(newWrite(), newSBOM(), newAttach(), newSign(), newVerify())
+	root.AddCommand(newWrite(), newSBOM(), newProgramSBOM(), newAttach(), newSign(), newVerify())
 	if err := root.Execute(); err != nil {
 		fmt.Fprintf(os.Stderr, "roost-image: %s\n", err)
 		os.Exit(1)

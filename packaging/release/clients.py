@@ -1,0 +1,162 @@
+"""The clients: for npm, NuGet and Unity's package manager."""
+
+import hashlib
+import json
+import tarfile
+import uuid
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+from archives import PROJECT, File, published_page, tar_gz, zip_file
+from release import Release, run
+
+AUTHORS = "The Dunlin contributors"
+
+
+def npm(release: Release) -> None:
+    folder = release.root / "web/room-client"
+    run(folder / "build")
+    # npm decides about the files. It keeps their modes, which depend on the machine, so the archive is written anew.
+    packed = release.work / "npm"
+    packed.mkdir()
+    run("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", packed, folder=folder)
+    [archive] = packed.iterdir()
+    with tarfile.open(archive) as content:
+        files = {entry.name: File(content.extractfile(entry).read()) for entry in content if entry.isfile()}
+    files["package/README.md"] = published_page(folder / "README.md", release.root, release.version)
+    files["package/LICENSE"] = File(release.root / "LICENSE")
+    output = release.output / archive.name
+    tar_gz(output, files, release.seconds, 9)
+    bill = npm_bill(release, folder, hashlib.sha256(output.read_bytes()).hexdigest())
+    (release.output / f"{archive.name.removesuffix('.tgz')}.cdx.json").write_text(json.dumps(bill, indent=2) + "\n")
+
+
+def npm_bill(release: Release, folder: Path, sha256: str) -> dict:
+    """The bill of materials, as CycloneDX: what is in the bundle. `npm sbom` writes a time and a random number into it."""
+    locked = json.loads((folder / "package-lock.json").read_text())["packages"]
+    waiting, components = ["centrifuge"], {}
+    while waiting:
+        name = waiting.pop()
+        # Types are no code.
+        if name in components or name.startswith("@types/"):
+            continue
+        entry = locked[f"node_modules/{name}"]
+        waiting += entry.get("dependencies", {})
+        components[name] = npm_component("library", name, entry["version"], entry["license"])
+    subject = npm_component("library", "@dunlin/room-client", release.version, "Apache-2.0")
+    subject["hashes"] = [{"alg": "SHA-256", "content": sha256}]
+    return {
+        "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
+        "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, f"{subject['purl']} {sha256}").urn,
+        "metadata": {"component": subject}, "components": [components[name] for name in sorted(components)],
+    }
+
+
+def npm_component(kind: str, name: str, version: str, license: str) -> dict:
+    url = f"pkg:npm/{name.replace('@', '%40')}@{version}"
+    return {"type": kind, "bom-ref": url, "name": name, "version": version, "licenses": [{"expression": license}], "purl": url}
+
+
+NUSPEC = """<?xml version="1.0" encoding="utf-8"?>
+<package xmlns="http://schemas.microsoft.com/packaging/2013/05/nuspec.xsd">
+  <metadata>
+    <id>{id}</id>
+    <version>{version}</version>
+    <authors>{authors}</authors>
+    <license type="expression">{license}</license>
+    <licenseUrl>https://licenses.nuget.org/{license}</licenseUrl>
+    <readme>README.md</readme>
+    <projectUrl>{project}</projectUrl>
+    <description>{description}</description>
+    <repository type="git" url="{project}" />
+    <dependencies>
+      <group targetFramework=".NETStandard2.1" />
+    </dependencies>
+  </metadata>
+</package>
+"""
+
+# What a package is in the Open Packaging Conventions, which NuGet packages follow.
+CONTENT_TYPES = """<?xml version="1.0" encoding="utf-8"?>
+<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">
+  <Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml" />
+  <Default Extension="nuspec" ContentType="application/octet" />
+  <Default Extension="dll" ContentType="application/octet" />
+  <Default Extension="xml" ContentType="application/octet" />
+  <Default Extension="md" ContentType="application/octet" />
+  <Override PartName="/LICENSE" ContentType="application/octet" />
+</Types>
+"""
+RELATIONSHIPS = """<?xml version="1.0" encoding="utf-8"?>
+<Relationships xmlns="http://schemas.openxmlformats.org/package/2006/relationships">
+  <Relationship Type="http://schemas.microsoft.com/packaging/2010/07/manifest" Target="/{id}.nuspec" Id="manifest" />
+</Relationships>
+"""
+
+
+def csharp_project(release: Release) -> dict[str, str]:
+    [properties] = ElementTree.parse(release.root / "clients/csharp/Dunlin.Rooms.csproj").findall("PropertyGroup")
+    return {entry.tag: entry.text or "" for entry in properties}
+
+
+def nuget(release: Release) -> None:
+    project = csharp_project(release)
+    folder, name = release.root / "clients/csharp", project["PackageId"]
+    built = release.work / "nuget"
+    built.mkdir()
+    attributes = built / "AssemblyInfo.cs"
+    attributes.write_text(f'[assembly: System.Reflection.AssemblyVersion("{release.version}")]\n')
+    # 1591: public members whose names say it all.
+    run("mcs", f"-langversion:{project['LangVersion']}", "-warnaserror", "-nowarn:1591", "-target:library", f"-doc:{name}.xml",
+        f"-out:{name}.dll", attributes, *sorted((folder / "src").glob("*.cs")), folder=built)
+    nuspec = NUSPEC.format(id=name, version=release.version, authors=AUTHORS, license=project["PackageLicenseExpression"],
+                           project=PROJECT, description=project["Description"])
+    library = f"lib/{project['TargetFramework']}/{name}"
+    zip_file(release.output / f"{name}.{release.version}.nupkg", {
+        "[Content_Types].xml": File(CONTENT_TYPES.encode()),
+        "_rels/.rels": File(RELATIONSHIPS.format(id=name).encode()),
+        f"{name}.nuspec": File(nuspec.encode()),
+        f"{library}.dll": File(built / f"{name}.dll"),
+        f"{library}.xml": File(built / f"{name}.xml"),
+        "LICENSE": File(release.root / "LICENSE"),
+        "README.md": published_page(folder / "README.md", release.root, release.version),
+    }, release.seconds)
+
+
+UNITY_NAME = "io.github.dunlin-project.rooms"
+
+
+def unity(release: Release) -> None:
+    project = csharp_project(release)
+    folder = release.root / "clients/csharp"
+    manifest = {
+        "name": UNITY_NAME, "version": release.version, "displayName": "Dunlin Rooms", "description": project["Description"],
+        # The first one with .NET Standard 2.1.
+        "unity": "2021.2", "license": project["PackageLicenseExpression"],
+        "documentationUrl": f"{PROJECT}/tree/v{release.version}/clients/csharp", "author": {"name": AUTHORS, "url": PROJECT},
+        "repository": {"type": "git", "url": f"{PROJECT}.git", "directory": "clients/csharp"},
+    }
+    space = project["PackageId"]
+    assembly = {"name": space, "rootNamespace": space, "autoReferenced": True, "noEngineReferences": True}
+    files = {
+        "package.json": File(as_json(manifest)),
+        "LICENSE.md": File(release.root / "LICENSE"),
+        "README.md": published_page(folder / "README.md", release.root, release.version),
+        f"Runtime/{space}.asmdef": File(as_json(assembly)),
+    }
+    files |= {f"Runtime/{source.name}": File(source) for source in (folder / "src").glob("*.cs")}
+    # Unity ignores files of a package that have no meta file. Scenes name files by their identifiers, so these never change.
+    metas = {f"{name}.meta": File(meta(name, is_folder=False)) for name in files}
+    metas["Runtime.meta"] = File(meta("Runtime", is_folder=True))
+    files = {f"package/{name}": file for name, file in (files | metas).items()}
+    tar_gz(release.output / f"{UNITY_NAME}-{release.version}.tgz", files, release.seconds, 9)
+
+
+def as_json(document: dict) -> bytes:
+    return (json.dumps(document, indent=2) + "\n").encode()
+
+
+def meta(name: str, is_folder: bool) -> bytes:
+    identifier = hashlib.sha256(f"{UNITY_NAME}/{name}".encode()).hexdigest()[:32]
+    folder = "folderAsset: yes\n" if is_folder else ""
+    return f"fileFormatVersion: 2\nguid: {identifier}\n{folder}".encode()
