@@ -36,7 +36,10 @@ test("a game of one's own is played, and changed while it is played", () =>
     await mkdir(SHOTS, { recursive: true });
     await page.screenshot({ path: `${SHOTS}own-game.png` });
 
+    // A tab in the background draws nothing.
+    await page.bringToFront();
     const stood = await standing(page);
+    await noteLosses(page);
     enlarge();
     await replaced(page);
     assert.deepEqual(await standing(page), stood, "the same player, where it stood");
@@ -76,11 +79,22 @@ async function rename(page, name) {
   await page.waitForFunction((name) => document.querySelector("#points .me")?.textContent.startsWith(`${name}: `), name);
 }
 
+/** Has the page note when it loses its server, which may be over before anyone looks. */
+async function noteLosses(page) {
+  await page.evaluate(() => {
+    const state = document.querySelector("#state");
+    window.hasLost = false;
+    new MutationObserver(() => {
+      window.hasLost ||= /^The connection is lost|^Joining/.test(state.textContent);
+    }).observe(state, { childList: true, characterData: true, subtree: true });
+  });
+}
+
 /** Waits until the page has lost its server, and has a place again. */
 async function replaced(page) {
-  const lost = () => /^The connection is lost|^Joining/.test(document.querySelector("#state").textContent);
-  await page.waitForFunction(lost, null, { timeout: BUILD_MS });
+  await page.waitForFunction(() => window.hasLost, null, { timeout: BUILD_MS });
   await placeOf(page);
+  await page.evaluate(() => { window.hasLost = false; });
 }
 
 async function untilThePageSays(page, phase, text) {
