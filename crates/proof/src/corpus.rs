@@ -1,6 +1,8 @@
 //! The fuzz targets' committed seeds, so that what a fuzzer once found stays found.
 
-use std::{fs, path::Path};
+use std::fs;
+
+use crate::repository;
 
 /// Fewer seeds than this, and something is wrong with the folder.
 const SEEDS_MIN: usize = 10;
@@ -10,7 +12,7 @@ const SEEDS_MIN: usize = 10;
 /// # Panics
 /// Where the body does, or without seeds.
 pub fn play(target: &str, body: fn(&[u8])) {
-    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
+    let corpus = repository().join("fuzz/corpus").join(target);
     let entries = fs::read_dir(&corpus).unwrap_or_else(|error| panic!("{}: {error}", corpus.display()));
     let mut seeds = 0;
     for entry in entries {
