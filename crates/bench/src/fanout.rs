@@ -115,7 +115,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     progress.doing("starting the server".into());
     let server = ServerProcess::start(&args.run.server, &cores)?;
     let name = server.name.clone();
-    let mut rig = ready_rig(server, &args.load, args.slow_readers, &args.run.server.api_key, &cores, &progress)?;
+    let mut rig = args.load.ready_rig(server, args.slow_readers, &args.run.server.api_key, &cores, &progress)?;
     let pace = args.load.pace(args.slow_readers);
     let mut tls = if args.tls { Some(TlsSide::start(args, &cores, &progress)?) } else { None };
     let warm = rig.phase(pace, args.load.warm_up, "warming up", &progress)?;
@@ -176,7 +176,7 @@ impl TlsSide {
     fn start(args: &FanoutArgs, cores: &Cores, progress: &Progress) -> Result<Self, Error> {
         progress.doing("starting a server with TLS".into());
         let server = ServerProcess::start(&args.run.server.next(true), cores)?;
-        let mut rig = ready_rig(server, &args.load, 0, &args.run.server.api_key, cores, progress)?;
+        let mut rig = args.load.ready_rig(server, 0, &args.run.server.api_key, cores, progress)?;
         let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up, TLS", progress)?;
         Ok(TlsSide { rig, warm, phase: FanoutPhase::default() })
     }
@@ -222,21 +222,6 @@ fn goals(
     goals
 }
 
-/// A server with its subscribers and publisher connected.
-pub fn ready_rig(
-    server: ServerProcess,
-    load: &LoadArgs,
-    slow_readers: usize,
-    api_key: &str,
-    cores: &Cores,
-    progress: &Progress,
-) -> Result<FanoutRig, Error> {
-    let mut rig = FanoutRig::start(server, &FanoutSetup::of(load, cores))?;
-    rig.connect(load.subscribers, slow_readers, progress)?;
-    rig.start_publisher(load, api_key)?;
-    Ok(rig)
-}
-
 /// The roofline command that corresponds to this load, with frames of the size that the server sends.
 fn roofline_order(load: &LoadArgs, warm: &FanoutPhase, turn: Duration) -> Send {
     let bytes = ratio(warm.received.bytes as f64, warm.received.deliveries as f64);
@@ -249,6 +234,21 @@ fn roofline_order(load: &LoadArgs, warm: &FanoutPhase, turn: Duration) -> Send {
 }
 
 impl LoadArgs {
+    /// A server with its subscribers and publisher connected.
+    pub fn ready_rig(
+        &self,
+        server: ServerProcess,
+        slow_readers: usize,
+        api_key: &str,
+        cores: &Cores,
+        progress: &Progress,
+    ) -> Result<FanoutRig, Error> {
+        let mut rig = FanoutRig::start(server, &FanoutSetup::of(self, cores))?;
+        rig.connect(self.subscribers, slow_readers, progress)?;
+        rig.start_publisher(self, api_key)?;
+        Ok(rig)
+    }
+
     /// The rate of the publisher.
     pub(crate) fn pace(&self, slow_readers: usize) -> PublishRate {
         match self.saturate {

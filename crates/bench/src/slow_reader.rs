@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::args::SlowReaderArgs;
 use crate::control::Slow;
 use crate::error::Error;
-use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::fanout::{LoadFigures, Settings};
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio};
@@ -86,7 +86,7 @@ impl Scenario<'_> {
         let args = self.args;
         let server = ServerProcess::start(&args.run.server, &self.cores)?;
         self.server.clone_from(&server.name);
-        let mut rig = ready_rig(server, &args.load, slow, &args.run.server.api_key, &self.cores, &self.progress)?;
+        let mut rig = args.load.ready_rig(server, slow, &args.run.server.api_key, &self.cores, &self.progress)?;
         let pace = args.load.pace(slow);
         let warm = rig.phase(pace, args.load.warm_up, "warming up", &self.progress)?;
         if slow > 0 {

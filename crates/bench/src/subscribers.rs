@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::args::{ServerArgs, SubscribersArgs};
 use crate::error::Error;
-use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::fanout::{LoadFigures, Settings};
 use crate::goal::Goal;
 use crate::proc;
 use crate::progress::Progress;
@@ -44,7 +44,7 @@ pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
     let start = |server_args: &ServerArgs| -> Result<FanoutRig, Error> {
         progress.doing("starting a server".into());
         let server = ServerProcess::start(server_args, &cores)?;
-        ready_rig(server, &args.load, 0, &args.run.server.api_key, &cores, &progress)
+        args.load.ready_rig(server, 0, &args.run.server.api_key, &cores, &progress)
     };
     let (mut alone, mut among_many) = (start(&args.run.server)?, start(&args.run.server.next(false))?);
     among_many.connect_bystanders(args.connections - args.load.subscribers, &progress)?;

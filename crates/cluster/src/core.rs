@@ -54,11 +54,11 @@ mod read;
 #[cfg(test)]
 mod rig;
 mod seen_idempotency_keys;
-mod silence;
 mod standing;
 mod sync;
 mod timers;
 mod truncation;
+mod unanswered_requests;
 mod window;
 
 use std::sync::Arc;
@@ -365,7 +365,7 @@ impl Core {
     }
 
     fn disconnected(&mut self, link: LinkName) {
-        self.context.silence.end(link);
+        self.context.unanswered.end(link);
         match link {
             LinkName::Live => self.context.links.live = false,
             LinkName::Publish => self.context.links.publish = false,

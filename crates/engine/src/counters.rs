@@ -3,7 +3,7 @@
 use dunlin_protocol::{ErrorCode, Request};
 use dunlin_rooms::MirrorCounters;
 
-use crate::{names::NamespaceIndex, room::RoomRefusal, seats::FrameWritten};
+use crate::{names::NamespaceIndex, room::RoomRefusal, session_seats::FrameWritten};
 
 /// Upper bounds in microseconds of the buckets of [`Histogram`]; the last bucket has none.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [

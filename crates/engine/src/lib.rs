@@ -49,7 +49,7 @@ mod frame;
 mod hub;
 mod names;
 mod outbox;
-mod seats;
+mod session_seats;
 mod slab;
 mod spare;
 mod timers;

@@ -18,8 +18,8 @@ use crate::{
     frame::{FrameRef, Parts},
     hub::LocalChannelId,
     options::ClientOptions,
-    seats::Seats,
     session::Share,
+    session_seats::Seats,
 };
 
 use room_frames::{RoomFrames, RoomSlices};

@@ -71,8 +71,10 @@ pub struct Seed {
 ///    clients and other threads have sent waits for the next turn.
 /// 2. The writes. For each session in [`Effects::dirty`], and each one whose socket has become writable:
 ///    [`Shard::outgoing`], one write of its slices, and [`Event::Wrote`] with at most the bytes that were offered. Several
-///    sessions may be offered before the first `Wrote`. From the first `outgoing` to the last `Wrote`, no other event comes
-///    in between. A session that becomes dirty in this part is written in the next turn.
+///    sessions may be offered before the first `Wrote`: slices are valid until the `Wrote` of their session. From the first
+///    `outgoing` to the last `Wrote`, no other event comes in between. A write that took nothing needs no `Wrote`, and one
+///    that failed ends with [`Event::Gone`] after this part. A session that becomes dirty in this part is written in the
+///    next turn, which begins without waiting.
 /// 3. [`Event::TurnEnded`].
 ///
 /// [`Event::Woke`] is due when [`Shard::next_deadline_us`] has passed, which each event may move.
@@ -104,7 +106,7 @@ pub struct Seed {
 /// | [`Effect::QueryPeers`], [`Effect::QueryKeys`], [`Effect::QueryRoom`] | the answer, once and within a bounded time, also if no node has answered |
 /// | [`Effect::Broadcast`], [`Effect::ShareUserSessions`] | an attempt |
 /// | [`Effect::Pause`], [`Effect::Resume`] | to stop and continue reading |
-/// | [`Effect::Recall`] | [`Event::Recalled`] after the writes of this turn, unless the session is gone: the session's commands that waited go on |
+/// | [`Effect::Recall`] | [`Event::Recalled`] in the next turn or later, unless the session is gone: the session's commands that waited go on |
 /// | [`Effect::Finish`] | to shut down the sending side; `Gone` follows when the peer closes |
 /// | [`Effect::HangUp`] | to close the transport, and `Gone`, unless it has come already |
 /// | [`Effect::Answer`] | to pass it on. Each ticket of [`Event::Api`] gets exactly one; tickets of requests in flight differ |

@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use crate::repository;
+
 /// As `scripts/need` installs it.
 const VERSION: &str = "2.15.2";
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +45,8 @@ impl NatsServers {
         let servers = (0..count)
             .map(|index| {
                 let config = dir.join(format!("n{index}.conf"));
-                let text = configuration(index, ports[index], route_ports[index], &routes, &dir, settings);
+                let listeners = Listeners { clients: ports[index], routes: route_ports[index] };
+                let text = configuration(index, listeners, &routes, &dir, settings);
                 fs::write(&config, text).expect("the folder takes files");
                 NatsServer { child: None, port: ports[index], config }
             })
@@ -141,7 +144,15 @@ fn greets(address: SocketAddr) -> bool {
     BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
 }
 
-fn configuration(index: usize, port: u16, route_port: u16, routes: &[String], dir: &Path, settings: &str) -> String {
+/// The ports of a server.
+#[derive(Clone, Copy)]
+struct Listeners {
+    clients: u16,
+    routes: u16,
+}
+
+fn configuration(index: usize, listeners: Listeners, routes: &[String], dir: &Path, settings: &str) -> String {
+    let Listeners { clients: port, routes: route_port } = listeners;
     let store = dir.join(format!("n{index}"));
     let mut text = format!(
         "server_name: n{index}\nlisten: \"127.0.0.1:{port}\"\nwrite_deadline: \"2s\"\nmax_pending: 16MB\n\
@@ -170,7 +181,7 @@ fn binary() -> PathBuf {
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
     let binary = cache.expect("HOME is set").join(format!("dunlin/nats-server-{VERSION}/nats-server"));
     if !binary.exists() {
-        let need = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/need");
+        let need = repository().join("scripts/need");
         let status = Command::new(need).arg("nats").status().expect("scripts/need runs");
         assert!(status.success() && binary.exists(), "scripts/need nats has not installed {}", binary.display());
     }

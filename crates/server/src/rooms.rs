@@ -77,6 +77,13 @@ const END_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same, if rooms are saved.
 const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What rooms use of their node.
+pub(crate) struct RoomsOfNode<'a> {
+    pub(crate) node_seed: u64,
+    pub(crate) storage: Option<Arc<NodeStorage>>,
+    pub(crate) backends: &'a Arc<dyn ProxyClient>,
+}
+
 impl Rooms {
     /// Starts `thread_count` threads and connects them with the shards of these wakers. Returns each shard's ends of
     /// the rings.
@@ -87,10 +94,9 @@ impl Rooms {
         options: RoomsOptions,
         thread_count: u16,
         shard_wakers: &[Arc<ShardWaker>],
-        node_seed: u64,
-        storage: Option<Arc<NodeStorage>>,
-        backends: &Arc<dyn ProxyClient>,
+        of_node: RoomsOfNode<'_>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
+        let RoomsOfNode { node_seed, storage, backends } = of_node;
         let wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
         let (links, outgoing) = links::connect(shard_wakers, &wakers, &ROOM_RING.with_messages(options.ring_messages));
         let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, storage.clone()));

@@ -46,7 +46,7 @@ use crate::{
 use asked::{Asked, start_backends};
 use limits::{connection_limits, table_limits};
 use open_files::OpenFiles;
-use ports::{Pages, Ports};
+use ports::{Pages, Ports, Served};
 use reload::{LiveOrigins, LiveParts};
 
 pub use backups::{BackupMaker, BackupOutcome, MadeBackup};
@@ -126,7 +126,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let tokens = Arc::clone(&asked.tokens);
     cluster::join(&node, &identity, config, &counters);
     let pages = Pages { site, origins, matchmaking: match_handle };
-    let ports = ports::divide(config, &node, asked, pages, &identity, &counters);
+    let served = Served { config, node: &node, identity: &identity, counters: &counters };
+    let ports = ports::divide(served, asked, pages);
     let live_parts = LiveParts {
         node: node.clone(),
         tokens,
@@ -139,7 +140,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let reloader = Arc::new(Reloader::new(loaded.clone(), reread, live_parts));
     let backups = backups::start(config, logs.storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
-    let mut control = Control::start(config, &node, identity, counters, ports, handed_over).await?;
+    let mut control = Control::start(served, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity, open_files);
@@ -155,7 +156,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
             return Err(ServeError::NodeLost);
         }
     };
-    let ending = end(signal, &mut signals, reloader.shutdown(), &node, control, pid_file);
+    let ending = control.end(signal, &mut signals, reloader.shutdown(), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, reloader.shutdown().0.timeout));
     cluster::close_logs(&node);
     Ok(())
@@ -167,43 +168,6 @@ fn start_rooms(config: &Config, node: &Node, matchmaking: Option<MatchTask>) {
     if let Some(matchmaking) = matchmaking {
         tokio::spawn(matchmaking.run(node.clone()));
     }
-}
-
-/// Shuts all parts down in order.
-async fn end(
-    signal: &'static str,
-    signals: &mut Signals,
-    (plan, delay): (DrainPlan, Duration),
-    node: &Node,
-    control: Control,
-    pid_file: PidFile,
-) {
-    let begun = Instant::now();
-    events::ShutdownBegun { signal, timeout: plan.timeout }.emit();
-    control.is_going.store(true, Ordering::Relaxed);
-    let going = async {
-        tokio::time::sleep(delay).await;
-        let _ = control.stop.send(true);
-        node.drain(plan).await
-    };
-    tokio::select! {
-        drained = going => {
-            let sessions_cut = match drained { Drained::Complete => 0, Drained::Late { sessions } => sessions };
-            events::ShutdownEnded { sessions_cut }.emit();
-        }
-        signal = signals.next_after(begun) => {
-            events::ShutdownForced { signal }.emit();
-            drop(pid_file);
-            log::flush(LAST_LINES_TIMEOUT);
-            std::process::exit(FORCED_EXIT_CODE);
-        }
-    }
-    let all_gone = async {
-        for connections in &control.connections {
-            connections.empty().await;
-        }
-    };
-    let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, all_gone).await;
 }
 
 fn drain_plan(config: &Config) -> DrainPlan {
@@ -232,13 +196,11 @@ struct Control {
 
 impl Control {
     async fn start(
-        config: &Config,
-        node: &Node,
-        identity: NodeIdentity,
-        counters: Arc<ControlCounters>,
+        served: Served<'_>,
         ports: Ports,
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
+        let Served { config, node, identity, counters } = served;
         let is_going = Arc::new(AtomicBool::new(false));
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);
@@ -252,7 +214,7 @@ impl Control {
                 limits,
                 connections: ConnectionTable::new(table_limits(config)),
                 trusted_proxies: config.admission.trusted_proxies.clone(),
-                counters: Arc::clone(&counters),
+                counters: Arc::clone(counters),
                 stop: stopped.clone(),
             };
             connections.push(Arc::clone(&port.connections));
@@ -275,7 +237,45 @@ impl Control {
         let node_lost = Box::pin(async move {
             let _ = watched.await;
         });
+        let (identity, counters) = (identity.clone(), Arc::clone(counters));
         Ok(Self { identity, counters, connections, is_going, stop, node_lost })
+    }
+
+    /// Shuts all parts down in order.
+    async fn end(
+        self,
+        signal: &'static str,
+        signals: &mut Signals,
+        (plan, delay): (DrainPlan, Duration),
+        node: &Node,
+        pid_file: PidFile,
+    ) {
+        let begun = Instant::now();
+        events::ShutdownBegun { signal, timeout: plan.timeout }.emit();
+        self.is_going.store(true, Ordering::Relaxed);
+        let going = async {
+            tokio::time::sleep(delay).await;
+            let _ = self.stop.send(true);
+            node.drain(plan).await
+        };
+        tokio::select! {
+            drained = going => {
+                let sessions_cut = match drained { Drained::Complete => 0, Drained::Late { sessions } => sessions };
+                events::ShutdownEnded { sessions_cut }.emit();
+            }
+            signal = signals.next_after(begun) => {
+                events::ShutdownForced { signal }.emit();
+                drop(pid_file);
+                log::flush(LAST_LINES_TIMEOUT);
+                std::process::exit(FORCED_EXIT_CODE);
+            }
+        }
+        let all_gone = async {
+            for connections in &self.connections {
+                connections.empty().await;
+            }
+        };
+        let _ = tokio::time::timeout(LAST_ANSWERS_TIMEOUT, all_gone).await;
     }
 }
 

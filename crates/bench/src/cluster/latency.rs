@@ -14,7 +14,7 @@ use super::node;
 use crate::args::{LoadArgs, ServerArgs};
 use crate::control::PublishRate;
 use crate::error::Error;
-use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::fanout::{LoadFigures, Settings};
 use crate::goal::Goal;
 use crate::latency::{Latency, Summary};
 use crate::proc::{self, Cores};
@@ -138,7 +138,7 @@ impl Sides {
         let nats = NatsProcesses::start(&args.nats, &[])?;
         let load = LoadArgs { saturate: None, ..args.load.clone() };
         let start = |server: &ServerArgs| -> Result<FanoutRig, Error> {
-            ready_rig(ServerProcess::start(server, cores)?, &load, 0, &args.run.server.api_key, cores, progress)
+            load.ready_rig(ServerProcess::start(server, cores)?, 0, &args.run.server.api_key, cores, progress)
         };
         let mut memory = start(&node::alone(&args.run.server, &[]))?;
         let mut stream = start(&node::in_cluster(&args.run.server, NODE, &nats, &[]))?;

@@ -64,20 +64,23 @@ pub fn run(args: &RecordArgs) -> Result<(), Error> {
         None => (Tampered::default(), 0),
     };
     progress.finish();
-    let report = report(args, cores, Side::new("treasure hunt", &phase), recording_bytes, verified, tampered);
+    let game = Side::new("treasure hunt", &phase);
+    let report = report(args, cores, Played { game, recording_bytes, verified, tampered });
     let is_right = report.verified.is_good() && report.tampered.is_found() && report.game.is_sound();
     let found = Found { is_right, lines: report.lines() };
     finish(&report, &found, &args.run.output)
 }
 
-fn report(
-    args: &RecordArgs,
-    cores: Cores,
+/// The game, and what its replay found.
+struct Played {
     game: Side,
     recording_bytes: u64,
     verified: Verified,
     tampered: Tampered,
-) -> Report {
+}
+
+fn report(args: &RecordArgs, cores: Cores, played: Played) -> Report {
+    let Played { game, recording_bytes, verified, tampered } = played;
     let goals = vec![
         Goal::at_most("recorded hashes that differ", Some(verified.recording_faults.len() as f64), 0.0, ""),
         Goal::at_most("snapshots that differ", Some(verified.mismatches as f64), 0.0, ""),

@@ -15,7 +15,7 @@ use super::disk::Compactions;
 use super::fill::{Fill, channel, fill};
 use crate::api;
 use crate::error::Error;
-use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::fanout::{LoadFigures, Settings};
 use crate::folder::DataFolder;
 use crate::goal::Goal;
 use crate::proc;
@@ -103,7 +103,7 @@ fn start(args: &BackgroundArgs, folder: &DataFolder, progress: &Progress) -> Res
     ]);
     let cores = args.run.pin.cores();
     let process = ServerProcess::start(&server, &cores)?;
-    ready_rig(process, &args.load, 0, &args.run.server.api_key, &cores, progress)
+    args.load.ready_rig(process, 0, &args.run.server.api_key, &cores, progress)
 }
 
 /// Waits for the end of all compactions, so that they do not affect the next turn.

@@ -7,7 +7,7 @@ use super::args::LatencyArgs;
 use super::disk;
 use crate::args::ServerArgs;
 use crate::error::Error;
-use crate::fanout::{LoadFigures, Settings, ready_rig};
+use crate::fanout::{LoadFigures, Settings};
 use crate::folder::DataFolder;
 use crate::goal::Goal;
 use crate::latency::{Latency, Summary};
@@ -100,7 +100,7 @@ fn start(
         setting("storage.path", folder.join(durability).display()),
     ]);
     let process = ServerProcess::start(&server, &cores)?;
-    let mut rig = ready_rig(process, &args.load, 0, &args.run.server.api_key, &cores, progress)?;
+    let mut rig = args.load.ready_rig(process, 0, &args.run.server.api_key, &cores, progress)?;
     let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up", progress)?;
     Ok(Turns { durability, rig, phase: FanoutPhase::default(), closed: warm.received.closed })
 }

@@ -254,7 +254,8 @@ impl Players {
                 failed: &mut self.failed,
                 clock: Clock::default(),
             };
-            result = read_all(&mut session, &target, player, &mut self.buffer, &mut sink, read_closed);
+            let from = Readable { session: &mut session, target: &target, read_closed };
+            result = read_all(from, player, &mut self.buffer, &mut sink);
         }
         let after = session.stage;
         player.session = Some(session);
@@ -318,14 +319,21 @@ impl PlayersRole {
     }
 }
 
+/// A session with unread bytes.
+struct Readable<'a> {
+    session: &'a mut Session,
+    target: &'a Target,
+    /// Whether the server has ended the connection after these bytes.
+    read_closed: bool,
+}
+
 fn read_all(
-    session: &mut Session,
-    target: &Target,
+    from: Readable<'_>,
     player: &mut LoadPlayer,
     buffer: &mut [u8],
     sink: &mut PlayerSink<'_>,
-    read_closed: bool,
 ) -> Result<(), Ended> {
+    let Readable { session, target, read_closed } = from;
     loop {
         sink.clock = Clock::default();
         let mut reading = Reading { player, sink, ended: None };

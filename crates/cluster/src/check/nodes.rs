@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
 
 use super::{ClusterOptions, FindingState, Findings};
-use crate::core::peers::heartbeat::Heartbeat;
+use crate::core::peers::heartbeat_message::Heartbeat;
 
 /// Number of heartbeat intervals within which each running node is heard.
 const INTERVALS: u32 = 3;

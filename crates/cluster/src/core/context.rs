@@ -11,8 +11,8 @@ use crate::{
 
 use super::{
     BroadcastDrop, CoreCounters, CoreEffect, CoreOptions, StrayCounters,
-    silence::Silence,
     timers::{LinksUp, Requester, Timer},
+    unanswered_requests::UnansweredRequests,
 };
 
 /// The surroundings of the parts of a core. None of them owns what is here, and each uses it with every event; so a part
@@ -26,7 +26,7 @@ pub(super) struct Context {
     pub(super) links: LinksUp,
     /// The largest message that the servers accept; 0 before the first connection.
     pub(super) payload_bytes_max: usize,
-    pub(super) silence: Silence,
+    pub(super) unanswered: UnansweredRequests,
     pub(super) requests: BTreeMap<RequestNumber, Requester>,
     pub(super) timers: BTreeSet<(u64, Timer)>,
     numbered: u64,
@@ -43,7 +43,7 @@ impl Context {
             options,
             links: LinksUp::default(),
             payload_bytes_max: 0,
-            silence: Silence::default(),
+            unanswered: UnansweredRequests::default(),
             requests: BTreeMap::new(),
             timers: BTreeSet::new(),
             numbered: 0,
@@ -88,22 +88,22 @@ impl Context {
 
     /// A request on a connection has had no answer.
     pub(super) fn on_silence(&mut self, link: LinkName) {
-        let since_us = self.silence.begin(link, self.now.mono_us);
+        let since_us = self.unanswered.begin(link, self.now.mono_us);
         self.reconnect_if_silent(link, since_us);
     }
 
     /// A read of leases has had no answer.
     pub(super) fn on_silent_lease_read(&mut self) {
-        let since_us = self.silence.begin_of_lease_reads(self.now.mono_us);
+        let since_us = self.unanswered.begin_of_lease_reads(self.now.mono_us);
         self.reconnect_if_silent(LinkName::Read, since_us);
     }
 
     fn reconnect_if_silent(&mut self, link: LinkName, since_us: u64) {
         let is_long = self.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;
         if is_long && !self.planted.is(CoreBug::SilenceBorne) {
-            self.silence.end(link);
+            self.unanswered.end(link);
             if link == LinkName::Read {
-                self.silence.end_of_lease_reads();
+                self.unanswered.end_of_lease_reads();
             }
             self.counters.silences += 1;
             self.link(LinkEffect::Reconnect { link });

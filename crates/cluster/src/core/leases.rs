@@ -357,7 +357,7 @@ impl Leases {
     /// Whether the connection for publications is silent. On a node that publishes nothing, only renewals show it.
     pub(super) fn note_silence(context: &mut Context, outcome: &Result<PublishAck, PublishFault>) {
         match outcome {
-            Ok(_) | Err(PublishFault::Refused { .. }) => context.silence.end(LinkName::Publish),
+            Ok(_) | Err(PublishFault::Refused { .. }) => context.unanswered.end(LinkName::Publish),
             Err(PublishFault::TimedOut) => context.on_silence(LinkName::Publish),
             Err(PublishFault::NoResponders | PublishFault::Disconnected) => {}
         }
@@ -394,7 +394,7 @@ impl Leases {
         match &outcome {
             // A node without other reads has only these to notice that the connection is broken.
             Err(ReadFault::TimedOut | ReadFault::NoResponders) => context.on_silent_lease_read(),
-            Ok(_) | Err(_) => context.silence.end_of_lease_reads(),
+            Ok(_) | Err(_) => context.unanswered.end_of_lease_reads(),
         }
         match (self.requests.remove(&request), outcome) {
             (Some(Asked::ReadOfOwn | Asked::ReadOfOther(_) | Asked::ReadOfAll), _) if self.phase == Phase::Ended => {

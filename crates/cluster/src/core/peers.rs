@@ -7,10 +7,10 @@
 //! A *survey* ([`survey`]) is a query to all live nodes, or to one of them. Each node answers once. The contents of
 //! queries and answers are not part of this protocol.
 
-pub(crate) mod heartbeat;
+pub(crate) mod heartbeat_message;
 mod limits;
+mod live_nodes;
 mod survey;
-mod table;
 #[cfg(test)]
 mod tests;
 mod users;
@@ -29,9 +29,9 @@ use crate::{
 
 use super::{Context, CoreEffect, interest::interest_subject, leases::LeaseChange};
 
-use heartbeat::Heartbeat;
+use heartbeat_message::Heartbeat;
+use live_nodes::PeerTable;
 use survey::{AskedQuery, RunningSurvey};
-use table::PeerTable;
 use users::SharedUsers;
 
 pub use limits::{PeerCounters, PeerLimits};

@@ -424,7 +424,7 @@ impl Outgoing {
     pub(super) fn note_answer(&mut self, context: &mut Context, outcome: &Result<PublishAck, PublishFault>) {
         self.in_flight = self.in_flight.saturating_sub(1);
         match outcome {
-            Ok(_) | Err(PublishFault::Refused { .. }) => context.silence.end(LinkName::Publish),
+            Ok(_) | Err(PublishFault::Refused { .. }) => context.unanswered.end(LinkName::Publish),
             Err(PublishFault::NoResponders | PublishFault::TimedOut) => context.on_silence(LinkName::Publish),
             Err(PublishFault::Disconnected) => {}
         }

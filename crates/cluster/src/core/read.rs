@@ -238,7 +238,7 @@ impl Reads {
             read.floor.sequence = read.floor.sequence.max(floor);
         }
         read.add(answer.messages);
-        context.silence.end(LinkName::Read);
+        context.unanswered.end(LinkName::Read);
         true
     }
 
@@ -316,7 +316,7 @@ impl Reads {
         let is_usable = stream.usable_age_floor(context.now.mono_us, 0).is_some();
         let answer = outcome.ok().filter(|answer| is_usable && !answer.is_in_parts && answer.pending == 0);
         let by_subject = answer.map(|answer| {
-            context.silence.end(LinkName::Read);
+            context.unanswered.end(LinkName::Read);
             let mut by_subject: BTreeMap<Box<str>, Vec<StoredMessage>> = BTreeMap::new();
             for message in answer.messages {
                 by_subject.entry(message.subject.clone()).or_default().push(message);

@@ -223,7 +223,7 @@ impl StreamWatch {
         self.is_describing = false;
         match &outcome {
             Err(ReadFault::TimedOut | ReadFault::NoResponders) => context.on_silence(LinkName::Read),
-            _ => context.silence.end(LinkName::Read),
+            _ => context.unanswered.end(LinkName::Read),
         }
         match outcome {
             Ok(state) => {

@@ -335,7 +335,7 @@ impl HeadSyncs {
         // It may be one of an earlier sync, or of one that was restarted.
         let sync = self.in_flight.as_mut().filter(is_awaited);
         let Some(sync) = context.strays.found_or_late(sync) else { return false };
-        context.silence.end(LinkName::Live);
+        context.unanswered.end(LinkName::Live);
         let is_previous_lost = stream.marks.push_fence(message, age_max_ms, context.now.unix_ms);
         if message.sequence <= sync.after || is_previous_lost {
             return true;
@@ -389,7 +389,7 @@ impl HeadSyncs {
             self.answer_was_stale(context, stream, channels);
             return HeadsRead::Nothing;
         };
-        context.silence.end(LinkName::Read);
+        context.unanswered.end(LinkName::Read);
         read.is_read = true;
         match stream.review_epoch(context, &messages, fence) {
             EpochReview::Settled => {}

@@ -10,7 +10,7 @@ use dunlin_rooms::SnapshotBody;
 
 use crate::{
     frame::{FrameRef, RoomHead},
-    seats::{FrameWritten, SeatIndex, Seats},
+    session_seats::{FrameWritten, SeatIndex, Seats},
 };
 
 use super::{Outbox, WRITE_BYTES_MAX, WRITE_SLICES_MAX};

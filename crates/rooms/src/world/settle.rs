@@ -5,7 +5,7 @@
 //! matter, and an object that was created and removed in the same tick is never reported.
 
 use super::{Events, Object, Player, Players, Visibility, World, slots::Shown};
-use crate::{CellIndex, ObjectView, UpdateWriter, update::StillObject, world::slots::Slot};
+use crate::{CellIndex, ObjectView, UpdateWriter, tick_update::StillObject, world::slots::Slot};
 
 impl World {
     /// Records that an object has changed.

@@ -33,7 +33,7 @@ use super::{
     shard_waker::ShardWaker,
 };
 use crate::{
-    rooms::{RoomLinks, Rooms},
+    rooms::{RoomLinks, Rooms, RoomsOfNode},
     telemetry::log,
 };
 
@@ -97,8 +97,8 @@ fn start_with<R: Reactor + Send + 'static>(
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&shard_wakers, &SHARD_RING.with_messages(ring_messages));
-    let rooms =
-        Rooms::start(rooms, engine.room_threads, &shard_wakers, node_seed, storage_of_rooms, &backends_of_rooms);
+    let of_node = RoomsOfNode { node_seed, storage: storage_of_rooms, backends: &backends_of_rooms };
+    let rooms = Rooms::start(rooms, engine.room_threads, &shard_wakers, of_node);
     let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) =
         shard_wakers.iter().map(|_| SHARD_INBOX.with_messages(inbox_requests).tokio_channel()).unzip();

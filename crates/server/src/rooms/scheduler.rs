@@ -171,7 +171,7 @@ impl Scheduler {
         while let Ok(Made { place, key, outcome }) = self.made.try_recv() {
             is_any = true;
             match outcome {
-                Ok((live, grid)) => self.begin(place, key, live, grid, shared, now_ns),
+                Ok(opened) => self.begin(place, key, opened, shared, now_ns),
                 Err(failure) => self.refuse(place, key, failure),
             }
         }
@@ -179,7 +179,7 @@ impl Scheduler {
     }
 
     /// A room was created and ticks from now on.
-    fn begin(&mut self, place: usize, key: RoomKey, live: Box<Live>, grid: Grid, shared: &Shared, now_ns: u64) {
+    fn begin(&mut self, place: usize, key: RoomKey, (live, grid): (Box<Live>, Grid), shared: &Shared, now_ns: u64) {
         let Some(scheduled_room) = self.places[place].as_mut().filter(|scheduled_room| scheduled_room.key == key)
         else {
             // The room was closed in the meantime.

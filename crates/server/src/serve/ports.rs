@@ -65,14 +65,17 @@ impl Ports {
     }
 }
 
-pub(super) fn divide(
-    config: &Config,
-    node: &Node,
-    asked: Asked,
-    pages: Pages,
-    identity: &NodeIdentity,
-    counters: &Arc<ControlCounters>,
-) -> Ports {
+/// What the ports serve.
+#[derive(Clone, Copy)]
+pub(super) struct Served<'a> {
+    pub(super) config: &'a Config,
+    pub(super) node: &'a Node,
+    pub(super) identity: &'a NodeIdentity,
+    pub(super) counters: &'a Arc<ControlCounters>,
+}
+
+pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
+    let Served { config, node, identity, counters } = served;
     let Pages { site, origins, matchmaking } = pages;
     let headers = asked.backends().wanted_headers().clone();
     let places = places(config);
@@ -102,7 +105,7 @@ pub(super) fn divide(
     let arena_paths = site.is_some().then(|| ArenaPaths::new(node.clone()));
     let guests = guests(config);
     let for_clients = HttpParts { arena_paths, guests, site, sessions, emulation, init, ..HttpParts::default() };
-    let for_operators = for_operators(config, node, (asked, matchmaking), identity, counters);
+    let for_operators = for_operators(served, (asked, matchmaking));
     match config.http_server.internal {
         None => Ports {
             // The debug page contains channel names.
@@ -150,13 +153,8 @@ pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
     websocket.into_iter().chain(config.transports.places.iter().cloned()).collect()
 }
 
-fn for_operators(
-    config: &Config,
-    node: &Node,
-    (asked, matchmaking): (Asked, Option<MatchHandle>),
-    identity: &NodeIdentity,
-    counters: &Arc<ControlCounters>,
-) -> HttpParts {
+fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchHandle>)) -> HttpParts {
+    let Served { config, node, identity, counters } = served;
     let age_max = Duration::from_millis(config.prometheus_survey_age_max_ms);
     let surveys = Arc::new(Surveys::new(node.clone(), age_max));
     let metrics = config.prometheus_prefix.clone().map(|path| {

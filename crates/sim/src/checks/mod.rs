@@ -18,7 +18,7 @@ use difference::DeltaState;
 pub use history::check_history;
 pub use latest::lane_key;
 pub use permission::{ReplyContext, check_error, check_success};
-pub use recovery::{RecoveryLimits, check_recovery, must_be_recoverable};
+pub use recovery::{Recovery, RecoveryLimits, check_recovery, must_be_recoverable};
 pub use room::{Seat, accept_input, check_join, check_room_history, reject_input, seat_answer};
 
 /// A live subscription as its client sees it, with the state that is needed to check the next publication.

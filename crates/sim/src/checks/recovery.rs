@@ -71,7 +71,7 @@ pub fn check_recovery(
         }
         Some(from) if result.recoverable => {
             let top = (&*result.epoch, result.offset);
-            if must_be_recoverable(model, limits, facts_of(model, channel)?, (from, filter), top, now_ms) {
+            if must_be_recoverable(model, limits, facts_of(model, channel)?, &Recovery { from, filter, now_ms }, top) {
                 return Err(format!(
                     "{channel}: not recovered from {from:?} at {top:?}, although all publications are available"
                 ));
@@ -159,15 +159,23 @@ fn check_gaps(
     if result.publications.is_empty() { subscription.may_skip(model, last, result.offset + 1) } else { Ok(()) }
 }
 
-/// Whether a server that replies at `now_ms` or earlier must be able to recover a client from `from` to `top`.
+/// A recovery that a client asked for.
+pub struct Recovery<'a> {
+    pub from: &'a ClientPosition,
+    pub filter: Option<&'a Filter>,
+    /// The server replies at this time or earlier.
+    pub now_ms: u64,
+}
+
+/// Whether a server must be able to recover a client up to `top`.
 pub fn must_be_recoverable(
     model: &Model,
     limits: RecoveryLimits,
     facts: &ChannelFacts,
-    (from, filter): (&ClientPosition, Option<&Filter>),
+    recovery: &Recovery<'_>,
     (epoch, top): (&str, u64),
-    now_ms: u64,
 ) -> bool {
+    let Recovery { from, filter, now_ms } = *recovery;
     let Some(rules) = &facts.rules else { return false };
     let retained = model.retained(facts, epoch, top, now_ms);
     match rules.recovery_mode {

@@ -10,7 +10,7 @@ use dunlin_engine::{
 
 use crate::{
     checks::{
-        RecoveryLimits, ReplyContext, accept_input, check_error, check_history, check_join, check_recovery,
+        Recovery, RecoveryLimits, ReplyContext, accept_input, check_error, check_history, check_join, check_recovery,
         check_room_history, check_success, must_be_recoverable, reject_input, seat_answer,
     },
     model::{Model, Outcome},
@@ -222,17 +222,8 @@ impl Client {
                 let is_alive = facts.is_alive(&from.epoch, receiving.now_us);
                 let limits = receiving.limits();
                 let now = (&*from.epoch, top);
-                if is_known
-                    && is_alive
-                    && must_be_recoverable(
-                        receiving.model,
-                        limits,
-                        facts,
-                        (from, filter.as_ref()),
-                        now,
-                        receiving.unix_ms,
-                    )
-                {
+                let recovery = Recovery { from, filter: filter.as_ref(), now_ms: receiving.unix_ms };
+                if is_known && is_alive && must_be_recoverable(receiving.model, limits, facts, &recovery, now) {
                     return Err(format!(
                         "{channel}: rejected to recover from {from:?}, although all publications are available"
                     ));

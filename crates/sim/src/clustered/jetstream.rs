@@ -86,6 +86,13 @@ pub struct JetStream {
     pub reached: BTreeMap<&'static str, u64>,
 }
 
+/// A message that a node publishes.
+struct Sent {
+    subject: Box<str>,
+    headers: MessageHeaders,
+    payload: Bytes,
+}
+
 impl JetStream {
     pub fn new(
         mut chance: Chance,
@@ -322,10 +329,10 @@ impl JetStream {
             }
             LinkEffect::Unsubscribe { subject } => drop(nodes[node_index].interest.remove(&subject)),
             LinkEffect::Publish { request: None, subject, headers, payload, .. } if is_not_stored(&subject) => {
-                self.relay(now_us, node_index, &subject, &headers, &payload, nodes);
+                self.relay(now_us, node_index, &Sent { subject, headers, payload }, nodes);
             }
             LinkEffect::Publish { link, request, subject, headers, payload } => {
-                let outcome = self.publish(now_us, &subject, headers, payload, nodes, truth);
+                let outcome = self.publish(now_us, Sent { subject, headers, payload }, nodes, truth);
                 if let Some(request) = request {
                     let is_late = self.has_faults && self.chance.percent(self.timeouts);
                     let (ready_us, outcome) =
@@ -360,15 +367,9 @@ impl JetStream {
     }
 
     /// Delivers a message that no stream stores to each matching subscription.
-    fn relay(
-        &mut self,
-        now_us: u64,
-        node_index: usize,
-        subject: &str,
-        headers: &MessageHeaders,
-        payload: &Bytes,
-        nodes: &mut [LinkQueues],
-    ) {
+    fn relay(&mut self, now_us: u64, node_index: usize, message: &Sent, nodes: &mut [LinkQueues]) {
+        let Sent { subject, headers, payload } = message;
+        let subject = &**subject;
         let wildcard = subject.rsplit_once('.').map_or_else(String::new, |(all, _)| format!("{all}.*"));
         for node in nodes {
             for (pattern, is_by_wildcard) in [(subject, false), (wildcard.as_str(), true)] {
@@ -410,12 +411,12 @@ impl JetStream {
     fn publish(
         &mut self,
         now_us: u64,
-        subject: &str,
-        headers: MessageHeaders,
-        payload: Bytes,
+        message: Sent,
         nodes: &mut [LinkQueues],
         truth: &mut Truth,
     ) -> Result<PublishAck, PublishFault> {
+        let Sent { subject, headers, payload } = message;
+        let subject = &*subject;
         if self.election_until_us > now_us {
             self.count("no leader");
             return Err(PublishFault::NoResponders);

@@ -35,17 +35,17 @@ pub struct ClusterNode {
     pub to_shard: VecDeque<(u64, Event<'static>)>,
 }
 
+/// How a node takes part in the cluster.
+pub struct NodeTerms {
+    pub partitions: u16,
+    pub limits: CoreLimits,
+    pub has_leases: bool,
+}
+
 impl ClusterNode {
     /// Starts a node. Its id is derived from `run`.
-    pub fn new(
-        options: &Arc<Options>,
-        run: u64,
-        seed: Seed,
-        partitions: u16,
-        limits: CoreLimits,
-        has_leases: bool,
-        prepare: &Prepare<'_>,
-    ) -> Self {
+    pub fn new(options: &Arc<Options>, run: u64, seed: Seed, terms: NodeTerms, prepare: &Prepare<'_>) -> Self {
+        let NodeTerms { partitions, limits, has_leases } = terms;
         let name = format!("n{run}");
         let thread = ShardThread::new(ShardIdentity { index: ShardIndex(0), count: 1 }, options, seed, prepare.shard);
         let namespace = &options.namespaces[0];

@@ -36,7 +36,11 @@ use crate::{
 };
 
 use super::{
-    broadcasts::BroadcastModel, jetstream::JetStream, link_queues::LinkQueues, node::ClusterNode, options::options,
+    broadcasts::BroadcastModel,
+    jetstream::JetStream,
+    link_queues::LinkQueues,
+    node::{ClusterNode, NodeTerms},
+    options::options,
 };
 use faults::ReceivedSequences;
 use idempotency::IdempotencyKeys;
@@ -212,7 +216,8 @@ impl<'a> ClusteredWorld<'a> {
             wide_channels_min: if self.runs.is_multiple_of(3) { 2 } else { 1_000 },
             ..CoreLimits::default()
         };
-        ClusterNode::new(&self.options, self.runs, seed, self.partitions, limits, self.peers.is_on, &self.prepare)
+        let terms = NodeTerms { partitions: self.partitions, limits, has_leases: self.peers.is_on };
+        ClusterNode::new(&self.options, self.runs, seed, terms, &self.prepare)
     }
 
     fn step(&mut self) -> Result<(), String> {

@@ -95,8 +95,7 @@ impl KeptRoom {
     /// # Errors
     /// If the restored room differs from the recorded one.
     pub fn open(
-        key: RoomKey,
-        channel: &Arc<str>,
+        (key, channel): (RoomKey, &Arc<str>),
         (shard_count, node_seed, seed): (u16, u64, u64),
         terms: KeptTerms,
         disk: &RoomDisk,

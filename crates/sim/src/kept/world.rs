@@ -314,7 +314,7 @@ impl KeptWorld<'_> {
         match (message, &mut self.room) {
             (ToRoom::Open { room, channel, .. }, None) => {
                 let node = (self.node.shard_count(), self.node.seed, self.harness.chance.number());
-                let opened = KeptRoom::open(room, &channel, node, self.terms, &self.disk, &mut self.truth)?;
+                let opened = KeptRoom::open((room, &channel), node, self.terms, &self.disk, &mut self.truth)?;
                 if self.terms.is_exact && opened.runner.ticks_run() < self.seen {
                     let last = opened.runner.ticks_run();
                     return Err(format!("tick {} was received, but the room continues after tick {last}", self.seen));

@@ -245,7 +245,7 @@ impl LogActor {
         let data = record.publication.data.bytes().to_vec();
         truth.entry(name.to_owned()).or_default().data.insert(offset, data);
         if let Some(key) = &record.idempotency_key {
-            self.store_result(now_us, name, key, offset, terms, truth);
+            self.store_result(now_us, (name, key), offset, terms, truth);
         }
         let channel = self.channels.entry(name.to_owned()).or_default();
         if offset <= channel.top {
@@ -263,7 +263,14 @@ impl LogActor {
     }
 
     /// Stores the result of an idempotency key, and checks that it has no other publication while the key is valid.
-    fn store_result(&mut self, now_us: u64, name: &str, key: &str, offset: u64, terms: LogTerms, truth: &mut Truth) {
+    fn store_result(
+        &mut self,
+        now_us: u64,
+        (name, key): (&str, &str),
+        offset: u64,
+        terms: LogTerms,
+        truth: &mut Truth,
+    ) {
         let uses = truth.entry(name.to_owned()).or_default().keys.entry(key.to_owned()).or_default();
         if let Some(earlier) = uses.last().filter(|earlier| now_us < earlier.until_us) {
             let (first, crashes) = (earlier.offset, self.crashes - earlier.crashes);

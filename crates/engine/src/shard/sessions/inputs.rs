@@ -6,7 +6,7 @@ use dunlin_rooms::wire::{Input, decode_input};
 
 use crate::{
     Effect, SessionKey, counters::InputRefusal, options::RoomLimits, refused::RefusedCommand, room::ToRoom,
-    seats::SeatIndex, session::Subscription,
+    session::Subscription, session_seats::SeatIndex,
 };
 
 use super::{Context, commands::CommandOutcome, open_sessions::OpenSessions};

@@ -21,11 +21,11 @@ use crate::{
     record::{CommandSubject, RecordLevel, SessionIncident},
     refused::{Refused, RefusedCommand},
     room::{Departure, LeftSeat, RoomKey, SeatKey},
-    seats::{LocalRoom, SeatIndex, Seats},
     session::{
         Deadlines, Ending, PausedOn, Phase, ProxiedCommand, ProxyCall, SessionTable, Subscription, SubscriptionFlags,
         UnparsedCommands,
     },
+    session_seats::{LocalRoom, SeatIndex, Seats},
     shard::{NamespaceChange, ShardIdentity, hash_of},
 };
 

@@ -23,11 +23,11 @@ use crate::{
     planted::Bug,
     refused::{Refused, RefusedCommand},
     room::{Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_to_spectate},
-    seats::{RoomRoute, SeatIndex},
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
         SubscriptionParams,
     },
+    session_seats::{RoomRoute, SeatIndex},
 };
 
 use super::{

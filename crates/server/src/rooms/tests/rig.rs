@@ -20,7 +20,7 @@ use super::games;
 use crate::{
     backend::{NoBackends, ProxyClient},
     node::{NodeStorage, ShardWaker},
-    rooms::{RoomCounters, RoomLinks, Rooms},
+    rooms::{RoomCounters, RoomLinks, Rooms, RoomsOfNode},
 };
 
 /// Maximum time that a test waits for a condition. Only a failing test waits this long.
@@ -113,7 +113,8 @@ impl Rig {
         let waker = Arc::new(Waker::eventfd().expect("an eventfd"));
         let shard_wakers: Vec<_> = (0..shard_count).map(|_| Arc::new(ShardWaker::new(Arc::clone(&waker)))).collect();
         let backends = Arc::new(NoBackends::default()) as Arc<dyn ProxyClient>;
-        let (rooms, mut links) = Rooms::start(options, threads, &shard_wakers, 1, storage, &backends).expect("threads");
+        let of_node = RoomsOfNode { node_seed: 1, storage, backends: &backends };
+        let (rooms, mut links) = Rooms::start(options, threads, &shard_wakers, of_node).expect("threads");
         let deaf = links.split_off(1);
         let links = links.remove(0);
         Self { rooms, links, _deaf: deaf, next_room: 1, next_seat: 1, joined: HashMap::new() }

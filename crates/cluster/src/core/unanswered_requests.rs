@@ -5,14 +5,14 @@ use crate::link::LinkName;
 
 /// Since when requests have had no answers, by connection.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Silence {
+pub(super) struct UnansweredRequests {
     since_us: [Option<u64>; LinkName::ALL.len()],
     /// Since when reads of leases have had no answers. They are counted apart from other reads, because a lagging
     /// replica answers them, and another server has to be tried nevertheless.
     lease_reads_since_us: Option<u64>,
 }
 
-impl Silence {
+impl UnansweredRequests {
     /// An answer has arrived.
     pub(super) const fn end(&mut self, link: LinkName) {
         self.since_us[link as usize] = None;

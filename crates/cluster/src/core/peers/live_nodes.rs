@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_engine::Now;
 
-use super::{LiveNode, NodeDescription, PeerChange, PeerCounters, Peers, heartbeat::Heartbeat};
+use super::{LiveNode, NodeDescription, PeerChange, PeerCounters, Peers, heartbeat_message::Heartbeat};
 
 /// A larger difference between clocks is reported. Streams keep messages for a minute longer than positions are valid.
 const CLOCK_OFFSET_MAX_MS: u64 = 60_000;
