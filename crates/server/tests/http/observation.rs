@@ -304,6 +304,7 @@ on_io_uring![
     trace_logs_dunlin_but_not_libraries,
     an_unread_log_blocks_nothing,
     one_session_does_not_fill_the_log,
+    an_unknown_field_of_a_request_is_logged_once,
     one_malformed_request_is_no_warning,
     a_refused_origin_is_named_with_the_key_to_set,
     a_node_that_no_page_can_reach_warns,
