@@ -51,7 +51,7 @@ fn a_game_gets_the_forwarded_address_where_allowed() {
             assert!(reply["subscribe"].is_object(), "{reply}");
         }
     }
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     let expected = |shows: bool| {
         let address = |address: &str| if shows { json!(address) } else { Value::Null };
         clients.map(|(user, _, known)| (json!(user), address(known))).to_vec()

@@ -155,7 +155,7 @@ fn a_game_calls_the_backend() {
     call(&server, &json!({ "call": "hang", "timeout_ticks": 2 }));
     assert_eq!(outcome(&server, 5), json!({ "call": 5, "error": "timeout" }));
 
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     let replayed = |format| replay_only_recording(&folder.0.join("recordings"), &["--steps", "-o", format]);
     let lines: Vec<Value> = replayed("json").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let numbers = |kind: &str| {

@@ -94,7 +94,7 @@ fn a_backend_kicks_connected_and_away_players() {
     let counted = |outcome: &str| server.metric(&format!(r#"dunlin_room_messages_total{{outcome="{outcome}"}}"#));
     assert_eq!((counted("answered"), counted("refused"), counted("not_open")), (4.0, 4.0, 2.0));
 
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     replay_only_recording(&folder.0.join("recordings"), &[]);
 
     // After a restart, the removed players are not in the restored room.

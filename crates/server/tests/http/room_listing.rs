@@ -77,7 +77,7 @@ fn a_backend_locks_and_describes_a_room() {
     assert_eq!(ask(&server, "room_update", &json!({ "channel": "arena:1", "max_players": 9 })), done);
     wait_for(&server, "arena:1", &json!({ "max_players": 5 }));
 
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     let text = replay_only_recording(&folder.0.join("recordings"), &["--steps"]);
     for part in [": the backend changes the listing: ", ": the listing is now: "] {
         assert!(text.contains(part), "{part}: {text}");
@@ -151,7 +151,7 @@ fn a_recording_begins_with_the_listing() {
     while ask(&server, "room_info", &json!({ "channel": "arena:1" }))["result"]["tick"] == 0 {
         assert!(Instant::now() < deadline, "it does not tick");
     }
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     replay_only_recording(&folder.0.join("recordings"), &[]);
 }
 

@@ -52,7 +52,7 @@ fn a_message_is_answered_recorded_and_in_the_history() {
     let too_long = server.metric(r#"dunlin_room_messages_total{outcome="too_long"}"#);
     assert_eq!((answered, too_long), (4.0, 2.0));
 
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     replay_only_recording(&folder.0.join("recordings"), &[]);
 
     // The restored room continues, and accepts messages.

@@ -75,7 +75,7 @@ fn a_room_has_the_params_it_was_opened_with() {
     let too_long = server.metric(r#"dunlin_rooms_refused_total{namespace="arena",reason="params"}"#);
     assert_eq!((failed, too_long), (2.0, 1.0));
 
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     let recordings = fs::read_dir(folder.0.join("recordings")).expect("a folder");
     let recordings = recordings.map(|entry| entry.expect("an entry").path());
     let recording =

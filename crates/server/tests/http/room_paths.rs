@@ -94,7 +94,7 @@ fn recorded_player_paths_are_returned() {
     assert_eq!(paths(&server, &json!({ "channel": "arena:1", "user": "ada" }))["result"], json!({ "paths": [] }));
 
     // All recorded points are stored when the node ends.
-    assert!(server.signal_until_it_ends("TERM").success());
+    assert!(server.terminate().success());
     let server = Server::start(&settings);
     let (after, _) = all_paths(&server, json!({ "channel": "arena:1" }));
     for player in [1, 2] {

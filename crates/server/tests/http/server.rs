@@ -150,6 +150,12 @@ impl Server {
         assert!(sent.expect("kill(1)").success());
     }
 
+    /// Shuts the node down. One signal only: a second one, after some time, makes it exit at once.
+    pub fn terminate(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        self.wait()
+    }
+
     /// Sends the signal repeatedly until the process ends, because the node ignores a signal that closely follows
     /// another one.
     pub fn signal_until_it_ends(&mut self, name: &str) -> ExitStatus {
