@@ -61,6 +61,8 @@ pub struct TagGame {
     idle_limit_s: u32,
     /// The runners, by object.
     runners: BTreeMap<ObjectId, TagRunner>,
+    /// Bytes of the runners' names and users.
+    text_bytes: usize,
     players: BTreeMap<PlayerId, ObjectId>,
     spectators: BTreeSet<PlayerId>,
     shots: BTreeMap<ObjectId, Shot>,
@@ -80,6 +82,7 @@ impl TagGame {
             bots: params.number("bots", 0, 0..=BOTS_MAX)?,
             idle_limit_s: params.number("idle_limit_s", 120, 0..=86_400)?,
             runners: BTreeMap::new(),
+            text_bytes: 0,
             players: BTreeMap::new(),
             spectators: BTreeSet::new(),
             shots: BTreeMap::new(),
@@ -91,6 +94,11 @@ impl TagGame {
         };
         params.finish()?;
         Ok(game)
+    }
+
+    fn insert(&mut self, id: ObjectId, runner: TagRunner) {
+        self.text_bytes += text_bytes(&runner);
+        self.runners.insert(id, runner);
     }
 
     fn runner_of(&mut self, player: PlayerId) -> Option<&mut TagRunner> {
@@ -199,7 +207,7 @@ impl Simulation for TagGame {
         for number in 1..=self.bots {
             // A full world has fewer bots.
             let Ok((id, runner)) = TagRunner::enter(world, bot::looks(number), "", bot::driver()) else { return };
-            self.runners.insert(id, runner);
+            self.insert(id, runner);
         }
     }
 
@@ -211,14 +219,17 @@ impl Simulation for TagGame {
         world.set_avatar(player, Some(id));
         let _ = world.emit(Scope::Player(player), &report::welcome(&runner, &self.round));
         self.players.insert(player, id);
-        self.runners.insert(id, runner);
+        self.insert(id, runner);
         self.round.is_changed = true;
         Ok(())
     }
 
     fn leave(&mut self, world: &mut World, player: PlayerId) {
         let Some(id) = self.players.remove(&player) else { return };
-        self.runners.remove(&id).inspect(|runner| runner.exit(world));
+        if let Some(runner) = self.runners.remove(&id) {
+            runner.exit(world);
+            self.text_bytes -= text_bytes(&runner);
+        }
         self.round.is_changed = true;
     }
 
@@ -301,14 +312,18 @@ impl Simulation for TagGame {
     }
 
     fn memory_bytes(&self) -> usize {
-        let texts: usize = self.runners.values().map(|runner| runner.looks.name.len() + runner.user.len()).sum();
-        texts
+        // It is asked after each tick, so it visits no runner.
+        self.text_bytes
             + self.runners.len() * size_of::<(ObjectId, TagRunner)>()
             + self.players.len() * size_of::<(PlayerId, ObjectId)>()
             + self.spectators.len() * size_of::<PlayerId>()
             + self.shots.len() * size_of::<(ObjectId, Shot)>()
             + self.results.memory_bytes()
     }
+}
+
+fn text_bytes(runner: &TagRunner) -> usize {
+    runner.looks.name.len() + runner.user.len()
 }
 
 #[cfg(test)]

@@ -56,6 +56,7 @@ impl TagGame {
         let rounds_max = self.round.rounds_max;
         self.round = Round { number, score_limit, rounds_max, next_round_tick, is_changed, next_report_tick };
         self.results = results;
+        self.text_bytes = runners.values().map(super::text_bytes).sum();
         (self.runners, self.players, self.spectators, self.shots) = (runners, players, spectators, shots);
         Ok(())
     }
