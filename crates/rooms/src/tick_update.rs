@@ -60,7 +60,7 @@ pub struct ObjectView<'a> {
 /// keyframe has full segments of all cells that are not empty.
 ///
 /// The number of allocations is constant, regardless of the number of cells.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TickUpdate {
     tick: u32,
     time_us: u64,
@@ -98,14 +98,7 @@ struct Form {
 /// Builds a [`TickUpdate`]. Its buffers are reused between ticks.
 #[derive(Debug, Default)]
 pub struct UpdateWriter {
-    tick: u32,
-    time_us: u64,
-    is_keyframe: bool,
-    encodings: EncodingSet,
-    cells: Vec<ChangedCell>,
-    departed: Vec<u32>,
-    upserted: Vec<u32>,
-    forms: [Form; Encoding::ALL.len()],
+    update: TickUpdate,
     /// Objects of the current segment, in each encoding.
     objects: [Vec<u8>; Encoding::ALL.len()],
     still: StillCells,
@@ -200,14 +193,14 @@ fn part(ends: &[usize], place: usize) -> Range<usize> {
 impl UpdateWriter {
     /// Starts an update.
     pub fn begin(&mut self, tick: u32, time_us: u64, encodings: EncodingSet, is_keyframe: bool) {
-        self.tick = tick;
-        self.time_us = time_us;
-        self.encodings = encodings;
-        self.is_keyframe = is_keyframe;
-        self.cells.clear();
-        self.departed.clear();
-        self.upserted.clear();
-        self.forms.iter_mut().for_each(Form::clear);
+        self.update.tick = tick;
+        self.update.time_us = time_us;
+        self.update.encodings = encodings;
+        self.update.is_keyframe = is_keyframe;
+        self.update.cells.clear();
+        self.update.departed.clear();
+        self.update.upserted.clear();
+        self.update.forms.iter_mut().for_each(Form::clear);
     }
 
     /// Adds a cell; cells must be added in ascending order. `changed` are the objects of `full` that are new or
@@ -220,20 +213,20 @@ impl UpdateWriter {
         departed: impl Iterator<Item = ObjectId>,
         full: impl Iterator<Item = ObjectView<'a>>,
     ) {
-        if !self.is_keyframe {
+        if !self.update.is_keyframe {
             self.delta(cell, changed, departed);
         }
         self.objects.iter_mut().for_each(Vec::clear);
         let mut is_empty = true;
         for object in full {
             is_empty = false;
-            for encoding in self.encodings.iter() {
+            for encoding in self.update.encodings.iter() {
                 wire::write_upsert(encoding, &object, &mut self.objects[encoding.index()]);
             }
         }
-        for encoding in self.encodings.iter() {
+        for encoding in self.update.encodings.iter() {
             let objects = &self.objects[encoding.index()];
-            self.forms[encoding.index()].write_full(encoding, cell, objects);
+            self.update.forms[encoding.index()].write_full(encoding, cell, objects);
         }
         self.end_cell(cell, is_empty);
     }
@@ -248,19 +241,19 @@ impl UpdateWriter {
         departed: impl Iterator<Item = ObjectId>,
         still: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) {
-        let before = self.upserted.len();
+        let before = self.update.upserted.len();
         self.delta(cell, changed, departed);
-        let has_changed = self.upserted.len() > before;
+        let has_changed = self.update.upserted.len() > before;
         if still.clone().next().is_none() {
-            for encoding in self.encodings.iter() {
+            for encoding in self.update.encodings.iter() {
                 let objects = &self.objects[encoding.index()];
-                self.forms[encoding.index()].write_full(encoding, cell, objects);
+                self.update.forms[encoding.index()].write_full(encoding, cell, objects);
             }
             self.end_cell(cell, !has_changed);
             return;
         }
-        let still = self.still.encode(round, cell, self.encodings, still);
-        for encoding in self.encodings.iter() {
+        let still = self.still.encode(round, cell, self.update.encodings, still);
+        for encoding in self.update.encodings.iter() {
             let mut objects = still.upserts(encoding);
             if has_changed {
                 self.all_objects.clear();
@@ -269,24 +262,22 @@ impl UpdateWriter {
                 self.all_objects.extend_from_slice(&self.objects[encoding.index()]);
                 objects = &self.all_objects;
             }
-            self.forms[encoding.index()].write_full(encoding, cell, objects);
+            self.update.forms[encoding.index()].write_full(encoding, cell, objects);
         }
         self.end_cell(cell, false);
     }
 
     /// Approximate bytes that are kept between updates.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.still.memory_bytes()
-            + self.forms.iter().map(Form::memory_bytes).sum::<usize>()
-            + self.cells.capacity() * size_of::<ChangedCell>()
-            + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
+        self.update.memory_bytes()
+            + self.still.memory_bytes()
             + self.objects.iter().map(Vec::capacity).sum::<usize>()
             + self.all_objects.capacity()
     }
 
     fn end_cell(&mut self, cell: CellIndex, is_empty: bool) {
-        let (departed_end, upserted_end) = (self.departed.len(), self.upserted.len());
-        self.cells.push(ChangedCell { cell, is_empty, departed_end, upserted_end });
+        let (departed_end, upserted_end) = (self.update.departed.len(), self.update.upserted.len());
+        self.update.cells.push(ChangedCell { cell, is_empty, departed_end, upserted_end });
     }
 
     fn delta<'a>(
@@ -295,20 +286,20 @@ impl UpdateWriter {
         changed: impl Iterator<Item = ObjectView<'a>>,
         departed: impl Iterator<Item = ObjectId>,
     ) {
-        let (first_departed, first_upserted) = (self.departed.len(), self.upserted.len());
-        self.departed.extend(departed.map(|id| id.0));
+        let (first_departed, first_upserted) = (self.update.departed.len(), self.update.upserted.len());
+        self.update.departed.extend(departed.map(|id| id.0));
         self.objects.iter_mut().for_each(Vec::clear);
         for object in changed {
-            self.upserted.push(object.id.0);
-            for encoding in self.encodings.iter() {
+            self.update.upserted.push(object.id.0);
+            for encoding in self.update.encodings.iter() {
                 let objects = &mut self.objects[encoding.index()];
                 let length = wire::write_upsert(encoding, &object, objects);
-                self.forms[encoding.index()].upserts.push((objects.len() - length, objects.len()));
+                self.update.forms[encoding.index()].upserts.push((objects.len() - length, objects.len()));
             }
         }
-        for encoding in self.encodings.iter() {
-            let form = &mut self.forms[encoding.index()];
-            let head = SegmentHead { cell, is_full: false, departed: &self.departed[first_departed..] };
+        for encoding in self.update.encodings.iter() {
+            let form = &mut self.update.forms[encoding.index()];
+            let head = SegmentHead { cell, is_full: false, departed: &self.update.departed[first_departed..] };
             let start = wire::write_segment(encoding, &head, &self.objects[encoding.index()], &mut form.deltas);
             form.delta_ends.push(form.deltas.len());
             for (from, to) in &mut form.upserts[first_upserted..] {
@@ -320,18 +311,10 @@ impl UpdateWriter {
 
     /// Finishes the update. Cells that are not on `grid` are left out.
     pub fn finish(&mut self, grid: &Grid) -> TickUpdate {
-        let on_grid = self.cells.partition_point(|changed| (changed.cell.0 as usize) < grid.len());
-        self.cells.truncate(on_grid);
-        TickUpdate {
-            tick: self.tick,
-            time_us: self.time_us,
-            is_keyframe: self.is_keyframe,
-            encodings: self.encodings,
-            cells: self.cells.clone(),
-            departed: self.departed.clone(),
-            upserted: self.upserted.clone(),
-            forms: self.forms.clone(),
-        }
+        let on_grid = self.update.cells.partition_point(|changed| (changed.cell.0 as usize) < grid.len());
+        self.update.cells.truncate(on_grid);
+        // A copy has the sizes that this tick needs, and not the largest so far.
+        self.update.clone()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Saves and restores the state of the game that is not part of the world.
 
+use std::collections::BTreeMap;
+
 use dunlin_rooms::{Angle, Fixed, ObjectId, RestoreError};
 
 use super::{
@@ -42,7 +44,7 @@ impl TagGame {
 
     pub(super) fn read(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
         let mut saved = Saved::new(saved);
-        let runners = saved.list(|saved| read_runner(saved).map(|runner| (runner.avatar, runner)))?;
+        let runners: BTreeMap<_, _> = saved.list(|saved| read_runner(saved).map(|runner| (runner.avatar, runner)))?;
         let players = saved.list(|saved| Ok((saved.player()?, saved.object()?)))?;
         let spectators = saved.list(Saved::player)?;
         let shots = saved.list(|saved| Ok((saved.object()?, read_shot(saved)?)))?;
