@@ -1,6 +1,8 @@
 //! Events on their way from another thread to a shard.
 
-use dunlin_protocol::{ClientInfo, ErrorCode};
+use std::borrow::Cow;
+
+use dunlin_protocol::{ClientInfo, Disconnect, ErrorCode};
 
 use super::{ClusterPresence, Event, PeerKeys, ShardIndex, TokenError};
 use crate::{
@@ -54,6 +56,20 @@ impl Event<'_> {
             Self::ProxyResponded { session, request_id, outcome: Ok(_) } => {
                 Self::ProxyResponded { session, request_id, outcome: Err(ProxyError::Busy) }
             }
+            // What the backend decided stays: a client that is to leave must not stay because a queue was full. Its
+            // words go, as there is no limit to how many sessions have such an answer.
+            Self::ProxyResponded {
+                session,
+                request_id,
+                outcome: Err(ProxyError::Error { code, temporary, message: _ }),
+            } => {
+                let outcome = Err(ProxyError::Error { code, temporary, message: Box::default() });
+                Self::ProxyResponded { session, request_id, outcome }
+            }
+            Self::ProxyResponded { session, request_id, outcome: Err(ProxyError::Disconnect(disconnect)) } => {
+                let disconnect = Disconnect { code: disconnect.code, reason: Cow::Borrowed("") };
+                Self::ProxyResponded { session, request_id, outcome: Err(ProxyError::Disconnect(disconnect)) }
+            }
             // A token that is verified again later may be accepted.
             Self::Authenticated { session, outcome: Ok(_) } => {
                 Self::Authenticated { session, outcome: Err(TokenError::Unavailable) }
@@ -81,7 +97,7 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
-    use dunlin_protocol::{Disconnect, Payload, Publication, Tags};
+    use dunlin_protocol::{Payload, Publication, Tags};
 
     use super::*;
     use crate::{
@@ -202,12 +218,31 @@ mod tests {
     }
 
     #[test]
-    fn claims_are_not_kept_in_a_full_queue() {
-        let events = events_with(&"x".repeat(1_000)).into_iter().take(2);
-        for (what, _, event) in events {
-            let bytes = event.for_full_queue().expect("it is an answer").queued_bytes();
+    fn no_content_is_kept_in_a_full_queue() {
+        for (what, _, event) in events_with(&"x".repeat(1_000)) {
+            // The names of nodes are bounded by the configuration.
+            if what == "a room's node" {
+                continue;
+            }
+            let bytes = event.for_full_queue().map_or(size_of::<Event<'_>>(), |left| left.queued_bytes());
             assert_eq!(bytes, size_of::<Event<'_>>(), "{what}");
         }
+    }
+
+    #[test]
+    fn what_a_backend_decided_stays_in_a_full_queue() {
+        let session = SessionKey { index: 0, generation: 1 };
+        let queued = |outcome| {
+            let event = Event::ProxyResponded { session, request_id: ProxyRequestId(1), outcome: Err(outcome) };
+            match event.for_full_queue() {
+                Some(Event::ProxyResponded { outcome: Err(error), .. }) => error,
+                other => panic!("{other:?}"),
+            }
+        };
+        let error = ProxyError::Error { code: 400, message: "no".into(), temporary: true };
+        assert_eq!(queued(error), ProxyError::Error { code: 400, message: "".into(), temporary: true });
+        let disconnect = ProxyError::Disconnect(Disconnect { code: 4000, reason: "go".into() });
+        assert_eq!(queued(disconnect), ProxyError::Disconnect(Disconnect { code: 4000, reason: "".into() }));
     }
 
     #[test]
