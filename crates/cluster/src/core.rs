@@ -822,6 +822,7 @@ impl Core {
         self.key_questions.seen.note_message(&self.context, stream, message);
         let advanced = channel.advance(message, self.context.now.mono_us, stream.window_limits());
         let (shard, is_followed) = (channel.shard, channel.is_followed());
+        let has_ahead = !channel.ahead.is_empty();
         let returned = channel.outbox.take_returned(channel.position);
         let own = message.headers.get(record::MESSAGE_ID).and_then(|id| self.outgoing.with_id(id, name));
         self.channels.bound_windows(&self.context, name);
@@ -844,7 +845,9 @@ impl Core {
         for (sequence, key) in own.map(|key| (message.sequence, key)).into_iter().chain(returned) {
             self.outgoing.end(&mut self.context, &mut self.channels, key, Ok(sequence));
         }
-        self.serve_ahead(name);
+        if has_ahead {
+            self.serve_ahead(name);
+        }
         // Messages that waited for them can be sent.
         self.send_of_channel(name);
     }
@@ -854,7 +857,7 @@ impl Core {
         let due_us = self.context.now.after_ms(self.context.options.limits.load_timeout_ms);
         let waiting = WaitingLoad { due_us, shard, load, query, has_asked: false };
         let Some(channel) = self.channels.get_mut(name) else {
-            return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+            return self.refuse(name, waiting);
         };
         if let Some(attaching) = channel.attaching_mut() {
             attaching.loads.push(waiting);
@@ -866,10 +869,9 @@ impl Core {
 
     fn serve_load(&mut self, name: &Arc<str>, waiting: WaitingLoad) {
         let query = waiting.query;
-        let channel = self.channels.get_mut(name);
-        let Some(channel) = self.context.strays.expected(channel, "the loads of a channel end with it") else {
-            return self.context.effects.push(waiting.refused(name, LogError::Unavailable));
-        };
+        // The channel's loads end with it, except those that were taken out of it before: an earlier one of them may have
+        // read that messages are missing, which detaches it.
+        let Some(channel) = self.channels.get_mut(name) else { return self.refuse(name, waiting) };
         let is_ahead =
             |after: &u64| *after > channel.position && !self.context.planted.is(CoreBug::PositionAheadRefused);
         if let Some(after) = query.after.filter(is_ahead) {
@@ -896,7 +898,9 @@ impl Core {
     /// Makes a load wait until the channel has reached its position, or nothing was published up to it.
     fn wait_for_position(&mut self, name: &Arc<str>, waiting: WaitingLoad, after: u64) {
         let channel = self.channels.get_mut(name);
-        let Some(channel) = self.context.strays.expected(channel, "the channel has a position") else { return };
+        let Some(channel) = self.context.strays.expected(channel, "the channel has a position") else {
+            return self.refuse(name, waiting);
+        };
         let id = channel.partition;
         self.context.counters.ahead += 1;
         channel.ahead.push(waiting, after);
@@ -913,8 +917,11 @@ impl Core {
             match ready {
                 ReadyLoad::Reached(waiting) => self.serve_load(name, waiting),
                 ReadyLoad::NothingBetween { waiting, after, compared } => {
-                    // What an earlier one has read may have detached it.
-                    let Some(channel) = self.channels.get(name) else { continue };
+                    // As in `serve_load`, it may be gone.
+                    let Some(channel) = self.channels.get(name) else {
+                        self.refuse(name, waiting);
+                        continue;
+                    };
                     let pages = Pages::new(&self.partitions[channel.partition].stream, channel, self.context.now);
                     self.context.effects.push(waiting.loaded(name, pages.ahead(after, compared)));
                 }
@@ -922,12 +929,16 @@ impl Core {
         }
     }
 
+    fn refuse(&mut self, name: &Arc<str>, waiting: WaitingLoad) {
+        self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+    }
+
     /// Refuses the loads of a channel that have waited for too long.
     fn refuse_overdue_loads(&mut self, name: &Arc<str>) {
         // It may have been detached.
         let Some(channel) = self.channels.get_mut(name) else { return };
         for waiting in channel.take_due_loads(self.context.now.mono_us) {
-            self.context.effects.push(waiting.refused(name, LogError::Unavailable));
+            self.refuse(name, waiting);
         }
     }
 
@@ -942,7 +953,12 @@ impl Core {
     fn queue_read(&mut self, name: &Arc<str>, purpose: Purpose, range: (u64, u64)) {
         let number = self.context.next_number();
         let channel = self.channels.get(name);
-        let Some(channel) = self.context.strays.expected(channel, "only a followed channel is read") else { return };
+        let Some(channel) = self.context.strays.expected(channel, "only a followed channel is read") else {
+            if let Purpose::Load(waiting) = purpose {
+                self.refuse(name, waiting);
+            }
+            return;
+        };
         let id = channel.partition;
         let read = Read::new(number, name, channel, purpose, range);
         if self.partitions[id].reads.push(&mut self.context, read) {

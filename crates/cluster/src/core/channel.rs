@@ -435,7 +435,7 @@ impl FollowedChannel {
         self.has_in_window(after)
     }
 
-    /// Takes the loads that have waited until now.
+    /// Takes the loads that are due by then. All of them are due by `u64::MAX`.
     pub(super) fn take_due_loads(&mut self, now_us: u64) -> Vec<WaitingLoad> {
         let mut due: Vec<WaitingLoad> = self.ahead.take_due(now_us).collect();
         // It may be attached by now.

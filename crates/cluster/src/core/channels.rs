@@ -135,9 +135,9 @@ impl Channels {
         false
     }
 
-    /// The names of the channels of a partition that are so.
-    pub(super) fn of_partition(&self, id: PartitionId, is_so: impl Fn(&FollowedChannel) -> bool) -> Vec<Arc<str>> {
-        let of_partition = self.by_name.iter().filter(|(_, channel)| channel.partition == id && is_so(channel));
+    /// The names of the channels of a partition for which the condition holds.
+    pub(super) fn of_partition(&self, id: PartitionId, condition: impl Fn(&FollowedChannel) -> bool) -> Vec<Arc<str>> {
+        let of_partition = self.by_name.iter().filter(|(_, channel)| channel.partition == id && condition(channel));
         of_partition.map(|(name, _)| Arc::clone(name)).collect()
     }
 

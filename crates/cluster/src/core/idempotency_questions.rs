@@ -256,9 +256,11 @@ impl KeyQuestions {
         let question = self.pending.get_mut(&name).filter(|question| question.number == number);
         let question = context.strays.found_or_late(question)?;
         question.unanswered.remove(&node);
-        // A node that is gone in the meantime has changed the table, and with it the question.
-        let in_row = &self.unanswered_in_row;
-        let is_last = !question.unanswered.iter().any(|node| is_awaited(in_row, node));
+        // A node that sent heartbeats changes the table when it is gone, and with it the question. One that only held a
+        // lease changes nothing.
+        let (in_row, peers, leases) = (&self.unanswered_in_row, asking.peers, asking.leases);
+        let is_there = |node: &str| peers.is_known(node) || leases.is_holder(node);
+        let is_last = !question.unanswered.iter().any(|node| is_there(node) && is_awaited(in_row, node));
         (is_last && self.review(context, asking, &name)).then_some(name)
     }
 

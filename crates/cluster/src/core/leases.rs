@@ -169,6 +169,10 @@ impl Leases {
         self.others.keys().map(|node| &**node)
     }
 
+    pub(super) fn is_holder(&self, node: &str) -> bool {
+        self.others.contains_key(node)
+    }
+
     /// Whether [`Self::holders`] is complete, as far as the stream tells: it may refuse to.
     pub(super) const fn are_known(&self) -> bool {
         self.are_others_read || !matches!(self.phase, Phase::Starting | Phase::Running)

@@ -171,6 +171,9 @@ impl Reads {
             }
             let channel = channels.get(&read.channel);
             let Some(channel) = context.strays.expected(channel, "the reads of a channel end with it") else {
+                if let Purpose::Load(waiting) = read.purpose {
+                    context.effects.push(waiting.refused(&read.channel, LogError::Unavailable));
+                }
                 self.queue.pop_front();
                 continue;
             };

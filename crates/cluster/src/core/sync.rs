@@ -42,8 +42,15 @@ const STALE_ANSWERS_MAX: usize = 20;
 #[derive(Debug)]
 struct Chunk {
     channels: Vec<Arc<str>>,
-    is_read: bool,
-    is_reading: bool,
+    stage: ChunkStage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ChunkStage {
+    Unread,
+    /// The request for them is in flight.
+    Reading,
+    Read,
 }
 
 /// An attach or an audit in flight.
@@ -157,7 +164,7 @@ enum HeadsReview {
 
 impl HeadSync {
     fn new(attach: u64, channels: &[Arc<str>], is_audit: bool) -> Self {
-        let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), is_read: false, is_reading: false };
+        let chunk_of = |channels: &[Arc<str>]| Chunk { channels: channels.to_vec(), stage: ChunkStage::Unread };
         let mut chunks: Vec<Chunk> = channels.chunks(CHUNK_CHANNELS).map(chunk_of).collect();
         if chunks.is_empty() {
             // The epoch is always read.
@@ -179,7 +186,7 @@ impl HeadSync {
 
     /// The chunks that must be requested.
     fn missing_chunks(&self) -> Vec<usize> {
-        let is_missing = |chunk: &usize| !self.chunks[*chunk].is_read && !self.chunks[*chunk].is_reading;
+        let is_missing = |chunk: &usize| self.chunks[*chunk].stage == ChunkStage::Unread;
         (0..self.chunks.len()).filter(is_missing).collect()
     }
 }
@@ -286,7 +293,7 @@ impl HeadSyncs {
         let Some(sync) = &mut self.in_flight else { return };
         sync.fence_sequence = None;
         sync.stale_answers = 0;
-        sync.chunks.iter_mut().for_each(|chunk| (chunk.is_read, chunk.is_reading) = (false, false));
+        sync.chunks.iter_mut().for_each(|chunk| chunk.stage = ChunkStage::Unread);
         self.restart_fence(context, stream, channels);
     }
 
@@ -354,7 +361,7 @@ impl HeadSyncs {
         for chunk in sync.missing_chunks() {
             let requester = Requester::Heads { partition: stream.id, chunk, sync: sync.number };
             let request = context.request(requester);
-            sync.chunks[chunk].is_reading = true;
+            sync.chunks[chunk].stage = ChunkStage::Reading;
             let names = &stream.names;
             let mut subjects: Vec<Box<str>> =
                 sync.chunks[chunk].channels.iter().map(|name| names.publish_subject(name)).collect();
@@ -378,7 +385,7 @@ impl HeadSyncs {
         let fence = context.strays.expected(sync.fence_sequence, "heads are read behind the fence");
         let Some(fence) = fence else { return HeadsRead::Nothing };
         let read = &mut sync.chunks[answer.chunk];
-        read.is_reading = false;
+        read.stage = ChunkStage::Unread;
         let fence_subject = stream.names.fence_subject(&context.options.node);
         let is_believed =
             context.planted.is(CoreBug::StaleReplicaBelieved) || context.planted.is(CoreBug::AttachWithoutFence);
@@ -390,7 +397,7 @@ impl HeadSyncs {
             return HeadsRead::Nothing;
         };
         context.unanswered.end(LinkName::Read);
-        read.is_read = true;
+        read.stage = ChunkStage::Read;
         match stream.review_epoch(context, &messages, fence) {
             EpochReview::Settled => {}
             EpochReview::Began => return HeadsRead::EpochBegan,
@@ -400,7 +407,7 @@ impl HeadSyncs {
                 return HeadsRead::Nothing;
             }
             EpochReview::Paused => {
-                read.is_read = false;
+                read.stage = ChunkStage::Unread;
                 context.set_timer(context.now.mono_us + STALE_PAUSE_MIN_US, Timer::Heads(stream.id));
                 return HeadsRead::Nothing;
             }
@@ -449,7 +456,7 @@ impl HeadSyncs {
     /// Ends the sync if all heads are known.
     pub(super) fn end_if_complete(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
         let interval_us = context.options.limits.audit_interval_ms * 1_000;
-        let is_complete = |sync: &mut HeadSync| sync.chunks.iter().all(|chunk| chunk.is_read);
+        let is_complete = |sync: &mut HeadSync| sync.chunks.iter().all(|chunk| chunk.stage == ChunkStage::Read);
         let Some(sync) = self.in_flight.take_if(is_complete) else { return };
         if sync.is_audit {
             context.counters.audits += 1;

@@ -26,7 +26,7 @@ pub(super) enum Timer {
     BroadcastLinger(Arc<str>),
     /// A gap has been open for too long.
     Gap(Arc<str>),
-    /// Loads that wait for an attach are refused.
+    /// Loads that wait for an attach, or for a position, are refused.
     Loads(Arc<str>),
     /// A query for the window of another node timed out.
     PeerWindow(Arc<str>),

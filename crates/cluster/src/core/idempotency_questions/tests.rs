@@ -119,8 +119,12 @@ impl Rig {
 
     /// The stream of leases republishes a renewal.
     fn renewed(&mut self, node: &str, sequence: u64) {
+        self.lease_stored(node, "held", sequence);
+    }
+
+    fn lease_stored(&mut self, node: &str, status: &str, sequence: u64) {
         let headers = MessageHeaders::new()
-            .with("Dn-Lease", "held")
+            .with("Dn-Lease", status)
             .with("Dn-Node", node)
             .with("Nats-Sequence", sequence.to_string());
         let subject = format!("dn.lw.node.{node}").into();
@@ -358,6 +362,18 @@ fn a_node_that_holds_a_lease_is_asked_although_it_is_not_heard() {
     assert_eq!(rig.sent_ids().len(), 0);
     rig.answer_keys("n4", &questions[0].1, &json!([seen("k", 7)]));
     assert_eq!((rig.committed(), rig.unanswered()), (vec![(1, 7)], 0));
+}
+
+#[test]
+fn a_node_that_has_released_its_lease_is_not_awaited() {
+    let mut rig = Rig::with_leases(CoreLimits::default(), true).joined(&["n2"]);
+    rig.renewed("n4", 6);
+    rig.publish_with(1, Some("k"));
+    let questions = rig.take_questions();
+    assert_eq!(questions.iter().map(|(subject, _)| &**subject).collect::<Vec<_>>(), ["dn.w.n2", "dn.w.n4"]);
+    rig.lease_stored("n4", "released", 7);
+    rig.answer_keys("n2", &questions[0].1, &json!([]));
+    assert_eq!(rig.sent_ids().len(), 1);
 }
 
 #[test]
