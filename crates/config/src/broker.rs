@@ -88,7 +88,7 @@ pub(super) fn settings(r: &mut Reader<'_>) -> Option<BrokerSettings> {
         is_in_memory: r.text(&at("storage")) == "memory",
         partitions: r.narrow(&at("partitions")),
         limits: core_limits(r),
-        forwards_max: r.count("broker.nats.peers.forwards_limit"),
+        forwards_max: forwards_max(r),
         start_timeout_ms: r.ms(&at("start_timeout")),
         requests_max: r.count(&at("requests_limit")),
         requests_bytes_max: r.count(&at("requests_size_limit")),
@@ -153,6 +153,12 @@ fn peer_limits(r: &mut Reader<'_>) -> PeerLimits {
         queries_max: r.count(&at("queries_limit")),
         users_max: r.count(&at("users_limit")),
     }
+}
+
+/// Forwards are surveys. Clients cause them, so they leave half of the surveys to the server API and to other questions.
+fn forwards_max(r: &mut Reader<'_>) -> usize {
+    let surveys_max = r.count("broker.nats.peers.surveys_limit");
+    r.count("broker.nats.peers.forwards_limit").min(surveys_max / 2).max(1)
 }
 
 fn check_silence(r: &mut Reader<'_>, limits: &PeerLimits) {

@@ -28,3 +28,17 @@ fn a_binary_without_rocksdb_refuses_a_storage() {
     assert!(problems.errors.iter().all(|problem| problem.path.contains("survival")), "{problems:?}");
     assert!(start("{}", false).is_ok());
 }
+
+#[test]
+fn forwards_leave_half_of_the_surveys_to_others() {
+    let forwards_max = |peers: &str| {
+        let text = format!(r#"{{"broker": {{"enabled": true, "type": "nats", "nats": {{"peers": {peers}}}}}}}"#);
+        let loaded = start(&text, true).unwrap_or_else(|problems| panic!("{problems}"));
+        loaded.config.broker.expect("it is enabled").forwards_max
+    };
+    assert_eq!(forwards_max("{}"), 128);
+    assert_eq!(forwards_max(r#"{"surveys_limit": 255}"#), 127);
+    assert_eq!(forwards_max(r#"{"surveys_limit": 255, "forwards_limit": 127}"#), 127);
+    assert_eq!(forwards_max(r#"{"surveys_limit": 255, "forwards_limit": 126}"#), 126);
+    assert_eq!(forwards_max(r#"{"surveys_limit": 1}"#), 1);
+}

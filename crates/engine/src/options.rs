@@ -298,7 +298,7 @@ switches! {
             allow_channel_compaction: Centrifugo = "Replace the channel name in pushes by a number for clients that support it. The official SDKs do.";
             allow_tags_filter: Centrifugo = "Subscribers may filter publications by tags.";
             auto_cache_recover: Centrifugo = "Send the newest publication to every new subscriber. Needs `force_recovery` and `force_recovery_mode: cache`.";
-            hide_publisher_info: Dunlin = "Leave out who published: publications of clients reach subscribers, history and other nodes without the client id, the user id and the `info` of the publisher. The backend of `publish_proxy_enabled` receives them.";
+            hide_publisher_info: Dunlin = "Leave out who published: publications of clients reach subscribers, history and other nodes without the client id, the user id and the `info` of the publisher. The backend of `publish_proxy_enabled` receives them. Applies to new publications: what is in a history or a log already, or comes from a node without this option, keeps its publisher. Remove the history to be sure.";
             delta_publish: Centrifugo = "Send every publication as a delta to subscribers that support it, not only those published with `delta`.";
         }
         others {

@@ -160,13 +160,19 @@ const PEERS: &[Key] = &[
         "1s",
         "How long the node waits for the answers of others, for example to `presence`. Then it answers with what is there.",
     ),
-    own("surveys_limit", COUNT, "256", "Surveys that wait for answers. Further requests get error 100."),
+    own(
+        "surveys_limit",
+        COUNT,
+        "256",
+        "Surveys that wait for answers. Further requests get error 100. \
+         Questions about presence, about keys and about rooms take at most an eighth each.",
+    ),
     own(
         "forwards_limit",
         COUNT,
         "128",
         "Requests to `/emulation` that are being forwarded to other nodes. An address may have an eighth of them. Further \
-         requests get 503.",
+         requests get 503. Each is a survey, so no more than half of `surveys_limit` are forwarded.",
     ),
     own(
         "survey_bytes_limit",

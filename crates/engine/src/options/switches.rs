@@ -1,7 +1,7 @@
 //! Boolean options that are keys of the configuration by themselves.
 
-/// A boolean option. Its field, its key and its description are declared together, so that the configuration and the
-/// reference page need no list of their own.
+/// A boolean option. Its field, its key and its description are declared together. The configuration only names the key, to
+/// say where on the reference page it stands.
 #[derive(Debug)]
 pub struct Switch<T: 'static> {
     /// The key in the configuration, which is the name of the field. It is off by default.
@@ -23,8 +23,7 @@ pub enum KeyOrigin {
     Dunlin,
 }
 
-/// Declares a struct of options. Each field of `switches` is declared with its key and its description, and nowhere
-/// else. The `others` are not booleans, are the result of several keys, or have no key.
+/// Declares a struct of options. Each field of `switches` is declared with its key and its description. The `others` are not booleans, are the result of several keys, or have no key.
 macro_rules! switches {
     (
         $(#[$meta:meta])*
