@@ -32,8 +32,10 @@ pub fn beside(own: &Path, package: &str) -> PathBuf {
 
 /// Whether `TESTED` names the folder of a test's own program. Programs in another folder are not those that were built for it.
 fn is_tested(own: &Path) -> bool {
-    let folder = |path: &Path| fs::canonicalize(path).ok();
-    std::env::var_os(TESTED).is_some_and(|tested| own.parent().and_then(folder) == folder(Path::new(&tested)))
+    std::env::var_os(TESTED).is_some_and(|tested| {
+        let tested = fs::canonicalize(&tested).unwrap_or_else(|error| panic!("{TESTED}={}: {error}", tested.display()));
+        own.parent().and_then(|folder| fs::canonicalize(folder).ok()) == Some(tested)
+    })
 }
 
 /// Whether a program is as new as all files that it was compiled from. Cargo lists them beside it: sources of all its crates, what these
