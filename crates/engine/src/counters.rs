@@ -125,7 +125,7 @@ counts! {
             presences_refused = "dunlin_presence_replies_refused_total" "Presence requests of clients that were refused with error 106 because of client.presence_reply_size_limit.";
             history_evicted = "dunlin_history_evicted_total" "Publications removed from histories because of a byte limit.";
             history_refused = "dunlin_history_refused_total" "Publications refused with error 111 because of a history byte limit.";
-            recovered_publications = "dunlin_recovered_publications_total" "Publications with which recoveries were answered.";
+            recovered_publications = "dunlin_recovered_publications_total" "Publications that the owners of channels returned for recoveries, including those of dunlin_recoveries_cut_total.";
         }
         others {
             /// Publications that were answered but not published, by [`Suppression`].

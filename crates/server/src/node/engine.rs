@@ -100,7 +100,7 @@ impl Engine {
         self.shard.outgoing(session)
     }
 
-    pub(super) fn has_outgoing(&mut self, session: SessionKey) -> bool {
+    pub(super) fn has_outgoing(&self, session: SessionKey) -> bool {
         self.shard.has_outgoing(session)
     }
 

@@ -42,8 +42,8 @@ pub(super) struct NamedChannel<'a> {
     pub(super) key: Option<ChannelKey>,
 }
 
-/// The channels of a shard, with the totals of what they keep and of what they have on the way to logs. A channel is
-/// created, changed and dropped here, so that all three agree.
+/// The channels of a shard, with the totals of what they keep and of what they have on the way to logs. Flows change a
+/// channel through these fields, and then call [`Channels::review`], which makes the totals agree.
 pub(in crate::shard) struct Channels {
     pub(super) table: ChannelTable,
     pub(super) histories: Histories,

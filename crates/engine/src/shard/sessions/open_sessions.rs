@@ -58,8 +58,8 @@ pub(super) struct Cause<'a> {
 const BEHIND_BOUNDS_US: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_000];
 
 /// The sessions of a shard, from [`crate::Event::Opened`] to [`crate::Event::Gone`], with what each of them holds: its place
-/// in its user's list, its subscriptions and its seats. Whatever changes several of these is here: what is queued may end a
-/// session that is too far behind, and an end releases all that the session holds.
+/// in its user's list, its subscriptions and its seats. An end is here, because anything queued may end a session that is too
+/// far behind, and an end releases all it holds. What begins is in `Connecting` and `Subscribing`.
 pub(in crate::shard) struct OpenSessions {
     pub(in crate::shard) table: SessionTable,
     pub(super) users: UserSessions,
@@ -169,8 +169,7 @@ impl OpenSessions {
         what: &'static str,
     ) {
         context.counters.violations += 1;
-        let reason = std::borrow::Cow::Borrowed(what);
-        self.close(context, key, &Disconnect { code, reason });
+        self.close(context, key, &Disconnect { code, reason: Cow::Borrowed(what) });
     }
 
     /// Removes the session from all indices except the table. Returns whether it was open.
@@ -289,7 +288,7 @@ impl OpenSessions {
         self.queue_frame(context, key, FrameRef::own(pong.into_boxed_slice(), context.now.mono_us));
     }
 
-    /// See [`super::Shard::outgoing`].
+    /// See [`crate::Shard::outgoing`].
     pub(in crate::shard) fn outgoing(&mut self, context: &mut Context, session: SessionKey) -> Outgoing<'_> {
         self.tag_skipped(context, session, Slots::OfNextWrite);
         let Self { table, seats, hub, .. } = self;
