@@ -62,8 +62,20 @@ pub struct Seed {
 /// # Contract with the caller
 ///
 /// The caller owns clocks, sockets and rings, and decides nothing. [`Shard::handle`] takes what has happened, and lists what
-/// to do in [`Effects`]. [`Shard::outgoing`] lends the bytes to write. All other methods read, at any time. The caller keeps
-/// to these rules; a shard may panic if one is broken.
+/// to do in [`Effects`]. [`Shard::outgoing`] lends the bytes to write. All other methods read, at any time. A shard is used
+/// by one thread at a time, and may move to another one between turns. The caller keeps to these rules; a shard may panic if
+/// one is broken.
+///
+/// # What a shard promises
+///
+/// **Order.** A subscriber receives the reply to its subscription, with what it recovers, before the first publication, and
+/// the publications of a channel in the order of their offsets, each once. Where the namespace allows it, some are skipped:
+/// the newest one follows. One that cannot be delivered without a gap ends the subscription or the session, so that the
+/// client recovers. Replies carry the numbers of their commands, and may come in another order.
+///
+/// **Timers** are the shard's: it has no clock, and names the next time that it needs.
+///
+/// # What the caller promises
 ///
 /// **Order of calls.** A turn has three parts:
 ///
@@ -91,16 +103,18 @@ pub struct Seed {
 /// [`Event::FromRoom`].
 ///
 /// **The end.** [`Event::DrainSome`] closes some sessions, [`Event::Drain`] all, and admits no more. Both may come at any time.
+/// A shard may be dropped at any time: it promises nothing to a client that is not in an effect or in `outgoing` yet. What
+/// was proposed to a log and not answered may have been stored.
 ///
 /// **Effects** are performed in the order of [`Effects::list`]. Those of one event may be delayed, but not behind those of
 /// later events. They need not wait for the writes of [`Effects::dirty`]: [`Effect::Finish`] is listed when its session has
-/// nothing left to write.
+/// nothing left to write. For a session that is gone, `outgoing` is empty, and its effects ask for nothing.
 ///
 /// | effect | what the caller owes |
 /// |---|---|
 /// | [`Effect::Send`], [`Effect::ToRoom`] | delivery to the other shard or the room thread, once and in order |
 /// | [`Effect::Authenticate`], [`Effect::AuthorizeSubscription`], [`Effect::SendProxyRequest`] | the answer, once, also if it is a failure. It may be left out when the session is gone |
-/// | [`Effect::Propose`], [`Effect::Load`] | the answer, once; those of a channel's proposals come in the order of the proposals ([`crate::log`]) |
+/// | [`Effect::Propose`], [`Effect::Load`] | [`Event::Committed`] or [`Event::Loaded`], once and within a bounded time, also if it is a failure; those of a channel's proposals come in the order of the proposals ([`crate::log`]) |
 /// | [`Effect::Trim`] | [`Event::TrimCommitted`], once, if it has a ticket, which is when somebody waits for it |
 /// | [`Effect::Follow`] | [`Event::Followed`] for a channel without a log. From then on, until [`Effect::Unfollow`]: [`Event::Replicated`] and [`Event::Trimmed`] for a channel with a log, or, once one of them is lost, [`Event::Interrupted`], and before it neither a later one of the two nor a later [`Event::Committed`]; [`Event::BroadcastReceived`], of which some may be lost |
 /// | [`Effect::QueryPeers`], [`Effect::QueryKeys`], [`Effect::QueryRoom`] | the answer, once and within a bounded time, also if no node has answered |

@@ -54,3 +54,56 @@ fn the_files_it_names_exist() {
         assert!(is_there, "ARCHITECTURE.md names {name}, which does not exist");
     }
 }
+
+/// The parts of a cell that has several.
+fn parts(cell: &str) -> Vec<&str> {
+    cell.split("; ").flat_map(|part| part.split(", ")).collect()
+}
+
+/// A default as the configuration writes it: a number, or a duration in quotes. `None` if it is stated in words.
+fn as_configured(default: &str) -> Option<String> {
+    if default == "none" {
+        return Some("0".to_owned());
+    }
+    let number = default.strip_suffix(" each").unwrap_or(default).replace(',', "");
+    let (number, unit) = number.split_once(' ').unwrap_or((&number, ""));
+    let number: u64 = number.parse().ok()?;
+    match unit {
+        "" | "bytes" => Some(number.to_string()),
+        "KiB" => Some((number << 10).to_string()),
+        "MiB" => Some((number << 20).to_string()),
+        "GiB" => Some((number << 30).to_string()),
+        "s" | "ms" => Some(format!("\"{number}{unit}\"")),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_defaults_of_bounds_are_those_of_the_configuration() {
+    let (text, reference) = (read("ARCHITECTURE.md"), read("docs/configuration.md"));
+    let mut defaults: Vec<(&str, &str)> = Vec::new();
+    for row in reference.lines().filter_map(|line| line.strip_prefix("| `")) {
+        if let (Some((path, _)), Some(default)) = (row.split_once('`'), row.split(" | ").nth(2)) {
+            defaults.push((path, default.trim_matches('`')));
+        }
+    }
+    let mut compared = 0;
+    for row in bounds(&text) {
+        let (stated, keys) = (parts(row[1]), parts(row[2]));
+        for (place, key) in keys.iter().enumerate() {
+            // One default may be that of several keys. Where the numbers differ otherwise, only the first are a pair.
+            let stated = match stated.len() {
+                1 => stated[0],
+                count if count == keys.len() || place == 0 => stated[place],
+                _ => continue,
+            };
+            let (Some(key), Some(stated)) = (quoted(key).next(), as_configured(stated)) else { continue };
+            let is_it = |path: &str| path == key || path.ends_with(&format!("].{key}"));
+            for (path, default) in defaults.iter().filter(|(path, _)| is_it(path)) {
+                assert_eq!(stated, *default, "ARCHITECTURE.md: the default of {path}");
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 0, "some are stated as numbers");
+}
