@@ -4,7 +4,7 @@ use dunlin_engine::{
     backend::ProxyIndex,
     options::{Lane, NamespaceOptions, Options},
 };
-use dunlin_matchmaking::{LobbyLimits, MatchRules};
+use dunlin_matchmaking::{LobbyLimits, MatchRules, SkillWindow};
 
 use super::{broker, proxies, resolve::Reader, value::shortened};
 
@@ -188,9 +188,11 @@ fn rules(r: &mut Reader<'_>, table: &str) -> MatchRules {
         players_min: r.narrow(&at("min_players")),
         players_max: r.narrow(&at("max_players")),
         fill_wait_ms: r.ms(&at("fill_wait")),
-        skill_window: r.narrow(&at("skill_window")),
-        skill_window_per_s: r.narrow(&at("skill_window_growth")),
-        skill_window_max: r.narrow(&at("skill_window_limit")),
+        skill: SkillWindow {
+            width: r.narrow(&at("skill_window")),
+            growth_per_s: r.narrow(&at("skill_window_growth")),
+            width_max: r.narrow(&at("skill_window_limit")),
+        },
         region_wait_ms: r.ms(&at("region_wait")),
         ticket_timeout_ms: r.ms_above_zero(&at("ticket_timeout")),
         confirm_timeout_ms: r.ms_above_zero(&at("confirm_timeout")),
@@ -222,10 +224,10 @@ fn check(r: &mut Reader<'_>, table: &str, rules: &MatchRules) {
         );
         r.error(&at("reserve_timeout"), text);
     }
-    if rules.skill_window_max > 0 && rules.skill_window_max < rules.skill_window {
+    if rules.skill.width_max > 0 && rules.skill.width_max < rules.skill.width {
         let text = format!(
             "{} is below `skill_window` ({}): raise it, or set 0 for no limit",
-            rules.skill_window_max, rules.skill_window
+            rules.skill.width_max, rules.skill.width
         );
         r.error(&at("skill_window_limit"), text);
     }

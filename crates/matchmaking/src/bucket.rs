@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::{TicketId, fit::GroupCandidate, room::MatchRoomId};
+use crate::{TicketId, fill_places::GroupCandidate, room::MatchRoomId};
 
 /// Tickets by the regions that they accept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -46,7 +46,7 @@ impl Matchmaker {
                 next = id;
                 break;
             }
-            let window = self.rules.skill_window_after(now_ms.saturating_sub(ticket.submitted_ms));
+            let window = self.rules.skill.width_after(now_ms.saturating_sub(ticket.submitted_ms));
             let region = ticket.region.as_ref().filter(|_| !ticket.is_roaming);
             let (room, steps) = bucket.room_for(&waiting, region, window);
             compared += steps;
@@ -102,11 +102,11 @@ impl Matchmaker {
     ) -> (Option<Vec<TicketId>>, usize) {
         let (Some(bucket), Some(ticket)) = (self.buckets.get(criteria), self.ticket(seed.id)) else { return (None, 1) };
         let waited_ms = now_ms.saturating_sub(ticket.submitted_ms);
-        let window = self.rules.skill_window_after(waited_ms);
+        let window = self.rules.skill.width_after(waited_ms);
         let users = u32::try_from(bucket.users()).unwrap_or(u32::MAX);
         let places = self.rules.players_max.min(users).saturating_sub(seed.size);
         let candidates = bucket.candidates(seed, ticket.region.as_ref(), window, places);
-        let fit = fit::fullest(&candidates, places);
+        let fit = fill_places::fullest(&candidates, places);
         let users = seed.size.saturating_add(fit.users);
         let is_full = users == self.rules.players_max;
         let suffices = users >= self.rules.players_min && (is_full || waited_ms >= self.rules.fill_wait_ms);

@@ -200,7 +200,7 @@ impl Matchmaker {
         let ticket = self.tickets.get(&id).filter(|ticket| ticket.stage == Stage::Waiting)?;
         let region = ticket.region.as_ref().filter(|_| !ticket.is_roaming);
         let pool = region.map_or(Pool::Roaming, |region| Pool::Region(Arc::clone(region)));
-        Some(WaitingTicket { id, pool, skill: self.rules.compared_skill(ticket.skill), size: ticket.size() })
+        Some(WaitingTicket { id, pool, skill: self.rules.skill.compared(ticket.skill), size: ticket.size() })
     }
 
     fn check(&self, request: &TicketRequest) -> Result<(), MatchRefusal> {

@@ -111,7 +111,7 @@ impl Matchmaker {
         let Some(room) = self.rooms.get_mut(&id) else { return };
         let free = room.free();
         // A mean skill that is not known suits nobody.
-        let is_comparable = self.rules.skill_window == 0 || room.has_skill();
+        let is_comparable = !self.rules.skill.is_on() || room.has_skill();
         if room.accepts && room.takes_tickets && is_comparable && room.opening.is_none() && free > 0 {
             let entry = RoomEntry { free, skill: room.skill(), room: id, region: room.region.clone() };
             self.buckets.entry(Arc::clone(&room.criteria)).or_default().list_room(&entry);

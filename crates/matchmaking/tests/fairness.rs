@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use dunlin_matchmaking::{EndReason, MatchRules, OpenFailure, TicketId, TicketStatus};
+use dunlin_matchmaking::{EndReason, MatchRules, OpenFailure, SkillWindow, TicketId, TicketStatus};
 use proptest::{collection::vec, prelude::*};
 
 use crate::rig::{Rig, criteria, request};
@@ -44,8 +44,7 @@ fn rules() -> MatchRules {
         players_min: 2,
         players_max: 4,
         fill_wait_ms: 1_000,
-        skill_window: 50,
-        skill_window_per_s: 20,
+        skill: SkillWindow { width: 50, growth_per_s: 20, width_max: 0 },
         region_wait_ms: 4_000,
         party_max: 4,
         rooms_opening_max: 3,

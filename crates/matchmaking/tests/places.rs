@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_matchmaking::{EndReason, MatchRefusal, MatchRules, OpenFailure, TicketStatus};
+use dunlin_matchmaking::{EndReason, MatchRefusal, MatchRules, OpenFailure, SkillWindow, TicketStatus};
 
 use crate::rig::{Rig, criteria, request};
 
@@ -99,7 +99,7 @@ fn rooms_and_tickets_with_different_criteria_stay_apart() {
 
 #[test]
 fn the_skill_window_widens() {
-    let rules = MatchRules { skill_window: 100, skill_window_per_s: 100, ..pairs() };
+    let rules = MatchRules { skill: SkillWindow { width: 100, growth_per_s: 100, width_max: 0 }, ..pairs() };
     let mut rig = Rig::new(rules);
     let mut with = |user, skill| {
         let mut request = request(&[user]);
@@ -333,7 +333,7 @@ fn locked_and_unsuitable_rooms_get_no_players() {
     assert_eq!(rig.placed[&ticket], ["arena:locked".into()]);
 
     // Where skill matters, a room with players of unknown skill suits nobody.
-    let mut rig = Rig::new(MatchRules { skill_window: 100, ..pairs() });
+    let mut rig = Rig::new(MatchRules { skill: SkillWindow { width: 100, ..SkillWindow::default() }, ..pairs() });
     rig.adopt("arena:own", 1, Some(criteria(&[])));
     let ticket = rig.ticket(&["ann"]);
     rig.pass(0);

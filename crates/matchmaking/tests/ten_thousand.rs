@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs};
 
-use dunlin_matchmaking::{MatchRules, OpenFailure, TicketId, TicketStatus};
+use dunlin_matchmaking::{MatchRules, OpenFailure, SkillWindow, TicketId, TicketStatus};
 
 use crate::rig::{Rig, criteria, request};
 
@@ -73,6 +73,10 @@ fn play(rules: MatchRules, sizes: &[u32], modes: u32, skills: u32) -> (Rig, Vec<
     (rig, durations_us)
 }
 
+fn window(width: u32, growth_per_s: u32) -> SkillWindow {
+    SkillWindow { width, growth_per_s, width_max: 0 }
+}
+
 fn rules() -> MatchRules {
     MatchRules { players_min: 8, players_max: 8, fill_wait_ms: 0, reserve_timeout_ms: 100_000, ..MatchRules::default() }
 }
@@ -112,8 +116,7 @@ fn parties_stay_together() {
 
 #[test]
 fn skills_and_parties_that_fit_badly() {
-    let rules =
-        MatchRules { players_min: 5, fill_wait_ms: 10_000, skill_window: 10, skill_window_per_s: 10, ..rules() };
+    let rules = MatchRules { players_min: 5, fill_wait_ms: 10_000, skill: window(10, 10), ..rules() };
     let (rig, durations_us) = play(rules, &[5], 1, 3_000);
     assert_eq!(rig.opened, 10_000);
     print("parties of five, skill window", &rig, &durations_us);
@@ -122,8 +125,7 @@ fn skills_and_parties_that_fit_badly() {
 /// No room suits anybody: 10,000 tickets and 500 open rooms of other skills and another region.
 #[test]
 fn unsuitable_rooms_get_no_tickets() {
-    let rules =
-        MatchRules { players_min: 1, skill_window: 5, skill_window_per_s: 0, rooms_opening_max: 500, ..rules() };
+    let rules = MatchRules { players_min: 1, skill: window(5, 0), rooms_opening_max: 500, ..rules() };
     let mut rig = Rig::new(MatchRules { tickets_max: 20_000, ..rules });
     let submit = |rig: &mut Rig, index: u32, skill: u32, region: &str| {
         let mut request = request(&[&format!("{region}{index}")]);
@@ -152,7 +154,7 @@ fn unsuitable_rooms_get_no_tickets() {
 #[test]
 fn large_rooms_that_are_hardly_ever_full() {
     let rules = MatchRules { players_max: 1_000, players_min: 1_000, ticket_timeout_ms: 1_000_000, ..rules() };
-    let mut rig = Rig::new(MatchRules { skill_window: 2_000, skill_window_per_s: 0, ..rules });
+    let mut rig = Rig::new(MatchRules { skill: window(2_000, 0), ..rules });
     let mut submit = |index: u32, size: u32| {
         let users = party(index, &[size]);
         let mut request = request(&users.iter().map(String::as_str).collect::<Vec<_>>());
@@ -181,7 +183,7 @@ fn large_rooms_that_are_hardly_ever_full() {
 
 #[test]
 fn skills() {
-    let rules = MatchRules { skill_window: 5, skill_window_per_s: 50, ..rules() };
+    let rules = MatchRules { skill: window(5, 50), ..rules() };
     let (rig, durations_us) = play(MatchRules { players_min: 1, fill_wait_ms: 5_000, ..rules }, &[1, 1, 2], 3, 100_000);
     print("skill window", &rig, &durations_us);
 }

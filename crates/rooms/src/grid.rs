@@ -1,6 +1,10 @@
 //! The grid: maps positions to cells, and viewpoints to visible cells.
 
+mod visibility;
+
 use std::fmt;
+
+pub use visibility::Band;
 
 /// A position in a world, in units from the map's corner.
 ///
@@ -108,26 +112,6 @@ pub struct GridShape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grid {
     shape: GridShape,
-}
-
-/// How often a visible cell is updated.
-///
-/// ```
-/// # use dunlin_rooms as dunlin_game;
-/// use dunlin_game::{Band, CellIndex, Grid, GridShape};
-///
-/// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
-/// let grid = Grid::new(shape).expect("a possible map");
-/// // A player in the first cell gets the third column every fourth tick.
-/// assert_eq!(grid.band(CellIndex(0), CellIndex(1)), Some(Band::Near));
-/// assert_eq!(grid.band(CellIndex(0), CellIndex(2)), Some(Band::Far));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Band {
-    /// Every tick.
-    Near,
-    /// Every `far_interval_ticks`.
-    Far,
 }
 
 /// Why a shape is invalid.
@@ -296,50 +280,6 @@ impl Grid {
     pub fn corner(&self, cell: CellIndex) -> Position {
         let (column, row) = self.place(cell);
         Position { x: u32::from(column) * self.shape.cell_units, y: u32::from(row) * self.shape.cell_units }
-    }
-
-    /// How often `cell` is updated for a player whose viewpoint is in `view`; `None` if the cell is not visible.
-    ///
-    /// ```
-    /// # use dunlin_rooms as dunlin_game;
-    /// use dunlin_game::{CellIndex, Grid, GridShape};
-    ///
-    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
-    /// let grid = Grid::new(shape).expect("a possible map");
-    /// assert_eq!(grid.band(CellIndex(0), CellIndex(3)), None, "out of sight");
-    /// ```
-    pub fn band(&self, view: CellIndex, cell: CellIndex) -> Option<Band> {
-        let ((left, top), (column, row)) = (self.place(view), self.place(cell));
-        let distance = left.abs_diff(column).max(top.abs_diff(row));
-        if distance <= self.shape.near_cells {
-            Some(Band::Near)
-        } else if distance <= self.shape.near_cells.saturating_add(self.shape.far_cells) {
-            Some(Band::Far)
-        } else {
-            None
-        }
-    }
-
-    /// The cells that are visible from a viewpoint in `view`, in ascending order.
-    ///
-    /// ```
-    /// # use dunlin_rooms as dunlin_game;
-    /// use dunlin_game::{Band, CellIndex, Grid, GridShape};
-    ///
-    /// let shape = GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 1, far_interval_ticks: 4 };
-    /// let grid = Grid::new(shape).expect("a possible map");
-    /// let near = grid.visible(CellIndex(0)).filter(|(_, band)| *band == Band::Near);
-    /// assert_eq!(near.count(), 4, "in a corner of the map");
-    /// ```
-    pub fn visible(&self, view: CellIndex) -> impl Iterator<Item = (CellIndex, Band)> + '_ {
-        let (column, row) = self.place(view);
-        let reach = self.shape.near_cells.saturating_add(self.shape.far_cells);
-        let columns = column.saturating_sub(reach)..=column.saturating_add(reach).min(self.shape.columns - 1);
-        let rows = row.saturating_sub(reach)..=row.saturating_add(reach).min(self.shape.rows - 1);
-        rows.flat_map(move |row| columns.clone().map(move |column| (column, row))).map(move |(column, row)| {
-            let cell = CellIndex(u32::from(row) * u32::from(self.shape.columns) + u32::from(column));
-            (cell, self.band(view, cell).unwrap_or(Band::Far))
-        })
     }
 }
 

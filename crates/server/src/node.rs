@@ -374,7 +374,7 @@ impl Node {
     /// Changes the limits on new sessions.
     pub fn set_admission(&self, limits: LiveAdmission) {
         let LiveAdmission { sessions_max, handshakes_per_second } = limits;
-        self.inner.shared.sessions_max.store(sessions_max, Ordering::Relaxed);
+        self.inner.shared.gate.sessions.set_max(sessions_max);
         self.inner.shared.gate.set_handshake_rate(handshakes_per_second);
     }
 
@@ -459,7 +459,7 @@ impl Node {
         };
         let drained = match tokio::time::timeout(plan.timeout, all_gone).await {
             Ok(()) => Drained::Complete,
-            Err(_) => Drained::Late { sessions: self.inner.shared.sessions.load(Ordering::Relaxed) },
+            Err(_) => Drained::Late { sessions: self.inner.shared.gate.sessions.count() },
         };
         self.inner.stop();
         for shard in self.inner.shards.iter() {

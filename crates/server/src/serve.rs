@@ -2,7 +2,7 @@
 
 mod asked;
 mod backups;
-mod certificates;
+mod certificate_polling;
 mod cluster;
 mod error;
 mod limits;
@@ -99,7 +99,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     engine.session_tag_key = loaded.config.broker.is_some().then(|| random().map(SessionTagKey::new)).transpose()?;
     let asked = Asked { tokens, backends: start_backends(&loaded.config)? };
     let site = load_site(&loaded.config)?;
-    let certificates = certificates::read(&loaded.config)?;
+    let certificates = certificate_polling::read(&loaded.config)?;
     let open_files = OpenFiles::of(&loaded.config);
     let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files, purpose).await?;
     let config = &loaded.config;
@@ -145,7 +145,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity, open_files);
     if let Some(certificates) = certificates {
-        tokio::spawn(certificates::renew(certificates, Arc::clone(&control.counters)));
+        tokio::spawn(certificate_polling::renew(certificates, Arc::clone(&control.counters)));
     }
     tokio::spawn(reload::on_hangup(Arc::clone(&reloader), hangup));
 

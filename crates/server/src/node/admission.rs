@@ -4,6 +4,7 @@ mod admitted;
 mod entrants;
 mod handshake_limits;
 mod pending;
+mod session_limit;
 mod sources;
 
 use std::{net::IpAddr, sync::Arc};
@@ -75,12 +76,7 @@ impl Admission {
     /// Admits a connection as a session and counts it, or returns the response. Must be called before the handshake is
     /// processed.
     pub(super) fn admit(&self, connection: ConnectionKey, now_us: u64) -> Result<(), Refused> {
-        let admitted = if self.shared.admit_session() {
-            let admitted = self.shared.gate.admit(self.entrants.source(connection), now_us);
-            admitted.inspect_err(|_| self.shared.dismiss_session())
-        } else {
-            Err(RefusalReason::SessionLimit)
-        };
+        let admitted = self.shared.gate.admit(self.entrants.source(connection), now_us);
         admitted.map_err(|reason| self.refused_for_now(reason))
     }
 
@@ -91,7 +87,6 @@ impl Admission {
 
     /// Reverts the counting of [`Self::admit`].
     pub(super) fn dismiss(&self, connection: ConnectionKey, now_us: u64) {
-        self.shared.dismiss_session();
         self.shared.gate.dismiss(self.entrants.source(connection), now_us);
     }
 }

@@ -6,7 +6,7 @@ use std::{
     io,
     net::{IpAddr, TcpStream},
     os::fd::AsRawFd,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
 use dunlin_engine::{Event, ShardIndex, Wire};
@@ -536,7 +536,7 @@ impl<R: Reactor> Clients<R> {
 
     /// Accepts no more connections, and closes all sessions according to the plan. `gone` is notified after the last one.
     pub(super) fn begin_drain(&mut self, plan: DrainPlan, gone: oneshot::Sender<()>, now_us: u64) {
-        let of_node = self.shared.sessions.load(Ordering::Relaxed);
+        let of_node = self.shared.gate.sessions.count();
         self.life = Life::begin_drain(plan, gone, [self.sessions, of_node], now_us);
         self.sockets.stop_listening();
     }

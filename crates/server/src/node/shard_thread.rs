@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -51,10 +51,6 @@ pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) gate: Gate,
     pub(super) loads: Loads,
-    /// Number of sessions of the node.
-    pub(super) sessions: AtomicU32,
-    /// Maximum number of sessions; 0 for no limit.
-    pub(super) sessions_max: AtomicU32,
     /// Makes the threads end. After setting it, all shards must be woken.
     pub(super) stopping: AtomicBool,
 }
@@ -273,23 +269,5 @@ impl<R: Reactor> ShardThread<R> {
                 drop(reply.send(Box::new(ShardReport { shard: self.index, counters, survey: *survey, net })));
             }
         }
-    }
-}
-
-impl Shared {
-    /// Counts a session, if the limit allows one more.
-    pub(super) fn admit_session(&self) -> bool {
-        let max = match self.sessions_max.load(Ordering::Relaxed) {
-            0 => u32::MAX,
-            max => max,
-        };
-        self.sessions
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < max).then(|| count + 1))
-            .is_ok()
-    }
-
-    /// Counts the end of a session.
-    pub(super) fn dismiss_session(&self) {
-        self.sessions.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -5,10 +5,7 @@ use std::{
     net::SocketAddr,
     panic::{AssertUnwindSafe, catch_unwind},
     process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32},
-    },
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::Duration,
 };
@@ -88,12 +85,10 @@ fn start_with<R: Reactor + Send + 'static>(
         storage,
         cluster,
         hand_over,
-        gate: Gate::new(&net.admission),
-        sessions_max: AtomicU32::new(net.sessions_max),
+        gate: Gate::new(&net.admission, net.sessions_max),
         loads: Loads::new(count, net.shard_imbalance_max),
         net,
         clock: Clock::start(),
-        sessions: AtomicU32::new(0),
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&shard_wakers, &SHARD_RING.with_messages(ring_messages));

@@ -464,26 +464,15 @@ impl Channels {
     fn expire(&mut self, context: &mut Context, key: ChannelKey) {
         let channel = &mut self.table[key];
         self.histories.forget_old_keys(context, channel);
-        let is_logged = channel.log.is_some();
         let is_needed = channel.subscribers() > 0 || channel.log.as_ref().is_some_and(|log| !log.is_quiet());
         if let Some(results) = &mut channel.results {
             results.forget_old(context.now.mono_us);
             channel.results.take_if(|results| results.next_us().is_none());
         }
-        if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.data_until_us <= context.now.mono_us) {
-            stream.data_until_us = u64::MAX;
-            self.histories.clear_stream(channel);
+        if self.histories.expire_publications(context, channel) {
             self.log_traffic.expire(context, channel);
         }
-        if let Some(stream) = channel.stream.as_mut().filter(|stream| stream.meta_until_us <= context.now.mono_us) {
-            // A position that subscribers depend on does not expire.
-            if is_needed {
-                let remembered_ms = namespace_options(&context.options, channel.namespace).remembered_ms();
-                stream.meta_until_us = context.now.after_ms(remembered_ms.max(1));
-            } else {
-                self.histories.forget_stream(context, channel, is_logged);
-            }
-        }
+        self.histories.expire_position(context, channel, is_needed);
         self.review_and_schedule(context, key);
     }
 

@@ -185,6 +185,29 @@ impl Histories {
         context.counters.history_bytes = self.kept_bytes.total() as u64;
     }
 
+    /// Removes the publications of a channel whose time to live is over. Returns whether it is.
+    pub(super) fn expire_publications(&mut self, context: &Context, channel: &mut OwnedChannel) -> bool {
+        let stream = channel.stream.as_mut().filter(|stream| stream.data_until_us <= context.now.mono_us);
+        let Some(stream) = stream else { return false };
+        stream.data_until_us = u64::MAX;
+        self.clear_stream(channel);
+        true
+    }
+
+    /// Removes the position of a channel that was not used for as long as positions are remembered.
+    pub(super) fn expire_position(&mut self, context: &mut Context, channel: &mut OwnedChannel, is_needed: bool) {
+        let stream = channel.stream.as_mut().filter(|stream| stream.meta_until_us <= context.now.mono_us);
+        let Some(stream) = stream else { return };
+        // A position that subscribers depend on does not expire.
+        if is_needed {
+            let remembered_ms = namespace_options(&context.options, channel.namespace).remembered_ms();
+            stream.meta_until_us = context.now.after_ms(remembered_ms.max(1));
+        } else {
+            let is_logged = channel.log.is_some();
+            self.forget_stream(context, channel, is_logged);
+        }
+    }
+
     /// Removes the publications of a channel's stream. Its position stays.
     pub(super) fn clear_stream(&mut self, channel: &mut OwnedChannel) {
         let Some(stream) = channel.stream.as_deref_mut() else { return };

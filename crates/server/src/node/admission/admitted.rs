@@ -3,7 +3,7 @@
 
 use std::{fmt, net::IpAddr, sync::Arc};
 
-use dunlin_net::{RefusalReason, Refused};
+use dunlin_net::Refused;
 
 use super::sources::SourceNetwork;
 use crate::node::shard_thread::Shared;
@@ -21,12 +21,7 @@ impl Admitted {
         let gate = &shared.gate;
         let address = peer.map(|peer| gate.proxies().client(peer, head));
         let source = address.map(SourceNetwork::of);
-        let admitted = if shared.admit_session() {
-            gate.admit(source, shared.clock.now().mono_us).inspect_err(|_| shared.dismiss_session())
-        } else {
-            Err(RefusalReason::SessionLimit)
-        };
-        match admitted {
+        match gate.admit(source, shared.clock.now().mono_us) {
             Ok(()) => Ok(Self { shared: Arc::clone(shared), address, is_taken_over: false }),
             Err(reason) => Err(Refused::later(reason, gate.retry_after_s())),
         }
@@ -46,7 +41,6 @@ impl Admitted {
 impl Drop for Admitted {
     fn drop(&mut self) {
         if !self.is_taken_over {
-            self.shared.dismiss_session();
             let source = self.address.map(SourceNetwork::of);
             self.shared.gate.dismiss(source, self.shared.clock.now().mono_us);
         }

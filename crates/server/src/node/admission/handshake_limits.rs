@@ -14,11 +14,15 @@ use dunlin_config::AdmissionOptions;
 use dunlin_engine::RefillRate;
 use dunlin_net::{RefusalReason, TrustedProxies};
 
-use super::sources::{SourceLimits, SourceNetwork, SourceRefusal, Sources};
+use super::{
+    session_limit::SessionLimit,
+    sources::{SourceLimits, SourceNetwork, SourceRefusal, Sources},
+};
 
 /// Admission control of a node; see the module's documentation.
 #[derive(Debug)]
 pub(in crate::node) struct Gate {
+    pub(in crate::node) sessions: SessionLimit,
     /// Handshakes per second and node; 0 for no limit.
     handshakes_per_second: AtomicU32,
     /// State of the token bucket for handshakes.
@@ -38,9 +42,11 @@ const PARTS: usize = 16;
 const RETRY_AFTER_MAX_S: u32 = 5;
 
 impl Gate {
-    pub(in crate::node) fn new(options: &AdmissionOptions) -> Self {
+    /// `sessions_max`: 0 for no limit.
+    pub(in crate::node) fn new(options: &AdmissionOptions, sessions_max: u32) -> Self {
         let knows_sources = options.source_sessions_max > 0 || options.source_handshakes_per_second > 0;
         Self {
+            sessions: SessionLimit::new(sessions_max),
             handshakes_per_second: AtomicU32::new(options.handshakes_per_second),
             full_at_ns: AtomicU64::new(0),
             source_limits: SourceLimits {
@@ -59,9 +65,16 @@ impl Gate {
         &self.proxies
     }
 
-    /// Admits a connection, or returns the reason for a refusal. The node's own rate is checked last, so that a client
-    /// refused by its own limit uses nothing of the others' rate.
+    /// Admits a session, or returns the reason for a refusal.
     pub(in crate::node) fn admit(&self, source: Option<SourceNetwork>, now_us: u64) -> Result<(), RefusalReason> {
+        if !self.sessions.admit() {
+            return Err(RefusalReason::SessionLimit);
+        }
+        self.admit_source(source, now_us).inspect_err(|_| self.sessions.dismiss())
+    }
+
+    /// The node's own rate is checked last, so that a client refused by its own limit uses nothing of the others' rate.
+    fn admit_source(&self, source: Option<SourceNetwork>, now_us: u64) -> Result<(), RefusalReason> {
         if self.is_over_memory.load(Ordering::Relaxed) {
             return Err(RefusalReason::Memory);
         }
@@ -76,13 +89,18 @@ impl Gate {
         let Some(pace) = RefillRate::new(self.handshakes_per_second.load(Ordering::Relaxed)) else { return Ok(()) };
         let taken = self.full_at_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full| pace.take(full, now_us));
         taken.map(drop).map_err(|_| {
-            self.dismiss(source, now_us);
+            self.dismiss_source(source, now_us);
             RefusalReason::HandshakeRate
         })
     }
 
-    /// Removes an admitted connection.
+    /// Removes an admitted session.
     pub(in crate::node) fn dismiss(&self, source: Option<SourceNetwork>, now_us: u64) {
+        self.sessions.dismiss();
+        self.dismiss_source(source, now_us);
+    }
+
+    fn dismiss_source(&self, source: Option<SourceNetwork>, now_us: u64) {
         if let Some(source) = source
             && let Some(mut sources) = self.part_of(source)
         {
@@ -122,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_node_admits_up_to_its_handshake_rate() {
-        let gate = Gate::new(&AdmissionOptions { handshakes_per_second: 10, ..AdmissionOptions::default() });
+        let gate = Gate::new(&AdmissionOptions { handshakes_per_second: 10, ..AdmissionOptions::default() }, 0);
         assert!((0..10).all(|last| gate.admit(Some(source(last)), 5).is_ok()));
         assert_eq!(gate.admit(Some(source(0)), 5), Err(RefusalReason::HandshakeRate));
         assert_eq!(gate.admit(None, 100_005), Ok(()), "a tenth of a second later");
@@ -130,11 +148,14 @@ mod tests {
 
     #[test]
     fn a_source_over_its_rate_uses_nothing_of_the_node_rate() {
-        let gate = Gate::new(&AdmissionOptions {
-            handshakes_per_second: 3,
-            source_handshakes_per_second: 1,
-            ..AdmissionOptions::default()
-        });
+        let gate = Gate::new(
+            &AdmissionOptions {
+                handshakes_per_second: 3,
+                source_handshakes_per_second: 1,
+                ..AdmissionOptions::default()
+            },
+            0,
+        );
         assert_eq!(gate.admit(Some(source(1)), 0), Ok(()));
         for _ in 0..100 {
             assert_eq!(gate.admit(Some(source(1)), 0), Err(RefusalReason::SourceRate));
@@ -145,11 +166,10 @@ mod tests {
 
     #[test]
     fn a_handshake_refused_by_the_node_rate_counts_no_session() {
-        let gate = Gate::new(&AdmissionOptions {
-            handshakes_per_second: 1,
-            source_sessions_max: 1,
-            ..AdmissionOptions::default()
-        });
+        let gate = Gate::new(
+            &AdmissionOptions { handshakes_per_second: 1, source_sessions_max: 1, ..AdmissionOptions::default() },
+            0,
+        );
         assert_eq!(gate.admit(Some(source(1)), 0), Ok(()));
         assert_eq!(gate.admit(Some(source(2)), 0), Err(RefusalReason::HandshakeRate));
         assert_eq!(gate.admit(Some(source(2)), 1_000_000), Ok(()));
@@ -159,8 +179,20 @@ mod tests {
     }
 
     #[test]
+    fn a_refused_handshake_counts_no_session() {
+        let gate = Gate::new(&AdmissionOptions { handshakes_per_second: 1, ..AdmissionOptions::default() }, 2);
+        assert_eq!(gate.admit(None, 0), Ok(()));
+        assert_eq!(gate.admit(None, 0), Err(RefusalReason::HandshakeRate));
+        assert_eq!(gate.sessions.count(), 1);
+        assert_eq!(gate.admit(None, 1_000_000), Ok(()));
+        assert_eq!(gate.admit(None, 2_000_000), Err(RefusalReason::SessionLimit));
+        gate.dismiss(None, 2_000_000);
+        assert_eq!(gate.admit(None, 2_000_000), Ok(()));
+    }
+
+    #[test]
     fn handshakes_are_refused_over_the_memory_limit() {
-        let gate = Gate::new(&AdmissionOptions::default());
+        let gate = Gate::new(&AdmissionOptions::default(), 0);
         gate.set_over_memory(true);
         assert_eq!(gate.admit(None, 0), Err(RefusalReason::Memory));
         gate.set_over_memory(false);
@@ -169,7 +201,7 @@ mod tests {
 
     #[test]
     fn retry_after_of_refused_clients_is_spread() {
-        let gate = Gate::new(&AdmissionOptions::default());
+        let gate = Gate::new(&AdmissionOptions::default(), 0);
         let seconds: Vec<u32> = (0..10).map(|_| gate.retry_after_s()).collect();
         assert_eq!(seconds, [1, 2, 3, 4, 5, 1, 2, 3, 4, 5]);
     }

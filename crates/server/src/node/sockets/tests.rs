@@ -4,10 +4,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
     net::{TcpListener, TcpStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU32},
-    },
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -156,7 +153,7 @@ fn shard_thread() -> ShardThread<Scripted> {
                 limits,
                 headers: HeaderPicker::default(),
             },
-            gate: Gate::new(&net.admission),
+            gate: Gate::new(&net.admission, 0),
             loads: Loads::new(1, net.shard_imbalance_max),
             net,
             tokens: Arc::new(NoTokens),
@@ -165,8 +162,6 @@ fn shard_thread() -> ShardThread<Scripted> {
             cluster: None,
             hand_over,
             clock: Clock::start(),
-            sessions: AtomicU32::new(0),
-            sessions_max: AtomicU32::new(0),
             stopping: AtomicBool::new(false),
         }),
         reactor: Scripted::default(),

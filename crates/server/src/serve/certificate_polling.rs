@@ -9,7 +9,7 @@ use super::ServeError;
 use crate::telemetry::{api_counters::ControlCounters, events};
 
 /// Interval between two checks of the files.
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
+const POLL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Reads the certificates, if TLS is enabled.
 pub(super) fn read(config: &Config) -> Result<Option<Arc<Certificates>>, ServeError> {
@@ -24,7 +24,7 @@ pub(super) fn read(config: &Config) -> Result<Option<Arc<Certificates>>, ServeEr
 /// Reloads the certificates when their files change.
 pub(super) async fn renew(certificates: Arc<Certificates>, counters: Arc<ControlCounters>) {
     loop {
-        tokio::time::sleep(LOOKED_AT_EVERY).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         let renewed = certificates.renew();
         if let Ok(false) = renewed {
             continue;
