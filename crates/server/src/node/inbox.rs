@@ -99,9 +99,11 @@ impl Inbox {
         self.shard_waker.sleeping.disarm();
     }
 
-    /// Whether there are requests or events.
+    /// Whether there are requests or events to read now.
     pub(super) fn has_input(&self) -> bool {
-        !self.requests.is_empty() || !self.events.is_empty()
+        // While too many requests are in progress, those in the queue are no reason to stay awake: the answer that makes room
+        // comes with an event or a message.
+        (!self.tickets.is_full() && !self.requests.is_empty()) || !self.events.is_empty()
     }
 
     pub(super) fn has_report_requests(&self) -> bool {

@@ -68,11 +68,15 @@ impl Malformed {
         }
         let what = match error.classify() {
             Category::Eof => "the body ends too early".to_owned(),
-            Category::Data => match (wrong_field::<T>(body), expected(&error.to_string())) {
-                (Some(field), Some(expected)) => format!("the field {field:?} is not {expected}"),
-                (Some(field), None) => format!("the field {field:?} has a wrong value"),
-                (None, _) => "the body is not an object".to_owned(),
-            },
+            Category::Data => {
+                let message = error.to_string();
+                match (wrong_field::<T>(body), expected(&message), duplicate_field(&message)) {
+                    (_, _, Some(field)) => format!("the field {field:?} occurs twice"),
+                    (Some(field), Some(expected), None) => format!("the field {field:?} is not {expected}"),
+                    (Some(field), None, None) => format!("the field {field:?} has a wrong value"),
+                    (None, _, None) => "the body is not an object".to_owned(),
+                }
+            }
             _ => "the body is not JSON".to_owned(),
         };
         Self(format!("{what} (line {}, column {})", error.line(), error.column()))
@@ -92,8 +96,14 @@ fn expected(message: &str) -> Option<&str> {
     expected.rsplit_once(" at line ").map(|(expected, _)| expected)
 }
 
-/// The path of the field that `T` does not accept. The body is parsed a second time: to follow the path costs time that only
-/// a wrong body should take.
+/// The field that occurs twice. Only known fields can, so its name is one of the API's, and quotes nothing.
+fn duplicate_field(message: &str) -> Option<&str> {
+    let (field, _) = message.strip_prefix("duplicate field `")?.split_once('`')?;
+    Some(field)
+}
+
+/// The path of the field that `T` does not accept. The body is parsed a second time: the position of each element of a list
+/// is only followed for a wrong body.
 fn wrong_field<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<String> {
     let json = &mut serde_json::Deserializer::from_slice(body);
     let error = serde_path_to_error::deserialize::<_, Option<OnlyObject<T>>>(json).err()?;
@@ -179,6 +189,10 @@ mod tests {
         assert_eq!(of_publish(r#"{"channel":1}"#), r#"the field "channel" is not a string (line 1, column 12)"#);
         let of_a_tag = of_publish(r#"{"tags":{"secret":1}}"#);
         assert_eq!(of_a_tag, r#"the field "tags.*" is not a string (line 1, column 19)"#);
+        let twice = of_publish(r#"{"channel":"a","channel":"b"}"#);
+        assert!(twice.starts_with(r#"the field "channel" occurs twice (line 1,"#), "{twice}");
+        let twice = malformed::<wire::HistoryParams>(r#"{"since":{"offset":1,"offset":2}}"#);
+        assert!(twice.starts_with(r#"the field "offset" occurs twice (line 1,"#), "{twice}");
         assert_eq!(of_publish("[1]"), "the body is not an object (line 1, column 1)");
         assert_eq!(of_publish("{\n\"channel\":"), "the body ends too early (line 2, column 10)");
         assert_eq!(of_publish(r#"{"channel":"a"} x"#), "the body is not JSON (line 1, column 17)");

@@ -257,7 +257,9 @@ fn parse_as<'a, T: Default + Deserialize<'a>>(
 ) -> Result<Parsed, Malformed> {
     let Params { params, unknown } = body.parse()?;
     let parsed = make(params);
-    if let (Err(error), Some(field)) = (&parsed, unknown.first())
+    // A field of another object is no other spelling of `channel` or `data`.
+    let misspelt = unknown.iter().find(|field| !field.contains('.'));
+    if let (Err(error), Some(field)) = (&parsed, misspelt)
         && [ApiError::NO_CHANNEL, ApiError::NO_DATA].contains(error)
     {
         return Ok(Err(ApiError::bad_request(format_args!("unknown field {field:?}"))));
