@@ -16,7 +16,7 @@ use super::{
     settings::is_comment,
     tree::Tree,
     tree_text,
-    value::is_bracketed,
+    value::{is_bracketed, read_bool},
     variables::PLACEHOLDERS,
 };
 
@@ -170,7 +170,7 @@ impl Migration {
         let fate = if let Some(why) = ROWS.needless.get(name) {
             Fate::Needless(why.clone())
         } else if let Some(what) = ROWS.decisions.get(name).or_else(|| ROWS.pro.get(name)) {
-            if tree.is_blank() { Fate::Needless("it is off or empty".to_owned()) } else { Fate::Decision(what.clone()) }
+            if is_off(&tree) { Fate::Needless("it is off or empty".to_owned()) } else { Fate::Decision(what.clone()) }
         } else if keys::at(name).is_some() {
             // A variable of v6, or a value that does not fit its key: the check of the result has the message.
             self.out.set(name, fitted(name, tree));
@@ -188,7 +188,7 @@ impl Migration {
         if self.out.has(path) {
             return self.tell(label, Fate::Needless(format!("{path} is set as well, and that one counts")));
         }
-        self.out.set(path, fitted(path, tree));
+        self.out.set(path, fitted(path, without_forms(path, tree)));
         if let Some(switch) = switch_of(path) {
             self.out.set_absent(&switch, Tree::Bool(true));
         }
@@ -218,12 +218,20 @@ impl Migration {
                     drop_empty_names(&mut entries, &table, &mut told);
                 }
                 *item = converted_table(entries, &table, (renamed, groups), &mut told);
+                if is_former && list == "channel.namespaces" {
+                    named.drop_names(item, &table, &mut told);
+                }
                 named.switch_on(item);
             }
             self.fates.append(&mut told);
         }
         if let Some(table) = self.out.get_mut("channel.without_namespace") {
+            let mut told = Vec::new();
+            if is_former {
+                named.drop_names(table, "channel.without_namespace", &mut told);
+            }
             named.switch_on(table);
+            self.fates.append(&mut told);
         }
         if self.is_former {
             self.enable_consumers();
@@ -276,7 +284,7 @@ fn converted_table(
                 Fate::Renamed(format!("{table}.{path}"))
             }
         } else if let Some(what) = ROWS.decisions.get(&name).or_else(|| ROWS.pro.get(&name)) {
-            if tree.is_blank() { Fate::Needless("it is off or empty".to_owned()) } else { Fate::Decision(what.clone()) }
+            if is_off(&tree) { Fate::Needless("it is off or empty".to_owned()) } else { Fate::Decision(what.clone()) }
         } else {
             Fate::Decision(unknown(&name))
         };
@@ -305,6 +313,37 @@ fn is_current(name: &str, tree: &Tree) -> bool {
 fn unknown(name: &str) -> String {
     let near = ROWS.nearest(name).map_or_else(String::new, |near| format!("; was {near} meant?"));
     format!("Dunlin does not know this key: if it had an effect, decide what replaces it{near}")
+}
+
+/// Whether v5 took the value of a switch for true. Values of variables are texts.
+fn is_on(tree: &Tree) -> bool {
+    matches!(tree, Tree::Int(number) if *number != 0) || read_bool(tree) == Some(true)
+}
+
+/// Whether the value of a key without a successor has no effect.
+fn is_off(tree: &Tree) -> bool {
+    tree.is_blank() || read_bool(tree) == Some(false)
+}
+
+/// What v5 adds to the names of its TLS keys; v6 sees by the value whether it is a file, base64 or PEM.
+const FORMS_OF_PEM: [&str; 2] = ["_file", "_b64"];
+
+/// The name of a key of a table as v6 has it; `None` if the table has no such key.
+fn name_in_table(groups: Groups, name: &str) -> Option<&str> {
+    let plain = FORMS_OF_PEM.iter().find_map(|form| name.strip_suffix(form)).unwrap_or(name);
+    [name, plain].into_iter().find(|name| keys::find(groups, name).is_some())
+}
+
+/// A table of v5 with the names of v6. What v6 does not know stays as it is: the check of the result names it.
+fn without_forms(path: &str, tree: Tree) -> Tree {
+    let (Some(ValueKind::Table(groups)), Tree::Table(entries)) = (keys::at(path).map(|key| key.kind), &tree) else {
+        return tree;
+    };
+    let renamed = |(name, value): &(String, Tree)| {
+        let name = name_in_table(groups, name).unwrap_or(name);
+        (name.to_owned(), value.clone())
+    };
+    Tree::Table(entries.iter().map(renamed).collect())
 }
 
 /// Why an empty value is left out.

@@ -104,7 +104,7 @@ impl Value {
     }
 }
 
-fn read_bool(tree: &Tree) -> Option<bool> {
+pub(super) fn read_bool(tree: &Tree) -> Option<bool> {
     match tree {
         Tree::Bool(value) => Some(*value),
         Tree::Text(text) => match text.to_ascii_lowercase().as_str() {

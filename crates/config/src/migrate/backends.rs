@@ -1,6 +1,6 @@
 //! Backends of v5: one address for each event and keys for all of them, or, with `granular_proxy_mode`, named ones.
 
-use super::{super::tree::Tree, Entry, Fate, Migration, ROWS};
+use super::{super::tree::Tree, Entry, Fate, Migration, ROWS, is_on};
 
 const NOT_GRANULAR: &str = "`granular_proxy_mode` was off, so it had no effect";
 const GRANULAR: &str = "`granular_proxy_mode` was on, so it had no effect";
@@ -19,9 +19,8 @@ pub(super) struct Named {
 
 impl Named {
     pub(super) fn of(entries: &[Entry]) -> Self {
-        let is_true = |tree: &Tree| matches!(tree, Tree::Bool(true)) || *tree == Tree::Text("true".to_owned());
         let is_set = |name: &str| entries.iter().any(|entry| entry.name == name && !entry.tree.is_blank());
-        let is_granular = entries.iter().any(|entry| entry.name == "granular_proxy_mode" && is_true(&entry.tree));
+        let is_granular = entries.iter().any(|entry| entry.name == "granular_proxy_mode" && is_on(&entry.tree));
         let of_rows = |rows: &'static super::Names| {
             let found = |entry: &Entry| {
                 let path = rows.get(&entry.name)?;
@@ -45,6 +44,20 @@ impl Named {
             true if is_flat => Some(GRANULAR),
             false if ROWS.used_proxies.contains_key(name) || name == "rpc_proxy_name" => Some(NOT_GRANULAR),
             _ => None,
+        }
+    }
+
+    /// Without `granular_proxy_mode`, v5 has one backend for each event. There too, a name switches it on: v5 asks the
+    /// backend, or refuses. So the name goes, and the switch stays.
+    pub(super) fn drop_names(&self, table: &mut Tree, label: &str, told: &mut Vec<(String, Fate)>) {
+        let Tree::Table(entries) = table else { return };
+        let is_name = |(key, value): &mut (String, Tree)| key.ends_with("_proxy_name") && !value.is_blank();
+        let names: Vec<_> = if self.is_granular { Vec::new() } else { entries.extract_if(.., is_name).collect() };
+        for (name, _) in names {
+            let switch = name.replace("_proxy_name", "_proxy_enabled");
+            // The name counts in v5, whatever the switch says.
+            table.set(&switch, Tree::Bool(true));
+            told.push((format!("{label}.{name}"), Fate::Renamed(format!("{label}.{switch}"))));
         }
     }
 

@@ -10,9 +10,6 @@ use super::{
     Entry, Fate, Migration, ROWS, is_current,
 };
 
-/// What v5 adds to the names of its TLS keys; v6 sees by the value whether it is a file, base64 or PEM.
-const FORMS_OF_PEM: [&str; 2] = ["_file", "_b64"];
-
 impl Migration {
     /// The entries of the file with those of the variables. A variable overrides the key of the file.
     pub(super) fn with_variables(&mut self, file: Vec<(String, Tree)>, variables: &[(String, String)]) -> Vec<Entry> {
@@ -71,8 +68,7 @@ fn path_in_former_table(former: &str) -> Option<String> {
     let in_table = |(table, path): (&String, &String)| {
         let ValueKind::Table(groups) = keys::at(path)?.kind else { return None };
         let name = former.strip_prefix(table.as_str())?.strip_prefix('_')?;
-        let plain = FORMS_OF_PEM.iter().find_map(|form| name.strip_suffix(form)).unwrap_or(name);
-        [name, plain].into_iter().find(|name| keys::find(groups, name).is_some()).map(|name| format!("{path}.{name}"))
+        super::name_in_table(groups, name).map(|name| format!("{path}.{name}"))
     };
     ROWS.keys.iter().find_map(in_table)
 }
