@@ -48,9 +48,9 @@ build: ## Build the server and its load generator as they are released
 	@scripts/need cargo cc rocksdb
 	@cargo build --release --locked --package dunlin --package dunlin-bench
 
-release: ## Write the files that a release publishes, with checksums, into RELEASE=~/.cache/dunlin/target/release-files
-	@scripts/need cargo cc rocksdb go node python mono cargo-deb
-	@packaging/release/run $(or $(RELEASE),$(CARGO_TARGET_DIR)/release-files)
+release: ## Write the files that a release publishes, with checksums, into RELEASE=~/.cache/dunlin/target/release-files. ONLY=deb: the Debian package
+	@scripts/need cargo cc rocksdb python cargo-deb $(if $(ONLY),,go node mono)
+	@packaging/release/run $(if $(ONLY),--only $(ONLY)) $(or $(RELEASE),$(CARGO_TARGET_DIR)/release-files)
 
 generate: ## Write every generated file anew: pages of the reference, lists, schemas
 	@scripts/generate

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import tarfile
 import uuid
 import xml.etree.ElementTree as ElementTree
@@ -32,16 +33,14 @@ def npm(release: Release) -> None:
 
 
 def npm_bill(release: Release, folder: Path, sha256: str) -> dict:
-    """The bill of materials, as CycloneDX: what is in the bundle. `npm sbom` writes a time and a random number into it."""
+    """The bill of materials, as CycloneDX: what is in the bundle, by esbuild's own list of its inputs. What the SDK depends on for
+    Protobuf is not in it. `npm sbom` writes a time and a random number, and lists all dependencies."""
     locked = json.loads((folder / "package-lock.json").read_text())["packages"]
-    waiting, components = ["centrifuge"], {}
-    while waiting:
-        name = waiting.pop()
-        # Types are no code.
-        if name in components or name.startswith("@types/"):
-            continue
-        entry = locked[f"node_modules/{name}"]
-        waiting += entry.get("dependencies", {})
+    bundled = json.loads((folder / "dist/.bundled.json").read_text())["inputs"]
+    folders = {match[0] for match in (re.match(r"node_modules/(@[^/]+/)?[^/]+", file) for file in bundled) if match}
+    components = {}
+    for path in folders:
+        name, entry = path.removeprefix("node_modules/"), locked[path]
         components[name] = npm_component("library", name, entry["version"], entry["license"])
     subject = npm_component("library", "@dunlin/room-client", release.version, "Apache-2.0")
     subject["hashes"] = [{"alg": "SHA-256", "content": sha256}]

@@ -197,8 +197,8 @@ const PEERS: &[Key] = &[
         COUNT,
         "1000000",
         "Users with sessions on other nodes that count for `client.user_connection_limit`, on the whole node and not for each \
-         shard. A user counts once for each other node. Further ones count on each node by itself. As many numbers of sessions \
-         wait for each shard while its queue is full.",
+         shard. A user counts once for each other node. Further ones count on each node by itself. While a shard's queue is \
+         full, up to this many updates wait for it.",
     ),
 ];
 

@@ -338,7 +338,7 @@ readings! {
     Gauge "dunlin_cluster_seen_keys" "Idempotency keys of publications in streams that this node has seen and remembers for the duplicate window." = |state| state.counters.seen_keys;
     Gauge "dunlin_cluster_seen_keys_bytes" "Bytes of these keys. At broker.nats.jetstream.keys_size_limit the oldest are forgotten." = |state| state.counters.seen_keys_bytes;
     Counter "dunlin_cluster_keys_answered_total" "Publications that were answered with an earlier one because this node had seen their idempotency key." = |state| state.counters.keys_answered;
-    Counter "dunlin_cluster_keys_unanswered_total" "Questions for idempotency keys that ended without the answer of each node that was asked, also of one that has left since, or while this node did not know which nodes are live. A key that only such a node has seen can publish again." = |state| state.counters.keys_unanswered;
+    Counter "dunlin_cluster_keys_unanswered_total" "Questions about idempotency keys that at least one asked node did not answer, or that were asked before this node knew the others. A key that only such a node has seen can publish again." = |state| state.counters.keys_unanswered;
     Counter "dunlin_cluster_publications_retried_total" "Publications sent to NATS again, because no acknowledgement came." = |state| state.counters.retries;
     Counter "dunlin_cluster_publications_abandoned_total" "Publications given up after broker.nats.jetstream.publish_timeout. They may be stored nevertheless." = |state| state.counters.abandoned;
     Counter "dunlin_cluster_messages_received_total" "Messages of followed channels received from NATS, including the node's own." = |state| state.counters.delivered;
