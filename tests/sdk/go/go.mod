@@ -2,7 +2,10 @@ module dunlin/tests/sdk/go
 
 go 1.25
 
-require github.com/centrifugal/centrifuge-go v0.10.12
+require (
+	github.com/centrifugal/centrifuge-go v0.10.12
+	github.com/centrifugal/gocent/v3 v3.4.0
+)
 
 require (
 	github.com/centrifugal/protocol v0.16.0 // indirect

@@ -20,8 +20,8 @@ def _required(name: str) -> str:
 
 
 WS_URL = _required("DUNLIN_WS_URL")
-_API_URL = _required("DUNLIN_API_URL")
-_API_KEY = _required("DUNLIN_API_KEY")
+API_URL = _required("DUNLIN_API_URL")
+API_KEY = _required("DUNLIN_API_KEY")
 _HMAC_SECRET = _required("DUNLIN_HMAC_SECRET")
 
 # A second server, which sends requests about clients without a token to a backend (see answers).
@@ -35,7 +35,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 async def api(method: str, **body):
     """Calls the HTTP API; raises when the server answers with an error."""
-    return await _api(_API_URL, method, body)
+    return await _api(API_URL, method, body)
 
 
 async def hooks_api(method: str, **body):
@@ -63,7 +63,7 @@ def _post(url: str, body):
     request = urllib.request.Request(
         url,
         data=json.dumps(body).encode(),
-        headers={"X-API-Key": _API_KEY, "Content-Type": "application/json"},
+        headers={"X-API-Key": API_KEY, "Content-Type": "application/json"},
     )
     with _opener.open(request, timeout=20) as answer:
         return json.load(answer)
