@@ -87,6 +87,10 @@ ifndef TESTED
 endif
 	$(BINARIES)/dunlin-sim --seeds 400 --start 10000
 
+mutants: ## Plant bugs in a copy of the engine and of the cluster's core, and see that the simulator finds each. TEST=NAME: some of them
+	@scripts/need cargo cc python
+	scripts/mutants $(TEST)
+
 oracle: server-for-tests ## Play the same commands to Dunlin and to the centrifuge library, and compare the answers
 	@scripts/need go
 	tests/oracle/run $(BINARIES)/dunlin

@@ -75,7 +75,6 @@ use crate::{
         StoredMessage, StreamState,
     },
     names::{EPOCH_TOKEN, PartitionId, decode_token, is_fence},
-    planted::CoreBug,
     record,
 };
 
@@ -135,12 +134,6 @@ impl Core {
             key_questions: KeyQuestions::default(),
             outgoing: Outgoing::default(),
         }
-    }
-
-    /// Plants a bug in the core.
-    #[cfg(feature = "planted-bugs")]
-    pub fn plant(&mut self, bug: CoreBug) {
-        self.context.planted = crate::planted::PlantedInCore::of(bug);
     }
 
     /// Handles one event. The caller performs the effects in order.
@@ -513,9 +506,6 @@ impl Core {
 
     /// A stream was truncated. All positions in it become invalid, on all nodes.
     fn on_truncation(&mut self, id: PartitionId) {
-        if self.context.planted.is(CoreBug::TruncationNotNoticed) {
-            return;
-        }
         self.context.counters.truncations += 1;
         self.partitions[id].stream.truncated(&mut self.context);
         self.begin_epoch(id);
@@ -872,9 +862,7 @@ impl Core {
         // The channel's loads end with it, except those that were taken out of it before: an earlier one of them may have
         // read that messages are missing, which detaches it.
         let Some(channel) = self.channels.get_mut(name) else { return self.refuse(name, waiting) };
-        let is_ahead =
-            |after: &u64| *after > channel.position && !self.context.planted.is(CoreBug::PositionAheadRefused);
-        if let Some(after) = query.after.filter(is_ahead) {
+        if let Some(after) = query.after.filter(|after| *after > channel.position) {
             return self.wait_for_position(name, waiting, after);
         }
         let stream = &self.partitions[channel.partition].stream;

@@ -10,7 +10,6 @@ pub mod keys;
 pub mod link;
 pub mod links;
 pub mod names;
-pub mod planted;
 pub mod record;
 pub mod streams;
 pub mod thread;

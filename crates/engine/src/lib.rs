@@ -28,8 +28,6 @@ mod refused;
 pub mod room;
 
 #[doc(hidden)]
-pub mod planted;
-
 mod shard;
 
 mod session;

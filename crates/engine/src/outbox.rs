@@ -261,11 +261,6 @@ impl Outbox {
         !self.corked || self.uncorked_frames > 0
     }
 
-    /// See [`crate::planted::Bug::LatestKeepsOlder`].
-    pub(crate) fn has_slot(&self, key_hash: u64) -> bool {
-        self.latest.as_ref().is_some_and(|lane| lane.places.contains_key(&key_hash))
-    }
-
     /// Drops all frames that are not partly written.
     pub(crate) fn discard_unbegun(&mut self) {
         self.discard_latest_and_behind(0);

@@ -378,12 +378,6 @@ impl Seats {
         FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_far_postponed }
     }
 
-    /// See [`crate::planted::Bug::BaseSetWhenOffered`].
-    pub(crate) fn base_is_offered(&mut self, index: SeatIndex) {
-        let seat = self.at_mut(index);
-        seat.base = seat.frame.base_after;
-    }
-
     /// Takes the offered frame, so that none is offered any more.
     pub(crate) fn take_offer(&mut self, index: SeatIndex) -> Option<(&RoomHead, Rc<SnapshotBody>)> {
         let frame = &mut self.at_mut(index).frame;

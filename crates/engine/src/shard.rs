@@ -321,11 +321,6 @@ impl Shard {
         self.owner.cached_bytes()
     }
 
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) fn set_planted(&mut self, planted: crate::planted::Planted) {
-        self.context.planted = planted;
-    }
-
     /// Handles the shard's messages to itself, and resumes commands that had to wait.
     fn settle(&mut self) {
         loop {

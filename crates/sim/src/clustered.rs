@@ -11,4 +11,4 @@ mod stream;
 mod surveys;
 mod world;
 
-pub use world::{ClusterFlaw, ClusteredWorld, Prepare};
+pub use world::{ClusterFlaw, ClusteredWorld};

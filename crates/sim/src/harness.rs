@@ -91,9 +91,8 @@ pub struct ShardThread {
 }
 
 impl ShardThread {
-    pub fn new(identity: ShardIdentity, options: &Arc<Options>, seed: Seed, prepare: &dyn Fn(&mut Shard)) -> Self {
-        let mut shard = Shard::new(identity, Arc::clone(options), seed);
-        prepare(&mut shard);
+    pub fn new(identity: ShardIdentity, options: &Arc<Options>, seed: Seed) -> Self {
+        let shard = Shard::new(identity, Arc::clone(options), seed);
         Self { shard, effects: Effects::default(), sessions: 0, recalled: Vec::new() }
     }
 
@@ -127,12 +126,12 @@ impl SimNode {
         Self { options, seed, threads: Vec::new(), rings: Vec::new() }
     }
 
-    /// Starts the node with `count` shards and empty memory. Applies `prepare` to each shard.
-    pub fn start(&mut self, count: u16, chance: &mut Chance, prepare: &dyn Fn(&mut Shard)) {
+    /// Starts the node with `count` shards and empty memory.
+    pub fn start(&mut self, count: u16, chance: &mut Chance) {
         let threads = (0..count).map(|index| {
             let identity = ShardIdentity { index: ShardIndex(index), count };
             let seed = Seed { node: self.seed, shard: chance.seed() };
-            ShardThread::new(identity, &self.options, seed, prepare)
+            ShardThread::new(identity, &self.options, seed)
         });
         self.threads = threads.collect();
         self.rings = ShardRing::all(count);

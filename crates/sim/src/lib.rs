@@ -32,9 +32,6 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
 };
 
-use dunlin_cluster::core::Core;
-use dunlin_engine::Shard;
-
 use harness::{Harness, World};
 
 pub use clustered::ClusterFlaw;
@@ -56,59 +53,51 @@ pub struct RunOutcome {
     pub reached: BTreeMap<String, u64>,
 }
 
-/// Runs the world of `seed`. If `prints` is set, the trace is written to standard output. `prepare` is applied to each
-/// shard before the first step.
-pub fn run(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
-    outcome_of(seed, world::NodeWorld::new(seed, prints, prepare))
+/// Runs the world of `seed`. If `prints` is set, the trace is written to standard output.
+pub fn run(seed: u64, prints: bool) -> RunOutcome {
+    outcome_of(seed, world::NodeWorld::new(seed, prints))
 }
 
 /// Like [`run`], with a bug in the room threads.
 pub fn run_seated(seed: u64, flaw: SeatFlaw) -> RunOutcome {
-    let mut world = world::NodeWorld::new(seed, false, &|_| {});
+    let mut world = world::NodeWorld::new(seed, false);
     world.plant(flaw);
     outcome_of(seed, world)
 }
 
 /// Like [`run`], for a node whose channels have a log. The log has delays, fails, and survives crashes of the node.
-pub fn run_logged(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> RunOutcome {
-    outcome_of(seed, logged::LoggedWorld::new(seed, prints, prepare))
+pub fn run_logged(seed: u64, prints: bool) -> RunOutcome {
+    outcome_of(seed, logged::LoggedWorld::new(seed, prints))
 }
 
 /// Like [`run`], with a bug between the shards, or between a shard and its caller.
 pub fn run_node_flawed(seed: u64, flaw: NodeFlaw) -> RunOutcome {
-    let mut world = world::NodeWorld::new(seed, false, &|_| {});
+    let mut world = world::NodeWorld::new(seed, false);
     world.plant_in_node(flaw);
     outcome_of(seed, world)
 }
 
 /// Like [`run_logged`], with a bug between the shards and the log.
 pub fn run_log_flawed(seed: u64, flaw: LogFlaw) -> RunOutcome {
-    let mut world = logged::LoggedWorld::new(seed, false, &|_| {});
+    let mut world = logged::LoggedWorld::new(seed, false);
     world.plant(flaw);
     outcome_of(seed, world)
 }
 
 /// Like [`run`], for a node with a room that is stored on disk and continues after the node crashes or stops. `flaw` is
 /// a bug in the room thread.
-pub fn run_kept(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard), flaw: Option<KeptFlaw>) -> RunOutcome {
-    outcome_of(seed, kept::KeptWorld::new(seed, prints, prepare, flaw))
+pub fn run_kept(seed: u64, prints: bool, flaw: Option<KeptFlaw>) -> RunOutcome {
+    outcome_of(seed, kept::KeptWorld::new(seed, prints, flaw))
 }
 
-/// Like [`run`], for a cluster whose nodes and servers fail. `prepare_core` is applied to the core of each node.
-pub fn run_clustered(
-    seed: u64,
-    prints: bool,
-    prepare: &dyn Fn(&mut Shard),
-    prepare_core: &dyn Fn(&mut Core),
-) -> RunOutcome {
-    let prepare = clustered::Prepare { shard: prepare, core: prepare_core, flaw: None };
-    outcome_of(seed, clustered::ClusteredWorld::new(seed, prints, prepare))
+/// Like [`run`], for a cluster whose nodes and servers fail.
+pub fn run_clustered(seed: u64, prints: bool) -> RunOutcome {
+    outcome_of(seed, clustered::ClusteredWorld::new(seed, prints, None))
 }
 
 /// Like [`run_clustered`], with a bug between the shard and the core of each node.
 pub fn run_cluster_flawed(seed: u64, flaw: ClusterFlaw) -> RunOutcome {
-    let prepare = clustered::Prepare { shard: &|_| {}, core: &|_| {}, flaw: Some(flaw) };
-    outcome_of(seed, clustered::ClusteredWorld::new(seed, false, prepare))
+    outcome_of(seed, clustered::ClusteredWorld::new(seed, false, Some(flaw)))
 }
 
 fn outcome_of(seed: u64, mut world: impl World) -> RunOutcome {

@@ -55,10 +55,10 @@ impl SimWorld {
 
     fn run(self, seed: u64, prints: bool) -> RunOutcome {
         match self {
-            Self::Whole => dunlin_sim::run(seed, prints, &|_| {}),
-            Self::Logged => dunlin_sim::run_logged(seed, prints, &|_| {}),
-            Self::Kept => dunlin_sim::run_kept(seed, prints, &|_| {}, None),
-            Self::Clustered => dunlin_sim::run_clustered(seed, prints, &|_| {}, &|_| {}),
+            Self::Whole => dunlin_sim::run(seed, prints),
+            Self::Logged => dunlin_sim::run_logged(seed, prints),
+            Self::Kept => dunlin_sim::run_kept(seed, prints, None),
+            Self::Clustered => dunlin_sim::run_clustered(seed, prints),
         }
     }
 

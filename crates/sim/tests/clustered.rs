@@ -1,10 +1,10 @@
-//! Runs clusters with fixed seeds, and checks that planted bugs in the protocol are found.
+//! Runs clusters with fixed seeds, and checks that bugs between shards and cores are found. Bugs inside
+//! of the cores are in `mutants.rs`.
 
 mod find;
 mod pass;
 
-use dunlin_cluster::{core::Core, planted::CoreBug};
-use dunlin_sim::{ClusterFlaw, RunOutcome, run_cluster_flawed, run_clustered};
+use dunlin_sim::{ClusterFlaw, run_cluster_flawed, run_clustered};
 
 use pass::{assert_all_pass, assert_reached};
 
@@ -101,94 +101,26 @@ const FOUND_SEEDS: [u64; 22] = [
 
 #[test]
 fn seeds_that_failed_before_pass() {
-    assert_all_pass("clustered", FOUND_SEEDS, |seed| run_planted(seed, None));
+    assert_all_pass("clustered", FOUND_SEEDS, |seed| run_clustered(seed, false));
 }
 
 #[test]
 fn fixed_seeds_pass_and_reach_all_cases() {
-    let reached = assert_all_pass("clustered", 0..FIXED_SEEDS, |seed| run_planted(seed, None));
+    let reached = assert_all_pass("clustered", 0..FIXED_SEEDS, |seed| run_clustered(seed, false));
     assert_reached(&reached, &REACHED, REACHED_MIN);
 }
 
 #[test]
 fn a_seed_determines_the_run() {
     for seed in 0..5 {
-        assert_eq!(run_planted(seed, None), run_planted(seed, None));
+        assert_eq!(run_clustered(seed, false), run_clustered(seed, false));
     }
-}
-
-/// Checks that `bug` is found.
-fn find(bug: CoreBug, texts: &[&str]) {
-    find::find(bug, SEEDS_MAX, texts, |seed, has_bug| run_planted(seed, has_bug.then_some(bug)));
-}
-
-/// Checks that a seed finds `bug` with a failure that contains `text`, for bugs with several kinds of failures.
-fn find_as(bug: CoreBug, text: &str) {
-    find::find(bug, SEEDS_MAX, &[text], |seed, has_bug| {
-        let outcome = run_planted(seed, has_bug.then_some(bug));
-        let failure = outcome.failure.filter(|failure| !has_bug || failure.contains(text));
-        RunOutcome { failure, ..outcome }
-    });
 }
 
 /// Checks that a bug between shards and cores is found.
 fn find_between(flaw: ClusterFlaw, texts: &[&str]) {
-    let run = |seed, has_flaw| if has_flaw { run_cluster_flawed(seed, flaw) } else { run_planted(seed, None) };
+    let run = |seed, has_flaw| if has_flaw { run_cluster_flawed(seed, flaw) } else { run_clustered(seed, false) };
     find::find(flaw, SEEDS_MAX, texts, run);
-}
-
-fn run_planted(seed: u64, bug: Option<CoreBug>) -> RunOutcome {
-    let plant = |core: &mut Core| {
-        if let Some(bug) = bug {
-            core.plant(bug);
-        }
-    };
-    run_clustered(seed, false, &|_| {}, &plant)
-}
-
-#[test]
-fn attaching_without_a_fence_is_found() {
-    find(CoreBug::AttachWithoutFence, &[]);
-}
-
-#[test]
-fn an_undetected_gap_is_found() {
-    find(CoreBug::GapNotNoticed, &[]);
-}
-
-#[test]
-fn a_missing_audit_of_the_tail_is_found() {
-    find(CoreBug::TailNotAudited, &["at rest"]);
-}
-
-#[test]
-fn a_count_rule_off_by_one_is_found() {
-    find(CoreBug::CountRuleOffByOne, &[]);
-}
-
-#[test]
-fn trusting_a_stale_replica_is_found() {
-    find(CoreBug::StaleReplicaBelieved, &[]);
-}
-
-#[test]
-fn waiting_for_a_stream_that_is_gone_is_found() {
-    find(CoreBug::AbsentStreamIgnored, &["at rest"]);
-}
-
-#[test]
-fn delivering_a_late_broadcast_is_found() {
-    find(CoreBug::LateBroadcastPassedOn, &["again or after"]);
-}
-
-#[test]
-fn delivering_a_late_duplicate_is_found() {
-    find(CoreBug::LateDuplicatePassedOn, &[]);
-}
-
-#[test]
-fn delivering_the_echo_of_an_own_broadcast_is_found() {
-    find(CoreBug::OwnEchoPassedOn, &["again"]);
 }
 
 #[test]
@@ -199,80 +131,4 @@ fn forwarding_a_received_broadcast_is_found() {
 #[test]
 fn keys_that_only_other_nodes_have_are_found_missing() {
     find_between(ClusterFlaw::KeysNotGathered, &["has None as the newest of key"]);
-}
-
-#[test]
-fn a_subscribe_reply_before_other_nodes_forward_broadcasts_is_found() {
-    find(CoreBug::FollowNotConfirmed, &["did not receive broadcast"]);
-}
-
-#[test]
-fn an_undetected_truncation_is_found() {
-    find(CoreBug::TruncationNotNoticed, &["lost position"]);
-}
-
-#[test]
-fn an_undetected_hole_is_found() {
-    find(CoreBug::HoleNotNoticed, &[]);
-}
-
-#[test]
-fn a_damaged_message_taken_for_whole_is_found() {
-    find(CoreBug::DamagedMessageTaken, &["3506"]);
-}
-
-#[test]
-fn not_asking_other_nodes_for_keys_is_found() {
-    find(CoreBug::KeysNotAsked, &["publications with the key"]);
-}
-
-#[test]
-fn rejecting_a_position_ahead_of_this_node_is_found() {
-    find(CoreBug::PositionAheadRefused, &[]);
-}
-
-#[test]
-fn keeping_a_partitioned_connection_is_found() {
-    find(CoreBug::SilenceBorne, &[]);
-}
-
-#[test]
-fn not_counting_a_shared_read_is_found() {
-    find(CoreBug::SharedReadNotCounted, &[]);
-}
-
-#[test]
-fn a_survey_that_waits_for_a_silent_node_is_found() {
-    find(CoreBug::SilentNodeAwaited, &["does not end by its deadline"]);
-}
-
-#[test]
-fn an_unmarked_partial_survey_is_found() {
-    find(CoreBug::MissingAnswerNotNamed, &[]);
-}
-
-#[test]
-fn trusting_an_incomplete_window_of_another_node_is_found() {
-    find(CoreBug::ShortWindowBelieved, &[]);
-}
-
-#[test]
-fn counting_a_silent_node_as_live_is_found() {
-    // Another kind of failure is that subscriptions wait for its reply.
-    find_as(CoreBug::SilentNodeKept, "are live for it");
-}
-
-#[test]
-fn counting_sessions_of_a_lost_node_is_found() {
-    find(CoreBug::UsersOfLostNodeKept, &["is rejected at rest"]);
-}
-
-#[test]
-fn taking_a_lease_while_the_stream_stores_nothing_is_found() {
-    find(CoreBug::LeaseTakenFromSilentStream, &["its renewals are delivered"]);
-}
-
-#[test]
-fn ignoring_a_rejected_renewal_is_found() {
-    find(CoreBug::RefusedRenewalNotRead, &["its renewals are delivered"]);
 }

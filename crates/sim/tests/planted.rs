@@ -1,8 +1,8 @@
-//! Checks that the simulator finds bugs that are planted in the engine, and that the same seeds pass without them.
+//! Checks that the simulator finds bugs of the server that it plays: between shards, in the log and in room threads, and that the
+//! same seeds pass without them. Bugs inside of the engine and of the cluster are in `mutants.rs`.
 
 mod find;
 
-use dunlin_engine::{Shard, planted::Bug};
 use dunlin_sim::{
     KeptFlaw, LogFlaw, NodeFlaw, RunOutcome, SeatFlaw, run, run_kept, run_log_flawed, run_logged, run_node_flawed,
     run_seated,
@@ -10,20 +10,6 @@ use dunlin_sim::{
 
 /// Number of seeds within which each bug must be found. All of them pass without a bug.
 const SEEDS_MAX: u64 = 200;
-
-/// Checks that a world without a log finds `bug`.
-fn find(bug: Bug, texts: &[&str]) {
-    find::find(bug, SEEDS_MAX, texts, |seed, has_bug| run(seed, false, &planting(bug, has_bug)));
-}
-
-/// Plants `bug` in each shard, or does nothing.
-fn planting(bug: Bug, has_bug: bool) -> impl Fn(&mut Shard) {
-    move |shard| {
-        if has_bug {
-            shard.plant(bug);
-        }
-    }
-}
 
 #[test]
 fn losing_the_first_recovered_publication_is_found() {
@@ -39,11 +25,6 @@ fn a_leaked_subscription_at_the_owner_is_found() {
 }
 
 #[test]
-fn keeping_the_older_publication_in_the_latest_lane_is_found() {
-    find(Bug::LatestKeepsOlder, &["skipped before", "the newest is"]);
-}
-
-#[test]
 fn a_missing_newest_publication_of_a_key_is_found() {
     find_in_node(NodeFlaw::KeyMissing, &["but the reply lacks it"]);
 }
@@ -51,29 +32,6 @@ fn a_missing_newest_publication_of_a_key_is_found() {
 #[test]
 fn a_frame_cut_off_by_the_close_frame_is_found() {
     find_in_node(NodeFlaw::SlowCloseCutsFrame, &[]);
-}
-
-#[test]
-fn a_snapshot_with_an_unwritten_base_is_found() {
-    find(Bug::BaseSetWhenOffered, &["builds on a tick that is not here", "is seen as"]);
-}
-
-#[test]
-fn a_connect_reply_before_all_owners_replied_is_found() {
-    find(Bug::ConnectAnsweredEarly, &["the connect reply lacks", "error 106"]);
-}
-
-/// A delta did not apply to the data of its client.
-const PATCH_FAILURES: [&str; 2] = ["a patch yields", "a copy beyond the end of the source"];
-
-#[test]
-fn a_delta_on_a_filtered_publication_is_found() {
-    find(Bug::FilteredGetsPatch, &PATCH_FAILURES);
-}
-
-#[test]
-fn a_delta_on_a_publication_before_the_last_is_found() {
-    find(Bug::PatchOverUnkept, &PATCH_FAILURES);
 }
 
 #[test]
@@ -87,11 +45,6 @@ fn listing_a_connecting_session_twice_is_found() {
 }
 
 #[test]
-fn a_recovery_without_pacing_is_found() {
-    find(Bug::RepliesAreNotPaced, &["were closed as slow, but only", "was closed with Some(3008)"]);
-}
-
-#[test]
 fn sharing_a_recovery_reply_with_another_position_is_found() {
     find_in_node(NodeFlaw::AnswerOfAnother, &["recovered from", "recovered ["]);
 }
@@ -101,7 +54,7 @@ fn find_in_node(flaw: NodeFlaw, texts: &[&str]) {
     let is_expected = |failure: &String| texts.is_empty() || texts.iter().any(|text| failure.contains(text));
     find::find(flaw, SEEDS_MAX, texts, |seed, has_flaw| {
         if !has_flaw {
-            return run(seed, false, &|_| {});
+            return run(seed, false);
         }
         // In other seeds, another check may be the first that fails.
         let outcome = run_node_flawed(seed, flaw);
@@ -114,7 +67,7 @@ fn find_in_log(flaw: LogFlaw, texts: &[&str]) {
     let is_expected = |failure: &String| texts.iter().any(|text| failure.contains(text));
     find::find(flaw, SEEDS_MAX, texts, |seed, has_flaw| {
         if !has_flaw {
-            return run_logged(seed, false, &|_| {});
+            return run_logged(seed, false);
         }
         // In other seeds, another check may be the first that fails.
         let outcome = run_log_flawed(seed, flaw);
@@ -154,7 +107,7 @@ fn keys_of_the_first_page_only_are_found() {
 
 /// Checks that a world with a stored room finds `flaw`.
 fn find_kept(flaw: KeptFlaw, texts: &[&str]) {
-    find::find(flaw, SEEDS_MAX, texts, |seed, has_flaw| run_kept(seed, false, &|_| {}, has_flaw.then_some(flaw)));
+    find::find(flaw, SEEDS_MAX, texts, |seed, has_flaw| run_kept(seed, false, has_flaw.then_some(flaw)));
 }
 
 #[test]
@@ -192,7 +145,7 @@ fn players_that_never_expire_after_a_restart_are_found() {
 
 /// Checks that a node with rooms finds `flaw`.
 fn find_seated(flaw: SeatFlaw, texts: &[&str]) {
-    let run = |seed, has_flaw| if has_flaw { run_seated(seed, flaw) } else { run(seed, false, &|_| {}) };
+    let run = |seed, has_flaw| if has_flaw { run_seated(seed, flaw) } else { run(seed, false) };
     find::find(flaw, SEEDS_MAX, texts, run);
 }
 

@@ -141,12 +141,12 @@ const REACHED_MIN: u64 = 10;
 
 #[test]
 fn seeds_that_failed_before_pass() {
-    assert_all_pass("whole", FOUND_SEEDS, |seed| run(seed, false, &|_| {}));
+    assert_all_pass("whole", FOUND_SEEDS, |seed| run(seed, false));
 }
 
 #[test]
 fn fixed_seeds_pass_and_reach_all_cases() {
-    let reached = assert_all_pass("whole", 0..FIXED_SEEDS, |seed| run(seed, false, &|_| {}));
+    let reached = assert_all_pass("whole", 0..FIXED_SEEDS, |seed| run(seed, false));
     assert_reached(&reached, &REACHED, REACHED_MIN);
 }
 
@@ -172,7 +172,7 @@ const REACHED_WITH_LOG: [&str; 16] = [
 
 #[test]
 fn fixed_seeds_with_a_log_pass_and_reach_all_cases() {
-    let reached = assert_all_pass("logged", 0..FIXED_SEEDS, |seed| run_logged(seed, false, &|_| {}));
+    let reached = assert_all_pass("logged", 0..FIXED_SEEDS, |seed| run_logged(seed, false));
     assert_reached(&reached, &REACHED_WITH_LOG, REACHED_MIN);
 }
 
@@ -188,7 +188,7 @@ const REACHED_WITH_KEPT_ROOM: [&str; 6] = [
 
 #[test]
 fn fixed_seeds_with_a_stored_room_pass_and_reach_all_cases() {
-    let reached = assert_all_pass("kept", 0..FIXED_KEPT_SEEDS, |seed| run_kept(seed, false, &|_| {}, None));
+    let reached = assert_all_pass("kept", 0..FIXED_KEPT_SEEDS, |seed| run_kept(seed, false, None));
     assert_reached(&reached, &REACHED_WITH_KEPT_ROOM, REACHED_MIN);
 }
 
@@ -196,10 +196,10 @@ fn fixed_seeds_with_a_stored_room_pass_and_reach_all_cases() {
 fn a_seed_determines_the_run() {
     let mut hashes = std::collections::HashSet::new();
     for seed in 0..20 {
-        let (first, second) = (run(seed, false, &|_| {}), run(seed, false, &|_| {}));
+        let (first, second) = (run(seed, false), run(seed, false));
         assert_eq!(first, second);
-        assert_eq!(run_logged(seed, false, &|_| {}), run_logged(seed, false, &|_| {}));
-        assert_eq!(run_kept(seed, false, &|_| {}, None), run_kept(seed, false, &|_| {}, None));
+        assert_eq!(run_logged(seed, false), run_logged(seed, false));
+        assert_eq!(run_kept(seed, false, None), run_kept(seed, false, None));
         assert!(hashes.insert(first.trace_hash), "two seeds have the same trace hash");
     }
 }
@@ -211,6 +211,6 @@ fn another_process_gets_the_same_trace_hash() {
         String::from_utf8(output.expect("the program starts").stdout).expect("the output is UTF-8")
     };
     let first = once();
-    assert!(first.contains(&format!("trace hash {:016x}", run(7, false, &|_| {}).trace_hash)), "{first}");
+    assert!(first.contains(&format!("trace hash {:016x}", run(7, false).trace_hash)), "{first}");
     assert_eq!(first, once());
 }

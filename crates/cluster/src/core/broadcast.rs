@@ -19,7 +19,6 @@ use dunlin_engine::{Event, ShardIndex, broadcast::BroadcastMessage};
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
     names::{BroadcastNames, decode_token, fnv1a},
-    planted::CoreBug,
     record,
 };
 
@@ -327,7 +326,7 @@ impl Broadcasts {
         let (name, shard) = (Arc::clone(name), channel.shard);
         let sender = headers.get(record::NODE);
         // The servers send a node its own publications.
-        if sender == Some(&*context.options.node) && !context.planted.is(CoreBug::OwnEchoPassedOn) {
+        if sender == Some(&*context.options.node) {
             return true;
         }
         match sender.and_then(|_| record::decode_broadcast(headers, payload)) {
@@ -350,7 +349,6 @@ impl Broadcasts {
         };
         let channel = self.channels.get_mut(name);
         channel.is_some_and(|channel| !channel.received.take(node, number, nodes_max))
-            && !context.planted.is(CoreBug::LateBroadcastPassedOn)
     }
 
     fn end_lingering(&mut self, context: &mut Context, due_us: u64, name: &Arc<str>) {

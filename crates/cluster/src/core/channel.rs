@@ -8,12 +8,7 @@ use dunlin_engine::{
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord},
 };
 
-use crate::{
-    link::StoredMessage,
-    names::PartitionId,
-    planted::{CoreBug, PlantedInCore},
-    record,
-};
+use crate::{link::StoredMessage, names::PartitionId, record};
 
 use super::{
     Context, CoreEffect, CoreLimits,
@@ -204,7 +199,6 @@ pub(super) struct ChannelContext<'a> {
     pub(super) now: Now,
     pub(super) stream: &'a KnownStream,
     pub(super) limits: &'a CoreLimits,
-    pub(super) planted: PlantedInCore,
 }
 
 /// The newest known message of a channel.
@@ -302,7 +296,7 @@ impl FollowedChannel {
             // They may be messages that the stream has lost.
             (ChannelState::Attaching(attaching), ChannelEvent::EpochBegan) => attaching.buffered.clear(),
             (ChannelState::Current | ChannelState::Gap(_), ChannelEvent::Arrived(message))
-                if message.sequence <= self.position && !context.planted.is(CoreBug::LateDuplicatePassedOn) =>
+                if message.sequence <= self.position =>
             {
                 return ChannelAction::CountLate;
             }
@@ -360,7 +354,7 @@ impl FollowedChannel {
         if self.has_gone_before(&message, context.stream.current_epoch()) {
             return ChannelAction::Hole { partition: self.partition };
         }
-        if context.planted.is(CoreBug::GapNotNoticed) || self.is_next(&message, context.now.mono_us, age_max_ms) {
+        if self.is_next(&message, context.now.mono_us, age_max_ms) {
             return ChannelAction::Deliver(message);
         }
         // The predecessor is missing. If it has expired by age, others may have expired with it.
@@ -461,7 +455,7 @@ impl FollowedChannel {
         let is_hidden = self.position < fence && head.is_some_and(|head| head.sequence > fence);
         let limit = if is_hidden && !self.ahead.is_empty() { u64::MAX } else { fence };
         let is_missing = |head: &&StoredMessage| head.sequence > self.position && head.sequence <= limit;
-        let missing = head.filter(is_missing).filter(|_| !context.planted.is(CoreBug::TailNotAudited));
+        let missing = head.filter(is_missing);
         let is_sure = self.gap().is_none() && !is_hidden;
         if let Some(head) = missing {
             return Comparison::Missing { through: head.sequence, is_lost_tail: is_sure };

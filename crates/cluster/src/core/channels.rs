@@ -81,8 +81,7 @@ impl Channels {
         event: ChannelEvent<'_>,
     ) -> ChannelAction {
         let Some(channel) = self.by_name.get_mut(name) else { return ChannelAction::Nothing };
-        let (now, limits, planted) = (context.now, &context.options.limits, context.planted);
-        channel.on(event, &ChannelContext { now, stream, limits, planted })
+        channel.on(event, &ChannelContext { now: context.now, stream, limits: &context.options.limits })
     }
 
     pub(super) fn insert(&mut self, name: Arc<str>, channel: FollowedChannel) {

@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_engine::Now;
 
-use crate::{
-    link::{LinkEffect, LinkName, RequestNumber},
-    planted::{CoreBug, PlantedInCore},
-};
+use crate::link::{LinkEffect, LinkName, RequestNumber};
 
 use super::{
     BroadcastDrop, CoreCounters, CoreEffect, CoreOptions, StrayCounters,
@@ -32,7 +29,6 @@ pub(super) struct Context {
     numbered: u64,
     pub(super) counters: CoreCounters,
     pub(super) strays: StrayCounters,
-    pub(super) planted: PlantedInCore,
 }
 
 impl Context {
@@ -49,7 +45,6 @@ impl Context {
             numbered: 0,
             counters: CoreCounters::default(),
             strays: StrayCounters::default(),
-            planted: PlantedInCore::default(),
         }
     }
 
@@ -100,7 +95,7 @@ impl Context {
 
     fn reconnect_if_silent(&mut self, link: LinkName, since_us: u64) {
         let is_long = self.now.mono_us >= since_us + self.options.limits.silence_timeout_ms * 1_000;
-        if is_long && !self.planted.is(CoreBug::SilenceBorne) {
+        if is_long {
             self.unanswered.end(link);
             if link == LinkName::Read {
                 self.unanswered.end_of_lease_reads();

@@ -17,7 +17,6 @@ use dunlin_engine::{Event, ShardIndex};
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
     names::encode_token,
-    planted::CoreBug,
     record,
 };
 
@@ -108,7 +107,7 @@ impl InterestChecks {
         shard: ShardIndex,
         name: &Arc<str>,
     ) {
-        if !nodes.broadcasts.is_unconfirmed(name) || context.planted.is(CoreBug::FollowNotConfirmed) {
+        if !nodes.broadcasts.is_unconfirmed(name) {
             return followed(context, shard, name);
         }
         if !nodes.peers.is_connected_member() {

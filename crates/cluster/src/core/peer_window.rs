@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     link::{MessageHeaders, StoredMessage},
-    planted::CoreBug,
     record,
 };
 
@@ -225,8 +224,7 @@ impl WindowRequest {
     /// All publications of the channel after `after`, up to `through`, if this node has them.
     fn records(&self, context: &Context, channel: &FollowedChannel, stream: &KnownStream) -> Option<Vec<StoredRecord>> {
         let has_all = channel.window.len() > 0 && channel.has_in_window(self.after) && channel.position >= self.through;
-        let is_believed = has_all || context.planted.is(CoreBug::ShortWindowBelieved);
-        if !channel.is_attached() || !is_believed || *stream.current_epoch() != *self.epoch {
+        if !channel.is_attached() || !has_all || *stream.current_epoch() != *self.epoch {
             return None;
         }
         let is_asked_for = |entry: &&WindowEntry| entry.record.publication.offset <= self.through;

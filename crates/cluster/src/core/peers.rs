@@ -24,7 +24,6 @@ use dunlin_engine::SessionTagKey;
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders},
     names::encode_token,
-    planted::CoreBug,
 };
 
 use super::{Context, CoreEffect, interest::interest_subject, leases::LeaseChange};
@@ -504,9 +503,6 @@ impl Peers {
         let now_us = context.now.mono_us;
         if self.silence_due_us().is_none_or(|due_us| due_us > now_us) {
             return;
-        }
-        if context.planted.is(CoreBug::SilentNodeKept) {
-            self.table.mark_all_seen(now_us);
         }
         let silent_us = now_us.saturating_sub(self.limits.silence_timeout_ms * 1_000);
         for lost in self.table.remove_silent(silent_us) {

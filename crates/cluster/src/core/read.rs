@@ -21,7 +21,6 @@ use dunlin_engine::log::{LoadQuery, LogBusy, LogError};
 
 use crate::{
     link::{LinkEffect, LinkName, ReadAnswer, ReadFault, StoredMessage},
-    planted::CoreBug,
     record,
 };
 
@@ -219,7 +218,6 @@ impl Reads {
         outcome: Result<ReadAnswer, ReadFault>,
     ) -> bool {
         let history_max = stream.facts.as_ref().map_or(0, |facts| facts.history_max);
-        let history_max = history_max + u64::from(context.planted.is(CoreBug::CountRuleOffByOne));
         let read = self.queue.front_mut().filter(|read| read.number == number);
         let Some(read) = context.strays.found_or_late(read) else { return false };
         read.stage = ReadStage::Waiting;
@@ -353,7 +351,7 @@ impl SharedMessages {
         let after = read.after;
         read.add(found.iter().filter(|message| message.sequence > after).cloned().collect());
         let stored = read.messages.list.len() as u64;
-        read.floor.may_be_trimmed = stored > history_max && !context.planted.is(CoreBug::SharedReadNotCounted);
+        read.floor.may_be_trimmed = stored > history_max;
         let floor = proven_floor(read.after, read.messages.list.first(), !read.floor.may_be_trimmed, age_floor);
         read.floor.sequence = read.floor.sequence.max(floor);
         true
@@ -368,9 +366,7 @@ pub(super) fn without_damaged(
 ) -> Result<ReadAnswer, ReadFault> {
     let mut answer = outcome?;
     let received = answer.messages.len();
-    if !context.planted.is(CoreBug::DamagedMessageTaken) {
-        answer.messages.retain(|message| !record::is_damaged(message));
-    }
+    answer.messages.retain(|message| !record::is_damaged(message));
     context.counters.damaged_messages += (received - answer.messages.len()) as u64;
     if answer.messages.is_empty() && received > 0 && answer.pending > 0 {
         // The read would begin again at the same place. Another replica may answer the next try.
@@ -489,7 +485,7 @@ impl Read {
             && channel.is_some_and(is_recent);
         let floor = if fills_all { self.after } else { floor };
         let has_hole = |channel| self.has_hole(channel, stream, floor, context.now.unix_ms);
-        if channel.is_some_and(has_hole) && !context.planted.is(CoreBug::HoleNotNoticed) {
+        if channel.is_some_and(has_hole) {
             return None;
         }
         Some(holes::floor_of_names(&self.messages.list, floor, stream.current_epoch()))

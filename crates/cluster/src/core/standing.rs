@@ -17,7 +17,6 @@ use std::fmt;
 use crate::{
     link::{LinkEffect, LinkName, PublishFault, ReadFault, StreamState},
     names::PartitionId,
-    planted::CoreBug,
 };
 
 use super::{
@@ -256,10 +255,6 @@ impl StreamWatch {
 
     fn not_found(&mut self, context: &mut Context) -> Described {
         self.unanswered_since_us = None;
-        if context.planted.is(CoreBug::AbsentStreamIgnored) {
-            self.describe_after(context, DESCRIBE_RETRY_US);
-            return Described::Nothing;
-        }
         if self.is_absent() {
             self.create(context);
             return Described::Nothing;

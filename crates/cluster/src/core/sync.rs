@@ -14,7 +14,6 @@ use bytes::Bytes;
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders, ReadAnswer, ReadFault, StoredMessage},
     names::{PartitionId, decode_token},
-    planted::CoreBug,
     record::FENCE,
 };
 
@@ -310,10 +309,6 @@ impl HeadSyncs {
         let subject = stream.names.fence_subject(&context.options.node);
         let headers = MessageHeaders::new().with(FENCE, number.to_string());
         context.link(LinkEffect::Publish { link: LinkName::Live, request, subject, headers, payload: Bytes::new() });
-        if context.planted.is(CoreBug::AttachWithoutFence) {
-            sync.fence_sequence = Some(0);
-            self.read_missing(context, stream, channels);
-        }
         context.set_timer(context.now.mono_us + FENCE_TIMEOUT_US, Timer::Fence(stream.id));
     }
 
@@ -387,10 +382,8 @@ impl HeadSyncs {
         let read = &mut sync.chunks[answer.chunk];
         read.stage = ChunkStage::Unread;
         let fence_subject = stream.names.fence_subject(&context.options.node);
-        let is_believed =
-            context.planted.is(CoreBug::StaleReplicaBelieved) || context.planted.is(CoreBug::AttachWithoutFence);
         let has_fence = |answer: &ReadAnswer| {
-            answer.messages.iter().any(|one| one.subject == fence_subject && one.sequence >= fence) || is_believed
+            answer.messages.iter().any(|one| one.subject == fence_subject && one.sequence >= fence)
         };
         let Some(ReadAnswer { messages, .. }) = answer.outcome.ok().filter(has_fence) else {
             self.answer_was_stale(context, stream, channels);

@@ -80,11 +80,6 @@ impl Outbox {
         }
     }
 
-    /// See [`crate::planted::Bug::BaseSetWhenOffered`].
-    pub(crate) fn offered_seats(&self) -> impl Iterator<Item = SeatIndex> {
-        self.rooms.iter().flat_map(|rooms| rooms.offered.iter().copied())
-    }
-
     /// Removes the first `bytes` bytes of the offered room frames. Calls `count` for each frame whose first byte was
     /// written. Returns how many bytes were not offered.
     pub(crate) fn wrote_room_frames(

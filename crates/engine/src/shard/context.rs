@@ -20,7 +20,6 @@ use crate::{
     message::{Asker, HistoryPart, Notice, ShardMessage, ShardRequest, Subscriber},
     names::{Names, NamespaceIndex, namespace_options},
     options::NamespaceOptions,
-    planted::Planted,
     record::RecordLevel,
     refused::Refused,
     room::LeftSeat,
@@ -46,7 +45,6 @@ pub(super) struct Context {
     pub(super) local: VecDeque<ShardMessage>,
     /// The effects of the current event. Those of the caller, which lends them to [`super::Shard::handle`].
     pub(super) effects: Effects,
-    pub(super) planted: Planted,
 }
 
 impl Context {
@@ -63,7 +61,6 @@ impl Context {
             scratch: Scratch::new(options.client.compression),
             local: VecDeque::new(),
             effects: Effects::default(),
-            planted: Planted::default(),
             options,
         }
     }

@@ -13,8 +13,6 @@ use dunlin_engine::{Event, Now, Options, Seed, ShardIdentity, ShardIndex};
 
 use crate::harness::ShardThread;
 
-use super::world::Prepare;
-
 /// Maximum error of a node's clock. Nodes tolerate a difference of 10 seconds.
 const CLOCK_OFF_MAX_MS: i64 = 4_000;
 
@@ -44,10 +42,10 @@ pub struct NodeTerms {
 
 impl ClusterNode {
     /// Starts a node. Its id is derived from `run`.
-    pub fn new(options: &Arc<Options>, run: u64, seed: Seed, terms: NodeTerms, prepare: &Prepare<'_>) -> Self {
+    pub fn new(options: &Arc<Options>, run: u64, seed: Seed, terms: NodeTerms) -> Self {
         let NodeTerms { partitions, limits, has_leases } = terms;
         let name = format!("n{run}");
-        let thread = ShardThread::new(ShardIdentity { index: ShardIndex(0), count: 1 }, options, seed, prepare.shard);
+        let thread = ShardThread::new(ShardIdentity { index: ShardIndex(0), count: 1 }, options, seed);
         let namespace = &options.namespaces[0];
         let core_options = CoreOptions {
             prefix: "dn".into(),
@@ -68,8 +66,7 @@ impl ClusterNode {
             creatable: creatable(&namespace.name, partitions),
             limits,
         };
-        let mut core = Core::new(core_options);
-        (prepare.core)(&mut core);
+        let core = Core::new(core_options);
         Self {
             name,
             run,

@@ -14,12 +14,12 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{Core, CoreEffect, CoreEvent, CoreLimits, StreamChange, leases::LeaseNames, peers::PeerEvent},
+    core::{CoreEffect, CoreEvent, CoreLimits, StreamChange, leases::LeaseNames, peers::PeerEvent},
     link::{LinkEffect, LinkName},
     names::{PartitionNames, part_of},
 };
 use dunlin_engine::{
-    Effect, Event, Options, Seed, Shard,
+    Effect, Event, Options, Seed,
     api::ApiRequest,
     backend::PublishHow,
     broadcast::BroadcastMessage,
@@ -51,13 +51,6 @@ const CHANNELS: [&str; 4] = ["log:a", "log:b", "log:c", "log:d"];
 const KEYS: [&str; 3] = ["k0", "k1", "k2"];
 const LATER_US: u64 = 400_000_000;
 
-/// Functions of tests that prepare the shard and the core of each node, and a bug between the two.
-pub struct Prepare<'a> {
-    pub shard: &'a dyn Fn(&mut Shard),
-    pub core: &'a dyn Fn(&mut Core),
-    pub flaw: Option<ClusterFlaw>,
-}
-
 /// A bug between the shard and the core of each node, which tests plant to verify that the checks find it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterFlaw {
@@ -79,9 +72,9 @@ struct PendingPublish {
 }
 
 /// The whole simulation.
-pub struct ClusteredWorld<'a> {
+pub struct ClusteredWorld {
     harness: Harness,
-    prepare: Prepare<'a>,
+    flaw: Option<ClusterFlaw>,
     options: Arc<Options>,
     partitions: u16,
     nodes: Vec<ClusterNode>,
@@ -120,9 +113,9 @@ pub struct ClusteredWorld<'a> {
     tickets: u64,
 }
 
-impl<'a> ClusteredWorld<'a> {
+impl ClusteredWorld {
     /// Creates the world of `seed`.
-    pub fn new(seed: u64, prints: bool, prepare: Prepare<'a>) -> Self {
+    pub fn new(seed: u64, prints: bool, flaw: Option<ClusterFlaw>) -> Self {
         let mut chance = Chance::new(seed ^ 0x636c_7573_7465);
         // Broadcasts change the timing of everything else, and would make faults of the chain rarer.
         let has_broadcasts = seed.is_multiple_of(3);
@@ -148,7 +141,7 @@ impl<'a> ClusteredWorld<'a> {
         let thread_delay_max_us = *chance.pick(&[0, 2_000, 20_000]);
         let mut world = Self {
             harness: Harness::new(chance, prints, "cluster"),
-            prepare,
+            flaw,
             partitions,
             nodes: Vec::new(),
             links: Vec::new(),
@@ -217,7 +210,7 @@ impl<'a> ClusteredWorld<'a> {
             ..CoreLimits::default()
         };
         let terms = NodeTerms { partitions: self.partitions, limits, has_leases: self.peers.is_on };
-        ClusterNode::new(&self.options, self.runs, seed, terms, &self.prepare)
+        ClusterNode::new(&self.options, self.runs, seed, terms)
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -355,7 +348,7 @@ impl<'a> ClusteredWorld<'a> {
 
     /// A shard that repeats what another node has broadcast.
     fn repeat_broadcast(&mut self, node_index: usize, channel: &Arc<str>, message: &BroadcastMessage) {
-        let repeats = self.prepare.flaw == Some(ClusterFlaw::BroadcastRepeated);
+        let repeats = self.flaw == Some(ClusterFlaw::BroadcastRepeated);
         if repeats && matches!(message, BroadcastMessage::Publication(_)) {
             let (namespace, channel, message) = (namespace_of(channel), Arc::clone(channel), message.clone());
             self.send_to_core(node_index, CoreEvent::Broadcast { namespace, channel, message });
@@ -393,7 +386,7 @@ impl<'a> ClusteredWorld<'a> {
 }
 
 /// The actions of clients.
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// Runs a random action of a client.
     fn act(&mut self) -> Result<(), String> {
         let number = self.harness.chance.below(self.clients.len());
@@ -449,7 +442,7 @@ impl ClusteredWorld<'_> {
 }
 
 /// Runs until nothing is in flight, and checks the final state.
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// Disables faults, and checks that all clients receive what they missed. Clients at a position that can be proven
     /// must recover from it.
     fn settle(&mut self) -> Result<(), String> {
@@ -557,7 +550,7 @@ impl ClusteredWorld<'_> {
     }
 }
 
-impl World for ClusteredWorld<'_> {
+impl World for ClusteredWorld {
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..self.harness.chance.between(1, 3) {
             self.jetstream.has_faults = !self.is_calm;
@@ -619,7 +612,7 @@ fn namespace_of(channel: &str) -> u16 {
 }
 
 /// The shards are those of the nodes: each node has one.
-impl PromptWorld for ClusteredWorld<'_> {
+impl PromptWorld for ClusteredWorld {
     // In the first half, a cluster without faults must have recovered everything.
     const REST: RestTimes = RestTimes { round_us: 4_000, least_us: 9_000_000, most_us: 18_000_000 };
 
@@ -660,7 +653,7 @@ impl PromptWorld for ClusteredWorld<'_> {
                 self.send_to_shard(node_index, Event::Authenticated { session, outcome: Ok(claims) });
                 return Ok(());
             }
-            Effect::QueryKeys { channel } if self.prepare.flaw == Some(ClusterFlaw::KeysNotGathered) => {
+            Effect::QueryKeys { channel } if self.flaw == Some(ClusterFlaw::KeysNotGathered) => {
                 let found = PeerKeys { keys: Vec::new(), is_partial: false };
                 self.send_to_shard(node_index, Event::KeysAnswered { channel, found });
                 return Ok(());

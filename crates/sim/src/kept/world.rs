@@ -7,7 +7,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Effect, Event, Options, SessionKey, Shard,
+    Effect, Event, Options, SessionKey,
     host::RoutedMessage,
     options::{ClientOptions, NamespaceOptions, RoomLimits},
     room::{FromRoom, ToRoom},
@@ -31,9 +31,8 @@ use super::{
 const RETURN_PERCENT: u32 = 80;
 
 /// The whole simulation.
-pub struct KeptWorld<'a> {
+pub struct KeptWorld {
     harness: Harness,
-    prepare: &'a dyn Fn(&mut Shard),
     node: SimNode,
     rings: RoomRings,
     terms: KeptTerms,
@@ -53,9 +52,9 @@ pub struct KeptWorld<'a> {
     is_settling: bool,
 }
 
-impl<'a> KeptWorld<'a> {
-    /// Creates the world of `seed`. Applies `prepare` to each shard.
-    pub fn new(seed: u64, prints: bool, prepare: &'a dyn Fn(&mut Shard), flaw: Option<KeptFlaw>) -> Self {
+impl KeptWorld {
+    /// Creates the world of `seed`.
+    pub fn new(seed: u64, prints: bool, flaw: Option<KeptFlaw>) -> Self {
         let mut chance = Chance::new(seed ^ 0x6b65_7074);
         let count = chance.between(1, 3) as u16;
         let terms = KeptTerms {
@@ -71,7 +70,6 @@ impl<'a> KeptWorld<'a> {
         let clients = (0..chance.between(1, 6)).map(|_| RoomClient::default()).collect();
         let mut world = Self {
             harness: Harness::new(chance, prints, "kept"),
-            prepare,
             node,
             rings: RoomRings::default(),
             terms,
@@ -266,10 +264,10 @@ impl<'a> KeptWorld<'a> {
 }
 
 /// The threads of the node.
-impl KeptWorld<'_> {
+impl KeptWorld {
     /// Starts the node with empty memory.
     fn start(&mut self, count: u16) {
-        self.node.start(count, &mut self.harness.chance, self.prepare);
+        self.node.start(count, &mut self.harness.chance);
         self.rings = RoomRings::all(count, 1);
     }
 
@@ -336,7 +334,7 @@ impl KeptWorld<'_> {
     }
 }
 
-impl World for KeptWorld<'_> {
+impl World for KeptWorld {
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..self.harness.chance.between(2, 5) {
             for _ in 0..self.harness.chance.between(20, 300) {
@@ -364,7 +362,7 @@ impl World for KeptWorld<'_> {
     }
 }
 
-impl PromptWorld for KeptWorld<'_> {
+impl PromptWorld for KeptWorld {
     const REST: RestTimes = RestTimes { round_us: 2_000, least_us: 0, most_us: 10_000_000 };
 
     fn thread(&mut self, shard: usize) -> &mut ShardThread {

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_engine::{
-    Effect, Event, Options, Refused, Shard,
+    Effect, Event, Options, Refused,
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery},
     backend::PublishHow,
     event::Ticket,
@@ -57,9 +57,8 @@ enum PendingRequest {
 }
 
 /// The whole simulation.
-pub struct LoggedWorld<'a> {
+pub struct LoggedWorld {
     harness: Harness,
-    prepare: &'a dyn Fn(&mut Shard),
     node: SimNode,
     log: LogActor,
     seam: LogSeam,
@@ -79,19 +78,18 @@ pub struct LoggedWorld<'a> {
     tickets: u64,
 }
 
-impl<'a> LoggedWorld<'a> {
-    /// Creates the world of `seed`. Applies `prepare` to each shard.
-    pub fn new(seed: u64, prints: bool, prepare: &'a dyn Fn(&mut Shard)) -> Self {
+impl LoggedWorld {
+    /// Creates the world of `seed`.
+    pub fn new(seed: u64, prints: bool) -> Self {
         let mut chance = Chance::new(seed ^ 0x6c6f_6767_6564);
         let options = Arc::new(options(&mut chance));
         let count = chance.between(1, 3) as u16;
         let mut node = SimNode::new(options, chance.number());
         let log = LogActor::new(Chance::new(chance.number()));
         let clients = (0..chance.between(2, 6)).map(|_| LogClient::default()).collect();
-        node.start(count, &mut chance, prepare);
+        node.start(count, &mut chance);
         Self {
             harness: Harness::new(chance, prints, "log"),
-            prepare,
             node,
             log,
             seam: LogSeam::default(),
@@ -122,7 +120,7 @@ impl<'a> LoggedWorld<'a> {
         self.removals = 0;
         self.requests.clear();
         self.clients.iter_mut().for_each(LogClient::leave);
-        self.node.start(self.node.shard_count(), &mut self.harness.chance, self.prepare);
+        self.node.start(self.node.shard_count(), &mut self.harness.chance);
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -233,7 +231,7 @@ impl<'a> LoggedWorld<'a> {
 }
 
 /// Requests of the application and of other nodes, and checks of the replies.
-impl LoggedWorld<'_> {
+impl LoggedWorld {
     /// Publishes through the API, sometimes with an idempotency key.
     fn publish(&mut self) -> Result<(), String> {
         for _ in 0..self.harness.chance.between(1, 5) {
@@ -455,7 +453,7 @@ impl LoggedWorld<'_> {
 }
 
 /// Runs until nothing is in flight, and checks the final state.
-impl LoggedWorld<'_> {
+impl LoggedWorld {
     /// Delivers everything that is in flight, and checks that no reply and no publication is missing. Clients at a
     /// position that the log retained must recover from it.
     fn settle(&mut self) -> Result<(), String> {
@@ -500,7 +498,7 @@ impl LoggedWorld<'_> {
     }
 }
 
-impl World for LoggedWorld<'_> {
+impl World for LoggedWorld {
     fn run(&mut self) -> Result<(), String> {
         for _ in 0..self.harness.chance.between(1, 4) {
             for _ in 0..self.harness.chance.between(50, 400) {
@@ -536,7 +534,7 @@ impl World for LoggedWorld<'_> {
     }
 }
 
-impl PromptWorld for LoggedWorld<'_> {
+impl PromptWorld for LoggedWorld {
     // A log with pages of one publication, each some 45 ms late, answers a session's commands one after the other in
     // some 20 s.
     const REST: RestTimes = RestTimes { round_us: 2_000, least_us: 0, most_us: 30_000_000 };

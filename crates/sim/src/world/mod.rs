@@ -16,7 +16,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    Options, SessionKey, Shard,
+    Options, SessionKey,
     counters::{CommandKind, Counters},
 };
 
@@ -115,12 +115,12 @@ pub struct NodeWorld {
 }
 
 impl NodeWorld {
-    /// Creates the world of `seed`. Applies `prepare` to each shard.
-    pub fn new(seed: u64, prints: bool, prepare: &dyn Fn(&mut Shard)) -> Self {
+    /// Creates the world of `seed`.
+    pub fn new(seed: u64, prints: bool) -> Self {
         let mut chance = Chance::new(seed);
         let plan = Plan::new(seed, &mut chance);
         let mut node = SimNode::new(Arc::clone(&plan.options), chance.number());
-        node.start(plan.shards, &mut chance, prepare);
+        node.start(plan.shards, &mut chance);
         let mut harness = Harness::new(chance, prints, "whole");
         harness.start_unix_ms = START_UNIX_MS;
         let clients = plan.clients.iter().enumerate();

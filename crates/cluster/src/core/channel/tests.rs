@@ -28,8 +28,7 @@ impl Rig {
 
     fn on(&mut self, event: ChannelEvent<'_>) -> ChannelAction {
         let now = Now { mono_us: 5, unix_ms: 1_700_000_000_000 };
-        let (stream, limits, planted) = (&self.stream, &self.limits, PlantedInCore::default());
-        self.channel.on(event, &ChannelContext { now, stream, limits, planted })
+        self.channel.on(event, &ChannelContext { now, stream: &self.stream, limits: &self.limits })
     }
 
     /// The newest message of the stream is at `head`, and one behind it is at the position.

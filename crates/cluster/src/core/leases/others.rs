@@ -3,7 +3,6 @@
 use crate::{
     core::{Context, CoreEffect, peers::PeerEffect},
     link::{PublishAck, PublishFault, ReadAnswer, ReadFault},
-    planted::CoreBug,
     record::MESSAGE_ID,
 };
 
@@ -68,9 +67,6 @@ impl Leases {
 
     /// Since when the silence of other leases counts; `None` while it does not.
     fn silence_counts_from_us(&self, context: &Context) -> Option<u64> {
-        if context.planted.is(CoreBug::LeaseTakenFromSilentStream) {
-            return Some(0);
-        }
         let is_storing = context.now.mono_us <= self.storing.newest_us + Self::renewal_pause_us(context);
         self.own.term.and(self.storing.since_us).filter(|_| is_storing)
     }

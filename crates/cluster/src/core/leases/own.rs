@@ -3,7 +3,6 @@
 use crate::{
     core::{Context, CoreEffect, peers::PeerEffect},
     link::{PublishAck, PublishFault, ReadAnswer, ReadFault},
-    planted::CoreBug,
     record::MESSAGE_ID,
 };
 
@@ -66,9 +65,6 @@ impl Leases {
     pub(super) fn renewal_acknowledged(&mut self, context: &mut Context, outcome: Result<PublishAck, PublishFault>) {
         match outcome {
             Ok(ack) => self.renewal_stored(context, ack.sequence),
-            Err(fault) if fault.is_wrong_last_sequence() && context.planted.is(CoreBug::RefusedRenewalNotRead) => {
-                self.lose(context, self.own.newest, "");
-            }
             Err(fault) if fault.is_wrong_last_sequence() => self.read(context, Asked::ReadOfOwn),
             // The lease stays held, because no node can take it while the stream stores nothing.
             Err(_) => {

@@ -12,7 +12,6 @@ use crate::{
     core::{Context, CoreEffect},
     link::MessageHeaders,
     names::encode_token,
-    planted::CoreBug,
 };
 
 use super::{LiveNode, NODE, PeerEffect, Peers};
@@ -185,8 +184,7 @@ impl Peers {
         }
         self.counters.surveys += 1;
         let (waiting, missing) = self.survey_targets(&to);
-        let waits = if context.planted.is(CoreBug::SilentNodeAwaited) { 60 } else { 1 };
-        let due_us = context.now.after_ms(waits * timeout_ms);
+        let due_us = context.now.after_ms(timeout_ms);
         let survey = RunningSurvey { to, waiting, answers: BTreeMap::new(), missing, due_us };
         if self.is_connected() && self.is_member() && survey.is_open(self.settled_us, context.now.mono_us) {
             let headers = MessageHeaders::new()
@@ -264,9 +262,6 @@ impl Peers {
         self.survey_bytes -= answers.values().map(Bytes::len).sum::<usize>();
         let silent = |(node, name)| MissingAnswer { node, name, fault: QueryFault::Silent };
         missing.extend(waiting.into_iter().map(silent));
-        if context.planted.is(CoreBug::MissingAnswerNotNamed) {
-            missing.clear();
-        }
         let answers = answers.into_iter().map(|(node, payload)| NodeAnswer { node, payload }).collect();
         let may_miss_nodes = to == SurveyTarget::All && self.may_miss_nodes(context.now.mono_us);
         let is_cut_off = !self.is_connected() || !self.is_member() || may_miss_nodes;

@@ -13,7 +13,7 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{core::CoreEffect, link::MessageHeaders, planted::CoreBug};
+use crate::{core::CoreEffect, link::MessageHeaders};
 
 use super::{Context, NODE, PeerEffect, Peers};
 
@@ -226,9 +226,6 @@ impl Peers {
     }
 
     pub(super) fn forget_user_sessions(&mut self, context: &mut Context, node: &str) {
-        if context.planted.is(CoreBug::UsersOfLostNodeKept) {
-            return;
-        }
         for user in self.users.forget(node) {
             self.report_user_sessions(context, user);
         }

@@ -24,7 +24,6 @@ use crate::{
     event::{ConnectionClaims, PresenceKind, SubscriptionClaims, TokenError},
     message::ShardRequest,
     options::DataFormat,
-    planted::Bug,
     refused::{Refused, RefusedCommand},
     session::{Paused, PausedOn, Phase, ProxiedCommand, ProxyCall, Share, Subscription, SubscriptionParams},
     shard::{HISTORY_OFF, PRESENCE_OFF},
@@ -536,10 +535,7 @@ impl Executing<'_> {
 
     /// If the command has to wait for the socket, or for the replies of owners, returns the share of the queue limits
     /// that must not be exceeded before it can run.
-    fn waits_for_pace(&mut self, command: &Command<'_>) -> Option<Share> {
-        if self.context.planted.is(Bug::RepliesAreNotPaced) {
-            return None;
-        }
+    fn waits_for_pace(&self, command: &Command<'_>) -> Option<Share> {
         let session = self.sessions.table.get(self.key).filter(|session| session.phase == Phase::Live)?;
         let channels_max = self.context.options.client.channel_limit;
         let (share, waits_for_owners) = match command.request.as_ref()? {

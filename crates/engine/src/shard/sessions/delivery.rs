@@ -11,7 +11,6 @@ use crate::{
     hub::{HubEntry, LocalChannelId},
     names::NamespaceIndex,
     options::{ClientOptions, Lane},
-    planted::Bug,
     room::EventAudience,
     shard::hash_of,
 };
@@ -61,7 +60,6 @@ impl Deliveries {
         // The last subscriber left while the delivery was in flight.
         let Some(id) = context.counters.found_or_late(sessions.hub.find(&delivery.channel)) else { return };
         let route = route(context, id, delivery);
-        let keeps_patches = context.planted.is(Bug::PatchOverUnkept);
         self.judge(sessions.hub.filters(id), delivery);
         let mut excluded = Vec::new();
         let mut count = 0;
@@ -73,9 +71,7 @@ impl Deliveries {
                         route,
                         whole: shared(FramePlace::Whole(place)),
                         patch: patch.as_ref().map(|_| shared(FramePlace::Patch(place))),
-                        is_newest: delivery
-                            .publication()
-                            .is_some_and(|publication| publication.offset > 0 || keeps_patches),
+                        is_newest: delivery.publication().is_some_and(|publication| publication.offset > 0),
                     };
                     count += self.fan_out(context, sessions, (id, *class), &frames, &mut excluded);
                 }
@@ -115,8 +111,6 @@ impl Deliveries {
         frames: &Frames,
         excluded: &mut Vec<(SessionKey, Disconnect)>,
     ) -> u64 {
-        let filtered_keeps_patches = context.planted.is(Bug::FilteredGetsPatch);
-        let keeps_older = context.planted.is(Bug::LatestKeepsOlder);
         let route = frames.route;
         let Self { verdicts, .. } = self;
         let OpenSessions { hub, table: sessions, .. } = sessions;
@@ -127,9 +121,6 @@ impl Deliveries {
         for HubEntry { session, filter, join_leave, has_newest } in channel.subscribers_mut(class) {
             // Joins and leaves are not filtered.
             if filter.is_some_and(|filter| verdicts.get(filter.index()) == Some(&false)) {
-                if filtered_keeps_patches {
-                    continue;
-                }
                 // The next publication cannot be a patch against one that this subscriber does not have.
                 *has_newest = false;
                 namespace.filtered += 1;
@@ -141,7 +132,6 @@ impl Deliveries {
             let outbox = sessions.outbox(session);
             match route {
                 Route::Reliable => outbox.push(frame.clone()),
-                Route::Latest { key_hash } if keeps_older && outbox.has_slot(key_hash) => continue,
                 Route::Latest { key_hash } => {
                     let replaced = outbox.push_latest(key_hash, id, frame.clone());
                     namespace.skipped += u64::from(replaced);

@@ -17,7 +17,6 @@ use crate::{
     message::{Asker, ShardRequest},
     names::NamespaceIndex,
     outbox::{Outgoing, Slots},
-    planted::Bug,
     record::{CommandSubject, RecordLevel, SessionIncident},
     refused::{Refused, RefusedCommand},
     room::{Departure, LeftSeat, RoomKey, SeatKey},
@@ -294,9 +293,6 @@ impl OpenSessions {
         let Self { table, seats, hub, .. } = self;
         let Some(outbox) = table.outbox_of(session) else { return Outgoing::default() };
         outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
-        if context.planted.is(Bug::BaseSetWhenOffered) {
-            outbox.offered_seats().for_each(|seat| seats.base_is_offered(seat));
-        }
         outbox.outgoing(seats)
     }
 
@@ -388,11 +384,6 @@ impl OpenSessions {
             return self.close(context, key, &Disconnect::INAPPROPRIATE_PROTOCOL);
         };
         self.table.queue_reply(key, frame, &mut context.effects);
-        if context.planted.is(Bug::RepliesAreNotPaced)
-            && self.table.outbox(key.index).is_too_far_behind(&context.options.client)
-        {
-            self.close_slow(context, key);
-        }
     }
 
     /// Queues a push to one session.

@@ -20,7 +20,6 @@ use crate::{
     message::{NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
-    planted::Bug,
     refused::{Refused, RefusedCommand},
     room::{Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_to_spectate},
     session::{
@@ -598,8 +597,8 @@ impl Subscribing<'_> {
 
     /// Answers `connect` if all owners have answered.
     fn enter_if_complete(&mut self) {
-        let waits_for_all = !self.context.planted.is(Bug::ConnectAnsweredEarly);
-        let is_complete = |paused: &Paused| matches!(&paused.paused_on, PausedOn::Subscriptions(pending) if pending.missing == 0 || !waits_for_all);
+        let is_complete =
+            |paused: &Paused| matches!(&paused.paused_on, PausedOn::Subscriptions(pending) if pending.missing == 0);
         let session = self.sessions.table.at_mut(self.key.index);
         let Some(paused) = session.paused.take_if(|paused| is_complete(paused)) else { return };
         let Paused { paused_on, unparsed } = *paused;

@@ -13,7 +13,7 @@ use crate::{harness::PromptWorld as _, logged::ChannelTruth};
 
 use super::{CHANNELS, ClusteredWorld, KEYS, PendingPublish};
 
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// Publishes through random nodes, sometimes with an idempotency key or a version.
     pub(super) fn publish(&mut self) -> Result<(), String> {
         for _ in 0..self.harness.chance.between(1, 4) {

@@ -17,7 +17,7 @@ pub(super) const SPREAD_US: u64 = 400_000;
 /// Time between publications while clients subscribe.
 const PUBLISH_INTERVAL_US: u64 = 20_000;
 
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// Runs a random action: subscribes to or unsubscribes from a channel without history, or publishes a broadcast.
     pub(super) fn act_live(&mut self) -> Result<(), String> {
         let (number, channel) =

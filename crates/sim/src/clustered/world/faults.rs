@@ -26,7 +26,7 @@ struct LostSequence {
     sequence: u64,
 }
 
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     fn stream_of(&self, channel: &str) -> Box<str> {
         PartitionNames::new("dn", "log", part_of(channel, self.partitions)).stream
     }

@@ -32,7 +32,7 @@ impl IdempotencyKeys {
     }
 }
 
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// Excuses the keys in flight if a node could not ask all others. Which of them it asked for is not known here.
     pub(super) fn review_unanswered_keys(&mut self) {
         let unanswered: Vec<u64> = self.nodes.iter().map(|node| node.core.counters().keys_unanswered).collect();

@@ -147,7 +147,7 @@ impl KeysState {
     }
 }
 
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// The event of a shard's question about the keys of a channel.
     pub(super) fn survey_keys(&mut self, node_index: usize, channel: Arc<str>) -> CoreEvent {
         self.peers.numbered += 1;

@@ -85,7 +85,7 @@ impl PeersState {
     }
 }
 
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// Announces a node that started.
     pub(super) fn announce(&mut self, node_index: usize) {
         if self.peers.is_on || self.has_broadcasts {
@@ -288,7 +288,7 @@ pub(super) const fn prepare_leases(jetstream: &mut JetStream, seed: u64) {
     jetstream.election_max_us = 2_500_000;
 }
 
-impl ClusteredWorld<'_> {
+impl ClusteredWorld {
     /// Checks a change of a lease that a node reports.
     pub(super) fn lease_changed(&mut self, node_index: usize, change: &LeaseChange) {
         self.harness.count(match change {
