@@ -19,7 +19,7 @@ TIMES := $(CACHE)/stage-times
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test check times build release generate lint unit deny vectors sim oracle api hostile web sdk clients recordings browser guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
+.PHONY: help run cluster test check times build release generate lint unit deny vectors sim mutants oracle api hostile web sdk clients recordings browser guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
