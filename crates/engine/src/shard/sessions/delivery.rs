@@ -30,6 +30,8 @@ enum Route {
 
 /// The frames of a publication for the subscribers of a class.
 struct Frames {
+    channel: LocalChannelId,
+    class: FrameClass,
     route: Route,
     whole: FrameRef,
     /// For subscribers that were sent the previous publication.
@@ -68,12 +70,14 @@ impl Deliveries {
                 Ok(_) => {
                     let shared = |place| FrameRef::shared(Arc::clone(delivery), place);
                     let frames = Frames {
+                        channel: id,
+                        class: *class,
                         route,
                         whole: shared(FramePlace::Whole(place)),
                         patch: patch.as_ref().map(|_| shared(FramePlace::Patch(place))),
                         is_newest: delivery.publication().is_some_and(|publication| publication.offset > 0),
                     };
-                    count += self.fan_out(context, sessions, (id, *class), &frames, &mut excluded);
+                    count += self.fan_out(context, sessions, &frames, &mut excluded);
                 }
                 Err(NotJson) => excluded.extend(everyone(sessions, id, *class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
             }
@@ -107,11 +111,10 @@ impl Deliveries {
         &self,
         context: &mut Context,
         sessions: &mut OpenSessions,
-        (id, class): (LocalChannelId, FrameClass),
         frames: &Frames,
         excluded: &mut Vec<(SessionKey, Disconnect)>,
     ) -> u64 {
-        let route = frames.route;
+        let Frames { channel: id, class, route, .. } = *frames;
         let Self { verdicts, .. } = self;
         let OpenSessions { hub, table: sessions, .. } = sessions;
         let Context { options, counters, .. } = context;
