@@ -210,6 +210,7 @@ tools: # What the tests need beside compilers, installed where it is missing.
 
 web: page ## Run the unit tests of the room client and the demo pages
 	web/test
+	web/bundled --check
 
 page: # The demo's pages, bundled.
 	@scripts/need node

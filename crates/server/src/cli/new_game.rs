@@ -42,14 +42,15 @@ const REPOSITORY: &str = r#"git = "https://github.com/dunlin-project/dunlin""#;
 /// The game of a new crate: the example of `docs/rooms.md`.
 const GAME: &str = include_str!("../../../game/examples/own_game.rs");
 
-/// The other files: path and text.
-const FILES: [(&str, &str); 10] = [
+/// The other files: path and text. The client of rooms is `web/room-client`, bundled: with it, a page needs no build step.
+const FILES: [(&str, &str); 11] = [
     ("Cargo.toml", include_str!("new_game/Cargo.toml.in")),
     ("src/tests.rs", include_str!("new_game/tests.rs.in")),
     ("config.json", include_str!("new_game/config.json")),
     ("page/index.html", include_str!("new_game/page/index.html")),
     ("page/style.css", include_str!("new_game/page/style.css")),
     ("page/game.js", include_str!("new_game/page/game.js")),
+    ("page/room-client.min.js", include_str!("new_game/page/room-client.min.js")),
     ("Dockerfile", include_str!("new_game/Dockerfile.in")),
     ("README.md", include_str!("new_game/README.md.in")),
     (".gitignore", include_str!("new_game/gitignore")),
@@ -91,7 +92,7 @@ pub(super) fn run(args: &NewGameArgs) -> Result<(), Failure> {
     if let Some(crates) = &checkout {
         use_same_versions(crates, folder)?;
     }
-    output::line(format_args!("wrote {name}; try it with: cd {name} && cargo test"))
+    output::line(format_args!("wrote {name}; play it with: cd {name} && dunlin dev"))
 }
 
 /// The example's game under this name, with tests.
