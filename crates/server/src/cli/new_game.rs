@@ -42,20 +42,22 @@ const REPOSITORY: &str = r#"git = "https://github.com/dunlin-project/dunlin""#;
 /// The game of a new crate: the example of `docs/rooms.md`.
 const GAME: &str = include_str!("../../../game/examples/own_game.rs");
 
-/// The other files: path and text. The client of rooms is `web/room-client`, bundled: with it, a page needs no build step.
-const FILES: [(&str, &str); 11] = [
+/// The other files: path and text, with places for the name and the source of Dunlin's crates.
+const FILES: [(&str, &str); 10] = [
     ("Cargo.toml", include_str!("new_game/Cargo.toml.in")),
     ("src/tests.rs", include_str!("new_game/tests.rs.in")),
     ("config.json", include_str!("new_game/config.json")),
     ("page/index.html", include_str!("new_game/page/index.html")),
     ("page/style.css", include_str!("new_game/page/style.css")),
     ("page/game.js", include_str!("new_game/page/game.js")),
-    ("page/room-client.min.js", include_str!("new_game/page/room-client.min.js")),
     ("Dockerfile", include_str!("new_game/Dockerfile.in")),
     ("README.md", include_str!("new_game/README.md.in")),
     (".gitignore", include_str!("new_game/gitignore")),
     (".dockerignore", include_str!("new_game/dockerignore")),
 ];
+
+/// The client of rooms: `web/room-client`, bundled. With it, a page needs no build step.
+const ROOM_CLIENT: &str = include_str!("new_game/page/room-client.min.js");
 
 /// Write a crate with a game, its tests, a page and a Dockerfile.
 #[derive(Debug, Args)]
@@ -89,6 +91,7 @@ pub(super) fn run(args: &NewGameArgs) -> Result<(), Failure> {
     for (path, text) in FILES {
         write(folder, path, &text.replace("NAME", name).replace("SOURCE", &source))?;
     }
+    write(folder, "page/room-client.min.js", ROOM_CLIENT)?;
     if let Some(crates) = &checkout {
         use_same_versions(crates, folder)?;
     }

@@ -13,7 +13,7 @@ fn a_new_game_is_a_crate_with_a_page() {
     let folder = Folder::new("new-game");
     let made = dunlin(&folder, &["new-game", "comets"]);
     assert_eq!(made.status.code(), Some(0), "{}", stderr(&made));
-    assert_eq!(stdout(&made), "wrote comets; try it with: cd comets && cargo test\n");
+    assert_eq!(stdout(&made), "wrote comets; play it with: cd comets && dunlin dev\n");
     let read = |file: &str| fs::read_to_string(folder.0.join("comets").join(file)).expect(file);
     let manifest = read("Cargo.toml");
     assert!(manifest.contains("name = \"comets\"\n"), "{manifest}");
@@ -34,6 +34,7 @@ fn a_new_game_is_a_crate_with_a_page() {
         let text = read(file);
         assert!(!text.is_empty() && !text.contains("NAME") && !text.contains("SOURCE"), "{file}");
     }
+    assert!(read("page/room-client.min.js").contains("with centrifuge (MIT"));
     assert!(!folder.0.join("comets/Cargo.lock").exists());
 }
 
