@@ -375,7 +375,7 @@ impl Core {
             && let Some((_, timer)) = self.context.timers.pop_first()
         {
             match timer {
-                Timer::Fence(id) => self.sync(id, HeadSyncs::fence_overdue),
+                Timer::Fence(id) => self.sync(id, |syncs, context, stream, _| syncs.fence_overdue(context, stream)),
                 Timer::Heads(id) => self.sync(id, HeadSyncs::read_missing),
                 Timer::Describe(stream) => self.describe(stream),
                 Timer::Audit(id) => self.sync(id, HeadSyncs::audit_if_due),

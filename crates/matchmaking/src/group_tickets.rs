@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use crate::{
     MatchCriteria, MatchEffect, Matchmaker, TicketId,
     bucket::{Bucket, WaitingTicket},
-    fit,
+    fill_places,
     ticket::MatchTicket,
 };
 

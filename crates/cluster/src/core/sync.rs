@@ -246,7 +246,7 @@ impl HeadSyncs {
     /// active at it is unknown as well.
     pub(super) fn audit_anew(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
         self.need_audit();
-        self.restart(context, stream, channels);
+        self.restart(context, stream);
         self.start(context, stream, channels);
     }
 
@@ -281,23 +281,23 @@ impl HeadSyncs {
             let action = channels.on(context, stream, name, ChannelEvent::SyncBegan { sync: attach });
             context.strays.impossible += u64::from(matches!(action, ChannelAction::Impossible));
         }
-        self.restart_fence(context, stream, channels);
+        self.restart_fence(context, stream);
         if is_audit {
             stream.watch.describe(context);
         }
     }
 
     /// Restarts the attach or audit in flight with a new fence.
-    pub(super) fn restart(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+    pub(super) fn restart(&mut self, context: &mut Context, stream: &mut KnownStream) {
         let Some(sync) = &mut self.in_flight else { return };
         sync.fence_sequence = None;
         sync.stale_answers = 0;
         sync.chunks.iter_mut().for_each(|chunk| chunk.stage = ChunkStage::Unread);
-        self.restart_fence(context, stream, channels);
+        self.restart_fence(context, stream);
     }
 
     /// Publishes a new fence for the attach or audit in flight.
-    fn restart_fence(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+    fn restart_fence(&mut self, context: &mut Context, stream: &mut KnownStream) {
         let number = context.next_number();
         let sync = context.strays.expected(self.in_flight.as_mut(), "only a sync that is in flight is restarted");
         let Some(sync) = sync else { return };
@@ -313,13 +313,13 @@ impl HeadSyncs {
     }
 
     /// The fence may not have come back.
-    pub(super) fn fence_overdue(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+    pub(super) fn fence_overdue(&mut self, context: &mut Context, stream: &mut KnownStream) {
         let now_us = context.now.mono_us;
         let is_overdue = |sync: &HeadSync| sync.fence_sequence.is_none() && sync.fenced_us + FENCE_TIMEOUT_US <= now_us;
         if self.in_flight.as_ref().is_some_and(is_overdue) {
             context.on_silence(LinkName::Live);
             stream.watch.describe(context);
-            self.restart_fence(context, stream, channels);
+            self.restart_fence(context, stream);
         }
     }
 
@@ -386,7 +386,7 @@ impl HeadSyncs {
             answer.messages.iter().any(|one| one.subject == fence_subject && one.sequence >= fence)
         };
         let Some(ReadAnswer { messages, .. }) = answer.outcome.ok().filter(has_fence) else {
-            self.answer_was_stale(context, stream, channels);
+            self.answer_was_stale(context, stream);
             return HeadsRead::Nothing;
         };
         context.unanswered.end(LinkName::Read);
@@ -396,7 +396,7 @@ impl HeadSyncs {
             EpochReview::Began => return HeadsRead::EpochBegan,
             EpochReview::Truncated => return HeadsRead::Truncated,
             EpochReview::Renewed => {
-                self.restart(context, stream, channels);
+                self.restart(context, stream);
                 return HeadsRead::Nothing;
             }
             EpochReview::Paused => {
@@ -426,7 +426,7 @@ impl HeadSyncs {
     }
 
     /// The answer is of a replica without the fence, or a server is gone.
-    fn answer_was_stale(&mut self, context: &mut Context, stream: &mut KnownStream, channels: &mut Channels) {
+    fn answer_was_stale(&mut self, context: &mut Context, stream: &mut KnownStream) {
         let Some(sync) = &mut self.in_flight else { return };
         context.counters.stale_answers += 1;
         sync.stale_answers += 1;
@@ -435,7 +435,7 @@ impl HeadSyncs {
         let is_fence_lost = sync.stale_answers >= STALE_ANSWERS_MAX * sync.chunks.len();
         context.on_silence(LinkName::Read);
         if is_fence_lost {
-            self.restart(context, stream, channels);
+            self.restart(context, stream);
         } else {
             context.set_timer(due_us, Timer::Heads(stream.id));
         }
