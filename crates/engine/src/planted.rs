@@ -1,9 +1,6 @@
 //! Bugs that tests of the simulator plant, to check that the simulator finds them. Without the feature `planted-bugs`,
 //! which only tests enable, [`Planted::is`] is `false` at compile time, and no planted bug is compiled.
 
-#[cfg(feature = "planted-bugs")]
-use crate::Shard;
-
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
@@ -30,6 +27,11 @@ pub(crate) struct Planted {
 
 impl Planted {
     #[cfg(feature = "planted-bugs")]
+    pub(crate) const fn of(bug: Bug) -> Self {
+        Self { bug: Some(bug) }
+    }
+
+    #[cfg(feature = "planted-bugs")]
     pub(crate) const fn is(self, bug: Bug) -> bool {
         matches!(self.bug, Some(planted) if planted as u8 == bug as u8)
     }
@@ -38,13 +40,5 @@ impl Planted {
     #[allow(clippy::unused_self, reason = "the same signature with the feature")]
     pub(crate) const fn is(self, _: Bug) -> bool {
         false
-    }
-}
-
-#[cfg(feature = "planted-bugs")]
-impl Shard {
-    /// Plants a bug in the shard.
-    pub fn plant(&mut self, bug: Bug) {
-        self.set_planted(Planted { bug: Some(bug) });
     }
 }

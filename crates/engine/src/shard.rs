@@ -307,9 +307,10 @@ impl Shard {
         self.owner.cached_bytes()
     }
 
+    /// Plants a bug in the shard.
     #[cfg(feature = "planted-bugs")]
-    pub(crate) fn set_planted(&mut self, planted: crate::planted::Planted) {
-        self.context.planted = planted;
+    pub fn plant(&mut self, bug: crate::planted::Bug) {
+        self.context.planted = crate::planted::Planted::of(bug);
     }
 
     /// Handles the shard's messages to itself, and resumes commands that had to wait.
