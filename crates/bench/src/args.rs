@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::cluster::args::{ClusterBenchArgs, ClusterDrainArgs};
 use crate::commands::EncodingOption;
+use crate::control::PublishRate;
 use crate::error::Error;
 use crate::payload::PAYLOAD_BYTES_MIN;
 use crate::proc::Cores;
@@ -317,6 +318,14 @@ impl LoadArgs {
         check_count("saturate", self.saturate.unwrap_or(1), 1, 1_000_000)?;
         check_payload(self.payload_bytes)?;
         check_rate(self.rate)
+    }
+
+    /// The rate of the publisher.
+    pub(crate) fn pace(&self, slow_readers: usize) -> PublishRate {
+        match self.saturate {
+            Some(window) => PublishRate::Window { window, readers: (self.subscribers - slow_readers) as u64 },
+            None => PublishRate::PerSecond(self.rate),
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::EncodingOption;
 use crate::latency::Latency;
+use crate::report::per_second;
 use crate::room::player_commands::{PlayersCommand, PlayersReply, PlayersRole};
 
 /// The first line to every process: its role.
@@ -297,6 +298,23 @@ pub struct SubscriberReport {
     pub cpu_ns: u64,
 }
 
+impl SubscriberReport {
+    pub fn add(&mut self, other: &SubscriberReport) {
+        self.deliveries += other.deliveries;
+        self.lost += other.lost;
+        self.duplicated += other.duplicated;
+        self.late += other.late;
+        self.reads += other.reads;
+        self.bytes += other.bytes;
+        self.frames += other.frames;
+        self.cpu_ns += other.cpu_ns;
+        self.latency.add(&other.latency);
+        for (why, count) in &other.closed {
+            *self.closed.entry(why.clone()).or_default() += count;
+        }
+    }
+}
+
 /// Sessions that were cut off and have reconnected.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Returned {
@@ -316,6 +334,20 @@ pub struct Returned {
     pub ended_at_ms: Vec<u64>,
 }
 
+impl Returned {
+    pub fn add(&mut self, other: &Returned) {
+        self.cut += other.cut;
+        self.back += other.back;
+        self.attempts += other.attempts;
+        self.unrecovered += other.unrecovered;
+        self.absence.add(&other.absence);
+        self.ended_at_ms.extend(&other.ended_at_ms);
+        for (why, count) in &other.failed {
+            *self.failed.entry(why.clone()).or_default() += count;
+        }
+    }
+}
+
 /// The results of recoveries.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Recovered {
@@ -331,6 +363,19 @@ pub struct Recovered {
     pub failed: BTreeMap<String, u64>,
     /// From the TCP connection to the answer.
     pub time: Latency,
+}
+
+impl Recovered {
+    pub fn add(&mut self, other: &Recovered) {
+        self.ready += other.ready;
+        self.unrecovered += other.unrecovered;
+        self.publications += other.publications;
+        self.missing += other.missing;
+        self.time.add(&other.time);
+        for (why, count) in &other.failed {
+            *self.failed.entry(why.clone()).or_default() += count;
+        }
+    }
 }
 
 /// The outcome of the slow readers.
@@ -369,6 +414,22 @@ pub struct PublisherReport {
     pub cpu_ns: u64,
 }
 
+impl PublisherReport {
+    pub fn add(&mut self, other: &PublisherReport) {
+        self.publications += other.publications;
+        self.accepted += other.accepted;
+        self.cpu_ns += other.cpu_ns;
+        self.lag.add(&other.lag);
+        self.acknowledged.add(&other.acknowledged);
+        if other.pause.ns() > self.pause.ns() {
+            self.pause = other.pause;
+        }
+        for (code, count) in &other.refused {
+            *self.refused.entry(code.clone()).or_default() += count;
+        }
+    }
+}
+
 /// A time without an acknowledgement, on the monotonic clock.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct AcknowledgementPause {
@@ -395,4 +456,20 @@ pub struct SenderReport {
     pub cpu_ns: u64,
     /// Time from the first send to the last.
     pub wall_ns: u64,
+}
+
+impl SenderReport {
+    /// The figure with which all others are compared.
+    pub fn per_cpu_second(&self) -> f64 {
+        per_second(self.sends, self.cpu_ns)
+    }
+
+    /// Adds another turn of the same kind.
+    pub fn add(&mut self, other: &SenderReport) {
+        self.rounds += other.rounds;
+        self.sends += other.sends;
+        self.would_block += other.would_block;
+        self.cpu_ns += other.cpu_ns;
+        self.wall_ns += other.wall_ns;
+    }
 }

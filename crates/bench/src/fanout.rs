@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::args::{FanoutArgs, LoadArgs, PublishVia};
 use crate::commands::EncodingOption;
-use crate::control::{PublishRate, Send, Slow, Until};
+use crate::control::{Send, Slow, Until};
 use crate::error::Error;
 use crate::goal::Goal;
 use crate::latency::Summary;
@@ -115,7 +115,12 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     progress.doing("starting the server".into());
     let server = ServerProcess::start(&args.run.server, &cores)?;
     let name = server.name.clone();
-    let mut rig = args.load.ready_rig(server, args.slow_readers, &args.run.server.api_key, &cores, &progress)?;
+    let mut rig = FanoutRig::start(server, &FanoutSetup::of(&args.load, &cores))?.ready(
+        &args.load,
+        args.slow_readers,
+        &args.run.server.api_key,
+        &progress,
+    )?;
     let pace = args.load.pace(args.slow_readers);
     let mut tls = if args.tls { Some(TlsSide::start(args, &cores, &progress)?) } else { None };
     let warm = rig.phase(pace, args.load.warm_up, "warming up", &progress)?;
@@ -176,7 +181,12 @@ impl TlsSide {
     fn start(args: &FanoutArgs, cores: &Cores, progress: &Progress) -> Result<Self, Error> {
         progress.doing("starting a server with TLS".into());
         let server = ServerProcess::start(&args.run.server.next(true), cores)?;
-        let mut rig = args.load.ready_rig(server, 0, &args.run.server.api_key, cores, progress)?;
+        let mut rig = FanoutRig::start(server, &FanoutSetup::of(&args.load, cores))?.ready(
+            &args.load,
+            0,
+            &args.run.server.api_key,
+            progress,
+        )?;
         let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up, TLS", progress)?;
         Ok(TlsSide { rig, warm, phase: FanoutPhase::default() })
     }
@@ -230,31 +240,6 @@ fn roofline_order(load: &LoadArgs, warm: &FanoutPhase, turn: Duration) -> Send {
         rounds_per_second: load.saturate.is_none().then_some(load.rate),
         until: Until::DurationNs(turn.as_nanos() as u64),
         batch: None,
-    }
-}
-
-impl LoadArgs {
-    /// A server with its subscribers and publisher connected.
-    pub fn ready_rig(
-        &self,
-        server: ServerProcess,
-        slow_readers: usize,
-        api_key: &str,
-        cores: &Cores,
-        progress: &Progress,
-    ) -> Result<FanoutRig, Error> {
-        let mut rig = FanoutRig::start(server, &FanoutSetup::of(self, cores))?;
-        rig.connect(self.subscribers, slow_readers, progress)?;
-        rig.start_publisher(self, api_key)?;
-        Ok(rig)
-    }
-
-    /// The rate of the publisher.
-    pub(crate) fn pace(&self, slow_readers: usize) -> PublishRate {
-        match self.saturate {
-            Some(window) => PublishRate::Window { window, readers: (self.subscribers - slow_readers) as u64 },
-            None => PublishRate::PerSecond(self.rate),
-        }
     }
 }
 
@@ -425,19 +410,17 @@ impl FanoutReport {
             lines.extend(tls.load.lines());
         }
         if let Some(slow) = &self.slow_readers {
-            lines.push(slow.line());
+            lines.push(slow_readers_line(slow));
         }
         lines.extend(self.goals.iter().map(Goal::line));
         lines
     }
 }
 
-impl Slow {
-    pub(crate) fn line(&self) -> Line {
-        let value = format!(
-            "{} in all: {} with the newest publication ({} skipped), {} behind, closed {:?}",
-            self.sessions, self.newest, self.skipped, self.behind, self.closed
-        );
-        Line::new("slow readers", value)
-    }
+pub(crate) fn slow_readers_line(slow: &Slow) -> Line {
+    let value = format!(
+        "{} in all: {} with the newest publication ({} skipped), {} behind, closed {:?}",
+        slow.sessions, slow.newest, slow.skipped, slow.behind, slow.closed
+    );
+    Line::new("slow readers", value)
 }

@@ -137,6 +137,19 @@ impl FanoutRig {
         })
     }
 
+    /// Connects the subscribers and the publisher.
+    pub fn ready(
+        mut self,
+        load: &LoadArgs,
+        slow_readers: usize,
+        api_key: &str,
+        progress: &Progress,
+    ) -> Result<Self, Error> {
+        self.connect(load.subscribers, slow_readers, progress)?;
+        self.start_publisher(load, api_key)?;
+        Ok(self)
+    }
+
     /// Connects the publisher.
     pub fn start_publisher(&mut self, load: &LoadArgs, api_key: &str) -> Result<(), Error> {
         let publisher = Worker::start(&Role::Publisher(PublisherRole {
@@ -407,38 +420,5 @@ impl FanoutPhase {
         self.memory_before = self.memory_before.or(later.memory_before);
         self.memory_after = later.memory_after.or(self.memory_after);
         self.anon_bytes_max = self.anon_bytes_max.max(later.anon_bytes_max);
-    }
-}
-
-impl SubscriberReport {
-    fn add(&mut self, other: &SubscriberReport) {
-        self.deliveries += other.deliveries;
-        self.lost += other.lost;
-        self.duplicated += other.duplicated;
-        self.late += other.late;
-        self.reads += other.reads;
-        self.bytes += other.bytes;
-        self.frames += other.frames;
-        self.cpu_ns += other.cpu_ns;
-        self.latency.add(&other.latency);
-        for (why, count) in &other.closed {
-            *self.closed.entry(why.clone()).or_default() += count;
-        }
-    }
-}
-
-impl PublisherReport {
-    pub fn add(&mut self, other: &PublisherReport) {
-        self.publications += other.publications;
-        self.accepted += other.accepted;
-        self.cpu_ns += other.cpu_ns;
-        self.lag.add(&other.lag);
-        self.acknowledged.add(&other.acknowledged);
-        if other.pause.ns() > self.pause.ns() {
-            self.pause = other.pause;
-        }
-        for (code, count) in &other.refused {
-            *self.refused.entry(code.clone()).or_default() += count;
-        }
     }
 }

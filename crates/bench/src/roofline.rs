@@ -152,22 +152,6 @@ impl BesideFigures {
     }
 }
 
-impl SenderReport {
-    /// The figure with which all others are compared.
-    pub fn per_cpu_second(&self) -> f64 {
-        report::per_second(self.sends, self.cpu_ns)
-    }
-
-    /// Adds another turn of the same kind.
-    pub fn add(&mut self, other: &SenderReport) {
-        self.rounds += other.rounds;
-        self.sends += other.sends;
-        self.would_block += other.would_block;
-        self.cpu_ns += other.cpu_ns;
-        self.wall_ns += other.wall_ns;
-    }
-}
-
 /// The result of `roofline`.
 #[derive(Debug, Serialize)]
 pub struct RooflineReport {

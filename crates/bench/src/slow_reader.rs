@@ -8,11 +8,11 @@ use serde::Serialize;
 use crate::args::SlowReaderArgs;
 use crate::control::Slow;
 use crate::error::Error;
-use crate::fanout::{LoadFigures, Settings};
+use crate::fanout::{LoadFigures, Settings, slow_readers_line};
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio};
-use crate::rig::FanoutPhase;
+use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::spawn::ServerProcess;
 
 /// The result of `slow-reader`.
@@ -86,7 +86,12 @@ impl Scenario<'_> {
         let args = self.args;
         let server = ServerProcess::start(&args.run.server, &self.cores)?;
         self.server.clone_from(&server.name);
-        let mut rig = args.load.ready_rig(server, slow, &args.run.server.api_key, &self.cores, &self.progress)?;
+        let mut rig = FanoutRig::start(server, &FanoutSetup::of(&args.load, &self.cores))?.ready(
+            &args.load,
+            slow,
+            &args.run.server.api_key,
+            &self.progress,
+        )?;
         let pace = args.load.pace(slow);
         let warm = rig.phase(pace, args.load.warm_up, "warming up", &self.progress)?;
         if slow > 0 {
@@ -130,7 +135,7 @@ impl SlowReaderReport {
         let pairs: Vec<String> = self.p99_ratio_by_pair.iter().map(|ratio| format!("{ratio:.2}")).collect();
         let others = format!("{:.2} × that without slow readers (by pair: {})", self.p99_ratio, pairs.join(", "));
         lines.push(Line::new("p99 of the others", others));
-        lines.extend(self.slow_readers.iter().map(Slow::line));
+        lines.extend(self.slow_readers.iter().map(slow_readers_line));
         lines
     }
 }

@@ -254,20 +254,6 @@ impl StormRig {
     }
 }
 
-impl Returned {
-    pub fn add(&mut self, other: &Returned) {
-        self.cut += other.cut;
-        self.back += other.back;
-        self.attempts += other.attempts;
-        self.unrecovered += other.unrecovered;
-        self.absence.add(&other.absence);
-        self.ended_at_ms.extend(&other.ended_at_ms);
-        for (why, count) in &other.failed {
-            *self.failed.entry(why.clone()).or_default() += count;
-        }
-    }
-}
-
 /// Requests the server's health repeatedly.
 struct HealthWatch {
     is_over: Arc<AtomicBool>,

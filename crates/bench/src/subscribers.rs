@@ -10,7 +10,7 @@ use crate::goal::Goal;
 use crate::proc;
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio};
-use crate::rig::{FanoutPhase, FanoutRig};
+use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::spawn::ServerProcess;
 
 /// Maximum ratio of the cost of a delivery with many connections to that without them.
@@ -44,7 +44,12 @@ pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
     let start = |server_args: &ServerArgs| -> Result<FanoutRig, Error> {
         progress.doing("starting a server".into());
         let server = ServerProcess::start(server_args, &cores)?;
-        args.load.ready_rig(server, 0, &args.run.server.api_key, &cores, &progress)
+        FanoutRig::start(server, &FanoutSetup::of(&args.load, &cores))?.ready(
+            &args.load,
+            0,
+            &args.run.server.api_key,
+            &progress,
+        )
     };
     let (mut alone, mut among_many) = (start(&args.run.server)?, start(&args.run.server.next(false))?);
     among_many.connect_bystanders(args.connections - args.load.subscribers, &progress)?;

@@ -1096,7 +1096,7 @@ impl Core {
                 let channel = self.channels.get(&request.channel);
                 let own = channel.map(|channel| (channel, &self.partitions[channel.partition].stream));
                 let answer = request.answer(&self.context, own);
-                self.peers.send_window_message(&mut self.context, subject, answer);
+                self.context.publish(subject, MessageHeaders::new(), answer);
             }
             Ok(WindowMessage::Answer(answer)) => {
                 let Self { context, window_questions, channels, partitions, .. } = self;

@@ -8,8 +8,6 @@
 
 mod calls;
 mod checkpoint;
-mod kicks;
-mod messages;
 mod not_restored;
 mod reserved_places;
 mod returning_players;
@@ -17,20 +15,26 @@ mod runner;
 mod seated_players;
 mod tokens_refused;
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{
+    collections::{BTreeSet, VecDeque},
+    sync::Arc,
+};
 
-use dunlin_protocol::{Encoding, Payload, UnsubscribeCode};
-use dunlin_rooms::{EncodingSet, Grid, PlayerId, Scoped, TickUpdate};
+use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
+use dunlin_rooms::{CallId, EncodingSet, Grid, PlayerId, Scoped, TickUpdate};
 use hashbrown::HashMap;
 
 use crate::{
     ShardIndex,
+    api::KickTarget,
+    backend::ProxyResult,
     message::SubscriptionRequest,
     owner_of,
     room::{Departure, EventAudience, FromRoom, JoinedAs, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
 };
 
 pub use calls::CallCounts;
+use calls::outcome_of;
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
 use reserved_places::ReservedPlaces;
@@ -212,10 +216,45 @@ impl RoomHost {
             ToRoom::Message { id, data, .. } => Step::Message { id, data },
             ToRoom::ChangeListing { id, change, .. } => Step::ChangeListing { id, change },
             ToRoom::Kick { id, order, .. } => Step::Kick { id, seats: self.seats_of(&order.target), order },
-            ToRoom::ReservePlaces { reservations, .. } => return self.reserve(&reservations),
+            ToRoom::ReservePlaces { reservations, .. } => {
+                return self.places.reserve(&reservations, self.options.ticks_per_second);
+            }
             ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
         };
         self.arrived.push_back(step);
+    }
+
+    /// Queues the backend's result of a call for the next tick.
+    pub fn take_answer(&mut self, call: CallId, result: ProxyResult) {
+        let outcome = outcome_of(result, self.options.call_bytes_max);
+        self.arrived.push_back(Step::Answer { call, outcome });
+    }
+
+    /// The number of places reserved for users who have not joined.
+    pub fn reserved_places(&self) -> usize {
+        self.places.len()
+    }
+
+    /// The reservations that have not expired: the number, and how many users have not joined.
+    pub fn reservations(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.places.reservations()
+    }
+
+    /// Refuses joins that arrived since the last tick while all free places are reserved for other users. Call it right
+    /// before [`RoomHost::begin`]. The answers are appended to `outgoing`.
+    pub fn refuse_unreserved(&mut self, runner: &Runner, outgoing: &mut Vec<RoutedMessage>) {
+        let Self { places, arrived, requests, key, .. } = self;
+        let Some(mut admission) = places.begin_admission(runner) else { return };
+        arrived.retain(|step| {
+            let is_admitted = admission.admits(step);
+            if let (Step::Join { seat, .. }, false) = (step, is_admitted)
+                && let Some(request) = requests.remove(seat)
+            {
+                let outcome = Err(NotJoined::Reserved);
+                outgoing.push((key.owner, FromRoom::Joined { room: *key, request, outcome }));
+            }
+            is_admitted
+        });
     }
 
     /// Begins a tick with the queued steps.
@@ -258,7 +297,10 @@ impl RoomHost {
             let reason = (!reason.is_empty()).then(|| reason.into());
             outgoing.push(self.unseated(seat, UnsubscribeCode::KICKED, reason));
         }
-        self.send_answers(answered, outgoing);
+        outgoing.extend(answered.into_iter().map(|(id, answer)| {
+            let channel = Arc::clone(&self.channel);
+            (self.key.owner, FromRoom::Answered { room: self.key, channel, id, answer })
+        }));
         if let Some((keyframe, encodings)) = keyframe {
             self.send_keyframes(&keyframe, encodings, outgoing);
         }
@@ -298,6 +340,24 @@ impl RoomHost {
             outgoing.push((self.key.owner, FromRoom::Closing { room: self.key, channel, reason }));
         }
         self.watch_emptiness(away, outgoing);
+    }
+
+    /// The seats of a user or a client, including joins that wait for the next tick. A runner's seat table has only
+    /// players that may come back, so it cannot find them all. Sorted, because a replay must find the same seats.
+    fn seats_of(&self, target: &KickTarget) -> Vec<SeatKey> {
+        let is_meant = |user: &str, client: &str| match target {
+            KickTarget::User(meant) => !meant.is_empty() && **meant == *user,
+            KickTarget::Client(meant) => !meant.is_empty() && **meant == *client,
+            KickTarget::Player(_) => false,
+        };
+        let is_joining = |info: &ClientInfo| is_meant(&info.user, &info.client);
+        let joining = self
+            .requests
+            .iter()
+            .filter(|(_, request)| request.join.as_ref().is_some_and(|join| is_joining(&join.info)));
+        let seated = self.players.values().filter(|player| is_meant(&player.user, &player.client));
+        let seats = joining.map(|(seat, _)| *seat).chain(seated.map(|player| player.seat));
+        seats.collect::<BTreeSet<SeatKey>>().into_iter().collect()
     }
 
     /// Sends the world before the tick to the shards that need it.

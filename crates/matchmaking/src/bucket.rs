@@ -6,7 +6,11 @@ use std::{
     sync::Arc,
 };
 
-use crate::{TicketId, fill_places::GroupCandidate, room::MatchRoomId};
+use crate::{
+    MatchCriteria, MatchRules, TicketId,
+    fill_places::GroupCandidate,
+    room::{MatchRoom, MatchRoomId},
+};
 
 /// Tickets by the regions that they accept.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,6 +47,10 @@ pub(crate) struct RoomEntry {
     pub(crate) region: Option<Arc<str>>,
 }
 
+/// The buckets, by the criteria that their tickets and rooms have in common.
+#[derive(Debug, Default)]
+pub(crate) struct Buckets(BTreeMap<Arc<MatchCriteria>, Bucket>);
+
 #[derive(Debug, Default)]
 pub(crate) struct Bucket {
     /// Oldest first.
@@ -58,6 +66,57 @@ pub(crate) struct Bucket {
     /// Where the next pass goes on if the last one had to stop: for open rooms, and for new ones.
     pub(crate) fill_from: TicketId,
     pub(crate) open_from: TicketId,
+}
+
+impl Buckets {
+    pub(crate) fn get(&self, criteria: &MatchCriteria) -> Option<&Bucket> {
+        self.0.get(criteria)
+    }
+
+    pub(crate) fn get_mut(&mut self, criteria: &MatchCriteria) -> Option<&mut Bucket> {
+        self.0.get_mut(criteria)
+    }
+
+    pub(crate) fn all_criteria(&self) -> Vec<Arc<MatchCriteria>> {
+        self.0.keys().cloned().collect()
+    }
+
+    /// The same criteria of a bucket, if there is one.
+    pub(crate) fn known_criteria(&self, criteria: MatchCriteria) -> Arc<MatchCriteria> {
+        let known = self.0.get_key_value(&criteria).map(|(known, _)| Arc::clone(known));
+        known.unwrap_or_else(|| Arc::new(criteria))
+    }
+
+    pub(crate) fn insert(&mut self, criteria: Arc<MatchCriteria>, ticket: WaitingTicket) {
+        self.0.entry(criteria).or_default().insert(ticket);
+    }
+
+    pub(crate) fn forget_if_empty(&mut self, criteria: &MatchCriteria) {
+        if self.0.get(criteria).is_some_and(Bucket::is_empty) {
+            self.0.remove(criteria);
+        }
+    }
+
+    /// Lists a room under its number of free places, its skill and its region.
+    pub(crate) fn list_room(&mut self, id: MatchRoomId, room: &mut MatchRoom, rules: &MatchRules) {
+        self.unlist_room(room);
+        let free = room.free();
+        // A mean skill that is not known suits nobody.
+        let is_comparable = !rules.skill.is_on() || room.has_skill();
+        if room.accepts && room.takes_tickets && is_comparable && room.opening.is_none() && free > 0 {
+            let entry = RoomEntry { free, skill: room.skill(), room: id, region: room.region.clone() };
+            self.0.entry(Arc::clone(&room.criteria)).or_default().list_room(&entry);
+            room.listed = Some(entry);
+        } else {
+            self.forget_if_empty(&room.criteria);
+        }
+    }
+
+    pub(crate) fn unlist_room(&mut self, room: &mut MatchRoom) {
+        if let (Some(entry), Some(bucket)) = (room.listed.take(), self.0.get_mut(&room.criteria)) {
+            bucket.unlist_room(&entry);
+        }
+    }
 }
 
 impl Bucket {
@@ -85,7 +144,7 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn list_room(&mut self, entry: &RoomEntry) {
+    fn list_room(&mut self, entry: &RoomEntry) {
         let place = (entry.free, entry.skill, entry.room);
         self.open_rooms.insert(place);
         if let Some(region) = &entry.region {
@@ -93,7 +152,7 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn unlist_room(&mut self, entry: &RoomEntry) {
+    fn unlist_room(&mut self, entry: &RoomEntry) {
         let place = (entry.free, entry.skill, entry.room);
         self.open_rooms.remove(&place);
         let Some(region) = &entry.region else { return };

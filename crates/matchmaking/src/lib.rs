@@ -6,28 +6,27 @@
 // Requests come from clients.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
-mod adopted;
 mod bucket;
 mod criteria;
 mod effect;
 mod fill_places;
-mod group_tickets;
+mod known_rooms;
 mod lobby;
 mod matchmaker;
-mod places;
+mod pass;
 mod refusal;
 mod room;
 mod rules;
 mod skill_window;
 mod ticket;
+mod tickets;
 
-pub use adopted::OpenedRoom;
 pub use criteria::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchCriteria};
 pub use effect::{MatchCounters, MatchEffect, MatchGauges, OpenFailure, RoomState};
 pub use lobby::{LobbyBoard, LobbyEffect, LobbyLimits, RoomListing};
 pub use matchmaker::Matchmaker;
 pub use refusal::MatchRefusal;
-pub use room::MatchRoomId;
+pub use room::{MatchRoomId, OpenedRoom};
 pub use rules::MatchRules;
 pub use skill_window::SkillWindow;
 pub use ticket::{EndReason, Initiator, TicketId, TicketRequest, TicketStatus, USER_BYTES_MAX};

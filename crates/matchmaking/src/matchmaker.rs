@@ -1,43 +1,31 @@
-//! The tickets of one namespace, from request to end.
+//! The queue of one namespace: puts its tickets into rooms. The oldest ticket goes first, and open rooms are filled before
+//! new ones are opened.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use crate::{
-    CRITERION_BYTES_MAX, EndReason, Initiator, MatchCounters, MatchCriteria, MatchEffect, MatchGauges, MatchRefusal,
-    MatchRoomId, MatchRules, TicketId, TicketRequest, TicketStatus, USER_BYTES_MAX,
-    bucket::{Bucket, Pool, WaitingTicket},
+    EndReason, Initiator, MatchCounters, MatchCriteria, MatchEffect, MatchGauges, MatchRefusal, MatchRoomId,
+    MatchRules, OpenFailure, OpenedRoom, RoomState, TicketId, TicketRequest, TicketStatus,
+    bucket::{Bucket, Buckets, WaitingTicket},
+    known_rooms::KnownRooms,
+    pass::{Pass, group},
     room::MatchRoom,
     ticket::{MatchTicket, Stage, TicketUser},
+    tickets::Tickets,
 };
 
-/// How long the status of an ended ticket is kept.
-const STATUS_KEPT_MS: u64 = 60_000;
+/// Number of rooms that may fail before a ticket ends.
+const FAILURES_MAX: u8 = 3;
 
 /// The queue of one namespace.
 #[derive(Debug)]
 pub struct Matchmaker {
-    pub(crate) rules: MatchRules,
-    pub(crate) channel_prefix: Box<str>,
-    pub(crate) tickets: BTreeMap<TicketId, MatchTicket>,
-    /// The tickets of confirmed users.
-    users: BTreeMap<Arc<str>, TicketId>,
-    pub(crate) rooms: BTreeMap<MatchRoomId, MatchRoom>,
-    pub(crate) channels: BTreeMap<Arc<str>, MatchRoomId>,
-    pub(crate) buckets: BTreeMap<Arc<MatchCriteria>, Bucket>,
-    timers: BTreeSet<(u64, TicketId)>,
-    /// Tickets that are over, oldest first; some may be forgotten.
-    over: VecDeque<TicketId>,
-    /// Tickets that are not placed and not over.
-    pub(crate) pending: usize,
-    pub(crate) rooms_opening: usize,
-    pub(crate) opens_from_ms: u64,
-    pub(crate) reports: u64,
-    last_ticket: u64,
-    pub(crate) last_room: u64,
-    pub(crate) counters: MatchCounters,
+    rules: MatchRules,
+    channel_prefix: Box<str>,
+    tickets: Tickets,
+    rooms: KnownRooms,
+    buckets: Buckets,
+    counters: MatchCounters,
 }
 
 impl Matchmaker {
@@ -46,19 +34,9 @@ impl Matchmaker {
         Self {
             rules,
             channel_prefix: channel_prefix.into(),
-            tickets: BTreeMap::new(),
-            users: BTreeMap::new(),
-            rooms: BTreeMap::new(),
-            channels: BTreeMap::new(),
-            buckets: BTreeMap::new(),
-            timers: BTreeSet::new(),
-            over: VecDeque::new(),
-            pending: 0,
-            rooms_opening: 0,
-            opens_from_ms: 0,
-            reports: 0,
-            last_ticket: 0,
-            last_room: 0,
+            tickets: Tickets::default(),
+            rooms: KnownRooms::default(),
+            buckets: Buckets::default(),
             counters: MatchCounters::default(),
         }
     }
@@ -68,7 +46,7 @@ impl Matchmaker {
     /// # Errors
     /// [`MatchRefusal`]; nothing has changed.
     pub fn submit(&mut self, now_ms: u64, request: TicketRequest) -> Result<TicketId, MatchRefusal> {
-        let checked = self.check(&request);
+        let checked = self.tickets.check(&request, &self.rules);
         self.count_refusal(checked)?;
         let TicketRequest { initiator, users, criteria, region, skill } = request;
         let is_confirmed = |user: &Arc<str>| match &initiator {
@@ -76,16 +54,11 @@ impl Matchmaker {
             Initiator::User(own) => own == user,
         };
         let users: Vec<_> = users.into_iter().map(|id| TicketUser { is_confirmed: is_confirmed(&id), id }).collect();
-        self.last_ticket += 1;
-        let id = TicketId(self.last_ticket);
-        for user in users.iter().filter(|user| user.is_confirmed) {
-            self.users.insert(Arc::clone(&user.id), id);
-        }
         let is_complete = users.iter().all(|user| user.is_confirmed);
-        let ticket = MatchTicket {
+        let id = self.tickets.add(MatchTicket {
             is_roaming: region.is_none() || self.rules.region_wait_ms == 0,
             users,
-            criteria: self.known_criteria(criteria),
+            criteria: self.buckets.known_criteria(criteria),
             region,
             skill,
             submitted_ms: now_ms,
@@ -93,14 +66,12 @@ impl Matchmaker {
             failures: 0,
             stage: Stage::Unconfirmed,
             timer_ms: None,
-        };
-        self.tickets.insert(id, ticket);
-        self.pending += 1;
+        });
         self.counters.submitted += 1;
         if is_complete {
             self.start_waiting(id);
         } else {
-            self.set_timer(id, Some(now_ms.saturating_add(self.rules.confirm_timeout_ms)));
+            self.tickets.set_timer(id, Some(now_ms.saturating_add(self.rules.confirm_timeout_ms)));
         }
         Ok(id)
     }
@@ -110,16 +81,9 @@ impl Matchmaker {
     /// # Errors
     /// [`MatchRefusal`]
     pub fn confirm(&mut self, now_ms: u64, id: TicketId, user: &Arc<str>) -> Result<(), MatchRefusal> {
-        let checked = self.check_confirmation(id, user);
+        let checked = self.tickets.check_confirmation(id, user);
         self.count_refusal(checked)?;
-        let Some(ticket) = self.tickets.get_mut(&id) else { return Ok(()) };
-        ticket.users.iter_mut().filter(|known| known.id == *user).for_each(|known| known.is_confirmed = true);
-        let is_complete = ticket.stage == Stage::Unconfirmed && ticket.users.iter().all(|user| user.is_confirmed);
-        if is_complete {
-            ticket.deadline_ms = now_ms.saturating_add(self.rules.ticket_timeout_ms);
-        }
-        self.users.insert(Arc::clone(user), id);
-        if is_complete {
+        if self.tickets.confirm(id, user, now_ms.saturating_add(self.rules.ticket_timeout_ms)) {
             self.start_waiting(id);
         }
         Ok(())
@@ -136,12 +100,7 @@ impl Matchmaker {
         user: Option<&str>,
         effects: &mut Vec<MatchEffect>,
     ) -> Result<(), MatchRefusal> {
-        let checked = match self.tickets.get(&id) {
-            Some(ticket) if user.is_some_and(|user| !ticket.has_user(user)) => Err(MatchRefusal::UnknownTicket),
-            Some(ticket) if ticket.is_over() => Err(MatchRefusal::TicketOver),
-            Some(_) => Ok(()),
-            None => Err(MatchRefusal::UnknownTicket),
-        };
+        let checked = self.tickets.check_cancellation(id, user);
         self.count_refusal(checked)?;
         self.end(now_ms, id, EndReason::Cancelled, effects);
         Ok(())
@@ -149,18 +108,18 @@ impl Matchmaker {
 
     /// The state of a ticket; `None` if it is not known, or is not the user's.
     pub fn status(&self, id: TicketId, user: Option<&str>) -> Option<TicketStatus> {
-        let ticket = self.tickets.get(&id)?;
+        let ticket = self.tickets.get(id)?;
         user.is_none_or(|user| ticket.has_user(user)).then(|| ticket.status())
     }
 
     /// Whether a ticket is unconfirmed or waits for a room.
     pub fn is_pending(&self, id: TicketId) -> bool {
-        self.tickets.get(&id).is_some_and(MatchTicket::is_pending)
+        self.tickets.get(id).is_some_and(MatchTicket::is_pending)
     }
 
     /// The ticket that a user is in; `None` if there is none, or it is over.
     pub fn ticket_of(&self, user: &str) -> Option<TicketId> {
-        self.users.get(user).copied()
+        self.tickets.of_user(user)
     }
 
     /// The counters.
@@ -170,74 +129,289 @@ impl Matchmaker {
 
     /// The sizes.
     pub fn gauges(&self) -> MatchGauges {
-        let places = self.rooms.values().flat_map(|room| &room.reservations);
-        let reserved_places = places.map(|reservation| u64::from(reservation.places)).sum();
-        MatchGauges { pending: self.pending, rooms: self.rooms.len(), reserved_places }
+        let (pending, rooms) = (self.tickets.pending(), self.rooms.len());
+        MatchGauges { pending, rooms, reserved_places: self.rooms.reserved_places() }
+    }
+
+    /// Runs the timers, and places all tickets that can be placed.
+    pub fn place(&mut self, now_ms: u64, effects: &mut Vec<MatchEffect>) {
+        self.run_timers(now_ms, effects);
+        for criteria in self.buckets.all_criteria() {
+            self.fill_rooms(now_ms, &criteria, effects);
+            self.open_rooms(now_ms, &criteria, effects);
+            self.buckets.forget_if_empty(&criteria);
+        }
+    }
+
+    /// A room was opened.
+    pub fn on_room_opened(&mut self, now_ms: u64, id: MatchRoomId, effects: &mut Vec<MatchEffect>) {
+        let Some(tickets) = self.rooms.set_open(id, now_ms) else { return };
+        self.counters.rooms_opened += 1;
+        for ticket in tickets {
+            self.announce(now_ms, ticket, id, effects);
+        }
+        self.list_room(id);
+    }
+
+    /// A room was not opened.
+    pub fn on_open_failed(
+        &mut self,
+        now_ms: u64,
+        id: MatchRoomId,
+        failure: OpenFailure,
+        effects: &mut Vec<MatchEffect>,
+    ) {
+        if self.rooms.is_opening(id) {
+            self.rooms.pause_opening(now_ms);
+            self.close_room(now_ms, id, failure, effects);
+        }
+    }
+
+    /// Takes over the numbers of players of all rooms. A room of the matchmaker that is missing is closed: tickets whose users
+    /// have not come wait again.
+    pub fn on_rooms_reported<'r>(
+        &mut self,
+        now_ms: u64,
+        rooms: impl IntoIterator<Item = RoomState<'r>>,
+        effects: &mut Vec<MatchEffect>,
+    ) {
+        self.rooms.begin_report();
+        for state in rooms {
+            if let Some(id) = self.rooms.of_channel(state.channel) {
+                self.take_report(now_ms, id, &state, effects);
+            }
+        }
+        for id in self.rooms.missing(now_ms, self.rules.reserve_timeout_ms) {
+            self.close_room(now_ms, id, OpenFailure::Failed, effects);
+        }
+    }
+
+    /// Whether a room is known: one that the matchmaker has opened, or that it has adopted.
+    pub fn has_room(&self, channel: &str, number: u64) -> bool {
+        self.rooms.has(channel, number)
+    }
+
+    /// Takes over a room that is not known. It gets tickets from the next report on. A room that the channel had before is closed.
+    pub fn adopt_room(&mut self, now_ms: u64, opened: OpenedRoom, effects: &mut Vec<MatchEffect>) {
+        let OpenedRoom { channel, number, criteria, region } = opened;
+        if self.has_room(&channel, number) {
+            return;
+        }
+        if let Some(before) = self.rooms.of_channel(&channel) {
+            self.close_room(now_ms, before, OpenFailure::Failed, effects);
+        }
+        let takes_tickets = criteria.is_some();
+        let criteria = self.buckets.known_criteria(criteria.unwrap_or_default());
+        let limits = (self.rules.players_max, self.rooms.reports());
+        let mut room = MatchRoom::new(channel, criteria, region, now_ms, limits);
+        (room.adopted, room.takes_tickets) = (Some(number), takes_tickets);
+        // Until its first report.
+        room.accepts = false;
+        let id = self.rooms.next_id();
+        self.rooms.insert(id, room);
     }
 
     /// Ends or changes the tickets whose time has come.
-    pub(crate) fn run_timers(&mut self, now_ms: u64, effects: &mut Vec<MatchEffect>) {
-        while let Some((at_ms, id)) = self.timers.first().copied().filter(|(at_ms, _)| *at_ms <= now_ms) {
-            self.timers.remove(&(at_ms, id));
-            let Some(ticket) = self.tickets.get_mut(&id) else { continue };
-            ticket.timer_ms = None;
+    fn run_timers(&mut self, now_ms: u64, effects: &mut Vec<MatchEffect>) {
+        while let Some(id) = self.tickets.take_due(now_ms) {
+            let Some(ticket) = self.tickets.get(id) else { continue };
             match ticket.stage {
                 Stage::Unconfirmed => self.end(now_ms, id, EndReason::Unconfirmed, effects),
                 Stage::Waiting if now_ms >= ticket.deadline_ms => self.end(now_ms, id, EndReason::TimedOut, effects),
                 Stage::Waiting => self.start_roaming(id),
                 Stage::Placed(..) => self.end(now_ms, id, EndReason::NotJoined, effects),
-                Stage::Joined(_) | Stage::Ended(_) => drop(self.tickets.remove(&id)),
+                Stage::Joined(_) | Stage::Ended(_) => self.tickets.forget(id),
                 Stage::Opening(_) => {}
             }
         }
     }
 
-    pub(crate) fn ticket(&self, id: TicketId) -> Option<&MatchTicket> {
-        self.tickets.get(&id)
+    fn fill_rooms(&mut self, now_ms: u64, criteria: &MatchCriteria, effects: &mut Vec<MatchEffect>) {
+        let Some(bucket) = self.buckets.get(criteria).filter(|bucket| bucket.has_rooms()) else { return };
+        let mut pass = Pass::new(bucket, bucket.fill_from);
+        while let Some(bucket) = self.buckets.get(criteria).filter(|bucket| bucket.has_rooms())
+            && let Some((waiting, ticket)) = pass.next(&self.tickets, &self.rules)
+        {
+            let window = self.rules.skill.width_after(now_ms.saturating_sub(ticket.submitted_ms));
+            let region = ticket.region.as_ref().filter(|_| !ticket.is_roaming);
+            let found = bucket.room_for(&waiting, region, window);
+            if let Some(room) = pass.note(ticket, &waiting, found) {
+                self.place_in(now_ms, &waiting, room, effects);
+            }
+        }
+        let (compared, next) = pass.end();
+        self.counters.compared += compared;
+        if let Some(bucket) = self.buckets.get_mut(criteria) {
+            bucket.fill_from = next;
+        }
     }
 
-    pub(crate) fn waiting(&self, id: TicketId) -> Option<WaitingTicket> {
-        let ticket = self.tickets.get(&id).filter(|ticket| ticket.stage == Stage::Waiting)?;
-        let region = ticket.region.as_ref().filter(|_| !ticket.is_roaming);
-        let pool = region.map_or(Pool::Roaming, |region| Pool::Region(Arc::clone(region)));
-        Some(WaitingTicket { id, pool, skill: self.rules.skill.compared(ticket.skill), size: ticket.size() })
+    fn open_rooms(&mut self, now_ms: u64, criteria: &MatchCriteria, effects: &mut Vec<MatchEffect>) {
+        let has_users = |bucket: &&Bucket| bucket.users() >= u64::from(self.rules.players_min);
+        let Some(bucket) = self.buckets.get(criteria).filter(has_users) else { return };
+        let mut pass = Pass::new(bucket, bucket.open_from);
+        while self.rooms.may_open(now_ms, self.rules.rooms_opening_max)
+            && let Some(bucket) = self.buckets.get(criteria)
+            && let Some((seed, ticket)) = pass.next(&self.tickets, &self.rules)
+        {
+            let found = group(bucket, ticket, &seed, &self.rules, now_ms);
+            if let Some(tickets) = pass.note(ticket, &seed, found) {
+                self.open_room(now_ms, tickets, effects);
+            }
+        }
+        let (compared, next) = pass.end();
+        self.counters.compared += compared;
+        if let Some(bucket) = self.buckets.get_mut(criteria) {
+            bucket.open_from = next;
+        }
     }
 
-    fn check(&self, request: &TicketRequest) -> Result<(), MatchRefusal> {
-        let TicketRequest { initiator, users, region, .. } = request;
-        let is_user = |user: &Arc<str>| !user.is_empty() && user.len() <= USER_BYTES_MAX;
-        let limit = self.rules.party_max.min(self.rules.players_max);
-        let is_small = u32::try_from(users.len()).is_ok_and(|count| (1..=limit).contains(&count));
-        if !is_small || !users.iter().all(is_user) || users.iter().collect::<BTreeSet<_>>().len() != users.len() {
-            return Err(MatchRefusal::Users);
+    /// Opens a room for tickets that wait.
+    fn open_room(&mut self, now_ms: u64, tickets: Vec<TicketId>, effects: &mut Vec<MatchEffect>) {
+        let Some(oldest) = tickets.first().and_then(|id| self.tickets.get(*id)) else { return };
+        let (criteria, region) = (Arc::clone(&oldest.criteria), oldest.region.clone());
+        let id = self.rooms.next_id();
+        let channel: Arc<str> = format!("{}{}", self.channel_prefix, id.0).into();
+        let limits = (self.rules.players_max, self.rooms.reports());
+        let mut room = MatchRoom::new(Arc::clone(&channel), Arc::clone(&criteria), region.clone(), now_ms, limits);
+        for ticket in &tickets {
+            let Some(waiting) = self.tickets.waiting(*ticket, &self.rules) else { continue };
+            room.reserve(*ticket, waiting.size, waiting.skill);
+            self.stop_waiting(&waiting, Stage::Opening(id));
         }
-        if region.as_ref().is_some_and(|region| region.is_empty() || region.len() > CRITERION_BYTES_MAX) {
-            return Err(MatchRefusal::Criteria);
+        room.opening = Some(tickets);
+        self.rooms.insert(id, room);
+        effects.push(MatchEffect::OpenRoom { room: id, channel, criteria, region });
+    }
+
+    /// Reserves places in an open room.
+    fn place_in(&mut self, now_ms: u64, waiting: &WaitingTicket, id: MatchRoomId, effects: &mut Vec<MatchEffect>) {
+        let Some(room) = self.rooms.get_mut(id) else { return };
+        room.reserve(waiting.id, waiting.size, waiting.skill);
+        self.stop_waiting(waiting, Stage::Opening(id));
+        self.list_room(id);
+        self.announce(now_ms, waiting.id, id, effects);
+    }
+
+    fn announce(&mut self, now_ms: u64, id: TicketId, room: MatchRoomId, effects: &mut Vec<MatchEffect>) {
+        let Some(channel) = self.rooms.get(room).map(|room| Arc::clone(&room.channel)) else { return };
+        let timer_ms = now_ms.saturating_add(self.rules.reserve_timeout_ms);
+        let Some(users) = self.tickets.place(id, room, &channel, timer_ms) else { return };
+        self.counters.placed += 1;
+        effects.push(MatchEffect::Placed { ticket: id, users, channel });
+    }
+
+    fn take_report(&mut self, now_ms: u64, id: MatchRoomId, state: &RoomState<'_>, effects: &mut Vec<MatchEffect>) {
+        let report = self.rooms.reports();
+        let Some(room) = self.rooms.get_mut(id) else { return };
+        room.was_reported = true;
+        room.report = report;
+        room.players_max = state.players_max.min(self.rules.players_max);
+        room.accepts = state.accepts;
+        let channel = Arc::clone(&room.channel);
+        let complete = room.set_players(state);
+        // The room may have more places than tickets fill.
+        let overbooked = state.reservations.map_or_else(Vec::new, |_| room.remove_overbooked(state.players_max));
+        for ticket in complete {
+            self.counters.joined += 1;
+            self.tickets.finish(now_ms, ticket, Stage::Joined(Arc::clone(&channel)), self.rules.tickets_max);
         }
-        let binds = match initiator {
-            Initiator::Backend => users.as_slice(),
-            Initiator::User(own) if users.contains(own) => std::slice::from_ref(own),
-            Initiator::User(_) => return Err(MatchRefusal::Users),
+        for ticket in overbooked {
+            self.counters.withdrawn += 1;
+            self.tickets.extend_deadline(ticket, now_ms.saturating_add(self.rules.ticket_timeout_ms));
+            self.wait_again(ticket);
+            effects.push(MatchEffect::Withdrawn { ticket, channel: Arc::clone(&channel) });
+        }
+        self.list_room(id);
+    }
+
+    fn close_room(&mut self, now_ms: u64, id: MatchRoomId, failure: OpenFailure, effects: &mut Vec<MatchEffect>) {
+        let Some(mut room) = self.rooms.remove(id) else { return };
+        self.buckets.unlist_room(&mut room);
+        if room.opening.is_some() || !room.reservations.is_empty() {
+            self.counters.rooms_failed += 1;
+        }
+        for reservation in room.reservations {
+            if failure == OpenFailure::Failed {
+                let deadline_ms = now_ms.saturating_add(self.rules.ticket_timeout_ms);
+                self.tickets.extend_deadline(reservation.ticket, deadline_ms);
+            }
+            self.wait_again(reservation.ticket);
+            let Some(ticket) = self.tickets.get_mut(reservation.ticket) else { continue };
+            ticket.failures += u8::from(failure == OpenFailure::Failed);
+            if ticket.failures > FAILURES_MAX {
+                self.end(now_ms, reservation.ticket, EndReason::RoomFailed, effects);
+            }
+        }
+        self.buckets.forget_if_empty(&room.criteria);
+    }
+
+    fn list_room(&mut self, id: MatchRoomId) {
+        if let Some(room) = self.rooms.get_mut(id) {
+            self.buckets.list_room(id, room, &self.rules);
+        }
+    }
+
+    /// A ticket that has lost its places waits for others.
+    fn wait_again(&mut self, id: TicketId) {
+        self.tickets.displace(id);
+        self.start_waiting(id);
+    }
+
+    fn start_waiting(&mut self, id: TicketId) {
+        let Some(ticket) = self.tickets.get_mut(id) else { return };
+        ticket.stage = Stage::Waiting;
+        let criteria = Arc::clone(&ticket.criteria);
+        let roams_ms = ticket.submitted_ms.saturating_add(self.rules.region_wait_ms);
+        let timer_ms = if ticket.is_roaming { ticket.deadline_ms } else { ticket.deadline_ms.min(roams_ms) };
+        self.tickets.set_timer(id, Some(timer_ms));
+        if let Some(waiting) = self.tickets.waiting(id, &self.rules) {
+            self.buckets.insert(criteria, waiting);
+        }
+    }
+
+    fn stop_waiting(&mut self, waiting: &WaitingTicket, stage: Stage) {
+        let Some(ticket) = self.tickets.get_mut(waiting.id) else { return };
+        ticket.stage = stage;
+        if let Some(bucket) = self.buckets.get_mut(&ticket.criteria) {
+            bucket.remove(waiting);
+        }
+        self.tickets.set_timer(waiting.id, None);
+    }
+
+    /// Gives up the region of a ticket that waits.
+    fn start_roaming(&mut self, id: TicketId) {
+        let Some(waiting) = self.tickets.waiting(id, &self.rules) else { return };
+        self.stop_waiting(&waiting, Stage::Waiting);
+        if let Some(ticket) = self.tickets.get_mut(id) {
+            ticket.is_roaming = true;
+        }
+        self.start_waiting(id);
+    }
+
+    fn end(&mut self, now_ms: u64, id: TicketId, reason: EndReason, effects: &mut Vec<MatchEffect>) {
+        if let Some(waiting) = self.tickets.waiting(id, &self.rules) {
+            self.stop_waiting(&waiting, Stage::Waiting);
+        }
+        let Some(ticket) = self.tickets.get(id) else { return };
+        let (criteria, users) = (Arc::clone(&ticket.criteria), ticket.user_ids());
+        let (room, channel) = match &ticket.stage {
+            Stage::Opening(room) => (Some(*room), None),
+            Stage::Placed(room, channel) => (Some(*room), Some(Arc::clone(channel))),
+            _ => (None, None),
         };
-        if binds.iter().any(|user| self.users.contains_key(user)) {
-            return Err(MatchRefusal::UserHasTicket);
+        if let Some(room) = room
+            && let Some(known) = self.rooms.get_mut(room)
+        {
+            known.release(id);
+            self.list_room(room);
         }
-        if self.pending >= self.rules.tickets_max {
-            return Err(MatchRefusal::QueueFull);
+        self.buckets.forget_if_empty(&criteria);
+        if let Some(count) = self.counters.ended.get_mut(reason.index()) {
+            *count += 1;
         }
-        Ok(())
-    }
-
-    fn check_confirmation(&self, id: TicketId, user: &Arc<str>) -> Result<(), MatchRefusal> {
-        let ticket = self.tickets.get(&id).filter(|ticket| ticket.has_user(user));
-        let ticket = ticket.ok_or(MatchRefusal::UnknownTicket)?;
-        if ticket.is_over() {
-            return Err(MatchRefusal::TicketOver);
-        }
-        match self.users.get(user) {
-            Some(other) if *other != id => Err(MatchRefusal::UserHasTicket),
-            _ => Ok(()),
-        }
+        self.tickets.finish(now_ms, id, Stage::Ended(reason), self.rules.tickets_max);
+        effects.push(MatchEffect::Ended { ticket: id, users, reason, channel });
     }
 
     fn count_refusal(&mut self, checked: Result<(), MatchRefusal>) -> Result<(), MatchRefusal> {
@@ -247,104 +421,5 @@ impl Matchmaker {
             *count += 1;
         }
         checked
-    }
-
-    /// The same criteria of a bucket, if there is one.
-    pub(crate) fn known_criteria(&self, criteria: MatchCriteria) -> Arc<MatchCriteria> {
-        let known = self.buckets.get_key_value(&criteria).map(|(known, _)| Arc::clone(known));
-        known.unwrap_or_else(|| Arc::new(criteria))
-    }
-
-    pub(crate) fn start_waiting(&mut self, id: TicketId) {
-        let Some(ticket) = self.tickets.get_mut(&id) else { return };
-        ticket.stage = Stage::Waiting;
-        let criteria = Arc::clone(&ticket.criteria);
-        let roams_ms = ticket.submitted_ms.saturating_add(self.rules.region_wait_ms);
-        let timer_ms = if ticket.is_roaming { ticket.deadline_ms } else { ticket.deadline_ms.min(roams_ms) };
-        self.set_timer(id, Some(timer_ms));
-        if let Some(waiting) = self.waiting(id) {
-            self.buckets.entry(criteria).or_default().insert(waiting);
-        }
-    }
-
-    pub(crate) fn stop_waiting(&mut self, waiting: &WaitingTicket, stage: Stage) {
-        let Some(ticket) = self.tickets.get_mut(&waiting.id) else { return };
-        ticket.stage = stage;
-        if let Some(bucket) = self.buckets.get_mut(&ticket.criteria) {
-            bucket.remove(waiting);
-        }
-        self.set_timer(waiting.id, None);
-    }
-
-    /// Gives up the region of a ticket that waits.
-    fn start_roaming(&mut self, id: TicketId) {
-        let Some(waiting) = self.waiting(id) else { return };
-        self.stop_waiting(&waiting, Stage::Waiting);
-        if let Some(ticket) = self.tickets.get_mut(&id) {
-            ticket.is_roaming = true;
-        }
-        self.start_waiting(id);
-    }
-
-    pub(crate) fn end(&mut self, now_ms: u64, id: TicketId, reason: EndReason, effects: &mut Vec<MatchEffect>) {
-        if let Some(waiting) = self.waiting(id) {
-            self.stop_waiting(&waiting, Stage::Waiting);
-        }
-        let Some(ticket) = self.tickets.get(&id) else { return };
-        if ticket.is_pending() {
-            self.pending -= 1;
-        }
-        let (criteria, users) = (Arc::clone(&ticket.criteria), ticket.user_ids());
-        let channel = match &ticket.stage {
-            Stage::Placed(_, channel) => Some(Arc::clone(channel)),
-            _ => None,
-        };
-        if let Stage::Opening(room) | Stage::Placed(room, _) = ticket.stage
-            && let Some(known) = self.rooms.get_mut(&room)
-        {
-            known.release(id);
-            self.list_room(room);
-        }
-        self.forget_bucket(&criteria);
-        if let Some(count) = self.counters.ended.get_mut(reason.index()) {
-            *count += 1;
-        }
-        self.finish(now_ms, id, Stage::Ended(reason));
-        effects.push(MatchEffect::Ended { ticket: id, users, reason, channel });
-    }
-
-    /// Keeps the status of a ticket that is over for a while, and frees its users.
-    pub(crate) fn finish(&mut self, now_ms: u64, id: TicketId, stage: Stage) {
-        let Some(ticket) = self.tickets.get_mut(&id) else { return };
-        ticket.stage = stage;
-        for user in &ticket.users {
-            if self.users.get(&user.id) == Some(&id) {
-                self.users.remove(&user.id);
-            }
-        }
-        self.set_timer(id, Some(now_ms.saturating_add(STATUS_KEPT_MS)));
-        self.over.push_back(id);
-        while self.over.len() > self.rules.tickets_max {
-            let Some(oldest) = self.over.pop_front() else { break };
-            self.set_timer(oldest, None);
-            self.tickets.remove(&oldest);
-        }
-    }
-
-    pub(crate) fn set_timer(&mut self, id: TicketId, timer_ms: Option<u64>) {
-        let Some(ticket) = self.tickets.get_mut(&id) else { return };
-        let before = std::mem::replace(&mut ticket.timer_ms, timer_ms);
-        if let Some(before_ms) = before {
-            self.timers.remove(&(before_ms, id));
-        }
-        if let Some(timer_ms) = timer_ms {
-            self.timers.insert((timer_ms, id));
-        }
-    }
-
-    pub(crate) fn forget_bucket(&mut self, criteria: &Arc<MatchCriteria>) {
-        if self.buckets.get(criteria).is_some_and(Bucket::is_empty) {
-            self.buckets.remove(criteria);
-        }
     }
 }

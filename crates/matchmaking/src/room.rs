@@ -11,6 +11,19 @@ use crate::{MatchCriteria, RoomState, TicketId, bucket::RoomEntry};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MatchRoomId(pub u64);
 
+/// A room that the matchmaker has not opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenedRoom {
+    /// Its channel.
+    pub channel: Arc<str>,
+    /// Its number, which no later room of the channel has.
+    pub number: u64,
+    /// What its tickets must have in common; `None` if no ticket can have it.
+    pub criteria: Option<MatchCriteria>,
+    /// Its region.
+    pub region: Option<Arc<str>>,
+}
+
 /// Places in a room that are reserved for the users of a ticket.
 #[derive(Debug)]
 pub(crate) struct Reservation {

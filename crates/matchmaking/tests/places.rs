@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_matchmaking::{EndReason, MatchRefusal, MatchRules, OpenFailure, SkillWindow, TicketStatus};
+use dunlin_matchmaking::{EndReason, MatchEffect, MatchRefusal, MatchRules, OpenFailure, SkillWindow, TicketStatus};
 
 use crate::rig::{Rig, criteria, request};
 
@@ -79,6 +79,21 @@ fn only_new_players_use_reserved_places() {
     assert_eq!(rig.status(late[1]), Some(TicketStatus::Waiting));
     rig.players("arena:1", 4);
     assert_eq!(joined(&rig), 3);
+}
+
+#[test]
+fn places_that_are_used_before_the_room_is_announced_end_the_wait() {
+    let mut rig = Rig::new(pairs());
+    let tickets = ["a", "b"].map(|user| rig.ticket(&[user]));
+    let mut effects = Vec::new();
+    rig.matchmaker.place(rig.now_ms + 1_000, &mut effects);
+    let [MatchEffect::OpenRoom { room, channel, .. }] = &effects[..] else { panic!("{effects:?}") };
+    // Others have joined the room, and its report overtakes the answer that it is open.
+    rig.rooms.insert(Arc::clone(channel), 0);
+    rig.players(channel, 2);
+    assert!(tickets.iter().all(|id| matches!(rig.status(*id), Some(TicketStatus::Joined(_)))));
+    rig.matchmaker.on_room_opened(rig.now_ms, *room, &mut Vec::new());
+    assert_eq!(rig.matchmaker.gauges().pending, 0, "they would count towards the limit of tickets for ever");
 }
 
 #[test]

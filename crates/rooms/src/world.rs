@@ -9,10 +9,7 @@ mod objects;
 mod past;
 mod players;
 mod removals;
-mod save;
-mod settle;
 mod slots;
-mod views;
 
 #[cfg(test)]
 mod tests;
@@ -25,13 +22,15 @@ use rand_chacha::{
     rand_core::{RngCore, SeedableRng},
 };
 
-use crate::{CellIndex, Grid, ListingState, Position, RoomInfo, RoomOptions, hash::Hasher};
+use crate::{
+    CellIndex, Grid, ListingChange, ListingState, ObjectView, Position, RoomInfo, RoomOptions, UpdateWriter,
+    binary::{Reader, Unreadable, put_number},
+    hash::Hasher,
+};
 use calls::Calls;
-use cells::Cells;
-use listed::ListingLimits;
-use past::Past;
+use listed::Listing;
+use objects::Objects;
 use removals::PendingRemovals;
-use slots::{Slot, Slots};
 
 pub use calls::{CallError, CallId, CallsOfTick, GameCall};
 pub use near::Neighbour;
@@ -205,54 +204,96 @@ pub enum WorldError {
 /// ```
 #[derive(Debug)]
 pub struct World {
-    grid: Grid,
     info: RoomInfo,
     ticks_per_second: u32,
-    objects_max: usize,
-    state_bytes_max: usize,
     tick: u32,
     generator: ChaCha8Rng,
-    slots: Slots,
-    cells: Cells,
+    objects: Objects,
     players: Players,
     events: Events,
     removals: PendingRemovals,
-    listing: ListingState,
-    listing_limits: ListingLimits,
+    listing: Listing,
     calls: Calls,
-    /// Counts the updates. Objects touched in a round are processed when the round is settled.
-    round: u64,
-    /// Slots touched in this round; some may be free again.
-    touched: Vec<u32>,
-    /// The exclusive-or of the objects' contributions to the state hash, as of the last settlement.
-    settled_hash: u64,
-    past: Past,
 }
 
 impl World {
     /// An empty world at tick 0.
     pub(crate) fn new(grid: Grid, options: &RoomOptions, seed: u64) -> Self {
         Self {
-            cells: Cells::new(grid.len()),
-            grid,
             info: RoomInfo { seed, ..RoomInfo::default() },
             ticks_per_second: options.ticks_per_second,
-            objects_max: options.objects_max,
-            state_bytes_max: options.state_bytes_max,
             tick: 0,
             generator: ChaCha8Rng::seed_from_u64(seed),
-            slots: Slots::new(),
+            objects: Objects::new(grid, options),
             players: Players::default(),
             events: Events::new(options.events_per_tick_max, options.event_bytes_max),
             removals: PendingRemovals::default(),
-            listing: ListingState::default(),
-            listing_limits: ListingLimits::of(options),
+            listing: Listing::new(options),
             calls: Calls::new(options),
-            round: 1,
-            touched: Vec::new(),
-            settled_hash: 0,
-            past: Past::default(),
         }
+    }
+
+    /// Restores a world that was saved in a version of the format, without its past. All players, and their own objects,
+    /// are reported as new.
+    pub(crate) fn restore(
+        grid: Grid,
+        options: &RoomOptions,
+        version: u8,
+        saved: &mut Reader<'_>,
+    ) -> Result<Self, Unreadable> {
+        let tick = saved.number_of()?;
+        let mut world = Self::new(grid, options, saved.number()?);
+        world.tick = tick;
+        let (low, high) = (saved.number()?, saved.number()?);
+        let word_position = u128::from(high) << 64 | u128::from(low);
+        world.generator.set_word_pos(word_position);
+        if world.generator.get_word_pos() != word_position {
+            return Err(Unreadable::Wrong);
+        }
+        world.objects.restore(saved)?;
+        world.players = Players::restore(world.grid(), saved)?;
+        world.events.restore(saved)?;
+        if version >= 2 {
+            world.removals = PendingRemovals::restore(saved)?;
+            world.listing.state = ListingState::restore(saved)?;
+            world.calls.restore(saved)?;
+        }
+        // The visibility of objects follows from the rest of the state, so no change is reported now.
+        world.settle();
+        world.forget_changes();
+        for player in world.players.iter_mut() {
+            (player.is_dirty, player.is_own_dirty) = (true, !player.own.is_empty());
+        }
+        Ok(world)
+    }
+
+    /// Appends the form that [`World::restore`] reads.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        let word_position = self.generator.get_word_pos();
+        for number in [u64::from(self.tick), self.info.seed, word_position as u64, (word_position >> 64) as u64] {
+            put_number(number, out);
+        }
+        self.objects.save(out);
+        self.players.save(out);
+        self.events.save(out);
+        self.removals.save(out);
+        self.listing.state.save(out);
+        self.calls.save(out);
+    }
+
+    /// Appends the form that [`World::restore_past`] reads.
+    pub(crate) fn save_past(&self, out: &mut Vec<u8>) {
+        self.objects.past.save(out);
+    }
+
+    /// Restores what [`World::save_past`] wrote.
+    pub(crate) fn restore_past(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        self.objects.restore_past(self.tick, saved)
+    }
+
+    /// From now on, stores the positions of up to `ticks_max` ticks.
+    pub(crate) fn keep_past(&mut self, ticks_max: u8) {
+        self.objects.keep_past(ticks_max);
     }
 
     /// The settings that the room was opened with: its channel, the parameters of the simulation and the seed.
@@ -278,7 +319,7 @@ impl World {
     /// # })
     /// ```
     pub fn grid(&self) -> &Grid {
-        &self.grid
+        self.objects.grid()
     }
 
     /// The number of the current tick, from 1; 0 before the first.
@@ -407,6 +448,496 @@ impl World {
         self.events.add(Target::Channel(channel.into()), data)
     }
 
+    /// Adds an object.
+    ///
+    /// # Errors
+    /// [`WorldError::TooManyObjects`], [`WorldError::StateTooLong`]
+    ///
+    /// ```
+    /// # use dunlin_rooms::{NewObject, Position, Visibility};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let position = Position { x: 300, y: 300 };
+    /// let object = NewObject { position, kind: 7, visibility: Visibility::Everyone, state: b"full" };
+    /// let chest = world.spawn(object)?;
+    /// assert_eq!(world.object(chest).map(|object| object.kind), Some(7));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn spawn(&mut self, object: NewObject<'_>) -> Result<ObjectId, WorldError> {
+        self.objects.spawn(object)
+    }
+
+    /// Removes an object; returns whether it existed.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// assert!(world.despawn(chest));
+    /// assert!(!world.despawn(chest), "it is gone");
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn despawn(&mut self, id: ObjectId) -> bool {
+        self.objects.despawn(id, &mut self.players)
+    }
+
+    /// `None` if the object does not exist or was despawned.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// let place = world.object(chest).map(|object| object.position);
+    /// assert_eq!(place, Some(Position { x: 300, y: 300 }));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn object(&self, id: ObjectId) -> Option<&Object> {
+        self.objects.get(id)
+    }
+
+    /// Moves an object; the position is limited to the map. Does nothing if the object does not exist.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// world.move_to(chest, Position { x: 310, y: 300 });
+    /// assert_eq!(world.object(chest).map(|object| object.position.x), Some(310));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn move_to(&mut self, id: ObjectId, position: Position) {
+        self.objects.move_to(id, position);
+    }
+
+    /// Sets the state of an object.
+    ///
+    /// # Errors
+    /// [`WorldError::StateTooLong`], [`WorldError::NoSuchObject`]
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// world.set_state(chest, b"empty")?;
+    /// assert_eq!(world.object(chest).map(|object| &object.state[..]), Some(&b"empty"[..]));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_state(&mut self, id: ObjectId, state: &[u8]) -> Result<(), WorldError> {
+        self.objects.set_state(id, state)
+    }
+
+    /// Sets which players receive an object. Does nothing if the object does not exist.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Visibility;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// // Only Ada receives it, wherever she looks.
+    /// world.set_visibility(chest, Visibility::Owner(ada));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_visibility(&mut self, id: ObjectId, visibility: Visibility) {
+        self.objects.set_visibility(id, visibility);
+    }
+
+    /// The objects in a cell, in a deterministic order that depends on earlier changes.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// let cell = world.grid().cell_of(Position { x: 300, y: 300 });
+    /// assert!(world.objects_in(cell).any(|(id, _)| id == chest));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn objects_in(&self, cell: CellIndex) -> impl Iterator<Item = (ObjectId, &Object)> {
+        self.objects.in_cell(cell)
+    }
+
+    /// All objects, in an order of the same kind.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// let chests = world.objects().filter(|(_, object)| object.kind == 7);
+    /// assert_eq!(chests.map(|(id, _)| id).collect::<Vec<_>>(), [chest]);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
+        self.objects.iter()
+    }
+
+    /// The number of objects.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// assert_eq!(world.object_count(), 1);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn object_count(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// The exclusive-or of [`crate::wire::object_hash`] over the objects of a cell that are visible to everyone, as of
+    /// the last tick. 0 for a cell outside the map.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let chest = example::spawn_chest(world)?;
+    /// let cell = world.grid().cell_of(world.object(chest).expect("there").position);
+    /// assert_eq!(world.cell_hash(cell), 0, "the tick is not over");
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn cell_hash(&self, cell: CellIndex) -> u64 {
+        self.objects.cell_hash(cell)
+    }
+
+    /// The objects within `radius` units of a position, in a circle: dx² + dy² ≤ radius². The nearest comes first; at
+    /// equal distances, the oldest. Visibility does not matter.
+    ///
+    /// Visits only the cells that intersect the circle's bounding square. Makes one allocation, or none if there is no
+    /// such object.
+    ///
+    /// ```
+    /// # use dunlin_rooms::{ObjectId, Position, World};
+    /// /// The objects that a blast of 100 units hits, nearest first.
+    /// fn hit(world: &World, blast: Position) -> Vec<ObjectId> {
+    ///     world.near(blast, 100).map(|neighbour| neighbour.id).collect()
+    /// }
+    /// ```
+    pub fn near(&self, position: Position, radius: u32) -> impl ExactSizeIterator<Item = Neighbour<'_>> {
+        near::near(&self.objects, position, radius)
+    }
+
+    /// The first object of [`World::near`] for which `is_meant` returns true. Does not allocate.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::{ObjectId, Position, World};
+    ///
+    /// const CHEST: u16 = 7;
+    ///
+    /// /// The chest that a player opens: the nearest one within an arm's reach.
+    /// fn chest(world: &World, player: Position) -> Option<ObjectId> {
+    ///     world.nearest(player, 50, |_, object| object.kind == CHEST).map(|near| near.id)
+    /// }
+    /// ```
+    pub fn nearest(
+        &self,
+        position: Position,
+        radius: u32,
+        is_meant: impl FnMut(ObjectId, &Object) -> bool,
+    ) -> Option<Neighbour<'_>> {
+        near::nearest(&self.objects, position, radius, is_meant)
+    }
+
+    /// The positions of all objects after `tick`, for a game that evaluates an input by what its player saw. The newest
+    /// possible tick is the last completed one; the oldest depends on [`crate::Simulation::rewind_ticks`] and on the
+    /// age of the room. `tick` is limited to this range, so it may come from a client.
+    ///
+    /// ```
+    /// # use dunlin_rooms::{ObjectId, Position, World};
+    /// /// The object that a shot hits at the place where its player saw the target.
+    /// fn hit(world: &World, seen_tick: u32, shot: Position) -> Option<ObjectId> {
+    ///     world.rewind(seen_tick).near(shot, 16).next().map(|target| target.id)
+    /// }
+    /// ```
+    pub fn rewind(&self, tick: u32) -> Rewound<'_> {
+        Rewound::new(&self.objects, tick)
+    }
+
+    /// The players, in the order of joining. Excludes spectators, and includes away players.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // A round begins: all players go to the start.
+    /// let players: Vec<_> = world.players().collect();
+    /// for player in players {
+    ///     world.set_viewpoint(player, Position { x: 0, y: 0 });
+    /// }
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn players(&self) -> impl Iterator<Item = PlayerId> {
+        self.players.iter().filter(|player| player.role == Role::Player).map(|player| player.id)
+    }
+
+    /// The number of players.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert_eq!(world.player_count(), 1);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn player_count(&self) -> usize {
+        self.players.len() - self.players.spectator_count()
+    }
+
+    /// Whether this is a player in the room.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert!(world.is_player(ada));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn is_player(&self, player: PlayerId) -> bool {
+        self.players.get(player).is_some_and(|player| player.role == Role::Player)
+    }
+
+    /// The number of spectators.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert_eq!(world.spectator_count(), 0);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn spectator_count(&self) -> usize {
+        self.players.spectator_count()
+    }
+
+    /// The positions of the players, in the order of joining: that of the player's avatar, or its viewpoint if it has
+    /// none.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.set_viewpoint(ada, Position { x: 300, y: 300 });
+    /// let (player, avatar, position) = world.player_positions().next().expect("one player");
+    /// assert_eq!((player, avatar, position.x), (ada, None, 300));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn player_positions(&self) -> impl Iterator<Item = (PlayerId, Option<ObjectId>, Position)> {
+        self.players.iter().filter(|player| player.role == Role::Player).map(|player| {
+            let object = player.avatar.and_then(|avatar| self.objects.get(avatar));
+            let position = object.map_or(player.viewpoint, |object| object.position);
+            (player.id, object.and(player.avatar), position)
+        })
+    }
+
+    /// Sets a player's viewpoint. Before the first call it is the map's corner.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.set_viewpoint(ada, Position { x: 300, y: 300 });
+    /// assert_eq!(world.view_of(ada), Some(world.grid().cell_of(Position { x: 300, y: 300 })));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_viewpoint(&mut self, player: PlayerId, position: Position) {
+        let position = self.grid().clamp(position);
+        let view = self.grid().cell_of(position);
+        self.players.look(player, position, view);
+    }
+
+    /// The cell of a player's viewpoint.
+    ///
+    /// ```
+    /// # use dunlin_rooms::Position;
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.set_viewpoint(ada, Position { x: 0, y: 0 });
+    /// assert_eq!(world.view_of(ada).map(|cell| cell.0), Some(0));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn view_of(&self, player: PlayerId) -> Option<CellIndex> {
+        self.players.get(player).map(|player| player.view)
+    }
+
+    /// Sets the object that represents a player. Its client is informed.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// world.set_avatar(ada, Some(chest));
+    /// assert_eq!(world.avatar_of(ada), Some(chest));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_avatar(&mut self, player: PlayerId, avatar: Option<ObjectId>) {
+        if let Some(player) = self.players.get_mut(player).filter(|player| player.avatar != avatar) {
+            player.avatar = avatar;
+            player.is_dirty = true;
+        }
+    }
+
+    /// The object that represents a player.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// if let Some(avatar) = world.avatar_of(ada) {
+    ///     world.despawn(avatar);
+    /// }
+    /// assert_eq!(world.avatar_of(ada), None, "none was set");
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn avatar_of(&self, player: PlayerId) -> Option<ObjectId> {
+        self.players.get(player)?.avatar
+    }
+
+    /// How the room is listed, and who may join it.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// assert!(!world.listing().is_locked);
+    /// assert_eq!(&*world.listing().metadata, "");
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn listing(&self) -> &ListingState {
+        &self.listing.state
+    }
+
+    /// Maximum number of players.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// let free = world.players_max() - world.player_count();
+    /// assert_eq!(free, 9_999, "of 10,000");
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn players_max(&self) -> usize {
+        self.listing.players_max()
+    }
+
+    /// Sets the maximum number of players, which is limited to the configured one. No player is removed.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.set_players_max(8);
+    /// assert_eq!(world.players_max(), 8);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_players_max(&mut self, players_max: u32) {
+        self.listing.state.players_max = Some(players_max);
+    }
+
+    /// Locks or unlocks the room. While it is locked, joins of new players and of spectators are refused with code 423.
+    /// Away players may come back.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // No player can join the last round.
+    /// world.set_locked(true);
+    /// assert!(world.listing().is_locked);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_locked(&mut self, is_locked: bool) {
+        self.listing.state.is_locked = is_locked;
+    }
+
+    /// Removes the room from lobbies and from matchmaking, and from `room_list` of the server API unless that requests
+    /// unlisted rooms. A client that knows its channel can still join it.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // The host invites the players.
+    /// world.set_unlisted(true);
+    /// assert!(world.listing().is_unlisted);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_unlisted(&mut self, is_unlisted: bool) {
+        self.listing.state.is_unlisted = is_unlisted;
+    }
+
+    /// Sets the metadata for lists of rooms: a JSON document; empty for none.
+    ///
+    /// # Errors
+    /// [`WorldError::BadMetadata`]
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::WorldError;
+    ///
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// world.set_metadata(r#"{"round": 3, "phase": "playing"}"#)?;
+    /// assert_eq!(world.set_metadata("not JSON"), Err(WorldError::BadMetadata));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set_metadata(&mut self, metadata: &str) -> Result<(), WorldError> {
+        self.listing.set_metadata(metadata)
+    }
+
+    /// Calls the application's backend when the tick ends. [`crate::Simulation::answer`] receives the answer, or the
+    /// error, at most `timeout_ticks` (at least 1) ticks after that tick.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // At most 2 s later there is an answer or an error.
+    /// let call = world.call("reward", br#"{"winner": "ada"}"#, 2 * world.ticks_per_second())?;
+    /// assert_eq!((call.0, world.call_count()), (1, 1));
+    /// # Ok(())
+    /// # })
+    /// ```
+    ///
+    /// # Errors
+    /// [`WorldError::NoBackend`], [`WorldError::CallTooLong`], [`WorldError::TooManyCalls`]
+    pub fn call(&mut self, method: &str, data: &[u8], timeout_ticks: u32) -> Result<CallId, WorldError> {
+        self.calls.add(method, data, timeout_ticks)
+    }
+
+    /// The number of calls without an answer.
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    /// # example::in_world(|world, ada| {
+    /// // One call at a time.
+    /// if world.call_count() == 0 {
+    ///     world.call("price", b"{}", world.ticks_per_second())?;
+    /// }
+    /// assert_eq!(world.call_count(), 1);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn call_count(&self) -> usize {
+        self.calls.len()
+    }
+
     /// Adds a player or a spectator; `None` if all numbers have been used.
     pub(crate) fn add_player(&mut self, encoding: Encoding, is_spectator: bool) -> Option<PlayerId> {
         self.players.add(encoding, if is_spectator { Role::Spectator } else { Role::Player })
@@ -432,7 +963,7 @@ impl World {
         let player = self.players.remove(id)?;
         self.removals.forget(id);
         for &slot in player.own.values() {
-            self.touch(slot);
+            self.objects.touch(slot);
         }
         Some(player.role)
     }
@@ -448,36 +979,79 @@ impl World {
         self.tick = self.tick.checked_add(1).unwrap_or(1);
     }
 
+    pub(crate) fn change_listing(&mut self, change: &ListingChange) -> Result<(), WorldError> {
+        self.listing.change(change)
+    }
+
+    pub(crate) fn calls_mut(&mut self) -> &mut Calls {
+        &mut self.calls
+    }
+
+    pub(crate) fn player_table(&self) -> &Players {
+        &self.players
+    }
+
+    pub(crate) fn players_mut(&mut self) -> &mut Players {
+        &mut self.players
+    }
+
+    /// The events of this tick.
+    pub(crate) fn events(&self) -> &Events {
+        &self.events
+    }
+
+    /// Clears the events after they were sent.
+    pub(crate) fn forget_events(&mut self) {
+        self.events.clear();
+    }
+
+    /// Determines the changes of the tick.
+    pub(crate) fn settle(&mut self) {
+        self.objects.settle(self.tick, &mut self.players);
+    }
+
+    /// Writes every changed cell to `writer`.
+    pub(crate) fn write_changes(&self, writer: &mut UpdateWriter) {
+        self.objects.write_changes(writer);
+    }
+
+    /// Writes every cell that is not empty to `writer`.
+    pub(crate) fn write_all(&self, writer: &mut UpdateWriter) {
+        self.objects.write_all(writer);
+    }
+
+    /// A player's own objects, in the order of their numbers.
+    pub(crate) fn own_of<'a>(&'a self, player: &'a Player) -> impl Iterator<Item = ObjectView<'a>> {
+        self.objects.own_of(player)
+    }
+
+    /// Clears the changes after they were encoded. Later changes belong to the next tick.
+    pub(crate) fn forget_changes(&mut self) {
+        self.objects.forget_changes();
+        for player in self.players.iter_mut() {
+            (player.is_dirty, player.is_own_dirty) = (false, false);
+        }
+    }
+
     /// A hash of everything that the world's future depends on: equal at the same point of the same history.
     pub(crate) fn state_hash(&self) -> u64 {
-        let unsettled = self.touched.iter().fold(0, |hash, &index| {
-            let slot = self.slots.at(index);
-            hash ^ if slot.is_live() { slot.state_hash ^ slot.hash_state(index, slot.hash_object()) } else { 0 }
-        });
         let word_position = self.generator.get_word_pos();
         let hasher = Hasher::new(0)
             .number(u64::from(self.tick))
             .number(self.info.seed)
             .number(word_position as u64)
-            .number((word_position >> 64) as u64)
-            .number(self.settled_hash ^ unsettled)
-            .number(self.cells.order_hash())
-            .number(self.slots.free_hash())
-            .number(self.slots.slots.len() as u64)
-            .number(u64::from(self.slots.last_id));
-        let hasher = self.removals.hash(self.events.hash(self.players.hash(hasher)));
-        self.hash_past(self.calls.hash(self.listing.hash(hasher))).finish()
+            .number((word_position >> 64) as u64);
+        let hasher = self.events.hash(self.players.hash(self.objects.hash(hasher)));
+        let hasher = self.listing.state.hash(self.removals.hash(hasher));
+        self.objects.past.hash(self.calls.hash(hasher)).finish()
     }
 
     /// Approximate memory in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.slots.memory_bytes()
-            + self.cells.memory_bytes()
+        self.objects.memory_bytes()
             + self.players.memory_bytes()
             + self.events.memory_bytes()
-            + self.past.memory_bytes()
             + self.calls.memory_bytes()
-            + self.touched.capacity() * size_of::<u32>()
     }
 }
 

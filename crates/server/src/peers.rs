@@ -8,6 +8,7 @@
 //! what a node asks, `queries_limit` what it answers, and an answer is one message of NATS.
 
 mod ask;
+mod channel_owner;
 mod counters;
 mod kinds;
 mod message;

@@ -124,7 +124,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     counters.set_memory_bytes_max(config.net.memory_bytes_max);
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
-    cluster::join(&node, &identity, config, &counters);
+    cluster::join(&node, &identity, config);
     let pages = Pages { site, origins, matchmaking: match_handle };
     let served = Served { config, node: &node, identity: &identity, counters: &counters };
     let ports = ports::divide(served, asked, pages);

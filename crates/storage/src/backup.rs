@@ -8,44 +8,37 @@ use rocksdb::{
 };
 
 use crate::{
-    Storage,
     checksum::crc32c_of,
     database::read_noted,
     error::{StorageError, StorageFault},
     report::BackupInfo,
+    shared_database::SharedDatabase,
     state::{FORMAT_VERSION, StorageState, is_empty},
 };
 
-impl Storage {
-    /// Makes a backup in `directory`, which is created if it is missing. Files that are part of an earlier backup there
-    /// are not copied again. The backup contains everything that was acknowledged before. Blocks only the caller;
-    /// threads of low priority do the work.
-    ///
-    /// # Errors
-    /// A disk fails.
-    pub fn back_up(&self, directory: &Path) -> Result<BackupInfo, StorageError> {
-        let failed = |error: &io::Error| StorageError::io("start a thread for a backup in", directory, error);
-        thread::scope(|scope| {
-            let back_up = || {
-                // The threads of RocksDB's backup engine inherit the priority.
-                lower_priority();
-                self.copy_to(directory)
-            };
-            let thread = thread::Builder::new().name("storage-backup".to_owned()).spawn_scoped(scope, back_up);
-            let ended = thread.map_err(|error| failed(&error))?.join();
-            ended.unwrap_or_else(|_| Err(failed(&io::Error::other("it has ended early"))))
-        })
-    }
+/// See [`crate::Storage::back_up`].
+pub(crate) fn back_up(shared: &SharedDatabase, directory: &Path) -> Result<BackupInfo, StorageError> {
+    let failed = |error: &io::Error| StorageError::io("start a thread for a backup in", directory, error);
+    thread::scope(|scope| {
+        let back_up = || {
+            // The threads of RocksDB's backup engine inherit the priority.
+            lower_priority();
+            copy_to(shared, directory)
+        };
+        let thread = thread::Builder::new().name("storage-backup".to_owned()).spawn_scoped(scope, back_up);
+        let ended = thread.map_err(|error| failed(&error))?.join();
+        ended.unwrap_or_else(|_| Err(failed(&io::Error::other("it has ended early"))))
+    })
+}
 
-    fn copy_to(&self, directory: &Path) -> Result<BackupInfo, StorageError> {
-        const ACTION: &str = "make a backup in";
-        let failed = |error: &rocksdb::Error| StorageError::rocksdb(ACTION, directory, error);
-        fs::create_dir_all(directory).map_err(|error| StorageError::io(ACTION, directory, &error))?;
-        let mut engine = engine(directory, ACTION)?;
-        engine.create_new_backup_flush(&self.database()?.db, true).map_err(|error| failed(&error))?;
-        let made = infos(&engine).into_iter().next_back();
-        made.ok_or_else(|| StorageError::new(ACTION, directory, StorageFault::NoBackup))
-    }
+fn copy_to(shared: &SharedDatabase, directory: &Path) -> Result<BackupInfo, StorageError> {
+    const ACTION: &str = "make a backup in";
+    let failed = |error: &rocksdb::Error| StorageError::rocksdb(ACTION, directory, error);
+    fs::create_dir_all(directory).map_err(|error| StorageError::io(ACTION, directory, &error))?;
+    let mut engine = engine(directory, ACTION)?;
+    engine.create_new_backup_flush(&shared.get()?.db, true).map_err(|error| failed(&error))?;
+    let made = infos(&engine).into_iter().next_back();
+    made.ok_or_else(|| StorageError::new(ACTION, directory, StorageFault::NoBackup))
 }
 
 /// Lowers the priority of the calling thread by as much as `RocksDB` lowers that of compactions.

@@ -11,7 +11,7 @@ use std::{
 
 use rocksdb::{
     BlockBasedOptions, Cache, ColumnFamily, ColumnFamilyDescriptor, CompactionDecision, DB, DBCompressionType,
-    DBRecoveryMode, Env, Options, WriteBatch, WriteOptions, properties,
+    DBRecoveryMode, Direction, Env, IteratorMode, Options, ReadOptions, WriteBatch, WriteOptions, properties,
 };
 
 use crate::{
@@ -37,6 +37,10 @@ const EPOCH_SEED_KEY: &[u8] = b"epoch_seed";
 const CLOCK_NOTED_EVERY_MS: u64 = 10_000;
 
 const OPEN: &str = "open the storage";
+pub(crate) const READ_ROOM: &str = "read a room";
+
+/// A key and its value.
+pub(crate) type Entry = (Box<[u8]>, Box<[u8]>);
 
 /// What opening does where no storage is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,6 +231,29 @@ impl Database {
             Some(result) => Ok(Some(result).filter(|result| result.expires_ms > self.clock.now_ms())),
             None => Err(self.unreadable(ACTION)),
         }
+    }
+
+    /// The last entry of a room up to `last` that begins with `prefix`.
+    pub(crate) fn last_up_to(&self, family: Family, prefix: &[u8], last: &[u8]) -> Result<Option<Entry>, StorageError> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_lower_bound(prefix);
+        let mode = IteratorMode::From(last, Direction::Reverse);
+        let entry = self.db.iterator_cf_opt(self.family(family), options, mode).next();
+        entry.transpose().map_err(|error| self.read_failed(READ_ROOM, &error))
+    }
+
+    /// The entries of rooms from `begin` to before `end`.
+    pub(crate) fn entries(
+        &self,
+        family: Family,
+        begin: &[u8],
+        end: Vec<u8>,
+    ) -> impl Iterator<Item = Result<Entry, StorageError>> {
+        let mut options = ReadOptions::default();
+        options.set_iterate_upper_bound(end);
+        let mode = IteratorMode::From(begin, Direction::Forward);
+        let entries = self.db.iterator_cf_opt(self.family(family), options, mode);
+        entries.map(|entry| entry.map_err(|error| self.read_failed(READ_ROOM, &error)))
     }
 
     /// Begins a new epoch if clients may have received publications of this one that the storage has lost.

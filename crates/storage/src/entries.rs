@@ -1,9 +1,11 @@
-//! Batches of rooms' entries, and checkpoints. Their content is opaque to the storage. `paths.rs` contains the paths.
+//! Batches of rooms' entries: checkpoints and blocks of paths. Their content is opaque to the storage.
+
+use std::fmt;
 
 use crate::{
     family::Family,
     keys,
-    request::{EntryBatch, EntryChange},
+    paths::{PathCompressor, PathPlace, place_key},
 };
 
 /// A stored state of a room, or another entry of a room.
@@ -13,6 +15,18 @@ pub struct RoomCheckpoint {
     pub tick: u64,
     /// The bytes that the room has written.
     pub bytes: Box<[u8]>,
+}
+
+/// Entries of rooms that are written atomically.
+pub struct EntryBatch {
+    pub(crate) changes: Vec<EntryChange>,
+    pub(crate) bytes: usize,
+    pub(crate) is_synced: bool,
+}
+
+pub(crate) enum EntryChange {
+    Put { family: Family, key: Vec<u8>, value: Vec<u8> },
+    DeleteRange { family: Family, begin: Vec<u8>, end: Vec<u8> },
 }
 
 impl EntryBatch {
@@ -38,18 +52,46 @@ impl EntryBatch {
         self.delete(Family::Checkpoints, begin.clone(), keys::behind(&begin));
     }
 
+    /// Adds a block of a player's path. Returns the number of bytes of its value.
+    pub fn put_block(
+        &mut self,
+        room: &str,
+        place: &PathPlace,
+        expires_ms: u64,
+        bytes: &[u8],
+        compressor: &mut PathCompressor,
+    ) -> usize {
+        let value = compressor.value(expires_ms, bytes);
+        let length = value.len();
+        self.put(Family::Paths, place_key(room, place), value);
+        length
+    }
+
+    /// Deletes all paths of a room.
+    pub fn delete_paths(&mut self, room: &str) {
+        let begin = keys::channel_key(room);
+        self.delete(Family::Paths, begin.clone(), keys::behind(&begin));
+    }
+
     /// Whether the batch contains no changes.
     pub const fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    pub(crate) fn put(&mut self, family: Family, key: Vec<u8>, value: Vec<u8>) {
+    fn put(&mut self, family: Family, key: Vec<u8>, value: Vec<u8>) {
         self.bytes += key.len() + value.len();
         self.changes.push(EntryChange::Put { family, key, value });
     }
 
-    pub(crate) fn delete(&mut self, family: Family, begin: Vec<u8>, end: Vec<u8>) {
+    fn delete(&mut self, family: Family, begin: Vec<u8>, end: Vec<u8>) {
         self.bytes += begin.len() + end.len();
         self.changes.push(EntryChange::DeleteRange { family, begin, end });
+    }
+}
+
+impl fmt::Debug for EntryBatch {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { changes, bytes, is_synced } = self;
+        write!(text, "EntryBatch {{ changes: {}, bytes: {bytes}, is_synced: {is_synced} }}", changes.len())
     }
 }

@@ -9,7 +9,9 @@ use std::{path::Path, sync::atomic::Ordering};
 use dunlin_engine::log::LogError;
 
 #[cfg(feature = "rocksdb")]
-use crate::{counters::StorageCounters, request::StoreRequest, write_stall::free_bytes, writer::Writer};
+use crate::{
+    counters::StorageCounters, request::Completions, shared_database::SharedDatabase, write_stall::free_bytes,
+};
 
 /// The file system has less free space than the reserve, so publications are refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +68,7 @@ impl FreeSpace {
     }
 
     /// Takes space for a publication, unless less than the reserve would be left.
-    const fn take(&mut self, bytes: u64) -> bool {
+    const fn try_take(&mut self, bytes: u64) -> bool {
         let Some(left_bytes) = self.left_bytes else { return true };
         let Some(rest) = left_bytes.checked_sub(bytes) else { return false };
         self.left_bytes = Some(rest);
@@ -90,41 +92,42 @@ pub(crate) fn shortage(path: &Path, reserve_bytes: u64, counters: &StorageCounte
 }
 
 #[cfg(feature = "rocksdb")]
-impl Writer {
+impl FreeSpace {
     /// Measures the free space for the next group commit.
-    pub(crate) fn measure_space(&mut self) {
-        if self.space.reserve_bytes == 0 {
+    pub(crate) fn measure(&mut self, shared: &SharedDatabase, completions: &dyn Completions) {
+        if self.reserve_bytes == 0 {
             return;
         }
-        let free = free_bytes(self.shared.path());
-        self.space.begin(free);
-        let needed = &self.shared.counters.space_needed;
+        let free = free_bytes(shared.path());
+        self.begin(free);
+        let needed = &shared.counters.space_needed;
         let needed_bytes = needed.load(Ordering::Relaxed);
         if needed_bytes > 0 && free.is_none_or(|free| free >= needed_bytes) {
             needed.store(0, Ordering::Relaxed);
-            self.completions.space_enough();
+            completions.space_enough();
         }
     }
 
-    /// Takes space for a publication.
+    /// Takes space for a publication of this size. Announces a shortage when it begins.
     ///
     /// # Errors
     /// Less than the reserve would be left.
-    pub(crate) fn take_space(&mut self, request: &StoreRequest) -> Result<(), LogError> {
-        let bytes = request.bytes() as u64;
-        if self.space.take(bytes) {
+    pub(crate) fn take(
+        &mut self,
+        bytes: u64,
+        shared: &SharedDatabase,
+        completions: &dyn Completions,
+    ) -> Result<(), LogError> {
+        if self.try_take(bytes) {
             return Ok(());
         }
-        let counters = &self.shared.counters;
+        let counters = &shared.counters;
         StorageCounters::add(&counters.refused_low_space, 1);
-        let reserve_bytes = self.space.reserve_bytes;
-        if counters.space_needed.fetch_max(self.space.needed_bytes(bytes), Ordering::Relaxed) == 0
-            && let Some(shortage) = shortage(self.shared.path(), reserve_bytes, counters)
+        if counters.space_needed.fetch_max(self.needed_bytes(bytes), Ordering::Relaxed) == 0
+            && let Some(shortage) = shortage(shared.path(), self.reserve_bytes, counters)
         {
-            self.completions.space_short(&shortage);
+            completions.space_short(&shortage);
         }
-        // The next publication must leave no gap, which would count as stored publications.
-        self.note_unused_offset(&request.channel);
         Err(LogError::LowSpace)
     }
 }
@@ -137,21 +140,21 @@ mod tests {
     fn a_publication_may_take_all_but_the_reserve() {
         let mut space = FreeSpace::new(1_000);
         space.begin(Some(1_300));
-        assert!(space.take(100));
-        assert!(!space.take(201), "one past the limit");
-        assert!(space.take(200), "at the limit");
-        assert!(!space.take(1), "the others of the commit have taken it");
+        assert!(space.try_take(100));
+        assert!(!space.try_take(201), "one past the limit");
+        assert!(space.try_take(200), "at the limit");
+        assert!(!space.try_take(1), "the others of the commit have taken it");
         space.begin(Some(1_001));
-        assert!(space.take(1) && !space.take(1));
+        assert!(space.try_take(1) && !space.try_take(1));
         space.begin(Some(999));
-        assert!(!space.take(1));
+        assert!(!space.try_take(1));
     }
 
     #[test]
     fn unknown_space_refuses_nothing() {
         let mut space = FreeSpace::new(1_000);
         space.begin(None);
-        assert!(space.take(u64::MAX));
+        assert!(space.try_take(u64::MAX));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Operators' commands for a storage: check, sizes, compaction and export.
+//! What operators read of a storage: check, sizes, entries and export.
 
 use std::{
     io::{self, Write},
@@ -9,7 +9,6 @@ use dunlin_engine::log::LogRecord;
 use rocksdb::{Direction, IteratorMode, ReadOptions};
 
 use crate::{
-    Storage,
     database::Database,
     error::StorageError,
     family::Family,
@@ -21,101 +20,38 @@ use crate::{
     storage_clock::StorageClock,
 };
 
-/// A storage that is only read, such as one that cannot be opened for writing. Nothing in its directory is changed.
+/// Reads a storage as a whole, for operators.
 #[derive(Debug)]
-pub struct Inspection(Database);
+pub struct Inspection(Arc<Database>);
 
 impl Inspection {
-    /// Opens a storage that no process has open.
+    /// Opens a storage that no process has open, such as one that cannot be opened for writing. Nothing in its directory
+    /// is changed.
     ///
     /// # Errors
     /// See [`StorageFault`](crate::StorageFault). A clock that is ahead is no error.
     pub fn open(options: &StorageOptions) -> Result<Self, StorageError> {
         let clock = Arc::new(StorageClock::new(options.clock));
-        Database::open_to_read(options, clock).map(Self)
+        Database::open_to_read(options, clock).map(Arc::new).map(Self)
     }
 
-    /// See [`Storage::check`].
-    ///
-    /// # Errors
-    /// See [`Storage::check`].
-    pub fn check(&self) -> Result<StorageReport, StorageError> {
-        self.0.check()
+    pub(crate) const fn of(database: Arc<Database>) -> Self {
+        Self(database)
     }
 
-    /// The sizes of the column families.
-    pub fn sizes(&self) -> Vec<FamilySize> {
-        self.0.sizes()
-    }
-
-    /// See [`Storage::each_entry`].
-    ///
-    /// # Errors
-    /// See [`Storage::each_entry`].
-    pub fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
-        self.0.each_entry(visit)
-    }
-
-    /// See [`Storage::export`].
-    ///
-    /// # Errors
-    /// See [`Storage::export`].
-    pub fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
-        self.0.export(channel, output)
-    }
-}
-
-impl Storage {
     /// Reads everything, compares all checksums and decodes all records.
     ///
     /// # Errors
     /// The disk fails, or the checksum of a block is wrong.
     pub fn check(&self) -> Result<StorageReport, StorageError> {
-        self.database()?.check()
-    }
-
-    /// The sizes of the column families; empty while the database is closed after a failed write.
-    pub fn sizes(&self) -> Vec<FamilySize> {
-        self.database().map_or_else(|_| Vec::new(), |database| database.sizes())
-    }
-
-    /// Compacts everything, so that deleted and expired entries free their space. Takes a while; requests are served in
-    /// the meantime.
-    pub fn compact(&self) {
-        let Ok(database) = self.database() else { return };
-        for family in Family::ALL {
-            database.db.compact_range_cf(database.family(family), None::<&[u8]>, None::<&[u8]>);
-        }
-    }
-
-    /// Visits every entry of the storage, family by family and within one in the order of the channels: the name of its
-    /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too. The
-    /// accounts of channels are not, which belong to their heads.
-    ///
-    /// # Errors
-    /// Stored bytes cannot be read.
-    pub fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
-        self.database()?.each_entry(visit)
-    }
-
-    /// Writes the publications of one channel or of all channels, each as a line of JSON.
-    ///
-    /// # Errors
-    /// Stored bytes cannot be read, or `output` cannot be written. In both cases the error's path is the storage's.
-    pub fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
-        self.database()?.export(channel, output)
-    }
-}
-
-impl Database {
-    fn check(&self) -> Result<StorageReport, StorageError> {
+        let Self(database) = self;
         let mut report = StorageReport::default();
         for family in Family::ALL {
             let mut options = ReadOptions::default();
             options.fill_cache(false);
-            let entries = self.db.iterator_cf_opt(self.family(family), options, IteratorMode::Start);
+            let entries = database.db.iterator_cf_opt(database.family(family), options, IteratorMode::Start);
             for entry in entries {
-                let (key, value) = entry.map_err(|error| self.read_failed("check the storage", &error))?;
+                let (key, value) = entry.map_err(|error| database.read_failed("check the storage", &error))?;
                 let counter = match family {
                     _ if !is_readable(family, &key, &value) => &mut report.unreadable,
                     // They belong to the heads.
@@ -132,10 +68,12 @@ impl Database {
         Ok(report)
     }
 
-    fn sizes(&self) -> Vec<FamilySize> {
+    /// The sizes of the column families.
+    pub fn sizes(&self) -> Vec<FamilySize> {
+        let Self(database) = self;
         let size = |family: Family| {
             let get = |name: &str| {
-                self.db.property_int_value_cf(self.family(family), name).ok().flatten().unwrap_or_default()
+                database.db.property_int_value_cf(database.family(family), name).ok().flatten().unwrap_or_default()
             };
             FamilySize {
                 name: family.name(),
@@ -147,15 +85,22 @@ impl Database {
         Family::ALL.map(size).into()
     }
 
-    fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
+    /// Visits every entry of the storage, family by family and within one in the order of the channels: the name of its
+    /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too. The
+    /// accounts of channels are not, which belong to their heads.
+    ///
+    /// # Errors
+    /// Stored bytes cannot be read.
+    pub fn each_entry(&self, visit: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
         const ACTION: &str = "list the channels of the storage";
+        let Self(database) = self;
         for family in Family::ALL {
             let mut options = ReadOptions::default();
             options.fill_cache(false);
-            let entries = self.db.iterator_cf_opt(self.family(family), options, IteratorMode::Start);
+            let entries = database.db.iterator_cf_opt(database.family(family), options, IteratorMode::Start);
             for entry in entries {
-                let (key, value) = entry.map_err(|error| self.read_failed(ACTION, &error))?;
-                let (channel, _) = keys::read_channel(&key).ok_or_else(|| self.unreadable(ACTION))?;
+                let (key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
+                let (channel, _) = keys::read_channel(&key).ok_or_else(|| database.unreadable(ACTION))?;
                 if family == Family::Idempotency && keys::read_kept_bytes_key(&key).is_some() {
                     continue;
                 }
@@ -165,32 +110,37 @@ impl Database {
         Ok(())
     }
 
-    fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
+    /// Writes the publications of one channel or of all channels, each as a line of JSON.
+    ///
+    /// # Errors
+    /// Stored bytes cannot be read, or `output` cannot be written. In both cases the error's path is the storage's.
+    pub fn export(&self, channel: Option<&str>, output: &mut dyn Write) -> Result<u64, StorageError> {
         const ACTION: &str = "export from the storage";
+        let Self(database) = self;
         let mut options = ReadOptions::default();
         options.fill_cache(false);
         let begin = channel.map_or_else(Vec::new, keys::channel_key);
         if channel.is_some() {
             options.set_iterate_upper_bound(keys::behind(&begin));
         }
-        let family = self.family(Family::Publications);
-        let entries = self.db.iterator_cf_opt(family, options, IteratorMode::From(&begin, Direction::Forward));
-        let (now_ms, mut lines) = (self.clock.now_ms(), 0);
+        let family = database.family(Family::Publications);
+        let entries = database.db.iterator_cf_opt(family, options, IteratorMode::From(&begin, Direction::Forward));
+        let (now_ms, mut lines) = (database.clock.now_ms(), 0);
         let mut head: Option<(String, ChannelHead)> = None;
         for entry in entries {
-            let (key, value) = entry.map_err(|error| self.read_failed(ACTION, &error))?;
-            let (channel, offset) = keys::read_publication_key(&key).ok_or_else(|| self.unreadable(ACTION))?;
+            let (key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
+            let (channel, offset) = keys::read_publication_key(&key).ok_or_else(|| database.unreadable(ACTION))?;
             if head.as_ref().is_none_or(|(known, _)| known != channel) {
-                let of_channel = self.head(&keys::channel_key(channel))?;
+                let of_channel = database.head(&keys::channel_key(channel))?;
                 head = of_channel.map(|head| (channel.to_owned(), head));
             }
             let Some((_, head)) = &head else { continue };
-            let stored = StoredPublication::decode(offset, &value).ok_or_else(|| self.unreadable(ACTION))?;
+            let stored = StoredPublication::decode(offset, &value).ok_or_else(|| database.unreadable(ACTION))?;
             if stored.expires_ms > now_ms && offset > head.floor {
                 let line = json_line(channel, &head.epoch, &stored);
                 output
                     .write_all(line.as_bytes())
-                    .map_err(|error: io::Error| StorageError::io(ACTION, &self.path, &error))?;
+                    .map_err(|error: io::Error| StorageError::io(ACTION, &database.path, &error))?;
                 lines += 1;
             }
         }

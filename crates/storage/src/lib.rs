@@ -32,6 +32,8 @@ mod entries;
 #[cfg(feature = "rocksdb")]
 mod epoch;
 mod error;
+#[cfg(feature = "rocksdb")]
+mod failed_commit;
 mod family;
 #[cfg_attr(not(feature = "rocksdb"), allow(dead_code, reason = "only a directory that is opened is checked"))]
 mod files;
@@ -46,16 +48,14 @@ mod keys;
 mod options;
 mod paths;
 #[cfg(feature = "rocksdb")]
+mod read_checkpoints;
+#[cfg(feature = "rocksdb")]
 mod read_paths;
 #[cfg(feature = "rocksdb")]
 mod reader;
 mod records;
 mod report;
 mod request;
-#[cfg(feature = "rocksdb")]
-mod resume;
-#[cfg(feature = "rocksdb")]
-mod room_entries;
 #[cfg(feature = "rocksdb")]
 mod shared_database;
 mod state;
@@ -77,7 +77,7 @@ pub const IS_BUILT: bool = cfg!(feature = "rocksdb");
 pub use backup::{backups, keep_backups, restore, verify_backups};
 pub use counters::StorageCounts;
 pub use disk_limits::{DiskLimits, NamespaceDiskLimits, NamespaceOf};
-pub use entries::RoomCheckpoint;
+pub use entries::{EntryBatch, RoomCheckpoint};
 pub use error::{StorageError, StorageFault};
 pub use free_space::SpaceShortage;
 #[cfg(feature = "rocksdb")]
@@ -85,7 +85,7 @@ pub use inspect::{Inspection, encoded_again};
 pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StartPolicy, StorageOptions};
 pub use paths::{PathBlock, PathCompressor, PathOwner, PathPage, PathPlace, PathQuery, PathsRead};
 pub use report::{BackupInfo, FamilySize, StorageReport};
-pub use request::{Completions, EntriesDone, EntryBatch, LoadRequest, StoreRequest};
+pub use request::{Completions, EntriesDone, LoadRequest, StoreRequest};
 pub use state::{FORMAT_VERSION, is_storage};
 #[cfg(feature = "rocksdb")]
 pub use storage::Storage;

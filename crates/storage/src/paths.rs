@@ -9,10 +9,8 @@ use zstd_safe::{CCtx, DCtx};
 
 use crate::{
     error::StorageError,
-    family::Family,
     keys,
     records::{begin, split_prefix},
-    request::EntryBatch,
 };
 
 /// Maximum number of bytes of a block before compression.
@@ -95,6 +93,13 @@ impl Default for PathCompressor {
 }
 
 impl PathCompressor {
+    /// The value of a block.
+    pub(crate) fn value(&mut self, expires_ms: u64, bytes: &[u8]) -> Vec<u8> {
+        let mut value = begin(expires_ms, 1 + bytes.len());
+        self.append(bytes, &mut value);
+        value
+    }
+
     /// Appends the form of the bytes, and the smaller of the plain and the compressed bytes.
     fn append(&mut self, bytes: &[u8], value: &mut Vec<u8>) {
         match self.context.compress(&mut *self.buffer, bytes, COMPRESSION_LEVEL) {
@@ -108,30 +113,6 @@ impl PathCompressor {
                 value.extend_from_slice(bytes);
             }
         }
-    }
-}
-
-impl EntryBatch {
-    /// Adds a block of a player's path. Returns the number of bytes of its value.
-    pub fn put_block(
-        &mut self,
-        room: &str,
-        place: &PathPlace,
-        expires_ms: u64,
-        bytes: &[u8],
-        compressor: &mut PathCompressor,
-    ) -> usize {
-        let mut value = begin(expires_ms, 1 + bytes.len());
-        compressor.append(bytes, &mut value);
-        let length = value.len();
-        self.put(Family::Paths, keys::block_key(room, &owner_key(&place.owner), place.first_ms, place.player), value);
-        length
-    }
-
-    /// Deletes all paths of a room.
-    pub fn delete_paths(&mut self, room: &str) {
-        let begin = keys::channel_key(room);
-        self.delete(Family::Paths, begin.clone(), keys::behind(&begin));
     }
 }
 

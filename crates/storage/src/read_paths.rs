@@ -2,39 +2,21 @@
 
 use std::{fmt, sync::Arc};
 
-use dunlin_engine::log::LogError;
-
 use crate::{
-    Storage,
-    database::Database,
+    database::{Database, READ_ROOM},
     error::StorageError,
     family::Family,
     keys,
     paths::{
         PathBlock, PathOwner, PathPage, PathQuery, PathsRead, owner_key, owner_prefix, place_key, read_place, unpacked,
     },
-    reader::ReadTask,
     records::split_prefix,
-    room_entries::ACTION,
 };
 
 /// A queued query.
 pub(crate) struct PathTask {
-    query: PathQuery,
-    done: PathsRead,
-}
-
-impl Storage {
-    /// Queues a query for blocks. `done` is called on a reader's thread, unless this function returns an error.
-    ///
-    /// # Errors
-    /// The queue of the readers is full.
-    pub fn read_paths(&self, query: PathQuery, done: PathsRead) -> Result<(), LogError> {
-        if !keys::fits(&query.room) {
-            return Err(LogError::Unavailable);
-        }
-        self.push_read(ReadTask::Paths(PathTask { query, done }))
-    }
+    pub(crate) query: PathQuery,
+    pub(crate) done: PathsRead,
 }
 
 impl PathTask {
@@ -59,7 +41,7 @@ fn read(database: &Database, query: &PathQuery) -> Result<PathPage, StorageError
             Step::Owner(key) => {
                 let Some(entry) = database.entries(Family::Paths, &key, end.clone()).next() else { break };
                 let (key, _) = entry?;
-                let found = read_place(&key).ok_or_else(|| database.unreadable(ACTION))?;
+                let found = read_place(&key).ok_or_else(|| database.unreadable(READ_ROOM))?;
                 let key = first_key(database, query, &found.owner)?;
                 if looked_at >= query.blocks_max {
                     page.next = read_place(&key);
@@ -98,7 +80,7 @@ fn read_blocks(
     looked_at: &mut usize,
     page: &mut PathPage,
 ) -> Result<Option<Step>, StorageError> {
-    let unreadable = || database.unreadable(ACTION);
+    let unreadable = || database.unreadable(READ_ROOM);
     let owner = read_place(from).ok_or_else(unreadable)?.owner;
     let prefix = owner_prefix(&query.room, &owner);
     let end = keys::block_key(&query.room, &owner_key(&owner), query.times_ms.end().saturating_add(1), 0);

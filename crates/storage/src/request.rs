@@ -1,6 +1,6 @@
 //! Requests to a storage, and their answers.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use dunlin_engine::{
     ShardIndex,
@@ -71,22 +71,3 @@ pub trait Completions: ShardEvents + 'static {
 
 /// Receives the result of a write of entries that are not publications. Called on the writer's thread.
 pub type EntriesDone = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
-
-/// Entries of rooms that are written atomically.
-pub struct EntryBatch {
-    pub(crate) changes: Vec<EntryChange>,
-    pub(crate) bytes: usize,
-    pub(crate) is_synced: bool,
-}
-
-pub(crate) enum EntryChange {
-    Put { family: crate::family::Family, key: Vec<u8>, value: Vec<u8> },
-    DeleteRange { family: crate::family::Family, begin: Vec<u8>, end: Vec<u8> },
-}
-
-impl fmt::Debug for EntryBatch {
-    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { changes, bytes, is_synced } = self;
-        write!(text, "EntryBatch {{ changes: {}, bytes: {bytes}, is_synced: {is_synced} }}", changes.len())
-    }
-}

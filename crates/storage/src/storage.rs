@@ -1,7 +1,7 @@
 //! An open storage: its threads and their queues.
 
 use std::{
-    collections::HashMap,
+    ops::RangeInclusive,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
     process,
@@ -13,17 +13,22 @@ use dunlin_engine::log::{LogBusy, LogError};
 use dunlin_queues::declared::{STORAGE_READS, STORAGE_WRITES};
 
 use crate::{
+    backup,
     counters::{StorageCounters, StorageCounts},
-    database::Database,
-    disk_limits::{ByteAccount, DiskLimits},
+    disk_limits::DiskLimits,
+    entries::{EntryBatch, RoomCheckpoint},
     error::StorageError,
-    free_space::{self, FreeSpace, SpaceShortage},
-    heads::HeadCache,
+    family::Family,
+    free_space::{self, SpaceShortage},
+    inspect::Inspection,
     keys,
     options::{QueueLimits, StorageOptions},
+    paths::{PathQuery, PathsRead},
+    read_checkpoints,
+    read_paths::PathTask,
     reader::{ReadTask, Reader},
+    report::BackupInfo,
     request::{Completions, EntriesDone, LoadRequest, StoreRequest},
-    resume::FailedCommit,
     shared_database::SharedDatabase,
     write_stall,
     writer::{Done, TrimTo, WriteQueue, WriteTask, Writer},
@@ -70,22 +75,7 @@ impl Storage {
             let thread = storage.start(format!("storage-read-{number}"), move || reader.run())?;
             storage.reader_threads.push(thread);
         }
-        let database = shared.get().ok();
-        // All heads of a batch must stay in the cache until it is written.
-        let heads_max = options.cached_heads_max.max(options.queues.batch_writes_max);
-        let writer = Writer {
-            failed: database.is_none().then(FailedCommit::at_start),
-            database,
-            shared,
-            queue,
-            tasks: write_tasks,
-            completions,
-            unused_offsets: HashMap::new(),
-            heads: HeadCache::new(heads_max),
-            trims_taken: 0,
-            account: ByteAccount::new((heads_max / 4).max(2 * options.queues.batch_writes_max)),
-            space: FreeSpace::new(options.free_space_min_bytes),
-        };
+        let writer = Writer::new(options, shared, queue, write_tasks, completions);
         let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
         storage.writer_thread = Mutex::new(Some(thread));
         storage.readers = Some(readers);
@@ -127,17 +117,95 @@ impl Storage {
         self.request_trim(channel, TrimTo::Removed, None);
     }
 
+    /// Queues a batch of entries. `done` is called on the writer's thread, unless this function returns an error.
+    ///
+    /// # Errors
+    /// The queue is full, or the storage is poisoned.
+    pub fn write_entries(&self, batch: EntryBatch, done: EntriesDone) -> Result<(), LogError> {
+        self.push(WriteTask::Entries { batch, done: Done(done) })
+    }
+
+    /// The newest checkpoint of a kind up to a tick.
+    ///
+    /// # Errors
+    /// The disk fails, or stored bytes are damaged.
+    pub fn newest_checkpoint(
+        &self,
+        room: &str,
+        kind: u8,
+        up_to_tick: u64,
+    ) -> Result<Option<RoomCheckpoint>, StorageError> {
+        let database = self.shared.get()?;
+        read_checkpoints::newest_checkpoint(&database, room, kind, up_to_tick)
+    }
+
+    /// The checkpoints of a kind at these ticks, in ascending order, up to a total of `bytes_max`.
+    ///
+    /// # Errors
+    /// As [`Storage::newest_checkpoint`].
+    pub fn checkpoints(
+        &self,
+        room: &str,
+        kind: u8,
+        ticks: RangeInclusive<u64>,
+        bytes_max: usize,
+    ) -> Result<Vec<RoomCheckpoint>, StorageError> {
+        let database = self.shared.get()?;
+        read_checkpoints::checkpoints(&database, room, kind, ticks, bytes_max)
+    }
+
+    /// Rooms after `after` that have checkpoints, in the order of their keys.
+    ///
+    /// # Errors
+    /// As [`Storage::newest_checkpoint`].
+    pub fn rooms_with_checkpoints(&self, after: Option<&str>, rooms_max: usize) -> Result<Vec<Box<str>>, StorageError> {
+        let database = self.shared.get()?;
+        read_checkpoints::rooms_with_checkpoints(&database, after, rooms_max)
+    }
+
+    /// Queues a query for blocks of players' paths. `done` is called on a reader's thread, unless this function returns
+    /// an error.
+    ///
+    /// # Errors
+    /// The queue of the readers is full.
+    pub fn read_paths(&self, query: PathQuery, done: PathsRead) -> Result<(), LogError> {
+        if !keys::fits(&query.room) {
+            return Err(LogError::Unavailable);
+        }
+        self.push_read(ReadTask::Paths(PathTask { query, done }))
+    }
+
+    /// Makes a backup in `directory`, which is created if it is missing. Files that are part of an earlier backup there
+    /// are not copied again. The backup contains everything that was acknowledged before. Blocks only the caller;
+    /// threads of low priority do the work.
+    ///
+    /// # Errors
+    /// A disk fails.
+    pub fn back_up(&self, directory: &Path) -> Result<BackupInfo, StorageError> {
+        backup::back_up(&self.shared, directory)
+    }
+
+    /// What operators read of the storage. Drop it soon: after a failed write, the storage is opened again only when
+    /// nobody reads.
+    ///
+    /// # Errors
+    /// The database is closed after a failed write.
+    pub fn inspect(&self) -> Result<Inspection, StorageError> {
+        self.shared.get().map(Inspection::of)
+    }
+
+    /// Compacts everything, so that deleted and expired entries free their space. Takes a while; requests are served in
+    /// the meantime. Does nothing while the database is closed after a failed write.
+    pub fn compact(&self) {
+        let Ok(database) = self.shared.get() else { return };
+        for family in Family::ALL {
+            database.db.compact_range_cf(database.family(family), None::<&[u8]>, None::<&[u8]>);
+        }
+    }
+
     /// The error of the failed write, while nothing is written.
     pub fn poison(&self) -> Option<StorageError> {
         self.shared.fault()
-    }
-
-    /// The open database.
-    ///
-    /// # Errors
-    /// It is closed after a failed write.
-    pub(crate) fn database(&self) -> Result<Arc<Database>, StorageError> {
-        self.shared.get()
     }
 
     /// The directory.
@@ -206,14 +274,14 @@ impl Storage {
         }
     }
 
-    pub(crate) fn push(&self, task: WriteTask) -> Result<(), LogError> {
+    fn push(&self, task: WriteTask) -> Result<(), LogError> {
         if self.poison().is_some() {
             return Err(LogError::Broken);
         }
         self.queue.push(task).map_err(|_| self.refuse(LogBusy::StorageWrites))
     }
 
-    pub(crate) fn push_read(&self, task: ReadTask) -> Result<(), LogError> {
+    fn push_read(&self, task: ReadTask) -> Result<(), LogError> {
         let Some(readers) = &self.readers else { return Err(LogError::Unavailable) };
         readers.try_send(task).map_err(|_| self.refuse(LogBusy::StorageReads))
     }

@@ -17,7 +17,7 @@ use dunlin_engine::log::{LogBusy, LogError};
 use crate::{
     counters::StorageCounts,
     disk_limits::DiskLimits,
-    entries::RoomCheckpoint,
+    entries::{EntryBatch, EntryChange, RoomCheckpoint},
     error::{StorageError, StorageFault},
     family::Family,
     free_space::SpaceShortage,
@@ -25,7 +25,7 @@ use crate::{
     options::StorageOptions,
     paths::{PathQuery, PathsRead},
     report::{BackupInfo, FamilySize, StorageReport},
-    request::{Completions, EntriesDone, EntryBatch, EntryChange, LoadRequest, StoreRequest},
+    request::{Completions, EntriesDone, LoadRequest, StoreRequest},
 };
 
 /// The file with the rooms, in the directory of the storage.
@@ -220,23 +220,11 @@ impl UnbuiltStorage {
         Err(LogError::Broken)
     }
 
-    pub fn check(&self) -> Result<StorageReport, StorageError> {
-        not_built("check the storage", &self.path)
-    }
-
-    pub fn sizes(&self) -> Vec<FamilySize> {
-        Vec::new()
-    }
-
-    pub fn each_entry(&self, _: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
+    pub fn inspect(&self) -> Result<UnbuiltInspection, StorageError> {
         not_built("read the storage", &self.path)
     }
 
     pub fn compact(&self) {}
-
-    pub fn export(&self, _: Option<&str>, _: &mut dyn Write) -> Result<u64, StorageError> {
-        not_built("export the storage", &self.path)
-    }
 
     pub fn back_up(&self, _: &Path) -> Result<BackupInfo, StorageError> {
         not_built("back up the storage", &self.path)

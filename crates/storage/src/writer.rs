@@ -5,7 +5,7 @@ use std::{
     sync::{
         Arc, Condvar, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
-        mpsc::{Receiver, SyncSender},
+        mpsc::{Receiver, RecvTimeoutError, SyncSender},
     },
     time::Instant,
 };
@@ -19,17 +19,18 @@ use rocksdb::{Direction, IteratorMode, ReadOptions, WriteBatch};
 use crate::{
     counters::StorageCounters,
     database::Database,
-    disk_limits::{ByteAccount, CurrentLimits},
+    disk_limits::{ByteAccount, CurrentLimits, Fit},
+    entries::{EntryBatch, EntryChange},
     epoch::new_epoch,
     error::{StorageError, StorageFault},
+    failed_commit::FailedCommit,
     family::Family,
     free_space::FreeSpace,
     heads::{ChannelSet, HeadCache},
     keys,
-    options::QueueLimits,
+    options::{QueueLimits, StorageOptions},
     records::{ChannelHead, StoredPublication, StoredResult},
-    request::{Completions, EntriesDone, EntryBatch, EntryChange, StoreRequest},
-    resume::FailedCommit,
+    request::{Completions, EntriesDone, StoreRequest},
     shared_database::SharedDatabase,
 };
 
@@ -174,20 +175,20 @@ impl WriteQueue {
 /// The writer's thread.
 pub(crate) struct Writer {
     /// `None` while it is closed after a failed write.
-    pub(crate) database: Option<Arc<Database>>,
-    pub(crate) shared: Arc<SharedDatabase>,
-    pub(crate) queue: Arc<WriteQueue>,
-    pub(crate) tasks: Receiver<WriteTask>,
-    pub(crate) completions: Arc<dyn Completions>,
-    pub(crate) heads: HeadCache,
+    database: Option<Arc<Database>>,
+    shared: Arc<SharedDatabase>,
+    queue: Arc<WriteQueue>,
+    tasks: Receiver<WriteTask>,
+    completions: Arc<dyn Completions>,
+    heads: HeadCache,
     /// By channel, the offsets of its owner that were not used.
-    pub(crate) unused_offsets: HashMap<Arc<str>, u64>,
+    unused_offsets: HashMap<Arc<str>, u64>,
     /// Number of trims that the writer has read.
-    pub(crate) trims_taken: u64,
+    trims_taken: u64,
     /// Set while nothing is written.
-    pub(crate) failed: Option<FailedCommit>,
-    pub(crate) space: FreeSpace,
-    pub(crate) account: ByteAccount,
+    failed: Option<FailedCommit>,
+    space: FreeSpace,
+    account: ByteAccount,
 }
 
 /// A batch under construction.
@@ -226,10 +227,37 @@ pub(crate) enum PendingAnswer {
 }
 
 impl Writer {
+    pub(crate) fn new(
+        options: &StorageOptions,
+        shared: Arc<SharedDatabase>,
+        queue: Arc<WriteQueue>,
+        tasks: Receiver<WriteTask>,
+        completions: Arc<dyn Completions>,
+    ) -> Self {
+        let batch_writes_max = options.queues.batch_writes_max;
+        // All heads of a batch must stay in the cache until it is written.
+        let heads_max = options.cached_heads_max.max(batch_writes_max);
+        let accounts_max = (heads_max / 4).max(2 * batch_writes_max);
+        let (database, counters) = (shared.get().ok(), Arc::clone(&shared.counters));
+        Self {
+            failed: database.is_none().then(FailedCommit::at_start),
+            database,
+            space: FreeSpace::new(options.free_space_min_bytes),
+            account: ByteAccount::new(accounts_max, counters),
+            heads: HeadCache::new(heads_max),
+            unused_offsets: HashMap::new(),
+            trims_taken: 0,
+            shared,
+            queue,
+            tasks,
+            completions,
+        }
+    }
+
     pub(crate) fn run(mut self) {
         let limits = self.queue.limits;
         while let Some(first) = self.next_task() {
-            self.measure_space();
+            self.space.measure(&self.shared, &*self.completions);
             self.begin_account();
             let mut group = GroupCommit::default();
             let (mut tasks, mut bytes, mut next) = (0, 0, Some(first));
@@ -261,7 +289,51 @@ impl Writer {
         }
     }
 
-    pub(crate) fn opened(&self) -> Result<Arc<Database>, LogError> {
+    /// The next task. While nothing is written, tries to write again in between. `None` when the storage is dropped.
+    fn next_task(&mut self) -> Option<WriteTask> {
+        loop {
+            let Some(failed) = &self.failed else { return self.tasks.recv().ok() };
+            let left = failed.time_left();
+            if left.is_zero() {
+                self.try_to_resume();
+                continue;
+            }
+            match self.tasks.recv_timeout(left) {
+                Ok(task) => return Some(task),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    fn try_to_resume(&mut self) {
+        let Some(mut failed) = self.failed.take() else { return };
+        if !failed.try_to_undo(&self.shared, &mut self.database) {
+            self.failed = Some(failed);
+            return;
+        }
+        // It has heads of the failed commit.
+        self.heads = HeadCache::new(self.heads.heads_max());
+        self.account.reset();
+        StorageCounters::add(&self.shared.counters.resumed, 1);
+        self.completions.resumed();
+        self.apply_trims();
+    }
+
+    /// Takes over changed limits on bytes, and determines the totals if that is due. Called when nothing is waiting to be
+    /// written.
+    fn begin_account(&mut self) {
+        if !self.account.begin(self.queue.disk_limits.get()) {
+            return;
+        }
+        // The totals are those of the written accounts.
+        self.commit(GroupCommit::of_accounts());
+        if let Some(database) = &self.database {
+            self.account.scan_totals(database);
+        }
+    }
+
+    fn opened(&self) -> Result<Arc<Database>, LogError> {
         self.database.clone().ok_or(LogError::Broken)
     }
 
@@ -298,8 +370,7 @@ impl Writer {
             self.note_unused_offset(channel);
             return Ok(earlier);
         }
-        self.take_space(request)?;
-        let fit = self.fit(request, now_ms)?;
+        let fit = self.fit(&database, request, now_ms)?;
         let unused = self.unused_offsets.get(channel).copied().unwrap_or_default();
         let head = self.head_or_new(group, request)?;
         if record.publication.offset <= head.top {
@@ -347,12 +418,30 @@ impl Writer {
             delete_through(&database, &mut group.batch, channel, head);
         }
         group.changed.insert(Arc::clone(channel));
-        self.count_publication(channel, fit, offset, (now_ms, stored.expires_ms));
+        self.account.count_publication(channel, fit, offset, (now_ms, stored.expires_ms));
         Ok(offset)
     }
 
+    /// Checks the free space and the limits on bytes for a publication.
+    ///
+    /// # Errors
+    /// The publication is beyond one of them, or the channel could not be read.
+    fn fit(&mut self, database: &Database, request: &StoreRequest, now_ms: u64) -> Result<Fit, LogError> {
+        let channel = &request.channel;
+        let taken = self.space.take(request.bytes() as u64, &self.shared, &*self.completions);
+        let fit = taken.and_then(|()| {
+            let head = self.head(channel)?.map(|head| (head.top, head.floor));
+            self.account.fit(database, request, head, now_ms)
+        });
+        if let Err(LogError::LowSpace | LogError::ChannelFull | LogError::NamespaceFull | LogError::NodeFull) = fit {
+            // The next publication must leave no gap, which would count as stored publications.
+            self.note_unused_offset(channel);
+        }
+        fit
+    }
+
     /// Counts an offset that the owner has given to a publication that is not stored.
-    pub(crate) fn note_unused_offset(&mut self, channel: &Arc<str>) {
+    fn note_unused_offset(&mut self, channel: &Arc<str>) {
         // A channel that is forgotten here gets a gap in its offsets, and loses nothing.
         if self.unused_offsets.len() >= self.heads.heads_max() {
             self.unused_offsets.clear();
@@ -371,7 +460,7 @@ impl Writer {
     }
 
     /// Applies the requested trims. Those that cannot be written are applied when the storage writes again.
-    pub(crate) fn apply_trims(&mut self) {
+    fn apply_trims(&mut self) {
         let (trims, requested) = self.queue.trims.take();
         self.trims_taken = requested;
         let mut group = GroupCommit { trims: Some(requested), ..GroupCommit::of_accounts() };
@@ -459,7 +548,7 @@ impl Writer {
     }
 
     /// A channel's head, from memory or from the storage.
-    pub(crate) fn head(&mut self, channel: &Arc<str>) -> Result<Option<&mut ChannelHead>, LogError> {
+    fn head(&mut self, channel: &Arc<str>) -> Result<Option<&mut ChannelHead>, LogError> {
         let database = self.opened()?;
         let now_ms = database.clock.now_ms();
         if self.heads.get_mut(channel).is_none_or(|head| head.expires_ms <= now_ms) {
@@ -474,7 +563,7 @@ impl Writer {
         Ok(self.heads.get_mut(channel))
     }
 
-    pub(crate) fn commit(&mut self, mut group: GroupCommit) {
+    fn commit(&mut self, mut group: GroupCommit) {
         let outcome = self.write(&mut group);
         if let Some(requested) = group.trims {
             // Also after a failure, because readers wait for the trims.
@@ -494,7 +583,7 @@ impl Writer {
                 group.batch.put_cf(database.family(Family::Heads), key, head.encode());
             }
         }
-        self.add_accounts(&database, group);
+        self.account.add_accounts(&database, group, &mut self.heads);
         if group.batch.is_empty() {
             return Ok(());
         }

@@ -75,7 +75,7 @@ fn publications_are_exported_as_lines() {
     assert_eq!(opened.store_with("chat:1", record_of(2, vec![0xff, 0]), TERMS), Ok(2));
     let export = |channel| {
         let mut lines = Vec::new();
-        let count = opened.storage.export(channel, &mut lines).expect("it can be read");
+        let count = opened.inspect().export(channel, &mut lines).expect("it can be read");
         let text = String::from_utf8(lines).expect("it is text");
         assert_eq!(text.lines().count() as u64, count);
         text.lines().map(|line| serde_json::from_str(line).expect("it is JSON")).collect::<Vec<serde_json::Value>>()
@@ -84,6 +84,6 @@ fn publications_are_exported_as_lines() {
     let lines = export(Some("chat:1"));
     assert_eq!((&lines[0]["channel"], &lines[0]["data"]["number"]), (&"chat:1".into(), &1.into()));
     assert_eq!((&lines[1]["offset"], &lines[1]["b64data"]), (&2.into(), &"/wA=".into()));
-    let sizes = opened.storage.sizes();
+    let sizes = opened.inspect().sizes();
     assert!(sizes.iter().any(|size| size.name == "publications" && size.entries == 3), "{sizes:?}");
 }

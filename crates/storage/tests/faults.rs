@@ -335,7 +335,7 @@ fn a_flipped_bit_in_a_table_is_reported() {
     assert_eq!(opened.try_load("chat:1", all, TERMS).err(), Some(LogError::Unavailable));
     let fault = opened.storage.last_read_fault().expect("it was noted").fault;
     assert!(matches!(fault, StorageFault::Corruption(_)), "{fault:?}");
-    assert!(matches!(opened.storage.check().expect_err("it reads all").fault, StorageFault::Corruption(_)));
+    assert!(matches!(opened.inspect().check().expect_err("it reads all").fault, StorageFault::Corruption(_)));
     assert_eq!(opened.storage.poison(), None, "what can be written is written");
 }
 

@@ -17,7 +17,9 @@ use dunlin_engine::{
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogRetention, LogTerms, ProposalNumber},
 };
 use dunlin_protocol::{Payload, Publication};
-use dunlin_storage::{Completions, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions, StoreRequest};
+use dunlin_storage::{
+    Completions, Inspection, LoadRequest, SpaceShortage, Storage, StorageError, StorageOptions, StoreRequest,
+};
 
 /// Maximum time that a test waits for a condition. Only a failing test waits this long.
 const WAIT_MAX: Duration = Duration::from_mins(1);
@@ -116,6 +118,10 @@ impl TestStorage {
         let answers = Arc::new(AnswerCollector::default());
         let storage = Storage::open(options, Arc::clone(&answers) as Arc<dyn Completions>)?;
         Ok(Self { storage, answers, requests: AtomicU64::new(0) })
+    }
+
+    pub fn inspect(&self) -> Inspection {
+        self.storage.inspect().expect("it is open")
     }
 
     /// Queues a publication. Returns the number that its answer will have.

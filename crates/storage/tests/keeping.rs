@@ -79,7 +79,7 @@ fn trimming_keeps_the_newest_and_raises_the_floor() {
     let page = opened.after("chat:1", 3, 100);
     assert_eq!((offsets(&page), page.floor), ((191..=200).collect(), 190));
     opened.storage.compact();
-    let kept = opened.storage.check().expect("all can be read").publications;
+    let kept = opened.inspect().check().expect("all can be read").publications;
     assert!((10..=10 + 64).contains(&kept), "{kept} are on disk");
 }
 
@@ -218,7 +218,7 @@ fn reading_stores_nothing() {
         opened.storage.remove(format!("chat:{number}").into());
     }
     assert_eq!(opened.newest("chat:7", 9).epoch, epochs[7]);
-    assert_eq!(opened.storage.check().expect("all can be read").channels, 0);
+    assert_eq!(opened.inspect().check().expect("all can be read").channels, 0);
     assert_eq!(opened.storage.counts().commits, 0);
     drop(opened);
     let opened = TestStorage::open(&directory.0);
@@ -226,7 +226,7 @@ fn reading_stores_nothing() {
     assert_eq!(again, epochs, "a position in an empty channel is valid after a restart");
     opened.store("chat:7", 1);
     assert_eq!(opened.newest("chat:7", 9).epoch, epochs[7], "and after the first publication");
-    assert_eq!(opened.storage.check().expect("all can be read").channels, 1);
+    assert_eq!(opened.inspect().check().expect("all can be read").channels, 1);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn publications_and_heads_expire() {
         assert_eq!((offsets(&page), page.floor, page.through), (vec![2], 1, 2), "{is_compacted}");
         opened.storage.compact();
     }
-    let left = opened.storage.check().expect("all can be read");
+    let left = opened.inspect().check().expect("all can be read");
     assert_eq!((left.publications, left.results), (1, 0), "compaction removes what has expired");
     NOW_MS.fetch_add(3_600_000, Ordering::Relaxed);
     let page = opened.after("chat:1", 0, 9);

@@ -73,7 +73,7 @@ fn fill(path: &Path, backups: &Path) {
 /// Checks that all entries of [`fill`] exist, and adds a publication.
 fn see_all(path: &Path) {
     let opened = open(path);
-    let report = opened.storage.check().expect("all can be read");
+    let report = opened.inspect().check().expect("all can be read");
     let expected = StorageReport {
         channels: 2,
         publications: 14,

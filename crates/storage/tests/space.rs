@@ -277,7 +277,7 @@ fn a_channel_of_an_earlier_release_is_counted_at_its_next_publication() {
     assert!(replace_account(&path, "news:1", None).is_some());
     let opened = limited(&StorageOptions::at(&path), 0);
     assert_eq!(opened.store_with("news:1", counted(6, 300), TERMS), Err(LogError::ChannelFull));
-    assert_eq!(opened.storage.check().expect("it can be read").results, 0, "an account is no result");
+    assert_eq!(opened.inspect().check().expect("it can be read").results, 0, "an account is no result");
 }
 
 #[test]

@@ -114,13 +114,14 @@ impl FanoutSides {
         let nats = NatsProcesses::start(&args.nats, &cores.clients)?;
         let (load, api_key) = (&args.load, &args.run.server.api_key);
         let node = |name: &str| ServerProcess::start(&node::in_cluster(&args.run.server, name, &nats, &[]), cores);
-        let in_cluster = load.ready_rig(node("all")?, 0, api_key, cores, progress)?;
+        let in_cluster =
+            FanoutRig::start(node("all")?, &FanoutSetup::of(load, cores))?.ready(load, 0, api_key, progress)?;
         let setup = FanoutSetup { sessions_max: FEW, ..FanoutSetup::of(load, cores) };
         let mut few = FanoutRig::start(node("few")?, &setup)?;
         few.connect(FEW, 0, progress)?;
         let nobody = node("nobody")?;
         let alone = ServerProcess::start(&node::alone(&args.run.server, &[]), cores)?;
-        let alone = load.ready_rig(alone, 0, api_key, cores, progress)?;
+        let alone = FanoutRig::start(alone, &FanoutSetup::of(load, cores))?.ready(load, 0, api_key, progress)?;
         Ok(FanoutSides { alone, in_cluster, _few: few, _nobody: nobody, nats })
     }
 

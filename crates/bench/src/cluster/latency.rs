@@ -20,7 +20,7 @@ use crate::latency::{Latency, Summary};
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::{self, Line, grouped, per_second, ratio, time};
-use crate::rig::{FanoutPhase, FanoutRig};
+use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::spawn::ServerProcess;
 
 /// Maximum latency that a stream may add, as a multiple of the bare client's median.
@@ -138,7 +138,12 @@ impl Sides {
         let nats = NatsProcesses::start(&args.nats, &[])?;
         let load = LoadArgs { saturate: None, ..args.load.clone() };
         let start = |server: &ServerArgs| -> Result<FanoutRig, Error> {
-            load.ready_rig(ServerProcess::start(server, cores)?, 0, &args.run.server.api_key, cores, progress)
+            FanoutRig::start(ServerProcess::start(server, cores)?, &FanoutSetup::of(&load, cores))?.ready(
+                &load,
+                0,
+                &args.run.server.api_key,
+                progress,
+            )
         };
         let mut memory = start(&node::alone(&args.run.server, &[]))?;
         let mut stream = start(&node::in_cluster(&args.run.server, NODE, &nats, &[]))?;

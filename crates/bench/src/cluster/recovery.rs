@@ -253,19 +253,6 @@ fn metrics(node: &ServerProcess) -> Result<MetricsSample, Error> {
     Ok(MetricsSample::parse(&api::get(node.operators, "/metrics")?))
 }
 
-impl Recovered {
-    fn add(&mut self, other: &Recovered) {
-        self.ready += other.ready;
-        self.unrecovered += other.unrecovered;
-        self.publications += other.publications;
-        self.missing += other.missing;
-        self.time.add(&other.time);
-        for (why, count) in &other.failed {
-            *self.failed.entry(why.clone()).or_default() += count;
-        }
-    }
-}
-
 impl StormFigures {
     fn new(storms: &Storms) -> Self {
         let refused = |report: &PublisherReport| report.refused.values().sum::<u64>();

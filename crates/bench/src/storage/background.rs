@@ -21,7 +21,7 @@ use crate::goal::Goal;
 use crate::proc;
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio, size};
-use crate::rig::{FanoutPhase, FanoutRig};
+use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::spawn::{ServerProcess, free_port, setting};
 
 /// Minimum ratio of deliveries per second with backups and compactions to those without.
@@ -103,7 +103,12 @@ fn start(args: &BackgroundArgs, folder: &DataFolder, progress: &Progress) -> Res
     ]);
     let cores = args.run.pin.cores();
     let process = ServerProcess::start(&server, &cores)?;
-    args.load.ready_rig(process, 0, &args.run.server.api_key, &cores, progress)
+    FanoutRig::start(process, &FanoutSetup::of(&args.load, &cores))?.ready(
+        &args.load,
+        0,
+        &args.run.server.api_key,
+        progress,
+    )
 }
 
 /// Waits for the end of all compactions, so that they do not affect the next turn.

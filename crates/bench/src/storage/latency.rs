@@ -14,7 +14,7 @@ use crate::latency::{Latency, Summary};
 use crate::proc;
 use crate::progress::Progress;
 use crate::report::{self, Line, ratio, time};
-use crate::rig::{FanoutPhase, FanoutRig};
+use crate::rig::{FanoutPhase, FanoutRig, FanoutSetup};
 use crate::spawn::{ServerProcess, setting};
 
 const KINDS: [&str; 3] = ["memory", "disk", "disk_sync"];
@@ -100,7 +100,12 @@ fn start(
         setting("storage.path", folder.join(durability).display()),
     ]);
     let process = ServerProcess::start(&server, &cores)?;
-    let mut rig = args.load.ready_rig(process, 0, &args.run.server.api_key, &cores, progress)?;
+    let mut rig = FanoutRig::start(process, &FanoutSetup::of(&args.load, &cores))?.ready(
+        &args.load,
+        0,
+        &args.run.server.api_key,
+        progress,
+    )?;
     let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up", progress)?;
     Ok(Turns { durability, rig, phase: FanoutPhase::default(), closed: warm.received.closed })
 }

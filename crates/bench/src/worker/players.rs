@@ -221,7 +221,7 @@ impl Players {
                     let place = self.players.len();
                     let interest = Interest::READABLE | Interest::WRITABLE;
                     self.poll.registry().register(session.socket(), Token(place), interest).map_err(poll_failed)?;
-                    let mut player = self.role.player(session, place as u32);
+                    let mut player = player_of(&self.role, session, place as u32);
                     player.slow = slow;
                     self.players.push(player);
                     self.handshakes += 1;
@@ -303,20 +303,18 @@ impl Players {
     }
 }
 
-impl PlayersRole {
-    fn player(&self, session: Session, place: u32) -> LoadPlayer {
-        let number = self.first_player + place;
-        // JSON players are spread evenly: a player uses JSON if the share passes the next integer.
-        let passed = |players: u32| crate::report::whole(f64::from(players) * self.json_share);
-        let is_json = passed(number + 1) > passed(number);
-        let encoding = if is_json { EncodingOption::Json } else { self.target.encoding };
-        let room = number / self.players_per_room;
-        let channel = format!("{}{room}", self.target.channel);
-        let mut player =
-            LoadPlayer::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..self.target.clone() }));
-        player.heads_only = encoding == EncodingOption::Protobuf && !number.is_multiple_of(self.full_every);
-        player
-    }
+fn player_of(role: &PlayersRole, session: Session, place: u32) -> LoadPlayer {
+    let number = role.first_player + place;
+    // JSON players are spread evenly: a player uses JSON if the share passes the next integer.
+    let passed = |players: u32| crate::report::whole(f64::from(players) * role.json_share);
+    let is_json = passed(number + 1) > passed(number);
+    let encoding = if is_json { EncodingOption::Json } else { role.target.encoding };
+    let room = number / role.players_per_room;
+    let channel = format!("{}{room}", role.target.channel);
+    let mut player =
+        LoadPlayer::new(Some(session), number, room, Rc::new(Target { encoding, channel, ..role.target.clone() }));
+    player.heads_only = encoding == EncodingOption::Protobuf && !number.is_multiple_of(role.full_every);
+    player
 }
 
 /// A session with unread bytes.

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use dunlin_engine::{Event, ShardIndex, broadcast::BroadcastMessage};
 
 use crate::{
-    link::{LinkEffect, LinkName, MessageHeaders},
+    link::{LinkEffect, MessageHeaders},
     names::{BroadcastNames, decode_token, fnv1a},
     record,
 };
@@ -297,7 +297,7 @@ impl Broadcasts {
             return context.count_dropped(BroadcastDrop::TooLarge);
         };
         context.counters.broadcasts_sent += 1;
-        context.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+        context.publish(subject, headers, payload);
     }
 
     /// Handles a broadcast of another node. Returns whether the subject is one of broadcasts.

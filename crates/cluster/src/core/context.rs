@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use dunlin_engine::Now;
 
-use crate::link::{LinkEffect, LinkName, RequestNumber};
+use crate::link::{LinkEffect, LinkName, MessageHeaders, RequestNumber};
 
 use super::{
     BroadcastDrop, CoreCounters, CoreEffect, CoreOptions, StrayCounters,
+    peers::PeerEffect,
     timers::{LinksUp, Requester, Timer},
     unanswered_requests::UnansweredRequests,
 };
@@ -50,6 +52,15 @@ impl Context {
 
     pub(super) fn link(&mut self, effect: LinkEffect) {
         self.effects.push(CoreEffect::Link(effect));
+    }
+
+    /// Publishes a message that no request waits for.
+    pub(super) fn publish(&mut self, subject: Box<str>, headers: MessageHeaders, payload: Bytes) {
+        self.link(LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload });
+    }
+
+    pub(super) fn push_peer_effect(&mut self, effect: PeerEffect) {
+        self.effects.push(CoreEffect::Peers(effect));
     }
 
     /// The newest number of this core.

@@ -17,7 +17,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::names::encode_token;
+use crate::{link::MessageHeaders, names::encode_token};
 
 use super::{
     Context, Timer,
@@ -231,7 +231,7 @@ impl KeyQuestions {
         let seen = keys.into_iter().take(KEYS_MAX).filter_map(seen).collect();
         let node = context.options.node.clone();
         let body = WindowMessage::KeyAnswer(KeyAnswer { number, node, channel, epoch, seen }).encode();
-        peers.send_window_message(context, subject, body);
+        context.publish(subject, MessageHeaders::new(), body);
     }
 
     /// Takes the answer of another node. Returns the channel whose question it ends, if any.
@@ -346,7 +346,7 @@ impl Asking<'_> {
         let body = WindowMessage::KeyQuestion(question).encode();
         for node in nodes {
             let subject = self.peers.window_subject_of(node);
-            self.peers.send_window_message(context, subject, body.clone());
+            context.publish(subject, MessageHeaders::new(), body.clone());
         }
     }
 }

@@ -156,7 +156,7 @@ impl WindowQuestions {
         let Some(subject) = peers.window_subject(context.now.mono_us, number) else { return false };
         let (node, channel) = (context.options.node.clone(), Box::from(&**own.channel));
         let request = WindowRequest { number, node, channel, epoch: own.epoch.into(), after, through };
-        peers.send_window_message(context, subject, WindowMessage::Question(request).encode());
+        context.publish(subject, MessageHeaders::new(), WindowMessage::Question(request).encode());
         let due_us = context.now.after_ms(context.options.limits.window_timeout_ms);
         let question = WindowQuestion { number, due_us, after, through, through_ms, loads: vec![waiting] };
         self.by_channel.insert(Arc::clone(own.channel), question);

@@ -7,6 +7,7 @@
 //! A *survey* ([`survey`]) is a query to all live nodes, or to one of them. Each node answers once. The contents of
 //! queries and answers are not part of this protocol.
 
+mod cluster_view;
 pub(crate) mod heartbeat_message;
 mod limits;
 mod live_nodes;
@@ -14,23 +15,19 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod users;
-mod windows;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_engine::SessionTagKey;
 
-use crate::{
-    link::{LinkEffect, LinkName, MessageHeaders},
-    names::encode_token,
-};
+use crate::link::{LinkEffect, MessageHeaders};
 
-use super::{Context, CoreEffect, interest::interest_subject, leases::LeaseChange};
+use super::{Context, leases::LeaseChange};
 
+use cluster_view::{ClusterView, Membership, PeerSubjects};
 use heartbeat_message::Heartbeat;
-use live_nodes::PeerTable;
-use survey::{AskedQuery, RunningSurvey};
+use survey::Surveys;
 use users::SharedUsers;
 
 pub use limits::{PeerCounters, PeerLimits};
@@ -157,92 +154,27 @@ pub enum PeerEffect {
     LeaseChanged(LeaseChange),
 }
 
-/// Whether this node is a member of the cluster.
-#[derive(Debug)]
-enum Membership {
-    NotYet,
-    Member(NodeDescription),
-    Departed,
-}
-
 /// The other nodes, as known to this one.
 #[derive(Debug)]
 pub(super) struct Peers {
-    node: Box<str>,
-    subjects: PeerSubjects,
-    limits: PeerLimits,
-    membership: Membership,
-    is_connected: bool,
-    /// From this time on, every other live node is in the table.
-    settled_us: u64,
-    /// When this node last received a heartbeat of its own, since it has had its connections.
-    heard_itself_us: Option<u64>,
+    view: ClusterView,
+    surveys: Surveys,
+    users: SharedUsers,
     heartbeat_due_us: Option<u64>,
     /// The next deadline. Cached, because each event of the cluster compares it.
     due_us: Option<u64>,
-    table: PeerTable,
-    surveys: BTreeMap<SurveyNumber, RunningSurvey>,
-    survey_bytes: usize,
-    queries: BTreeMap<QueryNumber, AskedQuery>,
-    users: SharedUsers,
     unusable_streams: u32,
-    numbered: u64,
-    counters: PeerCounters,
-}
-
-#[derive(Debug)]
-struct PeerSubjects {
-    heartbeats: Box<str>,
-    users: Box<str>,
-    /// The prefix of the subjects of queries to one node; its token follows.
-    node_prefix: Box<str>,
-    own: Box<str>,
-    surveys: Box<str>,
-    interest: Box<str>,
-    /// The prefix of the subjects of answers; the querying node's token and the number of the survey follow.
-    answer_prefix: Box<str>,
-    own_answers: Box<str>,
-    /// The prefix of the subjects of messages about windows; the receiving node's token follows.
-    window_prefix: Box<str>,
-}
-
-impl PeerSubjects {
-    fn new(prefix: &str, node: &str) -> Self {
-        let token = encode_token(node);
-        Self {
-            heartbeats: format!("{prefix}.n").into(),
-            users: format!("{prefix}.u").into(),
-            node_prefix: format!("{prefix}.n.").into(),
-            own: format!("{prefix}.n.{token}").into(),
-            surveys: format!("{prefix}.q").into(),
-            interest: interest_subject(prefix),
-            answer_prefix: format!("{prefix}.s.").into(),
-            own_answers: format!("{prefix}.s.{token}.").into(),
-            window_prefix: format!("{prefix}.w.").into(),
-        }
-    }
 }
 
 impl Peers {
     pub(super) fn new(prefix: &str, node: &str, limits: PeerLimits) -> Self {
         Self {
-            node: node.into(),
-            subjects: PeerSubjects::new(prefix, node),
-            limits,
-            membership: Membership::NotYet,
-            is_connected: false,
-            settled_us: u64::MAX,
-            heard_itself_us: None,
+            view: ClusterView::new(prefix, node, limits),
+            surveys: Surveys::default(),
+            users: SharedUsers::default(),
             heartbeat_due_us: None,
             due_us: None,
-            table: PeerTable::default(),
-            surveys: BTreeMap::new(),
-            survey_bytes: 0,
-            queries: BTreeMap::new(),
-            users: SharedUsers::default(),
             unusable_streams: 0,
-            numbered: 0,
-            counters: PeerCounters::default(),
         }
     }
 
@@ -250,8 +182,12 @@ impl Peers {
         match event {
             PeerEvent::Announce { about } => self.announce(context, about),
             PeerEvent::Depart => self.depart(context),
-            PeerEvent::Survey { number, to, payload } => self.begin_survey(context, number, to, payload),
-            PeerEvent::QueryAnswered { query, payload } => self.answer_query(context, query, payload),
+            PeerEvent::Survey { number, to, payload } => {
+                self.surveys.begin(context, &mut self.view, number, to, payload);
+            }
+            PeerEvent::QueryAnswered { query, payload } => {
+                self.surveys.answer_query(context, &self.view, query, payload);
+            }
             PeerEvent::UserSessions { user, sessions } => self.users.set_own(user, sessions),
         }
         self.set_due();
@@ -260,7 +196,7 @@ impl Peers {
     /// Handles a change of the connections.
     pub(super) fn on_links(&mut self, context: &mut Context) {
         let is_connected = context.links.live && context.links.publish;
-        let was_connected = std::mem::replace(&mut self.is_connected, is_connected);
+        let was_connected = std::mem::replace(&mut self.view.is_connected, is_connected);
         if is_connected && !was_connected {
             self.rejoin(context);
         }
@@ -275,14 +211,15 @@ impl Peers {
         headers: &MessageHeaders,
         payload: &Bytes,
     ) -> bool {
-        if *subject == *self.subjects.heartbeats {
+        let Self { view, surveys, users, .. } = self;
+        if *subject == *view.subjects.heartbeats {
             self.on_heartbeat(context, payload);
-        } else if *subject == *self.subjects.users {
-            self.on_user_sessions(context, headers, payload);
-        } else if *subject == *self.subjects.surveys || *subject == *self.subjects.own {
-            self.on_query(context, headers, payload.clone());
-        } else if let Some(number) = subject.strip_prefix(&*self.subjects.own_answers) {
-            self.on_answer(context, number, headers, payload.clone());
+        } else if *subject == *view.subjects.users {
+            users.on_message(context, view, headers, payload);
+        } else if *subject == *view.subjects.surveys || *subject == *view.subjects.own {
+            surveys.on_query(context, view, headers, payload.clone());
+        } else if let Some(number) = subject.strip_prefix(&*view.subjects.own_answers) {
+            surveys.on_answer(context, view, number, headers, payload.clone());
         } else {
             return false;
         }
@@ -296,89 +233,120 @@ impl Peers {
     }
 
     fn set_due(&mut self) {
-        let surveys = self.surveys.values().map(|survey| survey.next_us(self.settled_us));
-        let queries = self.queries.values().map(|query| query.due_us);
-        let silence = self.silence_due_us();
-        self.due_us = [self.heartbeat_due_us, silence].into_iter().flatten().chain(surveys).chain(queries).min();
+        let dues = [self.heartbeat_due_us, self.view.silence_due_us(), self.surveys.due_us(&self.view)];
+        self.due_us = dues.into_iter().flatten().min();
     }
 
     pub(super) fn run_deadlines(&mut self, context: &mut Context) {
         let now_us = context.now.mono_us;
         let Some(due_us) = self.due_us.filter(|due_us| *due_us <= now_us) else { return };
-        if now_us - due_us > self.limits.heartbeat_interval_ms * 1_000 {
+        if now_us - due_us > self.view.limits.heartbeat_interval_ms * 1_000 {
             // This node itself was paused, and has not read the others' messages of that time yet.
-            self.table.mark_all_seen(now_us);
-            self.heard_itself_us = self.heard_itself_us.and(Some(now_us));
+            self.view.table.mark_all_seen(now_us);
+            self.view.heard_itself_us = self.view.heard_itself_us.and(Some(now_us));
         }
         self.send_due_heartbeat(context);
         self.drop_silent(context);
-        self.end_due_surveys(context);
-        self.queries.retain(|_, query| query.due_us > now_us);
+        self.surveys.run_deadlines(context, &mut self.view);
         self.set_due();
     }
 
     /// All live nodes, including this one, by id. Empty until this node is a member of the cluster.
     pub(super) fn live_nodes(&self) -> Vec<LiveNode> {
-        let Membership::Member(about) = &self.membership else { return Vec::new() };
-        let own = LiveNode { node: self.node.clone(), about: about.clone() };
-        let mut nodes: Vec<LiveNode> = std::iter::once(own).chain(self.table.live()).collect();
-        nodes.sort_by(|one, other| one.node.cmp(&other.node));
-        nodes
+        self.view.live_nodes()
     }
 
     /// A version that changes with [`Self::live_nodes`].
     pub(super) fn table_version(&self) -> u64 {
-        self.table.version
+        self.view.table.version
     }
 
     pub(super) fn counters(&self) -> PeerCounters {
         let mut counters = PeerCounters {
-            same_id: self.table.same_id.is_some(),
+            same_id: self.view.table.same_id.is_some(),
             users_elsewhere: self.users.users_elsewhere(),
             users_uncounted: self.users.users_uncounted(),
-            ..self.counters.clone()
+            ..self.view.counters.clone()
         };
-        self.table.count(&mut counters);
+        self.view.table.count(&mut counters);
         counters
     }
 
     pub(super) fn has_departed(&self) -> bool {
-        matches!(self.membership, Membership::Departed)
-    }
-
-    const fn is_connected(&self) -> bool {
-        self.is_connected
-    }
-
-    /// Whether live nodes may be missing in the table: it is not complete yet, or this node does not even receive its
-    /// own heartbeats. A connection that is open and delivers nothing does not make the other nodes dead.
-    pub(super) fn may_miss_nodes(&self, now_us: u64) -> bool {
-        let heard_until_us =
-            self.heard_itself_us.map(|heard_us| heard_us.saturating_add(self.limits.silence_timeout_ms * 1_000));
-        now_us < self.settled_us || heard_until_us.is_none_or(|until_us| until_us < now_us)
+        matches!(self.view.membership, Membership::Departed)
     }
 
     pub(super) fn is_member(&self) -> bool {
-        matches!(self.membership, Membership::Member(_))
+        self.view.is_member()
+    }
+
+    /// Whether this node is a member of the cluster, and its connections are up.
+    pub(super) fn is_connected_member(&self) -> bool {
+        self.view.is_connected_member()
+    }
+
+    /// Whether live nodes may be missing in the table: it is not complete yet, or this node does not even receive its
+    /// own heartbeats.
+    pub(super) fn may_miss_nodes(&self, now_us: u64) -> bool {
+        self.view.may_miss_nodes(now_us)
+    }
+
+    /// From this time on, every other live node is in the table.
+    pub(super) const fn settled_us(&self) -> u64 {
+        self.view.settled_us
+    }
+
+    /// The ids of the other live nodes.
+    pub(super) fn known_nodes(&self) -> impl Iterator<Item = &str> {
+        self.view.table.ids()
+    }
+
+    /// The ids of the other live nodes of this node's version.
+    pub(super) fn nodes_alike(&self) -> BTreeSet<Box<str>> {
+        self.view.nodes_alike()
+    }
+
+    /// Whether another node is live.
+    pub(super) fn is_known(&self, node: &str) -> bool {
+        self.view.table.is_known(node)
+    }
+
+    /// The subject of a query about windows to a node with a recent heartbeat, round-robin.
+    pub(super) fn window_subject(&self, now_us: u64, number: u64) -> Option<Box<str>> {
+        self.view.window_subject(now_us, number)
+    }
+
+    /// The subject of an answer to a node, if the node is known.
+    pub(super) fn window_answer_subject(&self, node: &str) -> Option<Box<str>> {
+        self.is_known(node).then(|| self.window_subject_of(node))
+    }
+
+    /// The subject of messages about windows and keys to a node.
+    pub(super) fn window_subject_of(&self, node: &str) -> Box<str> {
+        self.view.subjects.windows_of(node)
+    }
+
+    /// Whether a message is about windows and addressed to this node.
+    pub(super) fn is_about_windows(&self, subject: &str) -> bool {
+        *subject == *self.view.subjects.own_windows
     }
 
     fn announce(&mut self, context: &mut Context, about: NodeDescription) {
-        if !matches!(self.membership, Membership::NotYet) {
+        if !matches!(self.view.membership, Membership::NotYet) {
             return;
         }
         // In the form that the others receive, so that the node recognizes its own messages.
         let sent = self.heartbeat(&about, 0);
         let about = Heartbeat::decode(&sent.encode()).map_or(about, |heartbeat| heartbeat.about);
-        self.table.own_version = about.version.clone();
-        self.table.version += 1;
-        self.membership = Membership::Member(about);
-        let answers = format!("{}*", self.subjects.own_answers).into();
-        let PeerSubjects { heartbeats, users, own, surveys, interest, .. } = &self.subjects;
-        let windows = self.window_subject_of(&self.node);
-        for subject in [heartbeats, users, own, surveys, interest, &answers, &windows] {
+        self.view.table.own_version = about.version.clone();
+        self.view.table.version += 1;
+        self.view.membership = Membership::Member(about);
+        let answers = format!("{}*", self.view.subjects.own_answers).into();
+        let PeerSubjects { heartbeats, users, own, surveys, interest, own_windows, .. } = &self.view.subjects;
+        for subject in [heartbeats, users, own, surveys, interest, &answers, own_windows] {
             context.link(LinkEffect::Subscribe { subject: subject.clone() });
         }
-        if self.is_connected() {
+        if self.view.is_connected {
             self.rejoin(context);
         }
     }
@@ -390,28 +358,27 @@ impl Peers {
             return;
         }
         // Its own heartbeat shows that the subscription is active. Without it, an empty table would prove nothing.
-        self.settled_us = u64::MAX;
-        self.heard_itself_us = None;
-        self.table.mark_all_seen(context.now.mono_us);
+        self.view.settled_us = u64::MAX;
+        self.view.heard_itself_us = None;
+        self.view.table.mark_all_seen(context.now.mono_us);
         self.users.repeat_all();
         self.send_heartbeat(context);
     }
 
     fn depart(&mut self, context: &mut Context) {
-        if let Membership::Member(about) = &self.membership {
+        if let Membership::Member(about) = &self.view.membership {
             let leaving = Heartbeat { is_leaving: true, ..self.heartbeat(about, context.now.unix_ms) };
-            context.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), leaving.encode()));
+            context.publish(self.view.subjects.heartbeats.clone(), MessageHeaders::new(), leaving.encode());
         }
-        self.membership = Membership::Departed;
+        self.view.membership = Membership::Departed;
         self.heartbeat_due_us = None;
-        self.table.clear();
-        self.fail_all_surveys(context);
-        self.queries.clear();
+        self.view.table.clear();
+        self.surveys.end_all(context, &mut self.view);
     }
 
     fn heartbeat(&self, about: &NodeDescription, time_ms: u64) -> Heartbeat {
         Heartbeat {
-            node: self.node.clone(),
+            node: self.view.node.clone(),
             about: about.clone(),
             time_ms,
             is_leaving: false,
@@ -425,16 +392,16 @@ impl Peers {
     }
 
     fn send_heartbeat(&mut self, context: &mut Context) {
-        let Membership::Member(about) = &self.membership else { return };
+        let Membership::Member(about) = &self.view.membership else { return };
         let heartbeat = self.heartbeat(about, context.now.unix_ms);
-        context.link(Self::message(self.subjects.heartbeats.clone(), MessageHeaders::new(), heartbeat.encode()));
-        self.heartbeat_due_us = Some(context.now.mono_us + self.limits.heartbeat_interval_ms * 1_000);
+        context.publish(self.view.subjects.heartbeats.clone(), MessageHeaders::new(), heartbeat.encode());
+        self.heartbeat_due_us = Some(context.now.mono_us + self.view.limits.heartbeat_interval_ms * 1_000);
     }
 
     fn send_due_heartbeat(&mut self, context: &mut Context) {
         if self.heartbeat_due_us.is_some_and(|due_us| due_us <= context.now.mono_us) {
             self.send_heartbeat(context);
-            self.send_user_sessions(context);
+            self.users.publish(context, &self.view);
         }
     }
 
@@ -443,29 +410,29 @@ impl Peers {
             return;
         }
         let Some(heartbeat) = Heartbeat::decode(payload) else {
-            self.counters.dropped += 1;
+            self.view.counters.dropped += 1;
             return;
         };
-        if *heartbeat.node == *self.node {
+        if *heartbeat.node == *self.view.node {
             self.check_own(context, heartbeat);
             return;
         }
         if heartbeat.is_leaving {
-            if let Some(left) = self.table.remove(&heartbeat.node) {
-                self.forget_user_sessions(context, &left.node);
-                self.report(context, left, PeerChange::Left);
-                self.forget_in_surveys(context, &heartbeat.node);
+            if let Some(left) = self.view.table.remove(&heartbeat.node) {
+                self.users.forget_node(context, &left.node);
+                report(context, left, PeerChange::Left);
+                self.surveys.forget_node(context, &mut self.view, &heartbeat.node);
             }
             return;
         }
-        let is_known = self.table.is_known(&heartbeat.node);
-        if !is_known && self.table.len() >= self.limits.nodes_max {
-            self.counters.dropped += 1;
+        let is_known = self.view.table.is_known(&heartbeat.node);
+        if !is_known && self.view.table.len() >= self.view.limits.nodes_max {
+            self.view.counters.dropped += 1;
             return;
         }
         let node = LiveNode { node: heartbeat.node.clone(), about: heartbeat.about.clone() };
-        for change in self.table.update(heartbeat, context.now) {
-            self.report(context, node.clone(), change);
+        for change in self.view.table.update(heartbeat, context.now) {
+            report(context, node.clone(), change);
         }
         if !is_known {
             // The new node does not have to wait for the next heartbeat.
@@ -476,51 +443,40 @@ impl Peers {
 
     /// A heartbeat with the id of this node is its own, unless its description differs.
     fn check_own(&mut self, context: &mut Context, heartbeat: Heartbeat) {
-        let is_own = matches!(&self.membership, Membership::Member(about) if *about == heartbeat.about);
+        let is_own = matches!(&self.view.membership, Membership::Member(about) if *about == heartbeat.about);
         if is_own {
             let now_us = context.now.mono_us;
             // After a longer silence, others may have been removed from the table that are live.
-            let silence_us = self.limits.silence_timeout_ms * 1_000;
-            if self.heard_itself_us.replace(now_us).is_none_or(|heard_us| now_us - heard_us > silence_us) {
-                self.settled_us = now_us.saturating_add(self.limits.heartbeat_interval_ms * 1_000);
-                self.table.version += 1;
+            let silence_us = self.view.limits.silence_timeout_ms * 1_000;
+            if self.view.heard_itself_us.replace(now_us).is_none_or(|heard_us| now_us - heard_us > silence_us) {
+                self.view.settled_us = now_us.saturating_add(self.view.limits.heartbeat_interval_ms * 1_000);
+                self.view.table.version += 1;
             }
             return;
         }
-        let was_known = self.table.same_id.replace(context.now.mono_us).is_some();
+        let was_known = self.view.table.same_id.replace(context.now.mono_us).is_some();
         if !was_known {
-            self.report(context, LiveNode { node: heartbeat.node, about: heartbeat.about }, PeerChange::SameId);
+            report(context, LiveNode { node: heartbeat.node, about: heartbeat.about }, PeerChange::SameId);
         }
-    }
-
-    fn silence_due_us(&self) -> Option<u64> {
-        // Without connections, no heartbeats arrive.
-        let seen_us = self.table.earliest_seen_us().filter(|_| self.is_connected())?;
-        Some(seen_us.saturating_add(self.limits.silence_timeout_ms * 1_000))
     }
 
     fn drop_silent(&mut self, context: &mut Context) {
         let now_us = context.now.mono_us;
-        if self.silence_due_us().is_none_or(|due_us| due_us > now_us) {
+        if self.view.silence_due_us().is_none_or(|due_us| due_us > now_us) {
             return;
         }
-        let silent_us = now_us.saturating_sub(self.limits.silence_timeout_ms * 1_000);
-        for lost in self.table.remove_silent(silent_us) {
-            self.counters.lost += 1;
-            self.lose_in_surveys(context, &lost);
-            self.forget_user_sessions(context, &lost.node);
-            self.report(context, lost, PeerChange::Lost);
+        let silent_us = now_us.saturating_sub(self.view.limits.silence_timeout_ms * 1_000);
+        for lost in self.view.table.remove_silent(silent_us) {
+            self.view.counters.lost += 1;
+            self.surveys.lose_node(context, &mut self.view, &lost);
+            self.users.forget_node(context, &lost.node);
+            report(context, lost, PeerChange::Lost);
         }
     }
+}
 
-    #[allow(clippy::unused_self, reason = "reads as what this node does")]
-    fn report(&self, context: &mut Context, node: LiveNode, change: PeerChange) {
-        context.effects.push(CoreEffect::Peers(PeerEffect::Changed { node, change }));
-    }
-
-    const fn message(subject: Box<str>, headers: MessageHeaders, payload: Bytes) -> LinkEffect {
-        LinkEffect::Publish { link: LinkName::Publish, request: None, subject, headers, payload }
-    }
+fn report(context: &mut Context, node: LiveNode, change: PeerChange) {
+    context.push_peer_effect(PeerEffect::Changed { node, change });
 }
 
 /// A snapshot of the live nodes, for other threads.

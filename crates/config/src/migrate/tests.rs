@@ -125,8 +125,8 @@ fn sample(path: &str) -> &'static str {
 
 #[test]
 fn every_row_puts_its_value_where_dunlin_reads_it() {
-    // This one counts only with another key.
-    for (name, path) in ROWS.keys.iter().filter(|(name, _)| *name != "rpc_proxy_name") {
+    // The names of backends count only with another key, and `cases.txt` has them.
+    for (name, path) in ROWS.keys.iter().filter(|(name, _)| !name.ends_with("proxy_name")) {
         let value = sample(path);
         let migrated = of_json(&format!("{{{name:?}: {value}}}"));
         assert_eq!(migrated.fates, [(name.clone(), Fate::Renamed(path.clone()))], "{name}");

@@ -1,9 +1,8 @@
-//! A game's calls to the backend: the calls that leave a room with a tick, and their answers.
+//! The backend's answers to a game's calls.
 
 use bytes::Bytes;
-use dunlin_rooms::{CallError, CallId, GameCall, Refusal};
+use dunlin_rooms::{CallError, Refusal};
 
-use super::{CompletedTick, RoomHost, Runner, Step};
 use crate::backend::{ProxyError, ProxyResponse, ProxyResult};
 
 /// Counts of a game's calls by outcome.
@@ -29,15 +28,8 @@ pub struct CallCounts {
     pub refused: u64,
 }
 
-impl RoomHost {
-    /// Queues the backend's result of a call for the next tick.
-    pub fn take_answer(&mut self, call: CallId, result: ProxyResult) {
-        let outcome = outcome_of(result, self.options.call_bytes_max);
-        self.arrived.push_back(Step::Answer { call, outcome });
-    }
-}
-
-fn outcome_of(result: ProxyResult, bytes_max: usize) -> Result<Bytes, CallError> {
+/// The outcome of a call, from the backend's result.
+pub(super) fn outcome_of(result: ProxyResult, bytes_max: usize) -> Result<Bytes, CallError> {
     let (outcome, length) = match result {
         Ok(ProxyResponse::Rpc { data }) => {
             let data = data.map_or_else(Bytes::new, |data| data.bytes().clone());
@@ -55,30 +47,18 @@ fn outcome_of(result: ProxyResult, bytes_max: usize) -> Result<Bytes, CallError>
     if length > bytes_max { Err(CallError::TooLong) } else { outcome }
 }
 
-impl Runner {
-    pub(super) fn apply_answer(&mut self, call: CallId, outcome: &Result<Bytes, CallError>, counts: &mut CallCounts) {
-        let given = outcome.as_ref().map(|data| &data[..]).map_err(Clone::clone);
+impl CallCounts {
+    /// Counts an answer that the game has received, or that came too late.
+    pub(super) fn count(&mut self, outcome: &Result<Bytes, CallError>, is_late: bool) {
         let count = match outcome {
-            _ if !self.room.answer(call, given) => &mut counts.late,
-            Ok(_) => &mut counts.answered,
-            Err(CallError::Refused(_)) => &mut counts.errors,
-            Err(CallError::Busy) => &mut counts.busy,
-            Err(CallError::TooLong) => &mut counts.too_long,
-            Err(CallError::Failed | CallError::Timeout | CallError::Lost) => &mut counts.failed,
+            _ if is_late => &mut self.late,
+            Ok(_) => &mut self.answered,
+            Err(CallError::Refused(_)) => &mut self.errors,
+            Err(CallError::Busy) => &mut self.busy,
+            Err(CallError::TooLong) => &mut self.too_long,
+            Err(CallError::Failed | CallError::Timeout | CallError::Lost) => &mut self.failed,
         };
         *count += 1;
-    }
-}
-
-impl CompletedTick {
-    /// Takes the calls to send to the backend.
-    pub fn take_calls(&mut self) -> Vec<GameCall> {
-        std::mem::take(&mut self.outcome.calls.sent)
-    }
-
-    /// Counts of calls by outcome.
-    pub fn calls(&self) -> CallCounts {
-        self.calls
     }
 }
 

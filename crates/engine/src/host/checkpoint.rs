@@ -16,6 +16,7 @@ use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 use super::{
     NotRestored, Runner, Step,
     returning_players::{LeavesAt, ReturningPlayers, SeatEntry},
+    seated_players::SeatedPlayers,
 };
 use crate::room::{SeatKey, SeatToken};
 use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step, put_token};
@@ -55,55 +56,32 @@ pub struct TickRecord {
     pub steps: Vec<Step>,
 }
 
-impl Runner {
-    /// Appends a checkpoint. Call it directly after a tick, for the reason given at [`Room::save`].
-    pub fn save(&self, origin: &RoomOrigin, out: &mut Vec<u8>) {
-        out.push(CHECKPOINT_VERSION);
-        put_bytes(origin.simulation.as_bytes(), out);
-        put_bytes(origin.params.as_bytes(), out);
-        put_options(&origin.options, out);
-        put_number(self.ticks_run, out);
-        out.extend_from_slice(&self.room.state_hash().to_le_bytes());
-        let mut players: Vec<_> = self.seated_players.iter().map(|(seat, player)| (player, seat)).collect();
-        players.sort_unstable();
-        put_number(players.len() as u64, out);
-        for (player, seat) in players {
-            put_number(player.0.into(), out);
-            put_seat(seat, out);
-        }
-        put_number(self.returning_players.iter().len() as u64, out);
-        for (player, seat, away) in self.returning_players.iter() {
-            put_number(player.0.into(), out);
-            put_bytes(seat.user.as_bytes(), out);
-            out.extend_from_slice(&seat.token.0.to_le_bytes());
-            put_token(seat.returned, out);
-            // 0 means that the client is connected.
-            put_number(away.map_or(0, |LeavesAt(tick)| tick.saturating_add(1)), out);
-        }
-        self.room.save(out);
-    }
+/// Appends what a checkpoint has before its players. [`Runner::save`] appends a whole checkpoint.
+pub(super) fn put_begin(origin: &RoomOrigin, ticks_run: u64, state_hash: u64, out: &mut Vec<u8>) {
+    out.push(CHECKPOINT_VERSION);
+    put_bytes(origin.simulation.as_bytes(), out);
+    put_bytes(origin.params.as_bytes(), out);
+    put_options(&origin.options, out);
+    put_number(ticks_run, out);
+    out.extend_from_slice(&state_hash.to_le_bytes());
+}
 
-    /// Runs a recorded tick again. `tick_count` is the count of the tick that the record belongs to.
-    ///
-    /// # Errors
-    /// [`NotRestored::MissingRecord`], [`NotRestored::OtherState`]; the runner is unchanged.
-    pub fn replay(&mut self, tick_count: u64, record: &TickRecord) -> Result<(), NotRestored> {
-        let expected = self.ticks_run + 1;
-        if tick_count != expected {
-            return Err(NotRestored::MissingRecord { expected, found: tick_count });
-        }
-        if let Some(state_hash) = record.state_hash {
-            self.check_state(state_hash)?;
-        }
-        self.apply(&record.steps);
-        let removals = self.room.tick_without_update();
-        self.on_removals(&removals);
-        Ok(())
+pub(super) fn put_players(seated_players: &SeatedPlayers, returning_players: &ReturningPlayers, out: &mut Vec<u8>) {
+    let mut players: Vec<_> = seated_players.iter().map(|(seat, player)| (player, seat)).collect();
+    players.sort_unstable();
+    put_number(players.len() as u64, out);
+    for (player, seat) in players {
+        put_number(player.0.into(), out);
+        put_seat(seat, out);
     }
-
-    fn check_state(&self, expected: u64) -> Result<(), NotRestored> {
-        let (tick, actual) = (self.room.tick_number(), self.room.state_hash());
-        if expected == actual { Ok(()) } else { Err(NotRestored::OtherState { tick, expected, actual }) }
+    put_number(returning_players.iter().len() as u64, out);
+    for (player, seat, away) in returning_players.iter() {
+        put_number(player.0.into(), out);
+        put_bytes(seat.user.as_bytes(), out);
+        out.extend_from_slice(&seat.token.0.to_le_bytes());
+        put_token(seat.returned, out);
+        // 0 means that the client is connected.
+        put_number(away.map_or(0, |LeavesAt(tick)| tick.saturating_add(1)), out);
     }
 }
 
@@ -182,12 +160,11 @@ impl<'a> Checkpoint<'a> {
     /// [`NotRestored::Refused`], [`NotRestored::OtherState`]
     pub fn restore(self, options: RoomOptions, simulation: Box<dyn Simulation>) -> Result<Runner, NotRestored> {
         let room = Room::restore(options, self.room, simulation).map_err(|_| NotRestored::Refused)?;
-        let mut runner = Runner::new(room);
-        runner.ticks_run = self.ticks_run;
+        let mut seated_players = SeatedPlayers::default();
         for (seat, player) in self.players {
-            runner.seated_players.put(seat, player);
+            seated_players.put(seat, player);
         }
-        runner.returning_players = self.returning_players;
+        let runner = Runner::continued(room, self.ticks_run, seated_players, self.returning_players);
         runner.check_state(self.state_hash)?;
         Ok(runner)
     }

@@ -8,11 +8,8 @@ use std::{
 
 use dunlin_rooms::PlayerId;
 
-use super::{RoomHost, RoutedMessage, Runner, Step};
-use crate::{
-    api::PlaceReservation,
-    room::{FromRoom, NotJoined},
-};
+use super::{Runner, Step};
+use crate::api::PlaceReservation;
 
 /// Maximum number of reservations kept after all their users have joined. The oldest are dropped first.
 const USED_MAX: usize = 1_024;
@@ -20,7 +17,7 @@ const USED_MAX: usize = 1_024;
 /// The reservations of a room.
 #[derive(Debug, Default)]
 pub(super) struct ReservedPlaces {
-    /// Oldest first. Those without users are kept for [`RoomHost::reservations`] until they expire.
+    /// Oldest first. Those without users are kept for [`ReservedPlaces::reservations`] until they expire.
     kept: VecDeque<KeptPlaces>,
 }
 
@@ -33,6 +30,34 @@ struct KeptPlaces {
 }
 
 impl ReservedPlaces {
+    pub(super) fn reserve(&mut self, reservations: &[PlaceReservation], ticks_per_second: u32) {
+        for reservation in reservations {
+            let ticks = u64::from(reservation.timeout_ms) * u64::from(ticks_per_second);
+            // The next tick to begin also decrements the count, so it does not count against the timeout.
+            let ticks = u32::try_from(ticks.div_ceil(1_000)).unwrap_or(u32::MAX).saturating_add(1);
+            self.put(reservation, ticks);
+        }
+    }
+
+    /// The reservations that have not expired: the number, and how many users have not joined.
+    pub(super) fn reservations(&self) -> impl Iterator<Item = (u64, u32)> {
+        self.kept.iter().map(|kept| (kept.number, u32::try_from(kept.users.len()).unwrap_or(u32::MAX)))
+    }
+
+    /// Removes expired reservations. Returns what decides about the steps that arrived since the last tick; `None` if no
+    /// place is reserved.
+    pub(super) fn begin_admission<'a>(&'a mut self, runner: &'a Runner) -> Option<Admission<'a>> {
+        let world = runner.room().world();
+        self.expire(world.players_max());
+        if self.len() == 0 {
+            return None;
+        }
+        let leaving: Vec<PlayerId> = runner.expiring().collect();
+        let players = world.player_count().saturating_sub(leaving.len());
+        let free = world.players_max().saturating_sub(players);
+        Some(Admission { reserved: self.len(), places: self, runner, leaving, free, holders: BTreeSet::new() })
+    }
+
     /// Adds a reservation. It replaces the one with the same number.
     fn put(&mut self, reservation: &PlaceReservation, ticks: u32) {
         self.kept.retain(|kept| kept.number != reservation.number);
@@ -43,7 +68,7 @@ impl ReservedPlaces {
     }
 
     /// The number of reserved places.
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.kept.iter().map(|kept| kept.users.len()).sum()
     }
 
@@ -84,71 +109,42 @@ impl ReservedPlaces {
     }
 }
 
-impl RoomHost {
-    /// The number of places reserved for users who have not joined.
-    pub fn reserved_places(&self) -> usize {
-        self.places.len()
-    }
+/// Decides which of the steps that arrived since the last tick are admitted.
+pub(super) struct Admission<'a> {
+    places: &'a ReservedPlaces,
+    runner: &'a Runner,
+    /// Players that leave before the steps are applied.
+    leaving: Vec<PlayerId>,
+    free: usize,
+    reserved: usize,
+    /// The users who have used a reserved place.
+    holders: BTreeSet<Arc<str>>,
+}
 
-    /// The reservations that have not expired: the number, and how many users have not joined.
-    pub fn reservations(&self) -> impl Iterator<Item = (u64, u32)> {
-        self.places.kept.iter().map(|kept| (kept.number, u32::try_from(kept.users.len()).unwrap_or(u32::MAX)))
-    }
-
-    pub(super) fn reserve(&mut self, reservations: &[PlaceReservation]) {
-        for reservation in reservations {
-            let ticks = u64::from(reservation.timeout_ms) * u64::from(self.options.ticks_per_second);
-            // The next tick to begin also decrements the count, so it does not count against the timeout.
-            let ticks = u32::try_from(ticks.div_ceil(1_000)).unwrap_or(u32::MAX).saturating_add(1);
-            self.places.put(reservation, ticks);
-        }
-    }
-
-    /// Refuses joins that arrived since the last tick while all free places are reserved for other users. Call it right
-    /// before [`RoomHost::begin`]. The answers are appended to `outgoing`.
-    pub fn refuse_unreserved(&mut self, runner: &Runner, outgoing: &mut Vec<RoutedMessage>) {
-        let Self { places, arrived, requests, key, .. } = self;
-        let world = runner.room().world();
-        places.expire(world.players_max());
-        if places.len() == 0 {
-            return;
-        }
-        let leaving: Vec<PlayerId> = runner.expiring().collect();
-        let players = world.player_count().saturating_sub(leaving.len());
-        let mut free = world.players_max().saturating_sub(players);
-        let (mut reserved, mut holders) = (places.len(), BTreeSet::new());
-        let mut is_admitted = |step: &Step| match step {
+impl Admission<'_> {
+    /// Whether a step is admitted. Steps must be passed in their order.
+    pub(super) fn admits(&mut self, step: &Step) -> bool {
+        match step {
             Step::Leave { seat } => {
-                free += usize::from(runner.seated_players.player(*seat).is_some_and(|player| world.is_player(player)));
+                let world = self.runner.room().world();
+                let is_player = self.runner.player(*seat).is_some_and(|player| world.is_player(player));
+                self.free += usize::from(is_player);
                 true
             }
             Step::Join { info, is_spectator: false, claim, .. } => {
+                let claimed = self.runner.claimed_by(&info.user, *claim);
                 // A user who comes back already has a place.
-                if runner
-                    .returning_players
-                    .claimed_by(&info.user, *claim)
-                    .is_some_and(|player| !leaving.contains(&player))
-                {
+                if claimed.is_some_and(|player| !self.leaving.contains(&player)) {
                     return true;
                 }
-                let is_holder = places.has(&info.user) && holders.insert(Arc::clone(&info.user));
-                reserved -= usize::from(is_holder);
+                let is_holder = self.places.has(&info.user) && self.holders.insert(Arc::clone(&info.user));
+                self.reserved -= usize::from(is_holder);
                 // In a full room, the join fails later, with its own reason.
-                let is_admitted = is_holder || free == 0 || free > reserved;
-                free = free.saturating_sub(usize::from(is_admitted));
+                let is_admitted = is_holder || self.free == 0 || self.free > self.reserved;
+                self.free = self.free.saturating_sub(usize::from(is_admitted));
                 is_admitted
             }
             _ => true,
-        };
-        arrived.retain(|step| {
-            let is_admitted = is_admitted(step);
-            if let (Step::Join { seat, .. }, false) = (step, is_admitted)
-                && let Some(request) = requests.remove(seat)
-            {
-                let outcome = Err(NotJoined::Reserved);
-                outgoing.push((key.owner, FromRoom::Joined { room: *key, request, outcome }));
-            }
-            is_admitted
-        });
+        }
     }
 }

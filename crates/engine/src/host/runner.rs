@@ -1,24 +1,23 @@
 //! The part of a room that calls the game's code.
 
 use core::net::IpAddr;
-use std::{fmt, sync::Arc};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_rooms::{
-    CallError, CallId, EncodingSet, ListingChange, PlayerId, Refusal, Removals, Room, TickOutcome, TickUpdate, Visitor,
-    WorldError,
+    CallError, CallId, EncodingSet, GameCall, ListingChange, PlayerId, Refusal, Removals, Room, TickOutcome,
+    TickUpdate, Visitor, WorldError,
 };
 
 use super::{
-    CallCounts, ShardBefore, TickBatch,
-    kicks::answer_to_kick,
+    CallCounts, NotRestored, RoomOrigin, ShardBefore, TickBatch, TickRecord, checkpoint,
     returning_players::{LeavesAt, ReturningPlayers},
     seated_players::SeatedPlayers,
     tokens_refused::TokensRefused,
 };
 use crate::{
-    api::KickOrder,
+    api::{KickOrder, KickTarget},
     room::{SeatClaim, SeatKey},
 };
 
@@ -111,21 +110,23 @@ pub struct AwayTerms {
 
 /// The refusal code of an invalid listing change.
 const BAD_LISTING_CODE: u16 = 400;
+/// The refusal code of a kick without a matching player or spectator.
+const NOBODY_CODE: u16 = 404;
 
 /// A room, including the game.
 pub struct Runner {
-    pub(super) room: Room,
-    pub(super) seated_players: SeatedPlayers,
+    room: Room,
+    seated_players: SeatedPlayers,
     /// Inputs that the game could not decode.
     undecodable_inputs: u64,
     /// Ticks since the room was created. Unlike the world's tick number, it never restarts.
-    pub(super) ticks_run: u64,
-    pub(super) returning_players: ReturningPlayers,
+    ticks_run: u64,
+    returning_players: ReturningPlayers,
 }
 
 /// The results of a batch of steps.
 #[derive(Default)]
-pub(super) struct Applied {
+struct Applied {
     entered: Vec<(usize, SeatKey, Result<Entered, Refusal>)>,
     left: Vec<(usize, SeatKey)>,
     answered: Vec<MessageAnswer>,
@@ -167,13 +168,13 @@ pub struct CompletedTick {
     /// Players without a client.
     pub(super) away: usize,
     /// Players that left because they did not come back in time.
-    pub(super) expired: usize,
+    expired: usize,
     /// Players that leave in the next tick because their users have too many away players.
-    pub(super) displaced: usize,
+    displaced: usize,
     /// Seat tokens without effect.
-    pub(super) tokens_refused: TokensRefused,
+    tokens_refused: TokensRefused,
     /// Counts of the game's calls by outcome.
-    pub(super) calls: CallCounts,
+    calls: CallCounts,
     pub(super) outcome: TickOutcome,
 }
 
@@ -181,7 +182,17 @@ impl Runner {
     /// A runner of a room without players.
     pub fn new(room: Room) -> Self {
         let (seated_players, returning_players) = (SeatedPlayers::default(), ReturningPlayers::default());
-        Self { room, seated_players, undecodable_inputs: 0, ticks_run: 0, returning_players }
+        Self::continued(room, 0, seated_players, returning_players)
+    }
+
+    /// A runner of a room that has run before.
+    pub(super) fn continued(
+        room: Room,
+        ticks_run: u64,
+        seated_players: SeatedPlayers,
+        returning_players: ReturningPlayers,
+    ) -> Self {
+        Self { room, seated_players, undecodable_inputs: 0, ticks_run, returning_players }
     }
 
     /// The room.
@@ -232,8 +243,53 @@ impl Runner {
         }
     }
 
+    /// Appends a checkpoint. Call it directly after a tick, for the reason given at [`Room::save`].
+    pub fn save(&self, origin: &RoomOrigin, out: &mut Vec<u8>) {
+        checkpoint::put_begin(origin, self.ticks_run, self.room.state_hash(), out);
+        checkpoint::put_players(&self.seated_players, &self.returning_players, out);
+        self.room.save(out);
+    }
+
+    /// Runs a recorded tick again. `tick_count` is the count of the tick that the record belongs to.
+    ///
+    /// # Errors
+    /// [`NotRestored::MissingRecord`], [`NotRestored::OtherState`]; the runner is unchanged.
+    pub fn replay(&mut self, tick_count: u64, record: &TickRecord) -> Result<(), NotRestored> {
+        let expected = self.ticks_run + 1;
+        if tick_count != expected {
+            return Err(NotRestored::MissingRecord { expected, found: tick_count });
+        }
+        if let Some(state_hash) = record.state_hash {
+            self.check_state(state_hash)?;
+        }
+        self.apply(&record.steps);
+        let removals = self.room.tick_without_update();
+        self.on_removals(&removals);
+        Ok(())
+    }
+
+    pub(super) fn check_state(&self, expected: u64) -> Result<(), NotRestored> {
+        let (tick, actual) = (self.room.tick_number(), self.room.state_hash());
+        if expected == actual { Ok(()) } else { Err(NotRestored::OtherState { tick, expected, actual }) }
+    }
+
+    /// The players that leave at the start of the next tick because they did not come back in time, in order.
+    pub fn expiring(&self) -> impl Iterator<Item = PlayerId> {
+        self.returning_players.expired(self.ticks_run + 1)
+    }
+
+    /// The player on a seat.
+    pub(super) fn player(&self, seat: SeatKey) -> Option<PlayerId> {
+        self.seated_players.player(seat)
+    }
+
+    /// The player that a user would come back to.
+    pub(super) fn claimed_by(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
+        self.returning_players.claimed_by(user, claim)
+    }
+
     /// Forgets players that the game has removed. Returns their seats, with the reasons.
-    pub(super) fn on_removals(&mut self, removals: &Removals) -> Vec<(SeatKey, Box<str>)> {
+    fn on_removals(&mut self, removals: &Removals) -> Vec<(SeatKey, Box<str>)> {
         let mut seats = Vec::new();
         for (player, reason) in &removals.kicked {
             self.returning_players.forget(*player);
@@ -244,13 +300,8 @@ impl Runner {
         seats
     }
 
-    /// The players that leave at the start of the next tick because they did not come back in time, in order.
-    pub fn expiring(&self) -> impl Iterator<Item = PlayerId> {
-        self.returning_players.expired(self.ticks_run + 1)
-    }
-
     /// Applies the steps before a tick. Players whose time to come back has expired leave first.
-    pub(super) fn apply(&mut self, steps: &[Step]) -> Applied {
+    fn apply(&mut self, steps: &[Step]) -> Applied {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
         let expired = expiring.iter().filter(|player| !self.returning_players.is_displaced(**player)).count();
@@ -291,7 +342,11 @@ impl Runner {
             Step::Message { id, data } => {
                 applied.answered.push((*id, self.room.message(data).map(Bytes::from)));
             }
-            Step::Answer { call, outcome } => self.apply_answer(*call, outcome, &mut applied.calls),
+            Step::Answer { call, outcome } => {
+                let given = outcome.as_ref().map(|data| &data[..]).map_err(Clone::clone);
+                let is_late = !self.room.answer(*call, given);
+                applied.calls.count(outcome, is_late);
+            }
             Step::ChangeListing { id, change } => {
                 let changed = self.room.change_listing(change);
                 let refused = |error: WorldError| Refusal { code: BAD_LISTING_CODE, message: error.to_string().into() };
@@ -321,6 +376,19 @@ impl Runner {
                 self.returning_players.set_all_away(LeavesAt(self.ticks_run.saturating_add(u64::from(*grace_ticks))));
             }
         }
+    }
+
+    /// Marks players for removal at the end of the tick, including a user's away players. Returns them, in order.
+    fn kick(&mut self, order: &KickOrder, seats: &[SeatKey]) -> Vec<PlayerId> {
+        let mut players: BTreeSet<PlayerId> =
+            seats.iter().filter_map(|seat| self.seated_players.player(*seat)).collect();
+        match &order.target {
+            KickTarget::User(user) => players.extend(self.returning_players.of_user(user)),
+            KickTarget::Player(player) => players.extend([*player]),
+            KickTarget::Client(_) => {}
+        }
+        players.retain(|player| self.room.kick(*player, &order.reason));
+        players.into_iter().collect()
     }
 
     /// Keeps a player without its client, if it has a seat. Returns whether another player of the user has to leave.
@@ -404,6 +472,16 @@ impl Runner {
 }
 
 impl CompletedTick {
+    /// Takes the calls to send to the backend.
+    pub fn take_calls(&mut self) -> Vec<GameCall> {
+        std::mem::take(&mut self.outcome.calls.sent)
+    }
+
+    /// Counts of calls by outcome.
+    pub fn calls(&self) -> CallCounts {
+        self.calls
+    }
+
     /// The joins, in order: the seat, and the accepted player.
     pub fn joins(&self) -> impl Iterator<Item = (SeatKey, Option<Entered>)> + '_ {
         self.entered.iter().map(|(_, seat, joined)| (*seat, joined.as_ref().ok().copied()))
@@ -443,6 +521,17 @@ impl CompletedTick {
     pub fn has_keyframe(&self) -> bool {
         self.keyframe.is_some()
     }
+}
+
+/// The number of removed players.
+///
+/// # Errors
+/// The [`Refusal`] if no player was removed.
+fn answer_to_kick(players: &[PlayerId]) -> Result<Bytes, Refusal> {
+    if players.is_empty() {
+        return Err(Refusal { code: NOBODY_CODE, message: "no such player or spectator is in the room".into() });
+    }
+    Ok(Bytes::from(players.len().to_string()))
 }
 
 /// What the game receives about a client.

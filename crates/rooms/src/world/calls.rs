@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
-use super::{World, WorldError};
+use super::WorldError;
 use crate::{
     Refusal, RoomOptions,
     binary::{Reader, Unreadable, put_bytes, put_number},
@@ -122,48 +122,6 @@ pub struct CallsOfTick {
     pub timed_out: u32,
     /// Calls that were refused because of a limit.
     pub refused: u32,
-}
-
-impl World {
-    /// Calls the application's backend when the tick ends. [`crate::Simulation::answer`] receives the answer, or the
-    /// error, at most `timeout_ticks` (at least 1) ticks after that tick.
-    ///
-    /// ```
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// // At most 2 s later there is an answer or an error.
-    /// let call = world.call("reward", br#"{"winner": "ada"}"#, 2 * world.ticks_per_second())?;
-    /// assert_eq!((call.0, world.call_count()), (1, 1));
-    /// # Ok(())
-    /// # })
-    /// ```
-    ///
-    /// # Errors
-    /// [`WorldError::NoBackend`], [`WorldError::CallTooLong`], [`WorldError::TooManyCalls`]
-    pub fn call(&mut self, method: &str, data: &[u8], timeout_ticks: u32) -> Result<CallId, WorldError> {
-        self.calls.add(method, data, timeout_ticks)
-    }
-
-    /// The number of calls without an answer.
-    ///
-    /// ```
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// // One call at a time.
-    /// if world.call_count() == 0 {
-    ///     world.call("price", b"{}", world.ticks_per_second())?;
-    /// }
-    /// assert_eq!(world.call_count(), 1);
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn call_count(&self) -> usize {
-        self.calls.len()
-    }
-
-    pub(crate) fn calls_mut(&mut self) -> &mut Calls {
-        &mut self.calls
-    }
 }
 
 /// The pending calls of a room.

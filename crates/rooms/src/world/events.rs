@@ -3,7 +3,11 @@
 use serde_json::value::RawValue;
 
 use super::{Scope, WorldError};
-use crate::hash::Hasher;
+use crate::{
+    CellIndex, PlayerId,
+    binary::{Reader, Unreadable, put_bytes, put_number},
+    hash::Hasher,
+};
 
 /// The destination of an event or a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +69,24 @@ impl Events {
         })
     }
 
+    /// Appends the form that [`Events::restore`] reads.
+    pub(crate) fn save(&self, out: &mut Vec<u8>) {
+        put_number(self.entries.len() as u64, out);
+        for (target, json) in self.iter() {
+            save_target(target, out);
+            put_bytes(json.as_bytes(), out);
+        }
+    }
+
+    /// Adds what [`Events::save`] wrote.
+    pub(crate) fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        for _ in 0..saved.count()? {
+            let target = restore_target(saved)?;
+            self.add(target, saved.text()?).map_err(|_| Unreadable::Wrong)?;
+        }
+        Ok(())
+    }
+
     /// Removes all entries, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
@@ -75,4 +97,32 @@ impl Events {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.text.capacity() + self.entries.capacity() * size_of::<(Target, usize)>()
     }
+}
+
+fn save_target(target: &Target, out: &mut Vec<u8>) {
+    match target {
+        Target::Players(Scope::All) => out.push(0),
+        Target::Players(Scope::Near(cell)) => {
+            out.push(1);
+            put_number(u64::from(cell.0), out);
+        }
+        Target::Players(Scope::Player(player)) => {
+            out.push(2);
+            put_number(u64::from(player.0), out);
+        }
+        Target::Channel(name) => {
+            out.push(3);
+            put_bytes(name.as_bytes(), out);
+        }
+    }
+}
+
+fn restore_target(saved: &mut Reader<'_>) -> Result<Target, Unreadable> {
+    Ok(match saved.byte()? {
+        0 => Target::Players(Scope::All),
+        1 => Target::Players(Scope::Near(CellIndex(saved.number_of()?))),
+        2 => Target::Players(Scope::Player(PlayerId(saved.number_of()?))),
+        3 => Target::Channel(saved.text()?.into()),
+        _ => return Err(Unreadable::Wrong),
+    })
 }

@@ -1,6 +1,6 @@
 //! Finds objects by distance, with the grid.
 
-use super::{Object, World};
+use super::{Object, objects::Objects};
 use crate::{CellIndex, Grid, ObjectId, Position};
 
 /// An object within the radius around a position.
@@ -25,58 +25,32 @@ pub struct Neighbour<'a> {
     pub object: &'a Object,
 }
 
-impl World {
-    /// The objects within `radius` units of a position, in a circle: dx² + dy² ≤ radius². The nearest comes first; at
-    /// equal distances, the oldest. Visibility does not matter.
-    ///
-    /// Visits only the cells that intersect the circle's bounding square. Makes one allocation, or none if there is no
-    /// such object.
-    ///
-    /// ```
-    /// # use dunlin_rooms::{ObjectId, Position, World};
-    /// /// The objects that a blast of 100 units hits, nearest first.
-    /// fn hit(world: &World, blast: Position) -> Vec<ObjectId> {
-    ///     world.near(blast, 100).map(|neighbour| neighbour.id).collect()
-    /// }
-    /// ```
-    pub fn near(&self, position: Position, radius: u32) -> impl ExactSizeIterator<Item = Neighbour<'_>> {
-        let mut found: Vec<Neighbour<'_>> = self.neighbours(position, radius).collect();
-        found.sort_unstable_by_key(Neighbour::rank);
-        found.into_iter()
-    }
+/// See [`World::near`](super::World::near).
+pub(super) fn near(objects: &Objects, position: Position, radius: u32) -> impl ExactSizeIterator<Item = Neighbour<'_>> {
+    let mut found: Vec<Neighbour<'_>> = neighbours(objects, position, radius).collect();
+    found.sort_unstable_by_key(Neighbour::rank);
+    found.into_iter()
+}
 
-    /// The first object of [`World::near`] for which `is_meant` returns true. Does not allocate.
-    ///
-    /// ```
-    /// # use dunlin_rooms as dunlin_game;
-    /// use dunlin_game::{ObjectId, Position, World};
-    ///
-    /// const CHEST: u16 = 7;
-    ///
-    /// /// The chest that a player opens: the nearest one within an arm's reach.
-    /// fn chest(world: &World, player: Position) -> Option<ObjectId> {
-    ///     world.nearest(player, 50, |_, object| object.kind == CHEST).map(|near| near.id)
-    /// }
-    /// ```
-    pub fn nearest(
-        &self,
-        position: Position,
-        radius: u32,
-        mut is_meant: impl FnMut(ObjectId, &Object) -> bool,
-    ) -> Option<Neighbour<'_>> {
-        let meant = self.neighbours(position, radius).filter(|near| is_meant(near.id, near.object));
-        meant.min_by_key(Neighbour::rank)
-    }
+/// See [`World::nearest`](super::World::nearest).
+pub(super) fn nearest(
+    objects: &Objects,
+    position: Position,
+    radius: u32,
+    mut is_meant: impl FnMut(ObjectId, &Object) -> bool,
+) -> Option<Neighbour<'_>> {
+    let meant = neighbours(objects, position, radius).filter(|near| is_meant(near.id, near.object));
+    meant.min_by_key(Neighbour::rank)
+}
 
-    /// As [`World::near`], in the order of cells.
-    pub(super) fn neighbours(&self, position: Position, radius: u32) -> impl Iterator<Item = Neighbour<'_>> {
-        let reach = u64::from(radius).pow(2);
-        let objects = square(&self.grid, position, radius).flat_map(|cell| self.objects_in(cell));
-        objects.filter_map(move |(id, object)| {
-            let distance_squared = position.distance_squared(object.position);
-            (distance_squared <= reach).then_some(Neighbour { id, distance_squared, object })
-        })
-    }
+/// As [`near`], in the order of cells.
+pub(super) fn neighbours(objects: &Objects, position: Position, radius: u32) -> impl Iterator<Item = Neighbour<'_>> {
+    let reach = u64::from(radius).pow(2);
+    let around = square(objects.grid(), position, radius).flat_map(|cell| objects.in_cell(cell));
+    around.filter_map(move |(id, object)| {
+        let distance_squared = position.distance_squared(object.position);
+        (distance_squared <= reach).then_some(Neighbour { id, distance_squared, object })
+    })
 }
 
 impl Neighbour<'_> {
@@ -100,7 +74,7 @@ mod tests {
     use proptest::{collection::vec, prelude::*};
 
     use super::*;
-    use crate::{GridShape, NewObject, RoomOptions, Visibility};
+    use crate::{GridShape, NewObject, RoomOptions, Visibility, World};
 
     fn world(columns: u16, rows: u16, cell_units: u32) -> World {
         let shape = GridShape { columns, rows, cell_units, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };

@@ -1,26 +1,63 @@
-//! The objects of a world: added, changed and removed by the simulation.
+//! The objects of a world, and what has changed since the last tick.
+//!
+//! Every change *touches* its object. At the end of the tick the objects are *settled*: for each touched object, the
+//! players who saw it before are compared with those who see it now. So the order of the changes within a tick does not
+//! matter, and an object that was created and removed in the same tick is never reported.
 
-use super::{NewObject, Object, ObjectId, Slot, Visibility, World, WorldError};
-use crate::{CellIndex, Position};
+use super::{
+    NewObject, Object, ObjectId, Player, PlayerId, Players, Visibility, WorldError,
+    cells::Cells,
+    past::Past,
+    slots::{Shown, Slot, Slots},
+};
+use crate::{
+    CellIndex, Grid, ObjectView, Position, RoomOptions, UpdateWriter,
+    binary::{Reader, Unreadable, put_bytes, put_number, put_position},
+    hash::Hasher,
+    tick_update::StillObject,
+};
 
-impl World {
-    /// Adds an object.
-    ///
-    /// # Errors
-    /// [`WorldError::TooManyObjects`], [`WorldError::StateTooLong`]
-    ///
-    /// ```
-    /// # use dunlin_rooms::{NewObject, Position, Visibility};
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// let position = Position { x: 300, y: 300 };
-    /// let object = NewObject { position, kind: 7, visibility: Visibility::Everyone, state: b"full" };
-    /// let chest = world.spawn(object)?;
-    /// assert_eq!(world.object(chest).map(|object| object.kind), Some(7));
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn spawn(&mut self, object: NewObject<'_>) -> Result<ObjectId, WorldError> {
+/// The objects of a world on its map. [`World`](super::World) describes the methods that a game calls.
+#[derive(Debug)]
+pub(crate) struct Objects {
+    grid: Grid,
+    objects_max: usize,
+    state_bytes_max: usize,
+    slots: Slots,
+    pub(super) cells: Cells,
+    /// Counts the updates. Objects touched in a round are processed when the round is settled.
+    round: u64,
+    /// Slots touched in this round; some may be free again.
+    touched: Vec<u32>,
+    /// The exclusive-or of the objects' contributions to the state hash, as of the last settlement.
+    settled_hash: u64,
+    pub(super) past: Past,
+}
+
+impl Objects {
+    pub(super) fn new(grid: Grid, options: &RoomOptions) -> Self {
+        Self {
+            cells: Cells::new(grid.len()),
+            grid,
+            objects_max: options.objects_max,
+            state_bytes_max: options.state_bytes_max,
+            slots: Slots::new(),
+            round: 1,
+            touched: Vec::new(),
+            settled_hash: 0,
+            past: Past::default(),
+        }
+    }
+
+    pub(super) fn grid(&self) -> &Grid {
+        &self.grid
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn spawn(&mut self, object: NewObject<'_>) -> Result<ObjectId, WorldError> {
         if self.slots.len() >= self.objects_max {
             return Err(WorldError::TooManyObjects);
         }
@@ -37,55 +74,20 @@ impl World {
         Ok(id)
     }
 
-    /// Removes an object; returns whether it existed.
-    ///
-    /// ```
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// assert!(world.despawn(chest));
-    /// assert!(!world.despawn(chest), "it is gone");
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn despawn(&mut self, id: ObjectId) -> bool {
+    pub(super) fn despawn(&mut self, id: ObjectId, players: &mut Players) -> bool {
         let Some(slot) = self.slots.find(id) else { return false };
         self.past.remember(id, Some(self.slots.at(slot).object.position));
         self.unlink(slot);
-        self.unshow(slot);
+        self.unshow(slot, players);
         self.slots.release(slot);
         true
     }
 
-    /// `None` if the object does not exist or was despawned.
-    ///
-    /// ```
-    /// # use dunlin_rooms::Position;
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// let place = world.object(chest).map(|object| object.position);
-    /// assert_eq!(place, Some(Position { x: 300, y: 300 }));
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn object(&self, id: ObjectId) -> Option<&Object> {
+    pub(super) fn get(&self, id: ObjectId) -> Option<&Object> {
         self.slots.find(id).map(|slot| &self.slots.at(slot).object)
     }
 
-    /// Moves an object; the position is limited to the map. Does nothing if the object does not exist.
-    ///
-    /// ```
-    /// # use dunlin_rooms::Position;
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// world.move_to(chest, Position { x: 310, y: 300 });
-    /// assert_eq!(world.object(chest).map(|object| object.position.x), Some(310));
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn move_to(&mut self, id: ObjectId, position: Position) {
+    pub(super) fn move_to(&mut self, id: ObjectId, position: Position) {
         let Some(slot) = self.slots.find(id) else { return };
         let position = self.grid.clamp(position);
         let Slot { object, cell, .. } = self.slots.at_mut(slot);
@@ -104,21 +106,7 @@ impl World {
         self.touch(slot);
     }
 
-    /// Sets the state of an object.
-    ///
-    /// # Errors
-    /// [`WorldError::StateTooLong`], [`WorldError::NoSuchObject`]
-    ///
-    /// ```
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// world.set_state(chest, b"empty")?;
-    /// assert_eq!(world.object(chest).map(|object| &object.state[..]), Some(&b"empty"[..]));
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn set_state(&mut self, id: ObjectId, state: &[u8]) -> Result<(), WorldError> {
+    pub(super) fn set_state(&mut self, id: ObjectId, state: &[u8]) -> Result<(), WorldError> {
         let slot = self.slots.find(id).ok_or(WorldError::NoSuchObject)?;
         if state.len() > self.state_bytes_max {
             return Err(WorldError::StateTooLong);
@@ -130,19 +118,7 @@ impl World {
         Ok(())
     }
 
-    /// Sets which players receive an object. Does nothing if the object does not exist.
-    ///
-    /// ```
-    /// # use dunlin_rooms::Visibility;
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// // Only Ada receives it, wherever she looks.
-    /// world.set_visibility(chest, Visibility::Owner(ada));
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn set_visibility(&mut self, id: ObjectId, visibility: Visibility) {
+    pub(super) fn set_visibility(&mut self, id: ObjectId, visibility: Visibility) {
         let Some(slot) = self.slots.find(id) else { return };
         let object = &mut self.slots.at_mut(slot).object;
         if object.visibility != visibility {
@@ -151,67 +127,294 @@ impl World {
         }
     }
 
-    /// The objects in a cell, in a deterministic order that depends on earlier changes.
-    ///
-    /// ```
-    /// # use dunlin_rooms::Position;
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// let cell = world.grid().cell_of(Position { x: 300, y: 300 });
-    /// assert!(world.objects_in(cell).any(|(id, _)| id == chest));
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn objects_in(&self, cell: CellIndex) -> impl Iterator<Item = (ObjectId, &Object)> {
+    pub(super) fn in_cell(&self, cell: CellIndex) -> impl Iterator<Item = (ObjectId, &Object)> {
         self.cells.slots(cell).iter().map(|&slot| {
             let slot = self.slots.at(slot);
             (slot.id, &slot.object)
         })
     }
 
-    /// All objects, in an order of the same kind.
-    ///
-    /// ```
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// let chests = world.objects().filter(|(_, object)| object.kind == 7);
-    /// assert_eq!(chests.map(|(id, _)| id).collect::<Vec<_>>(), [chest]);
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn objects(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (ObjectId, &Object)> {
         self.slots.live().map(|(_, slot)| (slot.id, &slot.object))
     }
 
-    /// The number of objects.
-    ///
-    /// ```
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// # let chest = example::spawn_chest(world)?;
-    /// assert_eq!(world.object_count(), 1);
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn object_count(&self) -> usize {
-        self.slots.len()
-    }
-
-    /// The exclusive-or of [`crate::wire::object_hash`] over the objects of a cell that are visible to everyone, as of
-    /// the last tick. 0 for a cell outside the map.
-    ///
-    /// ```
-    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-    /// # example::in_world(|world, ada| {
-    /// let chest = example::spawn_chest(world)?;
-    /// let cell = world.grid().cell_of(world.object(chest).expect("there").position);
-    /// assert_eq!(world.cell_hash(cell), 0, "the tick is not over");
-    /// # Ok(())
-    /// # })
-    /// ```
-    pub fn cell_hash(&self, cell: CellIndex) -> u64 {
+    pub(super) fn cell_hash(&self, cell: CellIndex) -> u64 {
         self.cells.hash(cell)
     }
+
+    pub(super) fn keep_past(&mut self, ticks_max: u8) {
+        self.past.keep(ticks_max);
+    }
+
+    /// Records that an object has changed.
+    pub(super) fn touch(&mut self, slot: u32) {
+        let round = self.round;
+        let place = self.slots.at_mut(slot);
+        if place.round != round {
+            place.round = round;
+            self.touched.push(slot);
+        }
+    }
+
+    /// Determines the changes of a tick.
+    pub(super) fn settle(&mut self, tick: u32, players: &mut Players) {
+        let touched = std::mem::take(&mut self.touched);
+        for &slot in &touched {
+            if self.slots.at(slot).is_live() {
+                self.settle_object(slot, players);
+            }
+        }
+        self.touched = touched;
+        self.cells.sort();
+        self.past.settle(tick, &self.slots);
+    }
+
+    /// Writes every changed cell to `writer`.
+    pub(super) fn write_changes(&self, writer: &mut UpdateWriter) {
+        for &cell in self.cells.dirty() {
+            let changed = self.changed_in(cell);
+            let departed = self.cells.departed(cell).iter().map(|&(_, id)| id);
+            let still = self.shown_in(cell).filter(|slot| slot.round != self.round);
+            let still = still.map(|slot| StillObject { touched: slot.round, view: self.view_in_cell(cell, slot) });
+            let changed = changed.map(|slot| self.view_in_cell(cell, slot));
+            writer.changed_cell(self.round, cell, changed, departed, &still);
+        }
+    }
+
+    /// Writes every cell that is not empty to `writer`.
+    pub(super) fn write_all(&self, writer: &mut UpdateWriter) {
+        for (cell, _) in self.cells.occupied() {
+            let full = self.shown_in(cell).map(|slot| self.view_in_cell(cell, slot));
+            if self.shown_in(cell).next().is_some() {
+                writer.cell(cell, std::iter::empty(), std::iter::empty(), full);
+            }
+        }
+    }
+
+    /// A player's own objects, in the order of their numbers.
+    pub(super) fn own_of<'a>(&'a self, player: &'a Player) -> impl Iterator<Item = ObjectView<'a>> {
+        player.own.values().map(|&slot| {
+            let slot = self.slots.at(slot);
+            let Object { position, kind, ref state, .. } = slot.object;
+            ObjectView { id: slot.id, kind, x: position.x, y: position.y, state }
+        })
+    }
+
+    /// Clears the changes after they were encoded. Later changes belong to the next tick.
+    pub(super) fn forget_changes(&mut self) {
+        self.touched.clear();
+        self.cells.forget_changes();
+        self.round += 1;
+    }
+
+    /// Adds everything but the past to a hash.
+    pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
+        let unsettled = self.touched.iter().fold(0, |hash, &index| {
+            let slot = self.slots.at(index);
+            hash ^ if slot.is_live() { slot.state_hash ^ slot.hash_state(index, slot.hash_object()) } else { 0 }
+        });
+        hasher
+            .number(self.settled_hash ^ unsettled)
+            .number(self.cells.order_hash())
+            .number(self.slots.free_hash())
+            .number(self.slots.slots.len() as u64)
+            .number(u64::from(self.slots.last_id))
+    }
+
+    /// Approximate memory in bytes.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.slots.memory_bytes()
+            + self.cells.memory_bytes()
+            + self.past.memory_bytes()
+            + self.touched.capacity() * size_of::<u32>()
+    }
+
+    /// Appends all but the past, in the form that [`Objects::restore`] reads.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put_number(u64::from(self.slots.last_id), out);
+        put_number(self.slots.slots.len() as u64, out);
+        for slot in &self.slots.slots {
+            save_slot(slot, out);
+        }
+        save_list(&self.slots.free, out);
+        put_number(self.cells.occupied().count() as u64, out);
+        for (cell, slots) in self.cells.occupied() {
+            put_number(u64::from(cell.0), out);
+            save_list(slots, out);
+        }
+    }
+
+    /// Restores what [`Objects::save`] wrote. There are no objects yet.
+    pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        self.slots.last_id = saved.number_of()?;
+        let slot_count = saved.count()?;
+        if slot_count > self.objects_max {
+            return Err(Unreadable::Wrong);
+        }
+        for index in 0..slot_count as u32 {
+            self.slots.slots.push(Slot::free());
+            let id = ObjectId(saved.number_of()?);
+            if id.0 == 0 {
+                continue;
+            }
+            let (kind, visibility) = (saved.number_of()?, restore_visibility(saved)?);
+            let (position, state) = (saved.position()?, saved.bytes()?);
+            let is_possible = id.0 <= self.slots.last_id
+                && self.grid.clamp(position) == position
+                && state.len() <= self.state_bytes_max;
+            let object = NewObject { position, kind, visibility, state };
+            if !is_possible || !self.slots.put_back(index, id, object, self.grid.cell_of(position)) {
+                return Err(Unreadable::Wrong);
+            }
+            self.touch(index);
+        }
+        // Each free slot must be in the free list exactly once, and each other slot in the list of its cell.
+        let mut is_listed = vec![false; slot_count];
+        for _ in 0..saved.count()? {
+            let slot = list_once(saved, &mut is_listed)?;
+            if self.slots.at(slot).is_live() {
+                return Err(Unreadable::Wrong);
+            }
+            self.slots.release(slot);
+        }
+        for _ in 0..saved.count()? {
+            let cell = CellIndex(saved.number_of()?);
+            for _ in 0..saved.count()? {
+                let slot = list_once(saved, &mut is_listed)?;
+                if !self.slots.at(slot).is_live() || self.slots.at(slot).cell != cell {
+                    return Err(Unreadable::Wrong);
+                }
+                self.slots.at_mut(slot).place = self.cells.add(cell, slot);
+            }
+        }
+        if is_listed.contains(&false) { Err(Unreadable::Wrong) } else { Ok(()) }
+    }
+
+    /// Restores the past as of a tick, after everything else.
+    pub(super) fn restore_past(&mut self, tick: u32, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        self.past = Past::restore(tick, self.slots.last_id, saved)?;
+        Ok(())
+    }
+
+    /// Removes an object from its cell's list.
+    fn unlink(&mut self, slot: u32) {
+        let &Slot { cell, place, .. } = self.slots.at(slot);
+        if let Some(moved) = self.cells.take(cell, place) {
+            self.slots.at_mut(moved).place = place;
+        }
+    }
+
+    /// Reports the departure of an object to all players who saw it.
+    fn unshow(&mut self, slot: u32, players: &mut Players) {
+        let &Slot { id, shown, object_hash, state_hash, .. } = self.slots.at(slot);
+        self.settled_hash ^= state_hash;
+        match shown {
+            Shown::Nowhere => {}
+            Shown::In(cell) => {
+                self.cells.toggle(cell, object_hash);
+                self.cells.depart(cell, id);
+            }
+            Shown::To(player) => players.take_own(player, id),
+        }
+    }
+
+    fn settle_object(&mut self, index: u32, players: &mut Players) {
+        let to = self.show_from_now(index, players);
+        let slot = self.slots.at_mut(index);
+        let (id, before, was_hash) = (slot.id, slot.shown, slot.object_hash);
+        let object_hash = slot.hash_object();
+        let state_hash = slot.hash_state(index, object_hash);
+        self.settled_hash ^= slot.state_hash ^ state_hash;
+        (slot.object_hash, slot.state_hash, slot.shown) = (object_hash, state_hash, to);
+        match before {
+            Shown::Nowhere => {}
+            Shown::In(cell) => {
+                self.cells.toggle(cell, was_hash);
+                if before != to {
+                    self.cells.depart(cell, id);
+                }
+            }
+            Shown::To(player) => {
+                if before != to {
+                    players.take_own(player, id);
+                }
+            }
+        }
+        match to {
+            Shown::Nowhere => {}
+            Shown::In(cell) => {
+                self.cells.toggle(cell, object_hash);
+                self.cells.mark(cell);
+            }
+            Shown::To(player) => players.give_own(player, id, index),
+        }
+    }
+
+    /// Determines who sees an object from now on. If its owner has left, no player does.
+    fn show_from_now(&mut self, index: u32, players: &Players) -> Shown {
+        let slot = self.slots.at_mut(index);
+        match slot.object.visibility {
+            Visibility::Everyone => Shown::In(slot.cell),
+            Visibility::Nobody => Shown::Nowhere,
+            Visibility::Owner(player) if players.get(player).is_some() => Shown::To(player),
+            Visibility::Owner(_) => {
+                slot.object.visibility = Visibility::Nobody;
+                Shown::Nowhere
+            }
+        }
+    }
+
+    /// The objects of a cell that players receive.
+    fn shown_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> + Clone {
+        let slots = self.cells.slots(cell).iter().map(|&slot| self.slots.at(slot));
+        slots.filter(|slot| slot.object.visibility == Visibility::Everyone)
+    }
+
+    /// The objects of a cell that are new or changed.
+    pub(super) fn changed_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
+        self.shown_in(cell).filter(|slot| slot.round == self.round)
+    }
+
+    fn view_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> ObjectView<'a> {
+        let corner = self.grid.corner(cell);
+        let Object { position, kind, ref state, .. } = slot.object;
+        ObjectView { id: slot.id, kind, x: position.x - corner.x, y: position.y - corner.y, state }
+    }
+}
+
+/// Reads a slot that is not in a list yet.
+fn list_once(saved: &mut Reader<'_>, is_listed: &mut [bool]) -> Result<u32, Unreadable> {
+    let slot: u32 = saved.number_of()?;
+    let is_listed = is_listed.get_mut(slot as usize).ok_or(Unreadable::Wrong)?;
+    if std::mem::replace(is_listed, true) { Err(Unreadable::Wrong) } else { Ok(slot) }
+}
+
+fn save_list(slots: &[u32], out: &mut Vec<u8>) {
+    put_number(slots.len() as u64, out);
+    for &slot in slots {
+        put_number(u64::from(slot), out);
+    }
+}
+
+fn save_slot(slot: &Slot, out: &mut Vec<u8>) {
+    put_number(u64::from(slot.id.0), out);
+    if slot.is_live() {
+        put_number(u64::from(slot.object.kind), out);
+        let visibility = match slot.object.visibility {
+            Visibility::Everyone => 0,
+            Visibility::Nobody => 1,
+            Visibility::Owner(player) => 2 + u64::from(player.0),
+        };
+        put_number(visibility, out);
+        put_position(slot.object.position, out);
+        put_bytes(&slot.object.state, out);
+    }
+}
+
+fn restore_visibility(saved: &mut Reader<'_>) -> Result<Visibility, Unreadable> {
+    Ok(match saved.number()? {
+        0 => Visibility::Everyone,
+        1 => Visibility::Nobody,
+        owner => Visibility::Owner(PlayerId(u32::try_from(owner - 2).map_err(|_| Unreadable::Wrong)?)),
+    })
 }

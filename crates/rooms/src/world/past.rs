@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use hashbrown::HashMap;
 
-use super::World;
+use super::{near::neighbours, objects::Objects, slots::Slots};
 use crate::{
     ObjectId, Position,
     binary::{Reader, Unreadable, put_number, put_position},
@@ -58,7 +58,7 @@ struct PastTick {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Rewound<'a> {
-    world: &'a World,
+    objects: &'a Objects,
     tick: u32,
     /// The index of the first stored tick after `tick`.
     first: usize,
@@ -85,33 +85,15 @@ pub struct PastNeighbour {
     pub position: Position,
 }
 
-impl World {
-    /// The positions of all objects after `tick`, for a game that evaluates an input by what its player saw. The newest
-    /// possible tick is the last completed one; the oldest depends on [`crate::Simulation::rewind_ticks`] and on the
-    /// age of the room. `tick` is limited to this range, so it may come from a client.
-    ///
-    /// ```
-    /// # use dunlin_rooms::{ObjectId, Position, World};
-    /// /// The object that a shot hits at the place where its player saw the target.
-    /// fn hit(world: &World, seen_tick: u32, shot: Position) -> Option<ObjectId> {
-    ///     world.rewind(seen_tick).near(shot, 16).next().map(|target| target.id)
-    /// }
-    /// ```
-    pub fn rewind(&self, tick: u32) -> Rewound<'_> {
-        let newest = self.past.settled_tick;
-        let oldest = newest - self.past.ticks.len() as u32;
-        let tick = tick.clamp(oldest, newest);
-        Rewound { world: self, tick, first: (tick - oldest) as usize }
-    }
-
+impl Past {
     /// From now on, stores up to `ticks_max` ticks.
-    pub(crate) fn keep_past(&mut self, ticks_max: u8) {
-        self.past.ticks_max = ticks_max;
+    pub(super) fn keep(&mut self, ticks_max: u8) {
+        self.ticks_max = ticks_max;
     }
 
-    /// Appends the form that [`World::restore_past`] reads.
-    pub(crate) fn save_past(&self, out: &mut Vec<u8>) {
-        let Past { ticks_max, ticks, now, .. } = &self.past;
+    /// Appends the form that [`Past::restore`] reads.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        let Past { ticks_max, ticks, now, .. } = self;
         out.push(*ticks_max);
         if *ticks_max == 0 {
             return;
@@ -124,13 +106,14 @@ impl World {
         save_entries(&in_order(now), out);
     }
 
-    /// Restores what [`World::save_past`] wrote. A world keeps its original number of ticks even if its simulation now
-    /// requests another one, because the state hash depends on it.
-    pub(crate) fn restore_past(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+    /// Restores what [`Past::save`] wrote after `tick`, when `last_id` was the highest number of an object. A world keeps
+    /// its original number of ticks even if its simulation now requests another one, because the state hash depends on
+    /// it.
+    pub(super) fn restore(tick: u32, last_id: u32, saved: &mut Reader<'_>) -> Result<Self, Unreadable> {
         let ticks_max = saved.byte()?;
-        self.past = Past { ticks_max, settled_tick: self.tick, ..Past::default() };
+        let mut past = Self { ticks_max, settled_tick: tick, ..Self::default() };
         if ticks_max == 0 {
-            return Ok(());
+            return Ok(past);
         }
         let mut expected = None;
         let count = saved.count()?;
@@ -138,75 +121,55 @@ impl World {
             return Err(Unreadable::Wrong);
         }
         for _ in 0..count {
-            let tick: u32 = saved.number_of()?;
-            if tick == 0 || tick > self.tick || expected.is_some_and(|expected| expected != tick) {
+            let number: u32 = saved.number_of()?;
+            if number == 0 || number > tick || expected.is_some_and(|expected| expected != number) {
                 return Err(Unreadable::Wrong);
             }
-            expected = tick.checked_add(1);
-            let entries = self.restore_entries(saved)?;
-            self.past.push(PastTick::new(tick, entries));
+            expected = number.checked_add(1);
+            let entries = restore_entries(last_id, saved)?;
+            past.push(PastTick::new(number, entries));
         }
-        if self.past.ticks.back().is_some_and(|last| last.tick != self.tick) {
+        if past.ticks.back().is_some_and(|last| last.tick != tick) {
             return Err(Unreadable::Wrong);
         }
-        self.past.now = self.restore_entries(saved)?.into_iter().collect();
-        Ok(())
-    }
-
-    fn restore_entries(&self, saved: &mut Reader<'_>) -> Result<Vec<(ObjectId, Before)>, Unreadable> {
-        let mut last = 0;
-        let entries = (0..saved.count()?).map(|_| {
-            let id: u32 = saved.number_of()?;
-            if id <= last || id > self.slots.last_id {
-                return Err(Unreadable::Wrong);
-            }
-            last = id;
-            let before = match saved.byte()? {
-                0 => None,
-                1 => Some(saved.position()?),
-                _ => return Err(Unreadable::Wrong),
-            };
-            Ok((ObjectId(id), before))
-        });
-        entries.collect()
+        past.now = restore_entries(last_id, saved)?.into_iter().collect();
+        Ok(past)
     }
 
     /// Ends a tick: the changes since the last one belong to it.
-    pub(super) fn settle_past(&mut self) {
-        self.past.settled_tick = self.tick;
-        if self.past.ticks_max == 0 {
+    pub(super) fn settle(&mut self, tick: u32, slots: &Slots) {
+        self.settled_tick = tick;
+        if self.ticks_max == 0 {
             return;
         }
-        let mut past = self.past.take_spare();
-        past.tick = self.tick;
-        let moved = self.past.now.drain().filter(|(id, before)| {
-            let now = self.slots.find(*id).map(|slot| self.slots.at(slot).object.position);
+        let mut past = self.take_spare();
+        past.tick = tick;
+        let moved = self.now.drain().filter(|(id, before)| {
+            let now = slots.find(*id).map(|slot| slots.at(slot).object.position);
             now != *before
         });
         past.entries.extend(moved);
         past.entries.sort_unstable_by_key(|(id, _)| *id);
         past.hash = hash_entries(past.tick, &past.entries);
         // Before the first tick, there is no past. When tick numbers restart, the old ticks are dropped.
-        if self.tick != self.past.ticks.back().map_or(self.tick, |last| last.tick.wrapping_add(1)) {
-            self.past.forget();
+        if tick != self.ticks.back().map_or(tick, |last| last.tick.wrapping_add(1)) {
+            self.forget();
         }
-        if self.tick > 0 {
-            self.past.push(past);
+        if tick > 0 {
+            self.push(past);
         }
     }
 
     /// Adds everything that the future depends on to a hash, if there is any.
-    pub(super) fn hash_past(&self, hasher: Hasher) -> Hasher {
-        let Past { ticks_max, ticks, now, .. } = &self.past;
+    pub(super) fn hash(&self, hasher: Hasher) -> Hasher {
+        let Past { ticks_max, ticks, now, .. } = self;
         if *ticks_max == 0 {
             return hasher;
         }
         let hasher = ticks.iter().fold(hasher.number(ticks.len() as u64), |hasher, past| hasher.number(past.hash));
         hasher.number(hash_entries(0, &in_order(now)))
     }
-}
 
-impl Past {
     /// Records that an object is about to change; `before` is its position, or `None` if it does not exist yet.
     pub(super) fn remember(&mut self, id: ObjectId, before: Before) {
         if self.ticks_max > 0 {
@@ -262,6 +225,14 @@ impl PastTick {
 }
 
 impl<'a> Rewound<'a> {
+    /// The positions after `tick`, which is limited to the stored ticks.
+    pub(super) fn new(objects: &'a Objects, tick: u32) -> Self {
+        let newest = objects.past.settled_tick;
+        let oldest = newest - objects.past.ticks.len() as u32;
+        let tick = tick.clamp(oldest, newest);
+        Self { objects, tick, first: (tick - oldest) as usize }
+    }
+
     /// The tick of these positions: the requested one, or the nearest stored one.
     ///
     /// ```
@@ -288,15 +259,15 @@ impl<'a> Rewound<'a> {
     /// # })
     /// ```
     pub fn position(&self, id: ObjectId) -> Option<Position> {
-        self.changed(self.later().len(), id).unwrap_or_else(|| self.world.object(id).map(|object| object.position))
+        self.changed(self.later().len(), id).unwrap_or_else(|| self.objects.get(id).map(|object| object.position))
     }
 
     /// The objects that were within `radius` units of a position, in a circle: the nearest first; at equal distances,
     /// the oldest. Includes objects that no longer exist.
     ///
-    /// Costs as much as [`World::near`], plus a comparison of distances for each later change. For each object that is
-    /// near now and each later change within the radius, it also searches the later ticks in sequence, with a binary
-    /// search in the changes of each.
+    /// Costs as much as [`World::near`](super::World::near), plus a comparison of distances for each later change. For
+    /// each object that is near now and each later change within the radius, it also searches the later ticks in
+    /// sequence, with a binary search in the changes of each.
     ///
     /// ```
     /// # use dunlin_rooms as dunlin_game;
@@ -309,7 +280,7 @@ impl<'a> Rewound<'a> {
     /// ```
     pub fn near(&self, position: Position, radius: u32) -> impl ExactSizeIterator<Item = PastNeighbour> + use<> {
         let all = self.later().len();
-        let near = self.world.neighbours(position, radius);
+        let near = neighbours(self.objects, position, radius);
         let still = near.filter(|near| self.changed(all, near.id).is_none());
         let mut found: Vec<PastNeighbour> = still
             .map(|near| PastNeighbour {
@@ -321,7 +292,7 @@ impl<'a> Rewound<'a> {
         let reach = u64::from(radius).pow(2);
         let changes =
             self.later().enumerate().flat_map(|(place, past)| past.entries.iter().map(move |entry| (place, entry)));
-        let since = self.world.past.now.iter().map(|(id, before)| (all, (*id, *before)));
+        let since = self.objects.past.now.iter().map(|(id, before)| (all, (*id, *before)));
         for (place, (id, before)) in changes.map(|(place, entry)| (place, *entry)).chain(since) {
             let Some(before) = before else { continue };
             let distance_squared = position.distance_squared(before);
@@ -335,7 +306,7 @@ impl<'a> Rewound<'a> {
 
     /// The changes of the ticks after it, oldest first.
     fn later(&self) -> impl ExactSizeIterator<Item = &'a PastTick> {
-        self.world.past.ticks.range(self.first..)
+        self.objects.past.ticks.range(self.first..)
     }
 
     /// The position of the object before the first of the first `ticks` changes; `None` if none of them changed it.
@@ -345,7 +316,7 @@ impl<'a> Rewound<'a> {
 
     /// As [`Rewound::changed_in`], including the changes since the last tick.
     fn changed(&self, ticks: usize, id: ObjectId) -> Option<Before> {
-        self.changed_in(ticks, id).or_else(|| self.world.past.now.get(&id).copied())
+        self.changed_in(ticks, id).or_else(|| self.objects.past.now.get(&id).copied())
     }
 }
 
@@ -373,6 +344,24 @@ fn save_entries(entries: &[(ObjectId, Before)], out: &mut Vec<u8>) {
             put_position(*before, out);
         }
     }
+}
+
+fn restore_entries(last_id: u32, saved: &mut Reader<'_>) -> Result<Vec<(ObjectId, Before)>, Unreadable> {
+    let mut last = 0;
+    let entries = (0..saved.count()?).map(|_| {
+        let id: u32 = saved.number_of()?;
+        if id <= last || id > last_id {
+            return Err(Unreadable::Wrong);
+        }
+        last = id;
+        let before = match saved.byte()? {
+            0 => None,
+            1 => Some(saved.position()?),
+            _ => return Err(Unreadable::Wrong),
+        };
+        Ok((ObjectId(id), before))
+    });
+    entries.collect()
 }
 
 #[cfg(test)]

@@ -4,7 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, Grid, ObjectId, PlayerId, Position, hash::Hasher};
+use crate::{
+    CellIndex, Grid, ObjectId, PlayerId, Position,
+    binary::{Reader, Unreadable, put_number, put_position},
+    hash::Hasher,
+};
 
 /// The role of a player or a spectator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +40,7 @@ pub(crate) struct Player {
 pub(crate) struct Players {
     list: Vec<Player>,
     /// The highest number assigned so far.
-    pub(super) last_id: u32,
+    last_id: u32,
     /// The players, by the cell of their viewpoint.
     by_view: BTreeSet<(CellIndex, PlayerId)>,
     by_encoding: [usize; Encoding::ALL.len()],
@@ -47,7 +51,7 @@ pub(crate) struct Players {
 
 impl Player {
     /// A player with its viewpoint in the map's corner.
-    pub(super) fn new(id: PlayerId, encoding: Encoding, role: Role) -> Self {
+    fn new(id: PlayerId, encoding: Encoding, role: Role) -> Self {
         Self {
             id,
             role,
@@ -68,12 +72,12 @@ const SPECTATOR_BIT: u8 = 0x80;
 
 impl Player {
     /// The encoding and role in one byte.
-    pub(super) fn tag(&self) -> u8 {
+    fn tag(&self) -> u8 {
         self.encoding.index() as u8 | if self.role == Role::Spectator { SPECTATOR_BIT } else { 0 }
     }
 
     /// The encoding and role in a byte of [`Player::tag`].
-    pub(super) fn read_tag(tag: u8) -> Option<(Encoding, Role)> {
+    fn read_tag(tag: u8) -> Option<(Encoding, Role)> {
         let role = if tag & SPECTATOR_BIT == 0 { Role::Player } else { Role::Spectator };
         Some((*Encoding::ALL.get(usize::from(tag & !SPECTATOR_BIT))?, role))
     }
@@ -89,7 +93,7 @@ impl Players {
     }
 
     /// Adds a player whose number is greater than all others.
-    pub(super) fn put_back(&mut self, player: Player) {
+    fn put_back(&mut self, player: Player) {
         self.by_view.insert((player.view, player.id));
         self.by_encoding[player.encoding.index()] += 1;
         self.spectators += usize::from(player.role == Role::Spectator);
@@ -214,6 +218,43 @@ impl Players {
                 .number(u64::from(player.viewpoint.x) << 32 | u64::from(player.viewpoint.y))
                 .number(u64::from(avatar) << 8 | u64::from(player.tag()))
         })
+    }
+
+    /// Appends the form that [`Players::restore`] reads.
+    pub(super) fn save(&self, out: &mut Vec<u8>) {
+        put_number(u64::from(self.last_id), out);
+        put_number(self.len() as u64, out);
+        for player in self.iter() {
+            put_number(u64::from(player.id.0), out);
+            out.push(player.tag());
+            put_position(player.viewpoint, out);
+            put_number(u64::from(player.ack), out);
+            put_number(player.avatar.map_or(0, |id| u64::from(id.0)), out);
+        }
+    }
+
+    /// Restores what [`Players::save`] wrote. Own objects follow from the objects.
+    pub(super) fn restore(grid: &Grid, saved: &mut Reader<'_>) -> Result<Self, Unreadable> {
+        let mut players = Self { last_id: saved.number_of()?, ..Self::default() };
+        let mut last = 0;
+        for _ in 0..saved.count()? {
+            let id = saved.number_of()?;
+            if id <= last || id > players.last_id {
+                return Err(Unreadable::Wrong);
+            }
+            last = id;
+            let (encoding, role) = Player::read_tag(saved.byte()?).ok_or(Unreadable::Wrong)?;
+            let mut player = Player::new(PlayerId(id), encoding, role);
+            player.viewpoint = saved.position()?;
+            if grid.clamp(player.viewpoint) != player.viewpoint {
+                return Err(Unreadable::Wrong);
+            }
+            player.view = grid.cell_of(player.viewpoint);
+            player.ack = saved.number_of()?;
+            player.avatar = Some(ObjectId(saved.number_of()?)).filter(|avatar| avatar.0 != 0);
+            players.put_back(player);
+        }
+        Ok(players)
     }
 
     /// Approximate memory in bytes.

@@ -240,7 +240,7 @@ impl Model {
     }
 
     fn compare(&self, world: &World) {
-        world.cells.assert_counted();
+        world.objects.cells.assert_counted();
         world.players.assert_counted();
         assert_eq!(world.object_count(), self.objects.len());
         let mut objects: Vec<_> = world.objects().map(|(id, object)| (id, object.clone())).collect();
@@ -278,12 +278,12 @@ fn compare_changes(
     changed: &BTreeSet<(CellIndex, ObjectId)>,
 ) {
     let dirty: BTreeSet<CellIndex> = departed.iter().chain(changed).map(|&(cell, _)| cell).collect();
-    assert_eq!(world.cells.dirty(), dirty.into_iter().collect::<Vec<_>>());
+    assert_eq!(world.objects.cells.dirty(), dirty.into_iter().collect::<Vec<_>>());
     for cell in (0..12).map(CellIndex) {
         let of_cell = |all: &BTreeSet<(CellIndex, ObjectId)>| all.iter().filter(|(c, _)| *c == cell).copied().collect();
         let expected: Vec<(CellIndex, ObjectId)> = of_cell(departed);
-        assert_eq!(world.cells.departed(cell), expected);
-        let actual: BTreeSet<ObjectId> = world.changed_in(cell).map(|slot| slot.id).collect();
+        assert_eq!(world.objects.cells.departed(cell), expected);
+        let actual: BTreeSet<ObjectId> = world.objects.changed_in(cell).map(|slot| slot.id).collect();
         let expected: Vec<(CellIndex, ObjectId)> = of_cell(changed);
         assert_eq!(actual, expected.into_iter().map(|(_, id)| id).collect());
     }
@@ -328,9 +328,9 @@ proptest! {
 fn tick(world: &mut World) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
     world.advance();
     world.settle();
-    let visible = world.cells.dirty().iter().map(|&cell| {
-        let changed = world.changed_in(cell).map(|slot| slot.id.0).collect();
-        (cell.0, changed, world.cells.departed(cell).iter().map(|(_, id)| id.0).collect())
+    let visible = world.objects.cells.dirty().iter().map(|&cell| {
+        let changed = world.objects.changed_in(cell).map(|slot| slot.id.0).collect();
+        (cell.0, changed, world.objects.cells.departed(cell).iter().map(|(_, id)| id.0).collect())
     });
     let visible = visible.collect();
     world.forget_changes();

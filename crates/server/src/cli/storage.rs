@@ -166,10 +166,13 @@ fn stats(storage: &Inspection) -> Result<(), Failure> {
 
 fn compact(options: &StorageOptions) -> Result<(), Failure> {
     let storage = open(options)?;
-    let table_bytes = || storage.sizes().iter().map(|size| size.table_bytes).sum::<u64>();
-    let before_bytes = table_bytes();
+    let table_bytes = || -> Result<u64, Failure> {
+        let sizes = storage.inspect().map_err(Failure::Storage)?.sizes();
+        Ok(sizes.iter().map(|size| size.table_bytes).sum())
+    };
+    let before_bytes = table_bytes()?;
     storage.compact();
-    let after_bytes = table_bytes();
+    let after_bytes = table_bytes()?;
     output::line(format_args!("{}: {before_bytes} bytes of tables before, {after_bytes} now", options.path.display()))
 }
 

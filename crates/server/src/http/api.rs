@@ -3,14 +3,15 @@
 //! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the
 //! shards, and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
+mod all_nodes;
 mod body;
-mod cluster;
 mod command;
 mod error;
 mod execute;
 pub mod glob;
 pub mod legacy;
 mod method;
+mod own_node;
 mod paths;
 mod result;
 mod room_list;
@@ -24,8 +25,9 @@ mod wire;
 pub use body::Malformed;
 pub use command::{ApiCommand, CommandBatch, Parsed, RequestLimits};
 pub use error::ApiError;
-pub use execute::{Executor, NodeIdentity};
+pub use execute::Executor;
 pub use method::Method;
+pub use own_node::{NodeIdentity, OwnNode};
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
 pub use rooms::RoomCommand;

@@ -1,17 +1,15 @@
 //! Whether another node has a room, which this node is about to open.
 
-use dunlin_cluster::core::peers::{NodeAnswer, SurveyTarget};
-use dunlin_engine::{
-    api::{ApiAnswer, ApiRequest},
-    room::{RoomElsewhere, RoomState},
-};
+use dunlin_cluster::core::peers::SurveyTarget;
+use dunlin_engine::room::{RoomElsewhere, RoomState};
 use serde::{Deserialize, Serialize};
 
 use super::{
     ask::result_of,
     message::{AnswerFault, PeerError, encode_question},
-    serve::{LocalReports, PeerService},
+    serve::OwnName,
 };
+use crate::node::NodeCluster;
 
 /// See [`super::Received::RoomState`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,43 +41,35 @@ pub struct RoomStateAnswer {
     pub name: Box<str>,
 }
 
-impl<R: LocalReports> PeerService<R> {
-    /// Asks all other nodes for a room.
-    pub(super) async fn find_room(&self, channel: &str) -> RoomElsewhere {
-        let question = RoomStateQuestion { channel: channel.into() };
-        let Ok(found) = self.cluster.survey(SurveyTarget::All, encode_question(&question)).await else {
-            return RoomElsewhere::Unanswered;
-        };
-        let mut states = Vec::new();
-        let mut is_complete = found.is_complete();
-        for answer in &found.answers {
-            match self.state_of(answer) {
-                Ok(state) => states.push(state),
-                // It is of a version that does not know the kind or this format, and asks nobody before it opens a room.
-                Err(AnswerFault::Error(error)) if error.code == PeerError::NOT_FOUND.code => {}
-                Err(_) => is_complete = false,
-            }
-        }
-        elsewhere(states.into_iter(), &self.own.uid, is_complete)
-    }
-
-    fn state_of(&self, answer: &NodeAnswer) -> Result<RoomStateAnswer, AnswerFault> {
-        result_of::<RoomStateQuestion>(&self.cluster, answer)
-    }
-
-    /// The state of a room on this node, for another one.
-    pub(super) async fn room_state(&self, channel: Box<str>, wait_ms: u64) -> Result<RoomStateAnswer, PeerError> {
-        let request = ApiRequest::RoomState { channel: channel.clone(), wait_ms };
-        let ApiAnswer::RoomState(state) = self.ask_owner(&channel, request).await? else {
-            return Err(PeerError::INTERNAL);
-        };
+impl RoomStateAnswer {
+    /// The answer of a node on which the room has this state.
+    pub(super) fn new(state: RoomState, own: &OwnName) -> Self {
         let state = match state {
             RoomState::None => PeerRoomState::None,
             RoomState::Asking => PeerRoomState::Asking,
             RoomState::Open => PeerRoomState::Open,
         };
-        Ok(RoomStateAnswer { state, uid: self.own.uid.clone(), name: self.own.name.clone() })
+        Self { state, uid: own.uid.clone(), name: own.name.clone() }
     }
+}
+
+/// Asks all other nodes for a room.
+pub(super) async fn find_room(cluster: &NodeCluster, own_uid: &str, channel: &str) -> RoomElsewhere {
+    let question = RoomStateQuestion { channel: channel.into() };
+    let Ok(found) = cluster.survey(SurveyTarget::All, encode_question(&question)).await else {
+        return RoomElsewhere::Unanswered;
+    };
+    let mut states = Vec::new();
+    let mut is_complete = found.is_complete();
+    for answer in &found.answers {
+        match result_of::<RoomStateQuestion>(cluster, answer) {
+            Ok(state) => states.push(state),
+            // It is of a version that does not know the kind or this format, and asks nobody before it opens a room.
+            Err(AnswerFault::Error(error)) if error.code == PeerError::NOT_FOUND.code => {}
+            Err(_) => is_complete = false,
+        }
+    }
+    elsewhere(states.into_iter(), own_uid, is_complete)
 }
 
 /// What the answers of other nodes mean for a node with this id.

@@ -9,13 +9,15 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
+    channel_owner::{ask_owner, presence},
     kinds::{
         ChannelRooms, Channels, ChannelsQuestion, Done, EmulateAnswer, EmulateOrder, Info, NewestKeys, Received,
         RoomList, RoomListQuestion, Rooms,
     },
     message::{PeerError, decode_question, encode_answer},
     presence::{Presence, PresenceUsers},
-    shards::answer_queues,
+    rooms::RoomStateAnswer,
+    shards::ShardAnswers,
 };
 use crate::node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery};
 
@@ -52,11 +54,11 @@ pub struct OwnName {
     pub name: Box<str>,
 }
 
-/// Answers the questions of other nodes, and those that the shards of this node have for them.
+/// Answers the questions of other nodes, and with their help those of this node's shards.
 pub struct PeerService<R> {
-    pub(super) node: Node,
-    pub(super) cluster: Arc<NodeCluster>,
-    pub(super) own: OwnName,
+    node: Node,
+    cluster: Arc<NodeCluster>,
+    own: OwnName,
     reports: R,
 }
 
@@ -69,20 +71,13 @@ impl<R: LocalReports> PeerService<R> {
     /// Serves until the node ends. The cluster limits the number of concurrent questions of other nodes.
     /// `surveys_limit` bounds what this node asks.
     pub async fn serve(self, ClusterInbox { queries, questions }: ClusterInbox, surveys_limit: usize) {
-        let service = Arc::new(self);
-        let of_shards = {
-            let service = Arc::clone(&service);
-            answer_queues(questions, surveys_limit, move |question| {
-                let service = Arc::clone(&service);
-                async move { service.answer_shard(question).await }
-            })
-        };
-        tokio::join!(Self::serve_nodes(&service, queries), of_shards);
+        let of_shards = ShardAnswers::new(self.node.clone(), Arc::clone(&self.cluster), self.own.uid.clone());
+        tokio::join!(Self::serve_nodes(Arc::new(self), queries), of_shards.serve(questions, surveys_limit));
     }
 
-    async fn serve_nodes(service: &Arc<Self>, mut queries: CountedReceiver<NodeQuery>) {
+    async fn serve_nodes(service: Arc<Self>, mut queries: CountedReceiver<NodeQuery>) {
         while let Some(NodeQuery { number, payload, timeout_ms }) = queries.recv().await {
-            let service = Arc::clone(service);
+            let service = Arc::clone(&service);
             tokio::spawn(async move {
                 // After this timeout, the other node no longer waits for the answer.
                 let timeout = Duration::from_millis(timeout_ms);
@@ -107,9 +102,11 @@ impl<R: LocalReports> PeerService<R> {
     async fn find(&self, question: Received, wait_ms: u64) -> Result<Box<RawValue>, PeerError> {
         match question {
             Received::Presence(question) => {
-                encoded(&self.presence(&question.channel).await?.into_iter().collect::<Presence>())
+                encoded(&presence(&self.node, &question.channel).await?.into_iter().collect::<Presence>())
             }
-            Received::PresenceUsers(question) => encoded(&PresenceUsers::of(&self.presence(&question.channel).await?)),
+            Received::PresenceUsers(question) => {
+                encoded(&PresenceUsers::of(&presence(&self.node, &question.channel).await?))
+            }
             Received::Channels(question) => encoded(&self.reports.channels(question).await?),
             Received::Info(_) => encoded(&self.reports.info().await?),
             Received::Rooms(_) => encoded(&self.reports.rooms()?),
@@ -125,17 +122,18 @@ impl<R: LocalReports> PeerService<R> {
         }
     }
 
-    pub(super) async fn presence(&self, channel: &str) -> Result<Vec<Arc<dunlin_protocol::ClientInfo>>, PeerError> {
-        let request = ApiRequest::Presence { channel: channel.into() };
-        match self.ask_owner(channel, request).await? {
-            ApiAnswer::Presence(clients) => Ok(clients),
+    /// The state of a room on this node.
+    async fn room_state(&self, channel: Box<str>, wait_ms: u64) -> Result<RoomStateAnswer, PeerError> {
+        let request = ApiRequest::RoomState { channel: channel.clone(), wait_ms };
+        match ask_owner(&self.node, &channel, request).await? {
+            ApiAnswer::RoomState(state) => Ok(RoomStateAnswer::new(state, &self.own)),
             _ => Err(PeerError::INTERNAL),
         }
     }
 
     async fn newest_keys(&self, channel: Box<str>) -> Result<NewestKeys, PeerError> {
         let request = ApiRequest::NewestKeys { channel: channel.clone() };
-        match self.ask_owner(&channel, request).await? {
+        match ask_owner(&self.node, &channel, request).await? {
             // An answer has the same limit as a broadcast: one message of NATS.
             ApiAnswer::NewestKeys(found) => Ok(NewestKeys::new(found, self.cluster.broadcast_bytes_max())),
             _ => Err(PeerError::INTERNAL),
@@ -153,11 +151,6 @@ impl<R: LocalReports> PeerService<R> {
             answer.map_err(PeerError::from)?;
         }
         Ok(Done {})
-    }
-
-    pub(super) async fn ask_owner(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, PeerError> {
-        let answer = self.node.ask_owner(channel, request).await.map_err(|_| PeerError::INTERNAL)?;
-        answer.map_err(|refused| PeerError::of_channel(channel, refused))
     }
 }
 

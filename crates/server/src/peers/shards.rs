@@ -14,11 +14,13 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{
     ask::ask_all,
+    channel_owner,
     counters::QuestionCounters,
     kinds::NewestKeysQuestion,
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
-    serve::{LocalReports, PeerService},
+    rooms::find_room,
 };
+use crate::node::{Node, NodeCluster};
 
 /// A shard's question about a channel to other nodes.
 #[derive(Debug)]
@@ -123,29 +125,29 @@ impl QuestionSenders {
     }
 }
 
-/// Answers the questions of all queues, a limited number of each at a time.
-pub(super) async fn answer_queues<A, F>(QuestionReceivers(queues): QuestionReceivers, surveys_limit: usize, answer: A)
-where
-    A: Fn(ChannelQuestion) -> F,
-    F: Future<Output = ()> + Send + 'static,
-{
-    let answer = &answer;
-    join_all(queues.map(|(_, mut questions)| async move {
-        let permits = Arc::new(Semaphore::new(QuestionQueue::surveys_max(surveys_limit)));
-        while let Some(question) = questions.recv().await {
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            let answered = answer(question);
-            tokio::spawn(async move {
-                answered.await;
-                drop(permit);
-            });
-        }
-    }))
-    .await;
+/// Answers the questions of this node's shards.
+pub(super) struct ShardAnswers {
+    node: Node,
+    cluster: Arc<NodeCluster>,
+    own_uid: Box<str>,
 }
 
-impl<R: LocalReports> PeerService<R> {
-    pub(super) async fn answer_shard(&self, ChannelQuestion { shard, channel, kind }: ChannelQuestion) {
+impl ShardAnswers {
+    pub(super) const fn new(node: Node, cluster: Arc<NodeCluster>, own_uid: Box<str>) -> Self {
+        Self { node, cluster, own_uid }
+    }
+
+    /// Serves until the node ends. `surveys_limit` bounds what this node asks.
+    pub(super) async fn serve(self, questions: QuestionReceivers, surveys_limit: usize) {
+        let answers = Arc::new(self);
+        answer_queues(questions, surveys_limit, move |question| {
+            let answers = Arc::clone(&answers);
+            async move { answers.answer(question).await }
+        })
+        .await;
+    }
+
+    async fn answer(&self, ChannelQuestion { shard, channel, kind }: ChannelQuestion) {
         let answer = match kind {
             QuestionKind::Presence { query, kind } => {
                 Event::PeersAnswered { query, outcome: self.find_presence(&channel, kind).await }
@@ -155,7 +157,7 @@ impl<R: LocalReports> PeerService<R> {
                 Event::KeysAnswered { channel, found }
             }
             QuestionKind::Room => {
-                let found = self.find_room(&channel).await;
+                let found = find_room(&self.cluster, &self.own_uid, &channel).await;
                 Event::RoomQueried { channel, found }
             }
         };
@@ -164,7 +166,7 @@ impl<R: LocalReports> PeerService<R> {
 
     /// Returns the results that have arrived at the deadline. The client protocol cannot mark a result as partial.
     async fn find_presence(&self, channel: &str, kind: PresenceKind) -> Result<ClusterPresence, ErrorCode> {
-        let own = self.presence(channel).await.map_err(|_| ErrorCode::Internal)?;
+        let own = channel_owner::presence(&self.node, channel).await.map_err(|_| ErrorCode::Internal)?;
         match kind {
             PresenceKind::Clients => {
                 let question = PresenceQuestion { channel: channel.into() };
@@ -195,6 +197,27 @@ impl<R: LocalReports> PeerService<R> {
         }
         all
     }
+}
+
+/// Answers the questions of all queues, a limited number of each at a time.
+async fn answer_queues<A, F>(QuestionReceivers(queues): QuestionReceivers, surveys_limit: usize, answer: A)
+where
+    A: Fn(ChannelQuestion) -> F,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let answer = &answer;
+    join_all(queues.map(|(_, mut questions)| async move {
+        let permits = Arc::new(Semaphore::new(QuestionQueue::surveys_max(surveys_limit)));
+        while let Some(question) = questions.recv().await {
+            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+            let answered = answer(question);
+            tokio::spawn(async move {
+                answered.await;
+                drop(permit);
+            });
+        }
+    }))
+    .await;
 }
 
 #[cfg(test)]

@@ -15,13 +15,10 @@ use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
 use super::{Purpose, ServeError, Signals, open_files::OpenFiles, storage};
 use crate::{
-    http::api::{Executor, NodeIdentity},
+    http::api::{NodeIdentity, OwnNode},
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
     peers::{OwnName, PeerService},
-    telemetry::{
-        api_counters::ControlCounters,
-        cluster_events::{StreamDiffers, log_report},
-    },
+    telemetry::cluster_events::{StreamDiffers, log_report},
 };
 
 /// After this time without an acknowledgement, a publication is sent again.
@@ -67,7 +64,7 @@ async fn start(config: &Config, queues: &Arc<ShardQueues>) -> Result<Option<Arc<
 }
 
 /// Announces the node to its cluster, and serves the requests of the other nodes.
-pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config, counters: &Arc<ControlCounters>) {
+pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config) {
     let Some(cluster) = node.cluster() else { return };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let inbox = cluster.announce(NodeDescription {
@@ -76,10 +73,10 @@ pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config, counte
         started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
         session_tag_key: config.engine.session_tag_key.clone(),
     });
-    let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
+    let reports = OwnNode::new(node.clone(), identity.clone());
     let own = OwnName { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
     let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.limits.peers.surveys_max);
-    let service = PeerService::new(node.clone(), Arc::clone(cluster), own, executor);
+    let service = PeerService::new(node.clone(), Arc::clone(cluster), own, reports);
     tokio::spawn(service.serve(inbox, surveys_limit));
 }
 

@@ -10,7 +10,7 @@ use crate::{
     demo::{guests::GuestTokens, paths::ArenaPaths, site::Site},
     http::{
         Emulation, HttpParts, Init, Metrics, SessionAcceptor,
-        api::{ApiOptions, Executor, NodeIdentity, RequestLimits, Service},
+        api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service},
         backup::BackupEndpoint,
         debug::Debug,
         forwards::Forwards,
@@ -98,7 +98,7 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     });
     let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });
     let api = config.http_api.handler_prefix.clone().map(|prefix| {
-        let executor = Executor::new(node.clone(), identity.clone(), Arc::clone(counters));
+        let executor = Executor::new(OwnNode::new(node.clone(), identity.clone()), Arc::clone(counters));
         let executor = executor.with_matchmaking(matchmaking.clone());
         (prefix, Arc::new(Service::new(executor, api_options(config), Arc::clone(counters))))
     });

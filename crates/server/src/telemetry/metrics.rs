@@ -476,8 +476,8 @@ mod tests {
             "# Metrics\n\n\
              `GET /metrics` (`prometheus.enabled`, `prometheus.handler_prefix`) returns all metrics in the Prometheus text\n\
              format. This page is generated from the code; `schema/metrics.json` has the same content for programs.\n\n\
-             [The runbook](../platform/watching/runbook.md) has a section for each alert on these metrics; the alerts, and a board for Grafana,\n\
-             are beside it. The Debian package has all of them in `/usr/share/doc/dunlin/watching/`.\n\n\
+             [The runbook](../platform/watching/runbook.md) has a section for each alert on these metrics; the alerts (`rules/dunlin.yaml`), and a\n\
+             board for Grafana, are beside it. The Debian package has these three in `/usr/share/doc/dunlin/watching/`.\n\n\
              - `namespace` is the name of a channel namespace; `-` stands for channels without a namespace.\n\
              - `shard` is the index of a shard, starting at 0, and `thread` the index of a room thread.\n\
              - The `process_` metrics have the names of the official Prometheus client libraries.\n\

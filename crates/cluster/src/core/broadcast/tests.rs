@@ -5,7 +5,7 @@ use dunlin_protocol::{ClientInfo, Payload, Publication};
 use super::*;
 use crate::{
     core::{Core, CoreEvent, CoreLimits, StreamedNamespace},
-    link::LinkEvent,
+    link::{LinkEvent, LinkName},
 };
 
 const LINGER_MS: u64 = 200;

@@ -1,10 +1,10 @@
 //! The table of other nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use dunlin_engine::Now;
 
-use super::{LiveNode, NodeDescription, PeerChange, PeerCounters, Peers, heartbeat_message::Heartbeat};
+use super::{LiveNode, NodeDescription, PeerChange, PeerCounters, heartbeat_message::Heartbeat};
 
 /// A larger difference between clocks is reported. Streams keep messages for a minute longer than positions are valid.
 const CLOCK_OFFSET_MAX_MS: u64 = 60_000;
@@ -36,6 +36,11 @@ pub(super) struct PeerTable {
 impl PeerTable {
     pub(super) fn is_known(&self, node: &str) -> bool {
         self.by_node.contains_key(node)
+    }
+
+    /// The ids of the nodes.
+    pub(super) fn ids(&self) -> impl Iterator<Item = &str> {
+        self.by_node.keys().map(|node| &**node)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -107,33 +112,6 @@ impl PeerTable {
         counters.live = self.by_node.len() as u64;
         counters.other_version = self.by_node.values().filter(|known| known.has_other_version).count() as u64;
         counters.clock_off = self.by_node.values().filter(|known| known.is_clock_off).count() as u64;
-    }
-}
-
-impl Peers {
-    /// Whether this node is a member of the cluster, and its connections are up.
-    pub(in crate::core) fn is_connected_member(&self) -> bool {
-        self.is_connected() && self.is_member()
-    }
-
-    /// From this time on, every other live node is in the table.
-    pub(in crate::core) const fn settled_us(&self) -> u64 {
-        self.settled_us
-    }
-
-    /// The ids of the other live nodes.
-    pub(in crate::core) fn known_nodes(&self) -> impl Iterator<Item = &str> {
-        self.table.by_node.keys().map(|node| &**node)
-    }
-
-    /// The ids of the other live nodes of this node's version.
-    pub(in crate::core) fn nodes_alike(&self) -> BTreeSet<Box<str>> {
-        self.table.alike_since(0).into_iter().map(Box::from).collect()
-    }
-
-    /// Whether another node is live.
-    pub(in crate::core) fn is_known(&self, node: &str) -> bool {
-        self.table.is_known(node)
     }
 }
 

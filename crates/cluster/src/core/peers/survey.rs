@@ -8,13 +8,9 @@ use std::{collections::BTreeMap, fmt};
 
 use bytes::Bytes;
 
-use crate::{
-    core::{Context, CoreEffect},
-    link::MessageHeaders,
-    names::encode_token,
-};
+use crate::{core::Context, link::MessageHeaders, names::encode_token};
 
-use super::{LiveNode, NODE, PeerEffect, Peers};
+use super::{LiveNode, NODE, PeerEffect, cluster_view::ClusterView};
 
 /// The header with the number of a survey.
 const SURVEY: &str = "Dn-Survey";
@@ -134,7 +130,7 @@ pub enum SurveyFault {
 
 /// A survey that waits for answers.
 #[derive(Debug)]
-pub(super) struct RunningSurvey {
+struct RunningSurvey {
     to: SurveyTarget,
     waiting: BTreeMap<Box<str>, Box<str>>,
     answers: BTreeMap<Box<str>, Bytes>,
@@ -149,200 +145,233 @@ impl RunningSurvey {
     }
 
     /// The next deadline of the survey.
-    pub(super) fn next_us(&self, settled_us: u64) -> u64 {
+    fn next_us(&self, settled_us: u64) -> u64 {
         if self.waiting.is_empty() { self.due_us.min(settled_us) } else { self.due_us }
     }
 }
 
 /// A query that this node is answering.
 #[derive(Debug)]
-pub(super) struct AskedQuery {
+struct AskedQuery {
     node: Box<str>,
     survey: SurveyNumber,
-    pub(super) due_us: u64,
+    due_us: u64,
 }
 
-impl Peers {
-    pub(super) fn begin_survey(
+/// The surveys of this node, and the queries of other nodes that it is answering.
+#[derive(Debug, Default)]
+pub(super) struct Surveys {
+    running: BTreeMap<SurveyNumber, RunningSurvey>,
+    /// The bytes of the answers to all running surveys.
+    bytes: usize,
+    queries: BTreeMap<QueryNumber, AskedQuery>,
+    numbered: u64,
+}
+
+impl Surveys {
+    /// The next deadline.
+    pub(super) fn due_us(&self, view: &ClusterView) -> Option<u64> {
+        let surveys = self.running.values().map(|survey| survey.next_us(view.settled_us));
+        surveys.chain(self.queries.values().map(|query| query.due_us)).min()
+    }
+
+    /// Ends the surveys and the queries whose time is over.
+    pub(super) fn run_deadlines(&mut self, context: &mut Context, view: &mut ClusterView) {
+        self.end_due(context, view);
+        self.queries.retain(|_, query| query.due_us > context.now.mono_us);
+    }
+
+    /// Ends everything, because this node departs.
+    pub(super) fn end_all(&mut self, context: &mut Context, view: &mut ClusterView) {
+        let numbers: Vec<SurveyNumber> = self.running.keys().copied().collect();
+        for number in numbers {
+            self.end(context, view, number);
+        }
+        self.queries.clear();
+    }
+
+    pub(super) fn begin(
         &mut self,
         context: &mut Context,
+        view: &mut ClusterView,
         number: SurveyNumber,
         to: SurveyTarget,
         payload: Bytes,
     ) {
-        let timeout_ms = self.limits.survey_timeout_ms;
-        let fault = if self.surveys.len() >= self.limits.surveys_max {
+        let timeout_ms = view.limits.survey_timeout_ms;
+        let fault = if self.running.len() >= view.limits.surveys_max {
             Some(SurveyFault::Busy)
         } else {
-            (payload.len() + HEADER_BYTES > context.payload_bytes_max && self.is_connected())
+            (payload.len() + HEADER_BYTES > context.payload_bytes_max && view.is_connected)
                 .then_some(SurveyFault::TooLarge)
         };
         if let Some(fault) = fault {
-            self.counters.surveys_refused += 1;
-            context.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Err(fault) }));
+            view.counters.surveys_refused += 1;
+            context.push_peer_effect(PeerEffect::Surveyed { number, outcome: Err(fault) });
             return;
         }
-        self.counters.surveys += 1;
-        let (waiting, missing) = self.survey_targets(&to);
+        view.counters.surveys += 1;
+        let (waiting, missing) = targets(view, &to);
         let due_us = context.now.after_ms(timeout_ms);
         let survey = RunningSurvey { to, waiting, answers: BTreeMap::new(), missing, due_us };
-        if self.is_connected() && self.is_member() && survey.is_open(self.settled_us, context.now.mono_us) {
+        if view.is_connected_member() && survey.is_open(view.settled_us, context.now.mono_us) {
             let headers = MessageHeaders::new()
-                .with(NODE, self.node.clone())
+                .with(NODE, view.node.clone())
                 .with(SURVEY, number.0.to_string())
                 .with(TIMEOUT, timeout_ms.to_string());
             let subject = match &survey.to {
-                SurveyTarget::All => self.subjects.surveys.clone(),
-                SurveyTarget::Node(node) => format!("{}{}", self.subjects.node_prefix, encode_token(node)).into(),
+                SurveyTarget::All => view.subjects.surveys.clone(),
+                SurveyTarget::Node(node) => format!("{}{}", view.subjects.node_prefix, encode_token(node)).into(),
             };
-            context.link(Self::message(subject, headers, payload));
-            self.surveys.insert(number, survey);
+            context.publish(subject, headers, payload);
+            self.running.insert(number, survey);
         } else {
-            self.surveys.insert(number, survey);
-            self.end_survey(context, number);
+            self.running.insert(number, survey);
+            self.end(context, view, number);
         }
     }
 
-    /// The nodes of a survey, with their names, and those that cannot be queried.
-    fn survey_targets(&self, to: &SurveyTarget) -> (BTreeMap<Box<str>, Box<str>>, Vec<MissingAnswer>) {
-        match to {
-            SurveyTarget::All => (self.table.live().map(|live| (live.node, live.about.name)).collect(), Vec::new()),
-            SurveyTarget::Node(node) => {
-                let Some(about) = self.table.about(node) else {
-                    let (name, fault) = (Box::default(), QueryFault::NotLive);
-                    return (BTreeMap::new(), vec![MissingAnswer { node: node.clone(), name, fault }]);
-                };
-                ([(node.clone(), about.name.clone())].into(), Vec::new())
-            }
-        }
-    }
-
-    pub(super) fn on_answer(&mut self, context: &mut Context, number: &str, headers: &MessageHeaders, payload: Bytes) {
+    pub(super) fn on_answer(
+        &mut self,
+        context: &mut Context,
+        view: &mut ClusterView,
+        number: &str,
+        headers: &MessageHeaders,
+        payload: Bytes,
+    ) {
         // If there is no subscriber, NATS itself answers, without such a header.
         let (Some(node), Ok(number)) = (headers.get(NODE), number.parse()) else {
-            self.counters.dropped += 1;
+            view.counters.dropped += 1;
             return;
         };
         let number = SurveyNumber(number);
-        let Some(survey) = self.surveys.get_mut(&number) else { return };
+        let Some(survey) = self.running.get_mut(&number) else { return };
         let name = survey.waiting.remove(node);
         if survey.answers.contains_key(node) || survey.missing.iter().any(|missing| *missing.node == *node) {
             return;
         }
-        let fits = self.survey_bytes + payload.len() <= self.limits.survey_bytes_max;
+        let fits = self.bytes + payload.len() <= view.limits.survey_bytes_max;
         let fault = headers.get(REFUSED).map(QueryFault::parse).or((!fits).then_some(QueryFault::TooLarge));
         // Nodes beyond the capacity of the table are ignored.
-        if name.is_some() || survey.answers.len() + survey.missing.len() < self.limits.nodes_max {
+        if name.is_some() || survey.answers.len() + survey.missing.len() < view.limits.nodes_max {
             if let Some(fault) = fault {
                 survey.missing.push(MissingAnswer { node: node.into(), name: name.unwrap_or_default(), fault });
             } else {
-                self.survey_bytes += payload.len();
+                self.bytes += payload.len();
                 survey.answers.insert(node.into(), payload);
             }
         }
-        if !survey.is_open(self.settled_us, context.now.mono_us) {
-            self.end_survey(context, number);
+        if !survey.is_open(view.settled_us, context.now.mono_us) {
+            self.end(context, view, number);
         }
     }
 
     /// Ends the surveys whose timeout has passed, and those that wait for no node.
-    pub(super) fn end_due_surveys(&mut self, context: &mut Context) {
+    fn end_due(&mut self, context: &mut Context, view: &mut ClusterView) {
         let now_us = context.now.mono_us;
-        let is_over = |survey: &RunningSurvey| survey.due_us <= now_us || !survey.is_open(self.settled_us, now_us);
+        let is_over = |survey: &RunningSurvey| survey.due_us <= now_us || !survey.is_open(view.settled_us, now_us);
         let over: Vec<SurveyNumber> =
-            self.surveys.iter().filter(|(_, survey)| is_over(survey)).map(|(number, _)| *number).collect();
+            self.running.iter().filter(|(_, survey)| is_over(survey)).map(|(number, _)| *number).collect();
         for number in over {
-            self.end_survey(context, number);
+            self.end(context, view, number);
         }
     }
 
-    fn end_survey(&mut self, context: &mut Context, number: SurveyNumber) {
-        let Some(survey) = self.surveys.remove(&number) else { return };
+    fn end(&mut self, context: &mut Context, view: &mut ClusterView, number: SurveyNumber) {
+        let Some(survey) = self.running.remove(&number) else { return };
         let RunningSurvey { to, waiting, answers, mut missing, .. } = survey;
-        self.survey_bytes -= answers.values().map(Bytes::len).sum::<usize>();
+        self.bytes -= answers.values().map(Bytes::len).sum::<usize>();
         let silent = |(node, name)| MissingAnswer { node, name, fault: QueryFault::Silent };
         missing.extend(waiting.into_iter().map(silent));
         let answers = answers.into_iter().map(|(node, payload)| NodeAnswer { node, payload }).collect();
-        let may_miss_nodes = to == SurveyTarget::All && self.may_miss_nodes(context.now.mono_us);
-        let is_cut_off = !self.is_connected() || !self.is_member() || may_miss_nodes;
+        let may_miss_nodes = to == SurveyTarget::All && view.may_miss_nodes(context.now.mono_us);
+        let is_cut_off = !view.is_connected_member() || may_miss_nodes;
         let found = SurveyAnswers { answers, missing, is_cut_off };
-        self.counters.incomplete += u64::from(!found.is_complete());
-        context.effects.push(CoreEffect::Peers(PeerEffect::Surveyed { number, outcome: Ok(found) }));
+        view.counters.incomplete += u64::from(!found.is_complete());
+        context.push_peer_effect(PeerEffect::Surveyed { number, outcome: Ok(found) });
     }
 
     /// A node has stopped cleanly, so no survey waits for it.
-    pub(super) fn forget_in_surveys(&mut self, context: &mut Context, node: &str) {
-        self.surveys.values_mut().for_each(|survey| drop(survey.waiting.remove(node)));
-        self.end_due_surveys(context);
+    pub(super) fn forget_node(&mut self, context: &mut Context, view: &mut ClusterView, node: &str) {
+        self.running.values_mut().for_each(|survey| drop(survey.waiting.remove(node)));
+        self.end_due(context, view);
     }
 
     /// A node has become silent, so no survey waits for it.
-    pub(super) fn lose_in_surveys(&mut self, context: &mut Context, lost: &LiveNode) {
-        for survey in self.surveys.values_mut() {
+    pub(super) fn lose_node(&mut self, context: &mut Context, view: &mut ClusterView, lost: &LiveNode) {
+        for survey in self.running.values_mut() {
             if let Some(name) = survey.waiting.remove(&lost.node) {
                 survey.missing.push(MissingAnswer { node: lost.node.clone(), name, fault: QueryFault::NotLive });
             }
         }
-        self.end_due_surveys(context);
+        self.end_due(context, view);
     }
 
-    pub(super) fn fail_all_surveys(&mut self, context: &mut Context) {
-        let numbers: Vec<SurveyNumber> = self.surveys.keys().copied().collect();
-        for number in numbers {
-            self.end_survey(context, number);
-        }
-    }
-
-    pub(super) fn on_query(&mut self, context: &mut Context, headers: &MessageHeaders, payload: Bytes) {
-        if !self.is_member() {
+    pub(super) fn on_query(
+        &mut self,
+        context: &mut Context,
+        view: &mut ClusterView,
+        headers: &MessageHeaders,
+        payload: Bytes,
+    ) {
+        if !view.is_member() {
             return;
         }
         let (Some(node), Some(survey)) = (headers.get(NODE), headers.number(SURVEY)) else {
-            self.counters.dropped += 1;
+            view.counters.dropped += 1;
             return;
         };
-        if *node == *self.node {
-            return;
-        }
-        let (node, survey) = (Box::from(node), SurveyNumber(survey));
-        self.counters.queries += 1;
-        if self.queries.len() >= self.limits.queries_max {
-            self.counters.queries_refused += 1;
-            let refused = QueryFault::Busy;
-            self.send_answer(context, &node, survey, Some(refused), Bytes::new());
+        if *node == *view.node {
             return;
         }
         let timeout_ms = headers.number(TIMEOUT).unwrap_or(QUERY_TIMEOUT_MAX_MS).min(QUERY_TIMEOUT_MAX_MS);
+        let due_us = context.now.after_ms(timeout_ms);
+        let asked = AskedQuery { node: node.into(), survey: SurveyNumber(survey), due_us };
+        view.counters.queries += 1;
+        if self.queries.len() >= view.limits.queries_max {
+            view.counters.queries_refused += 1;
+            send_answer(context, view, &asked, Err(QueryFault::Busy));
+            return;
+        }
         self.numbered += 1;
         let query = QueryNumber(self.numbered);
-        let due_us = context.now.after_ms(timeout_ms);
-        self.queries.insert(query, AskedQuery { node, survey, due_us });
-        context.effects.push(CoreEffect::Peers(PeerEffect::Queried { query, payload, timeout_ms }));
+        self.queries.insert(query, asked);
+        context.push_peer_effect(PeerEffect::Queried { query, payload, timeout_ms });
     }
 
-    pub(super) fn answer_query(&mut self, context: &mut Context, query: QueryNumber, payload: Bytes) {
-        // The other node no longer waits.
-        let Some(AskedQuery { node, survey, .. }) = self.queries.remove(&query) else { return };
-        if payload.len() + HEADER_BYTES > context.payload_bytes_max {
-            self.send_answer(context, &node, survey, Some(QueryFault::TooLarge), Bytes::new());
-        } else {
-            self.send_answer(context, &node, survey, None, payload);
-        }
-    }
-
-    fn send_answer(
-        &self,
+    pub(super) fn answer_query(
+        &mut self,
         context: &mut Context,
-        node: &str,
-        survey: SurveyNumber,
-        refused: Option<QueryFault>,
+        view: &ClusterView,
+        query: QueryNumber,
         payload: Bytes,
     ) {
-        let mut headers = MessageHeaders::new().with(NODE, self.node.clone());
-        if let Some(fault) = refused {
-            headers.push(REFUSED, fault.label());
-        }
-        let subject = format!("{}{}.{}", self.subjects.answer_prefix, encode_token(node), survey.0);
-        context.link(Self::message(subject.into(), headers, payload));
+        // The other node no longer waits.
+        let Some(asked) = self.queries.remove(&query) else { return };
+        let fits = payload.len() + HEADER_BYTES <= context.payload_bytes_max;
+        send_answer(context, view, &asked, if fits { Ok(payload) } else { Err(QueryFault::TooLarge) });
     }
+}
+
+/// The nodes of a survey, with their names, and those that cannot be queried.
+fn targets(view: &ClusterView, to: &SurveyTarget) -> (BTreeMap<Box<str>, Box<str>>, Vec<MissingAnswer>) {
+    match to {
+        SurveyTarget::All => (view.table.live().map(|live| (live.node, live.about.name)).collect(), Vec::new()),
+        SurveyTarget::Node(node) => {
+            let Some(about) = view.table.about(node) else {
+                let (name, fault) = (Box::default(), QueryFault::NotLive);
+                return (BTreeMap::new(), vec![MissingAnswer { node: node.clone(), name, fault }]);
+            };
+            ([(node.clone(), about.name.clone())].into(), Vec::new())
+        }
+    }
+}
+
+fn send_answer(context: &mut Context, view: &ClusterView, asked: &AskedQuery, answer: Result<Bytes, QueryFault>) {
+    let mut headers = MessageHeaders::new().with(NODE, view.node.clone());
+    if let Err(fault) = answer {
+        headers.push(REFUSED, fault.label());
+    }
+    let subject = format!("{}{}.{}", view.subjects.answer_prefix, encode_token(&asked.node), asked.survey.0);
+    context.publish(subject.into(), headers, answer.unwrap_or_default());
 }

@@ -7,8 +7,8 @@ use dunlin_engine::Now;
 
 use super::*;
 use crate::{
-    core::{Core, CoreEvent, CoreLimits, CoreOptions},
-    link::LinkEvent,
+    core::{Core, CoreEffect, CoreEvent, CoreLimits, CoreOptions},
+    link::{LinkEvent, LinkName},
 };
 
 const VERSION: &str = "0.2.0";

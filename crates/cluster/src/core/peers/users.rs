@@ -13,9 +13,9 @@ use std::{
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::{core::CoreEffect, link::MessageHeaders};
+use crate::link::MessageHeaders;
 
-use super::{Context, NODE, PeerEffect, Peers};
+use super::{Context, NODE, PeerEffect, cluster_view::ClusterView};
 
 /// Maximum number of changes in one message; further ones wait for the next.
 const CHANGES_MAX: usize = 5_000;
@@ -92,6 +92,46 @@ impl SharedUsers {
 
     pub(super) const fn users_uncounted(&self) -> u64 {
         self.uncounted
+    }
+
+    /// Publishes what is due with a heartbeat.
+    pub(super) fn publish(&mut self, context: &mut Context, view: &ClusterView) {
+        if let Some(payload) = self.next_message(context.payload_bytes_max) {
+            let headers = MessageHeaders::new().with(NODE, view.node.clone());
+            context.publish(view.subjects.users.clone(), headers, payload);
+        }
+    }
+
+    pub(super) fn on_message(
+        &mut self,
+        context: &mut Context,
+        view: &mut ClusterView,
+        headers: &MessageHeaders,
+        payload: &Bytes,
+    ) {
+        let Some(node) = headers.get(NODE).filter(|node| **node != *view.node) else { return };
+        if !view.table.is_known(node) {
+            // Without a heartbeat, its end would not be detected. Its counts arrive again after its heartbeat.
+            return;
+        }
+        let Ok(body) = serde_json::from_slice::<UserSessionsBody>(payload) else {
+            view.counters.dropped += 1;
+            return;
+        };
+        for user in self.take(node, body, view.limits.users_max) {
+            self.report(context, user);
+        }
+    }
+
+    pub(super) fn forget_node(&mut self, context: &mut Context, node: &str) {
+        for user in self.forget(node) {
+            self.report(context, user);
+        }
+    }
+
+    fn report(&self, context: &mut Context, user: Arc<str>) {
+        let sessions = self.totals.get(&user).copied().unwrap_or(0);
+        context.push_peer_effect(PeerEffect::UserSessionsElsewhere { user, sessions });
     }
 
     /// The message to publish with a heartbeat.
@@ -200,41 +240,6 @@ fn takes(room: &mut usize, user: &str) -> bool {
         *room -= bytes;
     }
     is_enough
-}
-
-impl Peers {
-    pub(super) fn send_user_sessions(&mut self, context: &mut Context) {
-        if let Some(payload) = self.users.next_message(context.payload_bytes_max) {
-            let headers = MessageHeaders::new().with(NODE, self.node.clone());
-            context.link(Self::message(self.subjects.users.clone(), headers, payload));
-        }
-    }
-
-    pub(super) fn on_user_sessions(&mut self, context: &mut Context, headers: &MessageHeaders, payload: &Bytes) {
-        let Some(node) = headers.get(NODE).filter(|node| **node != *self.node) else { return };
-        if !self.table.is_known(node) {
-            // Without a heartbeat, its end would not be detected. Its counts arrive again after its heartbeat.
-            return;
-        }
-        let Ok(body) = serde_json::from_slice::<UserSessionsBody>(payload) else {
-            self.counters.dropped += 1;
-            return;
-        };
-        for user in self.users.take(node, body, self.limits.users_max) {
-            self.report_user_sessions(context, user);
-        }
-    }
-
-    pub(super) fn forget_user_sessions(&mut self, context: &mut Context, node: &str) {
-        for user in self.users.forget(node) {
-            self.report_user_sessions(context, user);
-        }
-    }
-
-    fn report_user_sessions(&self, context: &mut Context, user: Arc<str>) {
-        let sessions = self.users.totals.get(&user).copied().unwrap_or(0);
-        context.effects.push(CoreEffect::Peers(PeerEffect::UserSessionsElsewhere { user, sessions }));
-    }
 }
 
 #[cfg(test)]

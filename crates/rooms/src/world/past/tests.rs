@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
-use crate::{Grid, GridShape, NewObject, RoomOptions, Visibility};
+use crate::{Grid, GridShape, NewObject, RoomOptions, Visibility, World};
 
 const SHAPE: GridShape =
     GridShape { columns: 4, rows: 3, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
@@ -38,7 +38,7 @@ fn restored(world: &World) -> Result<World, Unreadable> {
     world.save(&mut saved);
     world.save_past(&mut saved);
     let mut reader = Reader::new(&saved);
-    let mut restored = World::restore(world.grid.clone(), &RoomOptions::default(), 2, &mut reader)?;
+    let mut restored = World::restore(world.grid().clone(), &RoomOptions::default(), 2, &mut reader)?;
     restored.restore_past(&mut reader)?;
     assert_eq!(reader.left(), 0);
     Ok(restored)
@@ -124,7 +124,7 @@ proptest! {
             }
             prop_assert_eq!(world.rewind(u32::MAX).tick() as usize, newest);
             prop_assert_eq!(world.rewind(0).tick() as usize, oldest);
-            let past = &world.past;
+            let past = &world.objects.past;
             prop_assert!(past.ticks.len() <= ticks_max.into());
             let capacity: usize = past.ticks.iter().map(|past| past.entries.capacity()).sum();
             prop_assert_eq!(past.entry_capacity, capacity);
@@ -142,7 +142,7 @@ fn a_world_without_a_past_returns_the_present() {
         settle(&mut world);
     }
     assert_eq!((world.rewind(1).tick(), world.rewind(1).position(id)), (3, Some(Position { x: 4, y: 1 })));
-    assert_eq!(world.past.memory_bytes(), 0);
+    assert_eq!(world.objects.past.memory_bytes(), 0);
     let mut saved = Vec::new();
     world.save_past(&mut saved);
     assert_eq!(saved, [0], "only the number of ticks");
@@ -167,7 +167,7 @@ fn the_past_is_part_of_the_hash() {
     let world = moved(3);
     let mut other = moved(3);
     assert_eq!(world.state_hash(), other.state_hash());
-    other.past.ticks[1].hash ^= 1;
+    other.objects.past.ticks[1].hash ^= 1;
     assert_ne!(world.state_hash(), other.state_hash());
     // An unfinished tick is also part of the hash, and its order as well.
     let mut one = moved(3);

@@ -69,7 +69,7 @@ pub(super) fn run(args: &PruneArgs, registry: &Registry) -> Result<(), Failure> 
 fn removed_namespaces(storage: &Storage, config: &Config) -> Result<BTreeMap<String, Stored>, Failure> {
     let names = NamespaceNames::new(&config.engine);
     let mut removed: BTreeMap<String, Stored> = BTreeMap::new();
-    let visited = storage.each_entry(&mut |family, channel, bytes| {
+    let visit = &mut |family, channel: &str, bytes| {
         // Names that only break a rule, such as a regular expression that was changed, have a namespace.
         if names.index_of(channel) != Err(ErrorCode::UnknownChannel) {
             return;
@@ -80,8 +80,8 @@ fn removed_namespaces(storage: &Storage, config: &Config) -> Result<BTreeMap<Str
         }
         *stored.entries.entry(family).or_default() += 1;
         stored.bytes += bytes;
-    });
-    visited.map_err(Failure::Storage)?;
+    };
+    storage.inspect().and_then(|inspection| inspection.each_entry(visit)).map_err(Failure::Storage)?;
     // The head of a removed channel stays until it expires: it has the epoch that tells clients that their positions are
     // lost. It is all that is left of a namespace that was pruned.
     removed.retain(|_, stored| stored.entries.keys().any(|family| *family != HEADS));

@@ -116,6 +116,12 @@ impl ApiError {
     }
 }
 
+impl From<ApiError> for PeerError {
+    fn from(error: ApiError) -> Self {
+        Self { code: error.code(), message: error.message().to_owned().into() }
+    }
+}
+
 impl From<PeerError> for ApiError {
     fn from(PeerError { code, message }: PeerError) -> Self {
         Self { code, message }

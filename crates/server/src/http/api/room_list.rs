@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
-    ApiCommand, ApiError, Executor, Parsed,
+    ApiCommand, ApiError, Parsed,
     command::named,
     glob::{Budget, Exhausted, Glob},
     result::RoomJson,
@@ -61,8 +61,8 @@ pub(super) struct RoomPlace {
 /// The node of a room.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct RoomNodeJson<'a> {
-    uid: &'a str,
-    name: &'a str,
+    pub(super) uid: &'a str,
+    pub(super) name: &'a str,
 }
 
 #[derive(Serialize)]
@@ -263,47 +263,37 @@ impl RoomPlace {
     }
 }
 
-impl Executor {
-    /// The rooms of this node.
-    pub(super) async fn own_room_list(&self, query: &RoomQuery) -> Result<RoomList, ApiError> {
-        let node = self.room_node();
-        let rooms = self.node().rooms();
-        let page = query
-            .page(&rooms, node.uid)
-            .await
-            .map_err(|Exhausted| ApiError::bad_request("the pattern is too expensive for this number of rooms"))?;
-        let last = page.rooms.last().filter(|_| page.has_more);
-        let place = |room: &&RoomReport| RoomPlace { channel: (*room.channel).into(), node_uid: node.uid.into() };
-        let more = last.map(place).map(|place| place.to_cursor().into());
-        let listed = |room: &&RoomReport| {
-            let description = Description::new(&ListedRoomJson::new(room, node)).ok_or(ApiError::INTERNAL)?;
-            Ok(ListedRoom { channel: (*room.channel).into(), node_uid: node.uid.into(), room: description })
-        };
-        Ok(RoomList { rooms: page.rooms.iter().map(listed).collect::<Result<_, ApiError>>()?, more })
-    }
+/// The page of a node's rooms that a query selects. The rooms are sorted by channel.
+pub(super) async fn page(
+    rooms: &[RoomReport],
+    query: &RoomQuery,
+    node: RoomNodeJson<'_>,
+) -> Result<RoomList, ApiError> {
+    let page = query
+        .page(rooms, node.uid)
+        .await
+        .map_err(|Exhausted| ApiError::bad_request("the pattern is too expensive for this number of rooms"))?;
+    let last = page.rooms.last().filter(|_| page.has_more);
+    let place = |room: &&RoomReport| RoomPlace { channel: (*room.channel).into(), node_uid: node.uid.into() };
+    let more = last.map(place).map(|place| place.to_cursor().into());
+    let listed = |room: &&RoomReport| {
+        let description = Description::new(&ListedRoomJson::new(room, node)).ok_or(ApiError::INTERNAL)?;
+        Ok(ListedRoom { channel: (*room.channel).into(), node_uid: node.uid.into(), room: description })
+    };
+    Ok(RoomList { rooms: page.rooms.iter().map(listed).collect::<Result<_, ApiError>>()?, more })
+}
 
-    /// The room of a channel on this node, if there is one.
-    pub(super) fn own_channel_rooms(&self, channel: &str) -> Result<ChannelRooms, ApiError> {
-        let rooms = self.node().rooms();
-        let room = rooms.binary_search_by(|room| (*room.channel).cmp(channel)).ok().and_then(|index| rooms.get(index));
-        let Some(room) = room.filter(|room| room.is_made) else { return Ok(ChannelRooms { rooms: Vec::new() }) };
-        let (node, seed, ticks_per_second) = (self.room_node(), room.seed, room.ticks_per_second);
-        let info = RoomInfoJson { channel, node, room: RoomJson::new(room), seed, ticks_per_second };
-        Ok(ChannelRooms { rooms: vec![Description::new(&info).ok_or(ApiError::INTERNAL)?] })
-    }
-
-    /// Why there is no room of a channel.
-    pub(super) fn why_no_room(&self, channel: &str) -> ApiError {
-        match self.node().has_rooms(channel) {
-            Ok(true) => ApiError::not_found("the room is not open"),
-            Ok(false) => ApiError::unsupported("the namespace of the channel has no rooms: set room.simulation"),
-            Err(code) => code.into(),
-        }
-    }
-
-    fn room_node(&self) -> RoomNodeJson<'_> {
-        RoomNodeJson { uid: &self.identity().uid, name: &self.identity().name }
-    }
+/// The room of a channel on a node, if there is one. The rooms are sorted by channel.
+pub(super) fn of_channel(
+    rooms: &[RoomReport],
+    channel: &str,
+    node: RoomNodeJson<'_>,
+) -> Result<ChannelRooms, ApiError> {
+    let room = rooms.binary_search_by(|room| (*room.channel).cmp(channel)).ok().and_then(|index| rooms.get(index));
+    let Some(room) = room.filter(|room| room.is_made) else { return Ok(ChannelRooms { rooms: Vec::new() }) };
+    let (seed, ticks_per_second) = (room.seed, room.ticks_per_second);
+    let info = RoomInfoJson { channel, node, room: RoomJson::new(room), seed, ticks_per_second };
+    Ok(ChannelRooms { rooms: vec![Description::new(&info).ok_or(ApiError::INTERNAL)?] })
 }
 
 impl<'a> ListedRoomJson<'a> {

@@ -9,8 +9,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{
-    ApiCommand, ApiError, Executor, JsonResult, Parsed,
+    ApiCommand, ApiError, JsonResult, Parsed,
     command::{data_of, named},
+    own_node::OwnNode,
     result, wire,
 };
 
@@ -126,50 +127,42 @@ impl RoomCommand {
     }
 }
 
-impl Executor {
-    pub(super) async fn carry_out_in_room(&self, command: RoomCommand) -> JsonResult {
-        match command {
-            RoomCommand::Open { channel, overrides } => {
-                match self.ask_room(&channel, ApiRequest::OpenRoom { channel: channel.clone(), overrides }).await? {
-                    ApiAnswer::NotOpened(refusal) => Err(ApiError::bad_request(refusal.message)),
-                    _ => result::to_outcome(&result::EmptyJson {}),
-                }
-            }
-            RoomCommand::Update { channel, change } => {
-                match self.ask_room(&channel, ApiRequest::ChangeListing { channel: channel.clone(), change }).await? {
-                    ApiAnswer::MessageAnswered(Ok(_)) => result::to_outcome(&result::EmptyJson {}),
-                    ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::bad_request(refusal.message)),
-                    _ => Err(ApiError::INTERNAL),
-                }
-            }
-            RoomCommand::Kick { channel, order } => {
-                match self.ask_room(&channel, ApiRequest::KickFromRoom { channel: channel.clone(), order }).await? {
-                    ApiAnswer::MessageAnswered(Ok(count)) => {
-                        let num_players = serde_json::from_slice(&count).map_err(|_| ApiError::INTERNAL)?;
-                        result::to_outcome(&result::RoomClosedJson { num_players })
-                    }
-                    ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::not_found(refusal.message)),
-                    _ => Err(ApiError::INTERNAL),
-                }
-            }
-            RoomCommand::Send { channel, data } => {
-                let request = ApiRequest::SendToRoom { channel: channel.clone(), data: data.bytes().clone() };
-                match self.ask_room(&channel, request).await? {
-                    ApiAnswer::MessageAnswered(Ok(answer)) => {
-                        let answer = Payload::from_opaque(answer);
-                        let (data, b64data) = crate::members::json_or_base64(Some(&answer));
-                        result::to_outcome(&SentJson { data, b64data })
-                    }
-                    ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::of_game(refusal)),
-                    _ => Err(ApiError::INTERNAL),
-                }
+pub(super) async fn carry_out(own: &OwnNode, command: RoomCommand) -> JsonResult {
+    match command {
+        RoomCommand::Open { channel, overrides } => {
+            match own.ask_room(&channel, ApiRequest::OpenRoom { channel: channel.clone(), overrides }).await? {
+                ApiAnswer::NotOpened(refusal) => Err(ApiError::bad_request(refusal.message)),
+                _ => result::to_outcome(&result::EmptyJson {}),
             }
         }
-    }
-
-    /// As [`Executor::ask`], but the message of an error does not name the channel.
-    async fn ask_room(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
-        let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
-        answer.map_err(ApiError::from)
+        RoomCommand::Update { channel, change } => {
+            match own.ask_room(&channel, ApiRequest::ChangeListing { channel: channel.clone(), change }).await? {
+                ApiAnswer::MessageAnswered(Ok(_)) => result::to_outcome(&result::EmptyJson {}),
+                ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::bad_request(refusal.message)),
+                _ => Err(ApiError::INTERNAL),
+            }
+        }
+        RoomCommand::Kick { channel, order } => {
+            match own.ask_room(&channel, ApiRequest::KickFromRoom { channel: channel.clone(), order }).await? {
+                ApiAnswer::MessageAnswered(Ok(count)) => {
+                    let num_players = serde_json::from_slice(&count).map_err(|_| ApiError::INTERNAL)?;
+                    result::to_outcome(&result::RoomClosedJson { num_players })
+                }
+                ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::not_found(refusal.message)),
+                _ => Err(ApiError::INTERNAL),
+            }
+        }
+        RoomCommand::Send { channel, data } => {
+            let request = ApiRequest::SendToRoom { channel: channel.clone(), data: data.bytes().clone() };
+            match own.ask_room(&channel, request).await? {
+                ApiAnswer::MessageAnswered(Ok(answer)) => {
+                    let answer = Payload::from_opaque(answer);
+                    let (data, b64data) = crate::members::json_or_base64(Some(&answer));
+                    result::to_outcome(&SentJson { data, b64data })
+                }
+                ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::of_game(refusal)),
+                _ => Err(ApiError::INTERNAL),
+            }
+        }
     }
 }

@@ -1,21 +1,15 @@
-//! The writer after a failed write: it refuses, and writes again when the cause has passed.
+//! A failed write. While there is one, the writer refuses; it writes again when the cause has passed.
 
 use std::{
-    sync::{Arc, mpsc::RecvTimeoutError},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use rocksdb::WriteBatch;
 
 use crate::{
-    counters::StorageCounters,
-    database::Database,
-    error::StorageError,
-    family::Family,
-    heads::{ChannelSet, HeadCache},
-    keys,
-    records::ChannelHead,
-    writer::{PendingAnswer, WriteTask, Writer},
+    database::Database, error::StorageError, family::Family, heads::ChannelSet, keys, records::ChannelHead,
+    shared_database::SharedDatabase, writer::PendingAnswer,
 };
 
 /// Time between two attempts to write again; it doubles while they fail, up to the maximum.
@@ -62,6 +56,27 @@ impl FailedCommit {
         Self { channels: Vec::new(), result_keys: Vec::new(), retry_at, pause: PAUSE_MIN }
     }
 
+    /// The time until the next attempt.
+    pub(crate) fn time_left(&self) -> Duration {
+        self.retry_at.saturating_duration_since(Instant::now())
+    }
+
+    /// Opens the database again and removes the commit from it, if the cause of the failure has passed. Otherwise returns
+    /// `false`, and the next attempt is later.
+    pub(crate) fn try_to_undo(&mut self, shared: &SharedDatabase, database: &mut Option<Arc<Database>>) -> bool {
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+        self.retry_at = Instant::now() + self.pause;
+        let can_pass = shared.fault().is_some_and(|error| error.fault.can_pass());
+        if !can_pass || !shared.can_write() {
+            return false;
+        }
+        // Reopening closes the database.
+        *database = None;
+        let undone = shared.reopen().and_then(|reopened| self.undo(&reopened));
+        *database = shared.get().ok();
+        undone.is_ok()
+    }
+
     /// Removes what the log has of the commit, so that a refused publication is not published later.
     fn undo(&self, database: &Database) -> Result<(), StorageError> {
         let mut batch = WriteBatch::default();
@@ -85,49 +100,5 @@ impl FailedCommit {
             database.commit(batch, true)?;
         }
         Ok(())
-    }
-}
-
-impl Writer {
-    /// The next task. While nothing is written, tries to write again in between. `None` when the storage is dropped.
-    pub(crate) fn next_task(&mut self) -> Option<WriteTask> {
-        loop {
-            let Some(failed) = &self.failed else { return self.tasks.recv().ok() };
-            let left = failed.retry_at.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                self.try_to_resume();
-                continue;
-            }
-            match self.tasks.recv_timeout(left) {
-                Ok(task) => return Some(task),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return None,
-            }
-        }
-    }
-
-    fn try_to_resume(&mut self) {
-        let Some(mut failed) = self.failed.take() else { return };
-        failed.pause = (failed.pause * 2).min(PAUSE_MAX);
-        failed.retry_at = Instant::now() + failed.pause;
-        let can_pass = self.shared.fault().is_some_and(|error| error.fault.can_pass());
-        if !can_pass || !self.shared.can_write() {
-            self.failed = Some(failed);
-            return;
-        }
-        // Reopening closes the database.
-        self.database = None;
-        let reopened = self.shared.reopen().and_then(|database| failed.undo(&database).map(|()| database));
-        self.database = self.shared.get().ok();
-        if reopened.is_err() {
-            self.failed = Some(failed);
-            return;
-        }
-        // It has heads of the failed commit.
-        self.heads = HeadCache::new(self.heads.heads_max());
-        self.account.reset();
-        StorageCounters::add(&self.shared.counters.resumed, 1);
-        self.completions.resumed();
-        self.apply_trims();
     }
 }

@@ -1,0 +1,222 @@
+//! What this node answers itself, without other nodes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
+use dunlin_protocol::ClientInfo;
+
+use super::{
+    ApiError, JsonResult,
+    glob::{Budget, Exhausted, Glob},
+    result,
+    room_list::{self, RoomNodeJson, RoomQuery},
+};
+use crate::{
+    node::{Node, NodeSurvey, ShardReport},
+    peers::{
+        ChannelCount, ChannelRooms, Channels, ChannelsQuestion, Description, Info, LocalReports, PeerError, RoomList,
+        RoomListQuestion, Rooms,
+    },
+    rooms::RoomReport,
+    telemetry::{count_users, process::ProcessUse},
+};
+
+/// Maximum number of steps to match a pattern with all channels of the node: a few tenths of a second.
+const PATTERN_STEPS_MAX: u64 = 50_000_000;
+
+/// Number of channels that are matched before other tasks may run.
+const CHANNELS_PER_TURN: usize = 1_024;
+
+/// The constant values in the response to `info`.
+#[derive(Clone, Debug)]
+pub struct NodeIdentity {
+    /// A random id, new at each start.
+    pub uid: String,
+    /// A name for human readers.
+    pub name: String,
+    /// The server's version.
+    pub version: &'static str,
+    /// The shards' reactor.
+    pub reactor: &'static str,
+    /// The start time.
+    pub started: Instant,
+}
+
+/// This node, as the server API and other nodes see it.
+pub struct OwnNode {
+    node: Node,
+    identity: NodeIdentity,
+    /// Processor time and time of the last `info`.
+    last_cpu: Mutex<(Duration, Instant)>,
+}
+
+impl OwnNode {
+    /// A running node.
+    pub const fn new(node: Node, identity: NodeIdentity) -> Self {
+        let last_cpu = Mutex::new((Duration::ZERO, identity.started));
+        Self { node, identity, last_cpu }
+    }
+
+    pub(super) const fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(super) async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
+        let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        // One request may affect many channels, and the storage may refuse some of them.
+        answer.map_err(|refused| PeerError::of_channel(channel, refused).into())
+    }
+
+    /// As [`OwnNode::ask`], but the message of an error does not name the channel.
+    pub(super) async fn ask_room(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
+        let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        answer.map_err(ApiError::from)
+    }
+
+    /// Executes a request on the sessions of all shards.
+    pub(super) async fn done_by_all(&self, request: ApiRequest) -> Result<(), ApiError> {
+        self.ask_all(request).await.map(drop)
+    }
+
+    /// The sessions in a channel's presence on this node.
+    pub(super) async fn clients(&self, channel: &str) -> Result<Vec<Arc<ClientInfo>>, ApiError> {
+        match self.ask(channel, ApiRequest::Presence { channel: channel.into() }).await? {
+            ApiAnswer::Presence(clients) => Ok(clients),
+            _ => Err(ApiError::INTERNAL),
+        }
+    }
+
+    /// Counts on the shard. In a cluster, the users of all nodes must be distinguished.
+    pub(super) async fn presence_stats(&self, channel: Box<str>) -> JsonResult {
+        let request = ApiRequest::PresenceStats { channel: channel.clone() };
+        match self.ask(&channel, request).await? {
+            ApiAnswer::PresenceStats { num_clients, num_users } => {
+                result::to_outcome(&result::PresenceStatsJson { num_clients, num_users })
+            }
+            _ => Err(ApiError::INTERNAL),
+        }
+    }
+
+    /// The channels with subscribers on this node.
+    pub(super) async fn find_channels(&self, pattern: Option<Glob>) -> Result<Channels, ApiError> {
+        let mut budget = Budget::new(PATTERN_STEPS_MAX);
+        let mut channels = BTreeMap::new();
+        for answer in self.ask_all(ApiRequest::Channels).await? {
+            let ApiAnswer::Channels(found) = answer else { return Err(ApiError::INTERNAL) };
+            for (index, (name, num_clients)) in found.into_iter().enumerate() {
+                if index % CHANNELS_PER_TURN == CHANNELS_PER_TURN - 1 {
+                    tokio::task::yield_now().await;
+                }
+                let fits = pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
+                match fits {
+                    Ok(true) => {
+                        let channel = channels.entry(Box::from(&*name)).or_insert_with(ChannelCount::default);
+                        channel.num_clients += num_clients;
+                    }
+                    Ok(false) => {}
+                    Err(Exhausted) => {
+                        return Err(ApiError::bad_request("the pattern is too expensive for this number of channels"));
+                    }
+                }
+            }
+        }
+        Ok(Channels { channels })
+    }
+
+    /// What this node says about itself.
+    pub(super) async fn describe(&self) -> Result<Info, ApiError> {
+        let NodeSurvey { reports: shards, silent } = self.node.survey().await;
+        let process = ProcessUse::now();
+        let add = |pick: fn(&ShardReport) -> u32| shards.iter().map(pick).sum();
+        let node = result::NodeJson {
+            uid: &self.identity.uid,
+            name: &self.identity.name,
+            version: self.identity.version,
+            num_clients: add(|shard| shard.survey.sessions),
+            num_users: u32::try_from(count_users(&shards)).unwrap_or(u32::MAX),
+            num_channels: add(|shard| shard.survey.channels),
+            num_subs: add(|shard| shard.survey.subscriptions),
+            uptime: self.identity.started.elapsed().as_secs(),
+            process: result::ProcessJson { cpu: self.cpu_percent(&process), rss: process.resident_bytes },
+            reactor: self.identity.reactor,
+            shards: (shards.len() + silent.len()) as u32,
+            silent_shards: silent.iter().map(|shard| shard.0).collect(),
+        };
+        Ok(Info { nodes: vec![Description::new(&node).ok_or(ApiError::INTERNAL)?] })
+    }
+
+    /// The rooms of this node.
+    pub(super) fn all_rooms(&self) -> Result<Rooms, ApiError> {
+        let described = |room: &RoomReport| {
+            let description = Description::new(&result::RoomJson::new(room)).ok_or(ApiError::INTERNAL)?;
+            Ok((Box::from(&*room.channel), description))
+        };
+        Ok(Rooms { rooms: self.node.rooms().iter().map(described).collect::<Result<_, ApiError>>()? })
+    }
+
+    /// The rooms of this node that a query selects.
+    pub(super) async fn room_page(&self, query: &RoomQuery) -> Result<RoomList, ApiError> {
+        room_list::page(&self.node.rooms(), query, self.room_node()).await
+    }
+
+    /// The room of a channel on this node, if there is one.
+    pub(super) fn room_of(&self, channel: &str) -> Result<ChannelRooms, ApiError> {
+        room_list::of_channel(&self.node.rooms(), channel, self.room_node())
+    }
+
+    /// Why there is no room of a channel.
+    pub(super) fn why_no_room(&self, channel: &str) -> ApiError {
+        match self.node().has_rooms(channel) {
+            Ok(true) => ApiError::not_found("the room is not open"),
+            Ok(false) => ApiError::unsupported("the namespace of the channel has no rooms: set room.simulation"),
+            Err(code) => code.into(),
+        }
+    }
+
+    fn room_node(&self) -> RoomNodeJson<'_> {
+        RoomNodeJson { uid: &self.identity.uid, name: &self.identity.name }
+    }
+
+    /// CPU usage since the last call or the start.
+    fn cpu_percent(&self, process: &ProcessUse) -> f64 {
+        let now = (process.cpu, Instant::now());
+        let mut last = self.last_cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        let (cpu_before, moment_before) = std::mem::replace(&mut *last, now);
+        let elapsed_s = now.1.duration_since(moment_before).as_secs_f64();
+        if elapsed_s > 0.0 { now.0.saturating_sub(cpu_before).as_secs_f64() / elapsed_s * 100.0 } else { 0.0 }
+    }
+
+    /// The results of all shards; an error if any shard failed.
+    async fn ask_all(&self, request: ApiRequest) -> Result<Vec<ApiAnswer>, ApiError> {
+        let answers = self.node.ask_all(request).await;
+        answers.into_iter().map(|answer| answer.map_err(ApiError::from)).collect()
+    }
+}
+
+impl LocalReports for OwnNode {
+    async fn channels(&self, ChannelsQuestion { pattern }: ChannelsQuestion) -> Result<Channels, PeerError> {
+        let pattern = (!pattern.is_empty()).then(|| Glob::compile(&pattern));
+        let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
+        Ok(self.find_channels(pattern).await?)
+    }
+
+    async fn info(&self) -> Result<Info, PeerError> {
+        Ok(self.describe().await?)
+    }
+
+    fn rooms(&self) -> Result<Rooms, PeerError> {
+        Ok(self.all_rooms()?)
+    }
+
+    async fn room_list(&self, question: RoomListQuestion) -> Result<RoomList, PeerError> {
+        Ok(self.room_page(&RoomQuery::of_question(question)?).await?)
+    }
+
+    fn channel_rooms(&self, channel: &str) -> Result<ChannelRooms, PeerError> {
+        Ok(self.room_of(channel)?)
+    }
+}
