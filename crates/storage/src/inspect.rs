@@ -17,7 +17,7 @@ use crate::{
     options::StorageOptions,
     paths,
     records::{ChannelHead, StoredPublication, StoredResult},
-    report::{FamilySize, StorageReport},
+    report::{FamilySize, LastRun, StorageReport},
     storage_clock::StorageClock,
 };
 
@@ -77,6 +77,11 @@ impl Storage {
     /// The sizes of the column families; empty while the database is closed after a failed write.
     pub fn sizes(&self) -> Vec<FamilySize> {
         self.database().map_or_else(|_| Vec::new(), |database| database.sizes())
+    }
+
+    /// How the last run ended; `None` while the database is closed after a failed write.
+    pub fn last_run(&self) -> Option<LastRun> {
+        Some(self.database().ok()?.last_run)
     }
 
     /// Compacts everything, so that deleted and expired entries free their space. Takes a while; requests are served in

@@ -24,7 +24,7 @@ use crate::{
     keys,
     options::StorageOptions,
     paths::{PathQuery, PathsRead},
-    report::{BackupInfo, FamilySize, StorageReport},
+    report::{BackupInfo, FamilySize, LastRun, StorageReport},
     request::{Completions, EntriesDone, EntryBatch, EntryChange, LoadRequest, StoreRequest},
 };
 
@@ -226,6 +226,10 @@ impl UnbuiltStorage {
 
     pub fn sizes(&self) -> Vec<FamilySize> {
         Vec::new()
+    }
+
+    pub fn last_run(&self) -> Option<LastRun> {
+        None
     }
 
     pub fn each_entry(&self, _: &mut dyn FnMut(&'static str, &str, u64)) -> Result<(), StorageError> {
