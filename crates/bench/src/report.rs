@@ -36,7 +36,8 @@ pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> 
             let _ = std::io::stderr().write_all(table.as_bytes());
         } else {
             let written = std::io::stdout().write_all(table.as_bytes());
-            written.map_err(|source| Error::os("write the result to stdout", source, "give a file with --json FILE"))?;
+            written
+                .map_err(|source| Error::os("write the result to stdout", source, "give a file with --json FILE"))?;
         }
     }
     let Some(path) = &output.json else { return Ok(()) };

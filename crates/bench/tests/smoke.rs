@@ -10,7 +10,8 @@ fn bench(arguments: &[&str]) -> Output {
 
 #[test]
 fn a_roofline_sends_each_frame_to_each_socket() {
-    let arguments = ["roofline", "--sockets", "10", "--rounds", "7", "--rate", "1000", "--frame-bytes", "200", "--json"];
+    let arguments =
+        ["roofline", "--sockets", "10", "--rounds", "7", "--rate", "1000", "--frame-bytes", "200", "--json"];
     let output = bench(&arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("stdout is the JSON report");

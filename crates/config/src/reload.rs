@@ -363,11 +363,7 @@ impl Config {
                 cache_bytes_max: self.token.cache_bytes_max,
                 ..wanted.token.clone()
             },
-            log: LogOptions {
-                level: wanted.log.level,
-                library_level: wanted.log.library_level,
-                ..self.log.clone()
-            },
+            log: LogOptions { level: wanted.log.level, library_level: wanted.log.library_level, ..self.log.clone() },
             shutdown: wanted.shutdown,
             ..self.clone()
         };

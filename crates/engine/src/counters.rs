@@ -341,7 +341,9 @@ impl InputRefusal {
             Self::Malformed => (ErrorCode::BadRequest, "an input that cannot be decoded"),
             Self::TooLong => (ErrorCode::BadRequest, "an input longer than room.input_size_limit of the namespace"),
             Self::OldNumber => (ErrorCode::BadRequest, "an input whose number is not above that of the one before"),
-            Self::Rate => (ErrorCode::TooManyRequests, "more inputs in a second than room.input_rate_limit of the namespace"),
+            Self::Rate => {
+                (ErrorCode::TooManyRequests, "more inputs in a second than room.input_rate_limit of the namespace")
+            }
             Self::Inbox => (ErrorCode::TooManyRequests, "room.inbox_limit inputs wait for the room"),
             Self::NotSeated => (ErrorCode::PermissionDenied, "the client has no player in the room"),
         };

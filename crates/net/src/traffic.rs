@@ -29,7 +29,8 @@ impl Traffic {
             libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut length)
         };
         let is_counted = failed == 0 && usize::try_from(length).is_ok_and(|length| length >= NEEDED);
-        is_counted.then_some(Self { received_bytes: info.tcpi_bytes_received, acknowledged_bytes: info.tcpi_bytes_acked })
+        is_counted
+            .then_some(Self { received_bytes: info.tcpi_bytes_received, acknowledged_bytes: info.tcpi_bytes_acked })
     }
 }
 

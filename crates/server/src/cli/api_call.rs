@@ -34,7 +34,9 @@ pub(super) fn call(loaded: &Loaded, method: &str, body: &Value) -> Result<Value,
     let keys = loaded.api_keys();
     let keys: Vec<_> = match loaded.config.http_api.access {
         ApiAccess::Nobody => {
-            return Err(Failure::Usage("the configuration has no `http_api.key`, so the node serves no API".to_owned()));
+            return Err(Failure::Usage(
+                "the configuration has no `http_api.key`, so the node serves no API".to_owned(),
+            ));
         }
         ApiAccess::Everyone => vec![None],
         ApiAccess::Keys(_) => keys.iter().map(Some).collect(),

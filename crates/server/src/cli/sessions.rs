@@ -83,7 +83,8 @@ frankfurt-1  12        9      40             11
 \\u{1b}[31m   0         0      0              0
 ";
         assert_eq!(nodes(&info), expected);
-        let presence = json!({ "presence": { "c2": { "user": "bob" }, "c1": { "user": "ann" }, "c3": { "user": "" } } });
+        let presence =
+            json!({ "presence": { "c2": { "user": "bob" }, "c1": { "user": "ann" }, "c3": { "user": "" } } });
         assert_eq!(clients(&presence), "user  client\n-     c3\nann   c1\nbob   c2\n");
         assert_eq!(clients(&json!({ "presence": {} })), "user  client\n");
     }

@@ -47,7 +47,8 @@ macro_rules! reasons {
 }
 
 const CLOSED_BY_NAME: &str = "the client is not subscribed, and the name of the channel excludes it: by channel.private_prefix, or by the users that it lists";
-const NO_TOKEN: &str = "the name of the channel begins with channel.private_prefix, and the client gave no subscription token";
+const NO_TOKEN: &str =
+    "the name of the channel begins with channel.private_prefix, and the client gave no subscription token";
 const ANONYMOUS_NOT_LISTED: &str =
     "the name of the channel lists its users (allow_user_limited_channels), and the client has no user";
 const NOT_LISTED: &str = "the name of the channel lists its users (allow_user_limited_channels), and not this one";
