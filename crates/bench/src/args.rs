@@ -290,10 +290,10 @@ impl PinArgs {
 /// Where results go.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct OutputArgs {
-    /// Write the JSON result to a file instead of stdout
-    #[arg(long, value_name = "FILE")]
+    /// Write the result as JSON to FILE; without FILE to stdout, and the table to stderr
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<PathBuf>,
-    /// Print no table and no progress on stderr
+    /// Print no table and no progress
     #[arg(long)]
     pub quiet: bool,
 }

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a scenario. Results go to stdout or a file, tables and progress to stderr.
+/// Runs a scenario. The table goes to stdout, progress to stderr, and JSON where `--json` says.
 fn run(scenario: Scenario) -> Result<(), Error> {
     proc::raise_open_files_limit();
     match scenario {

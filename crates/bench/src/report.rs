@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 
 use serde::Serialize;
 
@@ -24,23 +25,27 @@ impl Line {
     }
 }
 
-/// Writes the table to stderr, and the JSON to stdout or to the file in `--json`.
+/// Writes the table to stdout, and the JSON to the file in `--json`. If the JSON goes to stdout, the table goes to stderr.
 pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> Result<(), Error> {
-    let mut json = serde_json::to_string_pretty(report).expect("reports have string keys only");
-    json.push('\n');
+    let is_json_printed = output.json.as_deref() == Some(Path::new("-"));
     if !output.quiet {
         let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-        for line in lines {
+        let table: String = lines.iter().map(|line| format!("{:width$}  {}\n", line.name, line.value)).collect();
+        if is_json_printed {
             // Standard error may be closed. The result must still be written.
-            let _ = writeln!(std::io::stderr(), "{:width$}  {}", line.name, line.value);
+            let _ = std::io::stderr().write_all(table.as_bytes());
+        } else {
+            let written = std::io::stdout().write_all(table.as_bytes());
+            written
+                .map_err(|source| Error::os("write the result to stdout", source, "give a file with --json FILE"))?;
         }
     }
-    let written = match &output.json {
-        Some(path) => fs::write(path, json),
-        None => std::io::stdout().write_all(json.as_bytes()),
-    };
+    let Some(path) = &output.json else { return Ok(()) };
+    let mut json = serde_json::to_string_pretty(report).expect("reports have string keys only");
+    json.push('\n');
+    let written = if is_json_printed { std::io::stdout().write_all(json.as_bytes()) } else { fs::write(path, json) };
     written.map_err(|source| {
-        let path = output.json.as_ref().map_or("stdout".into(), |path| path.display().to_string());
+        let path = if is_json_printed { "stdout".into() } else { path.display().to_string() };
         Error::os(format!("write the result to {path}"), source, "give another --json FILE")
     })
 }

@@ -62,7 +62,19 @@ fn run(fault: Fault, more: &[&str]) -> Value {
     let url = format!("ws://{address}/connection/websocket");
     let pid = std::process::id().to_string();
     let mut arguments = vec!["fanout", "--url", &url, "--server-pid", &pid, "--no-pin", "--subscribers", "3"];
-    arguments.extend(["--rate", "100", "--duration", "200ms", "--warm-up", "0s", "--turns", "1", "--workers", "2"]);
+    arguments.extend([
+        "--rate",
+        "100",
+        "--duration",
+        "200ms",
+        "--warm-up",
+        "0s",
+        "--turns",
+        "1",
+        "--workers",
+        "2",
+        "--json",
+    ]);
     arguments.extend(more);
     let output = Command::new(env!("CARGO_BIN_EXE_dunlin-bench")).args(arguments).output().expect("the program starts");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

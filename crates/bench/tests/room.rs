@@ -12,7 +12,7 @@ fn bench(arguments: &[&str]) -> Value {
     let output = Command::new(bench)
         .arg("room")
         .args(arguments)
-        .args(["--no-pin", "--quiet"])
+        .args(["--no-pin", "--quiet", "--json"])
         .output()
         .expect("the program starts");
     let errors = String::from_utf8_lossy(&output.stderr);

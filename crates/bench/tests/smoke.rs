@@ -10,7 +10,9 @@ fn bench(arguments: &[&str]) -> Output {
 
 #[test]
 fn a_roofline_sends_each_frame_to_each_socket() {
-    let output = bench(&["roofline", "--sockets", "10", "--rounds", "7", "--rate", "1000", "--frame-bytes", "200"]);
+    let arguments =
+        ["roofline", "--sockets", "10", "--rounds", "7", "--rate", "1000", "--frame-bytes", "200", "--json"];
+    let output = bench(&arguments);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).expect("stdout is the JSON report");
     for part in ["paced", "saturated"] {
@@ -24,9 +26,32 @@ fn a_roofline_sends_each_frame_to_each_socket() {
 
 #[test]
 fn a_quiet_run_prints_nothing_but_its_report() {
-    let output = bench(&["roofline", "--sockets", "1", "--rounds", "1", "--quiet"]);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let quiet = ["roofline", "--sockets", "1", "--rounds", "1", "--quiet"];
+    for (json, is_printed) in [(&[][..], false), (&["--json"], true)] {
+        let output = bench(&[&quiet[..], json].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+        assert_eq!(output.stdout.starts_with(b"{"), is_printed, "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn the_result_is_a_table_unless_json_is_asked_for() {
+    let run = |json: &[&str]| {
+        let output = bench(&[&["roofline", "--sockets", "1", "--rounds", "1"], json].concat());
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+    let (table, _) = run(&[]);
+    assert!(table.contains("saturated") && !table.contains('{'), "{table}");
+    let (json, beside) = run(&["--json"]);
+    assert!(is_json(&json) && beside.contains("saturated"), "{json}\n{beside}");
+    let file = std::env::temp_dir().join(format!("dunlin-bench-{}.json", std::process::id()));
+    let (table, _) = run(&["--json", file.to_str().expect("a name")]);
+    let written = std::fs::read_to_string(&file).expect("it is written");
+    std::fs::remove_file(&file).expect("it is there");
+    assert!(is_json(&written) && table.contains("saturated"), "{table}\n{written}");
 }
 
 #[test]

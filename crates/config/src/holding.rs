@@ -1,5 +1,7 @@
 //! Lists how Dunlin treats each key, including inherited treatment of its table, for `docs/compatibility.md`.
 
+pub use super::keys::unsupported::{UnsupportedKey, rows as unsupported};
+
 use super::keys::{self, Groups, Support, ValueKind};
 
 /// How Dunlin treats a key.
@@ -29,7 +31,7 @@ pub struct Leaf {
 /// All keys that are not tables, in the order of the table of keys.
 pub fn leaves() -> Vec<Leaf> {
     let mut leaves = Vec::new();
-    collect(keys::ROOT, "", Holding::Holds, &mut leaves);
+    collect(keys::root(), "", Holding::Holds, &mut leaves);
     leaves
 }
 

@@ -1,6 +1,6 @@
-//! The table of all keys: those that Dunlin supports, those that only Centrifugo v6 supports, and those that only
-//! Dunlin has. The parser, the checks, the environment variables, the reference page and the JSON Schema are derived
-//! from this table.
+//! The table of all keys: those that Dunlin supports and those that only Dunlin has, which are in the files of this
+//! module, and those that only Centrifugo v6 supports, which are in `schema/unsupported_keys.json`. The parser, the
+//! checks, the environment variables, the reference page and the JSON Schema are derived from this table.
 
 mod backend;
 mod channel;
@@ -10,11 +10,14 @@ mod proxy;
 mod room;
 mod server;
 mod transport;
+pub mod unsupported;
+
+use std::sync::LazyLock;
 
 use proxy::PROXY;
 
 /// One key of a table.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Key {
     /// The last part of its path.
     pub name: &'static str,
@@ -77,8 +80,32 @@ pub enum Support {
     Inherited,
 }
 
+/// The supported keys at the top level.
+const SUPPORTED: Groups = &[server::TOP, client::TOP, channel::TOP, room::TOP, transport::TOP, backend::TOP];
+
+/// Tables with the same keys. They are described once, under this heading, with the first path that has each key.
+pub const SHARED: &[(&str, &[&str])] = &[
+    ("Channel options", &["channel.namespaces[]", "channel.without_namespace"]),
+    ("Token keys", &["client.token", "client.subscription_token"]),
+    (
+        "Proxy keys",
+        &[
+            "proxies[]",
+            "client.proxy.connect",
+            "client.proxy.refresh",
+            "channel.proxy.subscribe",
+            "channel.proxy.publish",
+            "channel.proxy.sub_refresh",
+            "rpc.proxy",
+        ],
+    ),
+];
+
 /// The keys at the top level.
-pub const ROOT: Groups = &[server::TOP, client::TOP, channel::TOP, room::TOP, transport::TOP, backend::TOP];
+pub fn root() -> Groups {
+    static ROOT: LazyLock<Groups> = LazyLock::new(|| unsupported::added_to(SUPPORTED, ""));
+    &ROOT
+}
 
 /// All keys of a table with these groups.
 pub fn names(groups: Groups) -> impl Iterator<Item = &'static Key> {
@@ -92,7 +119,10 @@ pub fn find(groups: Groups, name: &str) -> Option<&'static Key> {
 
 /// The key at a path such as `channel.namespaces[0].presence`; the index is ignored.
 pub fn at(path: &str) -> Option<&'static Key> {
-    let mut groups = ROOT;
+    at_in(root(), path)
+}
+
+fn at_in(mut groups: Groups, path: &str) -> Option<&'static Key> {
     let mut found = None;
     for part in path.split('.') {
         let key = find(groups, part.split('[').next()?)?;
@@ -105,8 +135,6 @@ pub fn at(path: &str) -> Option<&'static Key> {
     found
 }
 
-/// Any number.
-const NUMBER: ValueKind = ValueKind::Int(i64::MIN, i64::MAX);
 /// A number of at least 1.
 const COUNT: ValueKind = ValueKind::Int(1, 1 << 40);
 /// A number that may be 0.
@@ -122,75 +150,7 @@ const fn own(name: &'static str, kind: ValueKind, default: &'static str, doc: &'
     Key { name, kind, default, support: Support::Own, doc }
 }
 
-const fn needless(name: &'static str, kind: ValueKind, default: &'static str, why: &'static str) -> Key {
-    Key { name, kind, default, support: Support::Needless(why), doc: "" }
-}
-
-const fn warned(name: &'static str, kind: ValueKind, default: &'static str, why: &'static str) -> Key {
-    Key { name, kind, default, support: Support::Warned(why), doc: "" }
-}
-
-const fn refused(name: &'static str, kind: ValueKind, default: &'static str, why: &'static str) -> Key {
-    Key { name, kind, default, support: Support::Refused(why), doc: "" }
-}
-
-/// A key in a table that is treated as a whole.
-const fn part(name: &'static str, kind: ValueKind, default: &'static str) -> Key {
-    Key { name, kind, default, support: Support::Inherited, doc: "" }
-}
-
 /// A table whose keys are treated individually.
 const fn table(name: &'static str, groups: Groups, doc: &'static str) -> Key {
     Key { name, kind: ValueKind::Table(groups), default: "", support: Support::Yes, doc }
 }
-
-/// A table in a table that is treated as a whole.
-const fn part_table(name: &'static str, groups: Groups) -> Key {
-    part(name, ValueKind::Table(groups), "")
-}
-
-/// A table that causes one warning if it is switched on.
-const fn warned_table(name: &'static str, groups: Groups, why: &'static str) -> Key {
-    warned(name, ValueKind::Table(groups), "", why)
-}
-
-/// A table that is refused as a whole if it is switched on.
-const fn refused_table(name: &'static str, groups: Groups, why: &'static str) -> Key {
-    refused(name, ValueKind::Table(groups), "", why)
-}
-
-/// The key `enabled`, which switches a table on.
-const ENABLED: &[Key] = &[part("enabled", ValueKind::Bool, "false")];
-
-/// TLS options of a client or a server.
-const TLS: Groups = &[&[
-    part("enabled", ValueKind::Bool, "false"),
-    part("cert_pem", ValueKind::Text, ""),
-    part("key_pem", ValueKind::Secret, ""),
-    part("server_ca_pem", ValueKind::Text, ""),
-    part("client_ca_pem", ValueKind::Text, ""),
-    part("insecure_skip_verify", ValueKind::Bool, "false"),
-    part("server_name", ValueKind::Text, ""),
-]];
-
-/// Options of a Redis connection.
-const REDIS: &[Key] = &[
-    part("address", ValueKind::Texts, "redis://127.0.0.1:6379"),
-    part("prefix", ValueKind::Text, "centrifugo"),
-    part("connect_timeout", ValueKind::Duration, "1s"),
-    part("io_timeout", ValueKind::Duration, "4s"),
-    part("db", NUMBER, "0"),
-    part("user", ValueKind::Text, ""),
-    part("password", ValueKind::Secret, ""),
-    part("client_name", ValueKind::Text, ""),
-    part("force_resp2", ValueKind::Bool, "false"),
-    part("cluster_address", ValueKind::Texts, ""),
-    part("sentinel_address", ValueKind::Texts, ""),
-    part("sentinel_user", ValueKind::Text, ""),
-    part("sentinel_password", ValueKind::Secret, ""),
-    part("sentinel_master_name", ValueKind::Text, ""),
-    part("sentinel_client_name", ValueKind::Text, ""),
-    part_table("sentinel_tls", TLS),
-    part_table("replica_client", &[ENABLED]),
-    part_table("tls", TLS),
-];

@@ -303,7 +303,7 @@ fn is_current(name: &str, tree: &Tree) -> bool {
     if is_comment(name) {
         return true;
     }
-    match keys::find(keys::ROOT, name).map(|key| key.kind) {
+    match keys::find(keys::root(), name).map(|key| key.kind) {
         None => false,
         Some(ValueKind::Table(_)) => matches!(tree, Tree::Table(_) | Tree::Null),
         Some(_) => true,

@@ -31,7 +31,7 @@ fn nearest_key(path: &str) -> Option<String> {
     let wanted = without_indices(path);
     let (wanted_table, wanted_name) = wanted.rsplit_once('.').unwrap_or(("", &wanted));
     let mut candidates = Vec::new();
-    collect_paths(keys::ROOT, "", &mut candidates);
+    collect_paths(keys::root(), "", &mut candidates);
     let scored = candidates.iter().map(|(candidate, supported)| {
         let (table, name) = candidate.rsplit_once('.').unwrap_or(("", candidate));
         let likeness = if table == wanted_table {

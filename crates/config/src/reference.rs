@@ -5,28 +5,10 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    keys::{self, Groups, Key, Support, ValueKind},
+    keys::{self, Groups, Key, SHARED, Support, ValueKind},
     reload::{Applies, applies},
     value::Value,
 };
-
-/// Tables with the same keys. They are described once, under this heading, with the first path that has each key.
-const SHARED: &[(&str, &[&str])] = &[
-    ("Channel options", &["channel.namespaces[]", "channel.without_namespace"]),
-    ("Token keys", &["client.token", "client.subscription_token"]),
-    (
-        "Proxy keys",
-        &[
-            "proxies[]",
-            "client.proxy.connect",
-            "client.proxy.refresh",
-            "channel.proxy.subscribe",
-            "channel.proxy.publish",
-            "channel.proxy.sub_refresh",
-            "rpc.proxy",
-        ],
-    ),
-];
 
 const INTRODUCTION: &str = "\
 # Configuration
@@ -105,7 +87,7 @@ ignoring it would change permissions or what is delivered. At its default it is 
 pub fn markdown() -> String {
     let mut page = INTRODUCTION.to_owned();
     let mut top = Vec::new();
-    for key in keys::names(keys::ROOT) {
+    for key in keys::names(keys::root()) {
         match (key.support, key.kind) {
             (Support::Yes | Support::Own, ValueKind::Table(inner)) => {
                 let rows = supported(inner, key.name);
@@ -127,7 +109,7 @@ pub fn markdown() -> String {
 
 /// `schema/config.json`: a JSON Schema for editors. `dunlin check-config` checks more.
 pub fn json_schema() -> String {
-    let mut schema = table_schema(keys::ROOT);
+    let mut schema = table_schema(keys::root());
     if let Some(object) = schema.as_object_mut() {
         object.insert("$schema".to_owned(), json!("https://json-schema.org/draft/2020-12/schema"));
         object.insert("title".to_owned(), json!("Dunlin's configuration"));
@@ -211,7 +193,7 @@ fn default_toml(key: &Key) -> Option<String> {
 
 fn push_unsupported(page: &mut String) {
     let mut listed = [Vec::new(), Vec::new(), Vec::new()];
-    collect_unsupported(keys::ROOT, "", &mut listed);
+    collect_unsupported(keys::root(), "", &mut listed);
     let [warned, refused, needless] = listed;
     let shared = "Keys of `channel.namespaces[]` also mean those of `channel.without_namespace`, and keys of \
         `client.token` those of `client.subscription_token`.";

@@ -14,7 +14,7 @@ use dunlin_token::{Secret, TokenOptions};
 use serde::Serialize;
 
 use super::{
-    AdmissionOptions, Config, HttpApiOptions, HttpServerOptions, NetOptions,
+    AdmissionOptions, Config, HttpApiOptions, HttpServerOptions, LogOptions, NetOptions,
     keys::{self, Support},
     problem::Problem,
     settings::Settings,
@@ -90,6 +90,8 @@ const LIVE: &[&str] = &[
     "http_server.tls.cert_pem",
     "http_server.tls.client_ca_pem",
     "http_server.tls.key_pem",
+    "log.level",
+    "log.library_level",
     "net.memory_limit",
     "room.address_open_rate_limit",
     "room.max_rooms",
@@ -361,6 +363,7 @@ impl Config {
                 cache_bytes_max: self.token.cache_bytes_max,
                 ..wanted.token.clone()
             },
+            log: LogOptions { level: wanted.log.level, library_level: wanted.log.library_level, ..self.log.clone() },
             shutdown: wanted.shutdown,
             ..self.clone()
         };

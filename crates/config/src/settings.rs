@@ -40,7 +40,7 @@ impl Settings {
             Tree::Table(entries) => {
                 let former = migrate::former_keys(entries);
                 if former.is_empty() {
-                    self.set_table(keys::ROOT, "", entries, source, problems);
+                    self.set_table(keys::root(), "", entries, source, problems);
                 } else {
                     problems.error(source, "", former_version(&former));
                 }
@@ -141,7 +141,7 @@ impl Settings {
 
     /// Warns of keys without effect, and refuses keys that must not be ignored.
     pub(super) fn judge_support(&self, problems: &mut Problems) {
-        self.judge(keys::ROOT, "", problems);
+        self.judge(keys::root(), "", problems);
     }
 
     fn set_table(

@@ -43,7 +43,7 @@ fn exactly_the_supported_keys_are_read() {
     let mut reader = resolve::Reader { settings: &settings, problems: &mut problems, registry: &registry, read };
     resolve::config(&mut reader);
     let mut read = reader.read;
-    each(keys::ROOT, "", false, &mut |path, key| {
+    each(keys::root(), "", false, &mut |path, key| {
         let supported = matches!(key.support, Support::Yes | Support::Own);
         if supported && !matches!(key.kind, ValueKind::Table(_) | ValueKind::Tables(_)) {
             assert!(read.remove(path), "{path} is called supported and read by nobody");
@@ -54,7 +54,7 @@ fn exactly_the_supported_keys_are_read() {
 
 #[test]
 fn every_key_has_a_default_and_a_description() {
-    each(keys::ROOT, "", true, &mut |path, key| {
+    each(keys::root(), "", true, &mut |path, key| {
         match key.kind {
             ValueKind::Table(_) | ValueKind::Tables(_) => assert_eq!(key.default, "", "{path}"),
             _ => drop(Value::default_of(key)),

@@ -199,7 +199,7 @@ impl NamedTables {
 /// The variable of every key that is in no list, and the key's path.
 pub(super) fn variables_of_keys() -> Vec<(String, String)> {
     let mut variables = Vec::new();
-    collect(keys::ROOT, "", &mut variables);
+    collect(keys::root(), "", &mut variables);
     variables.into_iter().map(|(name, path)| (format!("{PREFIX}{name}"), path)).collect()
 }
 

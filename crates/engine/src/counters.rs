@@ -3,7 +3,7 @@
 use dunlin_protocol::{ErrorCode, Request};
 use dunlin_rooms::MirrorCounters;
 
-use crate::{names::NamespaceIndex, room::RoomRefusal, session_seats::FrameWritten};
+use crate::{names::NamespaceIndex, refused::Refused, room::RoomRefusal, session_seats::FrameWritten};
 
 /// Upper bounds in microseconds of the buckets of [`Histogram`]; the last bucket has none.
 pub const LATENCY_BOUNDS_US: [u64; 16] = [
@@ -335,13 +335,19 @@ impl InputRefusal {
         }
     }
 
-    /// The error with which a `publish` command is answered.
-    pub(crate) const fn error_code(self) -> ErrorCode {
-        match self {
-            Self::Malformed | Self::TooLong | Self::OldNumber => ErrorCode::BadRequest,
-            Self::Rate | Self::Inbox => ErrorCode::TooManyRequests,
-            Self::NotSeated => ErrorCode::PermissionDenied,
-        }
+    /// The refusal of a `publish` command.
+    pub(crate) const fn refused(self) -> Refused {
+        let (code, why) = match self {
+            Self::Malformed => (ErrorCode::BadRequest, "an input that cannot be decoded"),
+            Self::TooLong => (ErrorCode::BadRequest, "an input longer than room.input_size_limit of the namespace"),
+            Self::OldNumber => (ErrorCode::BadRequest, "an input whose number is not above that of the one before"),
+            Self::Rate => {
+                (ErrorCode::TooManyRequests, "more inputs in a second than room.input_rate_limit of the namespace")
+            }
+            Self::Inbox => (ErrorCode::TooManyRequests, "room.inbox_limit inputs wait for the room"),
+            Self::NotSeated => (ErrorCode::PermissionDenied, "the client has no player in the room"),
+        };
+        Refused::new(code, why)
     }
 }
 

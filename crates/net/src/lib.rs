@@ -16,6 +16,7 @@ mod request_scanner;
 mod response;
 mod stream_request;
 mod tls;
+mod traffic;
 mod upgrade;
 mod waker;
 
@@ -40,5 +41,6 @@ pub use reactor::{
 pub use request_scanner::{RequestScanner, Scanned};
 pub use response::{RefusalReason, Refused};
 pub use tls::{Certificates, ClientTls, Decrypted, TlsError, TlsFiles, TlsSession, without_roots};
+pub use traffic::Traffic;
 pub use upgrade::{Acceptor, HEAD_FIELDS_MAX, HeadVerdict, OriginCheck};
 pub use waker::Waker;

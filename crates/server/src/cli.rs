@@ -3,6 +3,7 @@
 // These macros panic if the stream is closed; `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod api_call;
 mod backup;
 mod backups;
 mod bench;
@@ -22,10 +23,12 @@ mod migrate_config;
 mod new_game;
 mod operator_request;
 pub(crate) mod output;
+mod publish;
 mod reload;
 mod replay;
 mod restore;
 mod serve;
+mod sessions;
 mod storage;
 
 use std::{fmt, io, path::PathBuf, process::ExitCode};
@@ -83,6 +86,10 @@ enum Command {
     Storage(storage::StorageArgs),
     /// Check the NATS servers of a cluster
     Cluster(cluster::ClusterArgs),
+    /// Publish data into a channel of a running node
+    Publish(publish::PublishArgs),
+    /// Count the sessions of a running node, or list the clients in a channel
+    Sessions(sessions::SessionsArgs),
     /// Have a running node back up its storage
     Backup(backup::BackupArgs),
     /// List the backups in a directory
@@ -152,6 +159,8 @@ pub enum Failure {
     Serve(crate::serve::ServeError),
     /// The node is unreachable or rejected the configuration. Exit code 1.
     Reload(String),
+    /// The node is unreachable, or its API answered with an error. Exit code 1.
+    Api(String),
     /// The load generator is not there, or could not be started. Exit code 1.
     Bench(PathBuf, io::Error),
     /// There is no load generator of this name. Exit code 1.
@@ -172,6 +181,8 @@ impl Cli {
             Command::Replay(args) => replay::run(&args, registry),
             Command::Storage(args) => storage::run(&args, registry),
             Command::Cluster(args) => cluster::run(&args, registry),
+            Command::Publish(args) => publish::run(&args, registry),
+            Command::Sessions(args) => sessions::run(&args, registry),
             Command::Backup(args) => backup::run(&args, registry),
             Command::Backups(args) => backups::run(&args),
             Command::Restore(args) => restore::run(&args),
@@ -241,6 +252,7 @@ impl Failure {
             | Self::TokenThread(_)
             | Self::Serve(_)
             | Self::Reload(_)
+            | Self::Api(_)
             | Self::NoBench(_)
             | Self::Bench(..) => 1,
             Self::Usage(_) => 2,
@@ -257,6 +269,7 @@ impl fmt::Display for Failure {
             Self::Usage(text)
             | Self::Migration(text)
             | Self::Reload(text)
+            | Self::Api(text)
             | Self::Backup(text)
             | Self::Unhealthy(text)
             | Self::Cluster(text) => f.write_str(text),

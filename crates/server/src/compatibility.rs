@@ -1,10 +1,11 @@
 //! Generates `docs/compatibility.md`: which parts of Centrifugo Dunlin supports. `schema/compatibility.json` lists the
-//! parts; the support status is read from the server's own tables where they contain it.
+//! parts, and `schema/unsupported_keys.json` the options that Dunlin refuses or ignores; the support status is read from
+//! the server's own tables where they contain it.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::CommandFactory as _;
-use dunlin_config::holding::{self, Holding, Leaf};
+use dunlin_config::holding::{self, Holding, Leaf, UnsupportedKey};
 use serde::Deserialize;
 
 use crate::{cli::Cli, http::api::Method, telemetry::metrics::FAMILIES};
@@ -16,12 +17,10 @@ const LIST: &str = include_str!("../../../schema/compatibility.json");
 #[serde(deny_unknown_fields)]
 struct List {
     centrifugo: String,
-    /// Paths of keys and of tables, which stand for all their keys.
+    /// Paths of supported keys and of tables, which stand for all their keys.
     options: Vec<String>,
-    /// Options that only the paid edition has.
+    /// Those of them that only the paid edition has.
     pro_options: BTreeSet<String>,
-    /// Options that Dunlin will not support.
-    never_options: BTreeSet<String>,
     methods: Vec<Item>,
     proxies: Vec<ByOption>,
     consumers: Vec<ByOption>,
@@ -72,6 +71,12 @@ enum Status {
     Never,
 }
 
+/// What the program says about options.
+struct Options {
+    leaves: Vec<Leaf>,
+    unsupported: Vec<UnsupportedKey>,
+}
+
 /// The page, and the errors in the list.
 struct Page {
     text: String,
@@ -97,17 +102,11 @@ pub fn markdown() -> (String, Vec<String>) {
         Err(error) => return (String::new(), vec![format!("it can't be read: {error}")]),
     };
     let mut page = Page { text: String::new(), counts: [0; 3], problems: Vec::new() };
-    let leaves = holding::leaves();
-    page.options(&list, &leaves);
-    page.by_option(
-        "Proxies",
-        "Events for which Dunlin calls the application's backend.",
-        &list.proxies,
-        &list,
-        &leaves,
-    );
+    let options = Options { leaves: holding::leaves(), unsupported: holding::unsupported() };
+    page.options(&list, &options);
+    page.by_option("Proxies", "Events for which Dunlin calls the application's backend.", &list.proxies, &options);
     page.methods(&list.methods);
-    page.by_option("Consumers", "Queues from which publications are consumed.", &list.consumers, &list, &leaves);
+    page.by_option("Consumers", "Queues from which publications are consumed.", &list.consumers, &options);
     page.metrics(&list.metrics);
     page.commands(&list.commands);
     let [done, later, never] = page.counts;
@@ -140,11 +139,10 @@ impl Page {
         let _ = writeln!(self.text, "| `{name}`{mark} | {word} | {rest} |");
     }
 
-    fn options(&mut self, list: &List, leaves: &[Leaf]) {
+    fn options(&mut self, list: &List, options: &Options) {
         let mut group = "";
-        for option in &list.options {
-            let own_group = option.split(['.', '[']).next().unwrap_or_default();
-            let own_group = if option.starts_with("channel.namespaces") { "channel.namespaces[]" } else { own_group };
+        for option in &options.lines(&list.options) {
+            let own_group = group_of(option);
             if own_group != group {
                 group = own_group;
                 let doc = match group {
@@ -158,30 +156,34 @@ impl Page {
                     "| option | status | |",
                 );
             }
-            let inside: Vec<_> = leaves.iter().filter(|leaf| is_in(&leaf.path, option)).collect();
+            let inside: Vec<_> = options.leaves.iter().filter(|leaf| is_in(&leaf.path, option)).collect();
             if inside.is_empty() {
                 self.problems.push(format!("options: {option} is not in the table of keys"));
             }
-            self.option(option, &inside, list);
+            self.option(option, &inside, list.pro_options.contains(option), options);
         }
-        for leaf in leaves.iter().filter(|leaf| leaf.holding != Holding::Own) {
+        self.check_options(list, options);
+    }
+
+    fn check_options(&mut self, list: &List, options: &Options) {
+        for option in list.options.iter().filter(|option| options.row_of(option).is_some()) {
+            self.problems.push(format!("options: {option} is in schema/unsupported_keys.json; remove it here"));
+        }
+        for leaf in options.leaves.iter().filter(|leaf| leaf.holding != Holding::Own) {
             let path = leaf.path.replace("channel.without_namespace.", "channel.namespaces[].");
             let path = path.replace("client.subscription_token.", "client.token.");
-            if !list.options.iter().any(|option| is_in(&path, option) || is_in(&leaf.path, option)) {
+            let is_listed = |path: &str| list.options.iter().any(|option| is_in(path, option));
+            if options.row_of(&path).is_none() && !is_listed(&path) && !is_listed(&leaf.path) {
                 self.problems.push(format!("options: {path} is missing"));
             }
         }
-        for (name, listed) in [("pro_options", &list.pro_options), ("never_options", &list.never_options)] {
-            for option in listed.iter().filter(|option| !list.options.contains(option)) {
-                self.problems.push(format!("{name}: {option} is not among options"));
-            }
+        for option in list.pro_options.iter().filter(|option| !list.options.contains(option)) {
+            self.problems.push(format!("pro_options: {option} is not among options"));
         }
     }
 
     /// A table whose keys all have the same status takes one line.
-    fn option(&mut self, option: &str, inside: &[&Leaf], list: &List) {
-        let pro = list.pro_options.contains(option);
-        let never = list.never_options.contains(option);
+    fn option(&mut self, option: &str, inside: &[&Leaf], is_pro: bool, options: &Options) {
         let Some(first) = inside.iter().find(|leaf| leaf.holding != Holding::Own) else { return };
         let own_apart = || inside.iter().filter(|leaf| leaf.holding != Holding::Own);
         if first.path == option || own_apart().all(|leaf| leaf.holding == first.holding) {
@@ -189,41 +191,25 @@ impl Page {
                 .filter_map(|leaf| leaf.path.strip_prefix(option)?.strip_prefix('.'))
                 .map(|name| format!("`{name}`"))
                 .collect();
-            let (status, mut rest) = self.row_text(option, first.holding, never);
+            let (status, mut rest) = options.row_text(option, first.holding);
             if !names.is_empty() {
                 let _ = write!(rest, "{}Its keys: {}", if rest.is_empty() { "" } else { ". " }, names.join(" "));
             }
-            self.row(option, pro, status, &rest);
+            self.row(option, is_pro || options.row_of(option).is_some_and(|row| row.is_pro), status, &rest);
         } else {
             for leaf in own_apart() {
-                let (status, rest) = self.row_text(&leaf.path, leaf.holding, never);
-                self.row(&leaf.path, pro, status, &rest);
+                let (status, rest) = options.row_text(&leaf.path, leaf.holding);
+                self.row(&leaf.path, is_pro, status, &rest);
             }
         }
     }
 
-    fn row_text(&mut self, option: &str, holding: Holding, never: bool) -> (Status, String) {
-        let missing = if never { Status::Never } else { Status::Later };
-        match holding {
-            Holding::Holds | Holding::Own => {
-                if never {
-                    self.problems.push(format!("never_options: {option} holds now; take it out of there"));
-                }
-                (Status::Done, String::new())
-            }
-            Holding::Needless(why) => (Status::Done, format!("nothing to do: {why}")),
-            Holding::Ignored(why) => (missing, format!("ignored: {why}")),
-            Holding::Refused(why) => (missing, format!("refused: {why}")),
-        }
-    }
-
-    fn by_option(&mut self, heading: &str, doc: &str, items: &[ByOption], list: &List, leaves: &[Leaf]) {
+    fn by_option(&mut self, heading: &str, doc: &str, items: &[ByOption], options: &Options) {
         self.heading(heading, doc, "| name | status | |");
         for ByOption { name, option, pro } in items {
-            match leaves.iter().find(|leaf| is_in(&leaf.path, option)) {
+            match options.leaves.iter().find(|leaf| is_in(&leaf.path, option)) {
                 Some(leaf) => {
-                    let never = list.never_options.contains(option);
-                    let (status, rest) = self.row_text(option, leaf.holding, never);
+                    let (status, rest) = options.row_text(option, leaf.holding);
                     let rest = if rest.is_empty() { format!("by `{option}`") } else { rest };
                     self.row(name, *pro, status, &rest);
                 }
@@ -297,6 +283,41 @@ impl Page {
         };
         self.row(&item.name, item.pro, status, &item.why);
     }
+}
+
+impl Options {
+    /// The options that have a line or several: the listed ones, and the others that are unsupported.
+    fn lines(&self, listed: &[String]) -> Vec<String> {
+        let others = self.unsupported.iter().filter(|row| !listed.iter().any(|option| is_in(&row.path, option)));
+        let mut lines: Vec<_> = listed.iter().chain(others.flat_map(|row| &row.lines)).cloned().collect();
+        lines.sort_by(|a, b| (top_of(a), group_of(a), a).cmp(&(top_of(b), group_of(b), b)));
+        lines
+    }
+
+    /// The row that says why an option is unsupported.
+    fn row_of(&self, option: &str) -> Option<&UnsupportedKey> {
+        self.unsupported.iter().find(|row| is_in(option, &row.path))
+    }
+
+    fn row_text(&self, option: &str, holding: Holding) -> (Status, String) {
+        let is_never = self.row_of(option).is_some_and(|row| row.is_never);
+        let missing = if is_never { Status::Never } else { Status::Later };
+        match holding {
+            Holding::Holds | Holding::Own => (Status::Done, String::new()),
+            Holding::Needless(why) => (Status::Done, format!("nothing to do: {why}")),
+            Holding::Ignored(why) => (missing, format!("ignored: {why}")),
+            Holding::Refused(why) => (missing, format!("refused: {why}")),
+        }
+    }
+}
+
+/// The heading below which an option stands.
+fn group_of(option: &str) -> &str {
+    if option.starts_with("channel.namespaces") { "channel.namespaces[]" } else { top_of(option) }
+}
+
+fn top_of(option: &str) -> &str {
+    option.split(['.', '[']).next().unwrap_or_default()
 }
 
 impl Names {

@@ -380,6 +380,7 @@ fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: 
         shards: config.shards,
         reactor: identity.reactor,
         reactor_reason: &node.reactor().reason,
+        storage: node.storage().map(|opened| storage::recovered(opened)).as_deref(),
     }
     .emit();
     let doors = [

@@ -70,12 +70,18 @@ fn a_generated_configuration_is_good_private_fresh_and_never_overwritten() {
         assert_eq!(fs::metadata(&path).expect(name).permissions().mode() & 0o777, 0o600, "{name}");
         let checked = dunlin(&folder, &["check-config", "--strict", "-c", name]);
         assert!(checked.status.success(), "{name}: {}", stderr(&checked));
+        assert!(stdout(&checked).ends_with("2 namespaces, 0 warnings\n"), "{}", stdout(&checked));
+        assert!(stderr(&checked).starts_with("note: client.allowed_origins is empty"), "{}", stderr(&checked));
 
         let input = ConfigInput::read(Some(&path), Vec::new()).expect(name);
         let (config, _) = Config::from_input(&input).expect(name);
         secrets.push(config.token.connection.hmac.expect("a key").reveal().to_vec());
+        assert!(config.http_server.internal.is_some(), "{name} has an internal port");
+        let keys: Vec<_> = config.engine.namespaces.iter().map(|each| each.conflation_key.as_deref()).collect();
+        assert_eq!(keys, [None, Some("symbol")], "{name}");
 
         let before = fs::read(&path).expect(name);
+        assert_comments_are_sentences(str::from_utf8(&before).expect(name), name);
         let again = dunlin(&folder, args);
         assert_eq!(again.status.code(), Some(1));
         assert!(stderr(&again).contains("exists and is not overwritten: name another file"), "{}", stderr(&again));
@@ -86,6 +92,15 @@ fn a_generated_configuration_is_good_private_fresh_and_never_overwritten() {
     assert_eq!(secrets.len(), 4, "every file has its own key");
     assert!(secrets.iter().all(|secret| secret.len() == 64));
     assert_eq!(dunlin(&folder, &["gen-config", "-c", "dunlin.ini"]).status.code(), Some(2));
+}
+
+/// Each block of comments begins with a capital and ends with a period.
+fn assert_comments_are_sentences(text: &str, name: &str) {
+    let lines: Vec<_> = text.lines().map(|line| line.trim_start().strip_prefix("# ")).collect();
+    for block in lines.split(Option::is_none).filter(|block| !block.is_empty()) {
+        let block = block.iter().flatten().copied().collect::<Vec<_>>().join(" ");
+        assert!(block.starts_with(char::is_uppercase) && block.ends_with('.'), "{name}: {block}");
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ use crate::{
     files,
     options::{DamagedLogPolicy, StorageOptions},
     records::{ChannelHead, StoredResult, expiry_of},
+    report::LastRun,
     state::{self, Eras, FORMAT_VERSION, StorageState, boot_id},
     storage_clock::StorageClock,
     write_stall,
@@ -58,6 +59,7 @@ pub(crate) struct Database {
     pub(crate) clock: Arc<StorageClock>,
     pub(crate) epochs: EpochSource,
     pub(crate) counters: Arc<StorageCounters>,
+    pub(crate) last_run: LastRun,
     /// The error of the failed write.
     poison: OnceLock<StorageError>,
     clock_noted_ms: AtomicU64,
@@ -84,6 +86,12 @@ impl Database {
         };
         let boot = boot_id();
         let lost_power = state.is_made && !state.is_closed && (state.boot != boot || boot.is_empty());
+        let last_run = match () {
+            () if !state.is_made => LastRun::None,
+            () if state.is_closed => LastRun::Closed,
+            () if lost_power => LastRun::LostPower,
+            () => LastRun::Cut,
+        };
         let mut damage = None;
         if state.is_made {
             files::check_manifest(path, OPEN)?;
@@ -106,6 +114,7 @@ impl Database {
             clock,
             epochs,
             counters,
+            last_run,
             poison: OnceLock::new(),
             clock_noted_ms: AtomicU64::new(0),
             newest_log: AtomicU64::new(0),
@@ -144,6 +153,7 @@ impl Database {
             path: path.clone(),
             clock,
             counters: Arc::default(),
+            last_run: if state.is_closed { LastRun::Closed } else { LastRun::Cut },
             poison: OnceLock::new(),
             clock_noted_ms: AtomicU64::new(0),
             newest_log: AtomicU64::new(0),

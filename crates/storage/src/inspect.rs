@@ -16,7 +16,7 @@ use crate::{
     options::StorageOptions,
     paths,
     records::{ChannelHead, StoredPublication, StoredResult},
-    report::{FamilySize, StorageReport},
+    report::{FamilySize, LastRun, StorageReport},
     storage_clock::StorageClock,
 };
 
@@ -37,6 +37,11 @@ impl Inspection {
 
     pub(crate) const fn of(database: Arc<Database>) -> Self {
         Self(database)
+    }
+
+    /// How the last run ended.
+    pub fn last_run(&self) -> LastRun {
+        self.0.last_run
     }
 
     /// Reads everything, compares all checksums and decodes all records.

@@ -84,7 +84,7 @@ pub use free_space::SpaceShortage;
 pub use inspect::{Inspection, encoded_again};
 pub use options::{ClockSource, DamagedLogPolicy, PageLimits, QueueLimits, StartPolicy, StorageOptions};
 pub use paths::{PathBlock, PathCompressor, PathOwner, PathPage, PathPlace, PathQuery, PathsRead};
-pub use report::{BackupInfo, FamilySize, StorageReport};
+pub use report::{BackupInfo, FamilySize, LastRun, StorageReport};
 pub use request::{Completions, EntriesDone, LoadRequest, StoreRequest};
 pub use state::{FORMAT_VERSION, is_storage};
 #[cfg(feature = "rocksdb")]

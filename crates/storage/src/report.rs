@@ -13,6 +13,31 @@ pub struct FamilySize {
     pub memtable_bytes: u64,
 }
 
+/// How the last run of a storage ended, as opening it has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastRun {
+    /// There was none: the storage is new.
+    None,
+    /// It was closed.
+    Closed,
+    /// Its process ended without closing it.
+    Cut,
+    /// So did the machine: writes that were not synced may be lost.
+    LostPower,
+}
+
+impl LastRun {
+    /// The ending in words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::None => "it is new",
+            Self::Closed => "the last run closed it",
+            Self::Cut => "the last run was killed",
+            Self::LostPower => "the machine stopped during the last run",
+        }
+    }
+}
+
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StorageReport {

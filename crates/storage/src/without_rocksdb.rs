@@ -24,7 +24,7 @@ use crate::{
     keys,
     options::StorageOptions,
     paths::{PathQuery, PathsRead},
-    report::{BackupInfo, FamilySize, StorageReport},
+    report::{BackupInfo, FamilySize, LastRun, StorageReport},
     request::{Completions, EntriesDone, LoadRequest, StoreRequest},
 };
 
@@ -298,6 +298,10 @@ fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
 impl UnbuiltInspection {
     pub fn open(options: &StorageOptions) -> Result<Self, StorageError> {
         not_built("read the storage", &options.path)
+    }
+
+    pub fn last_run(&self) -> LastRun {
+        match self.0 {}
     }
 
     pub fn check(&self) -> Result<StorageReport, StorageError> {

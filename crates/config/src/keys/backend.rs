@@ -1,70 +1,14 @@
-//! Keys about shared state in Centrifugo: `engine`, `broker`, `presence_manager`, `map_broker`, `controller`, and
-//! `consumers`. Of these, Dunlin has the broker `nats`.
+//! Keys about what nodes share: `engine` and `broker`. Of Centrifugo's brokers, Dunlin has `nats`.
 
 use super::{
-    COUNT, ENABLED, Key, NUMBER, REDIS, TLS,
-    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Tables, Text, Texts, Url},
-    needless, own, part, part_table, refused, refused_table, table, warned_table, yes,
+    COUNT, Key,
+    ValueKind::{Bool, Choice, Duration, Int, Secret, Text, Url},
+    own, table, yes,
 };
 
-const SHARING: &str = "Dunlin shares channels and presence between nodes only through NATS, with `broker.type` `nats` (docs/clustering.md)";
-const UNUSED: &str = "it has no effect with the engine `memory`";
-
 pub(super) const TOP: &[Key] = &[
-    table("engine", &[ENGINE], "Where channels live."),
+    table("engine", &[], "Where channels live."),
     table("broker", &[BROKER], "What connects the nodes of a cluster; see clustering.md."),
-    refused_table("presence_manager", &[ENABLED, &[TYPE, part_table("redis", &[REDIS, REDIS_PRESENCE])]], SHARING),
-    warned_table(
-        "map_broker",
-        &[&[
-            TYPE,
-            part_table("redis", &[REDIS, REDIS_MAP]),
-            part_table("postgres", &[POSTGRES_BROKER, &[part("ttl_check_interval", Duration, "1s")]]),
-        ]],
-        "Dunlin has no map subscriptions yet",
-    ),
-    refused_table(
-        "controller",
-        &[
-            ENABLED,
-            &[
-                part("type", Text, ""),
-                part_table("postgres", &[POSTGRES_CONTROLLER]),
-                part_table("redis", &[REDIS]),
-                part_table("nats", &[NATS]),
-            ],
-        ],
-        SHARING,
-    ),
-    refused(
-        "consumers",
-        Tables(&[ENABLED, CONSUMER]),
-        "",
-        "Dunlin does not consume queues yet, so publications from them would be lost",
-    ),
-];
-
-const TYPE: Key = part("type", Text, "memory");
-
-const ENGINE: &[Key] = &[
-    // `redis.rs` has the message.
-    refused("type", Choice(&["", "memory", "redis"]), "memory", SHARING),
-    warned_table("redis", &[REDIS, REDIS_HISTORY, REDIS_PRESENCE], UNUSED),
-];
-
-const REDIS_HISTORY: &[Key] = &[part("history_use_lists", Bool, "false")];
-
-const REDIS_PRESENCE: &[Key] = &[
-    part("presence_ttl", Duration, "60s"),
-    part("presence_hash_field_ttl", Bool, "false"),
-    part("presence_user_mapping", Bool, "false"),
-];
-
-const REDIS_MAP: &[Key] = &[
-    part("cleanup_interval", Duration, "1s"),
-    part("cleanup_batch_size", NUMBER, "100"),
-    part("idempotent_result_ttl", Duration, "5m"),
-    part("skip_pub_sub", Bool, "false"),
 ];
 
 const BROKER: &[Key] = &[
@@ -76,13 +20,6 @@ const BROKER: &[Key] = &[
         "`nats`: nodes share channels through NATS JetStream, with history and recovery. Dunlin has no other broker.",
     ),
     table("nats", &[NATS_BROKER], "The NATS servers."),
-    warned_table("redis", &[REDIS, REDIS_HISTORY], NATS_ONLY),
-    warned_table("postgres", &[POSTGRES_BROKER], NATS_ONLY),
-    warned_table(
-        "redisnats",
-        &[&[part_table("redis", &[REDIS, REDIS_HISTORY]), part_table("nats", &[NATS])]],
-        NATS_ONLY,
-    ),
 ];
 
 const NATS_BROKER: &[Key] = &[
@@ -99,14 +36,7 @@ const NATS_BROKER: &[Key] = &[
         "Begins the names of all subjects and streams. Two clusters on the same servers need different ones.",
     ),
     yes("dial_timeout", Duration, "1s", "Timeout for opening a connection to a server."),
-    needless("write_timeout", Duration, "1s", "a connection that takes no bytes for a second is opened again"),
     table("tls", &[NATS_TLS], "TLS to the servers. Without it, the servers decide."),
-    refused("allow_wildcards", Bool, "false", "Dunlin has no subscriptions with wildcards"),
-    refused_table(
-        "raw_mode",
-        &[ENABLED, &[part("channel_replacements", Any, ""), part("prefix", Text, "")]],
-        "Dunlin's channels are not plain subjects of NATS",
-    ),
     table("jetstream", &[JETSTREAM], "Streams that keep the publications. Centrifugo does not have this table."),
     table("peers", &[PEERS], "How nodes notice and ask each other. Centrifugo does not have this table."),
 ];
@@ -121,9 +51,7 @@ const NATS_TLS: &[Key] = &[
     ),
     yes("cert_pem", Text, "", "The client certificate that Dunlin presents, in the same forms as `server_ca_pem`."),
     yes("key_pem", Secret, "", "The private key of `cert_pem`, in the same forms."),
-    refused("server_name", Text, "", "the certificate must have the host name of `broker.nats.url`"),
     yes("insecure_skip_verify", Bool, "false", "Accept any certificate. For development only."),
-    needless("client_ca_pem", Text, "", "it applies only to TLS servers"),
 ];
 
 const PEERS: &[Key] = &[
@@ -279,163 +207,4 @@ const JETSTREAM: &[Key] = &[
         "67108864",
         "Bytes of messages of NATS that wait for the cluster thread. Beyond it they are dropped, and read from the stream.",
     ),
-];
-
-const NATS_ONLY: &str = "of Centrifugo's brokers, Dunlin has only `nats`";
-
-const NATS: &[Key] = &[
-    part("url", Secret, "nats://localhost:4222"),
-    part("prefix", Text, "centrifugo"),
-    part("dial_timeout", Duration, "1s"),
-    part("write_timeout", Duration, "1s"),
-    part_table("tls", TLS),
-    part("allow_wildcards", Bool, "false"),
-    part_table("raw_mode", &[ENABLED, &[part("channel_replacements", Any, ""), part("prefix", Text, "")]]),
-];
-
-const POSTGRES_BROKER: &[Key] = &[
-    part("dsn", Secret, ""),
-    part("pool_size", NUMBER, "16"),
-    part("num_shards", NUMBER, "8"),
-    part("cleanup_interval", Duration, "1m"),
-    part("idempotent_result_ttl", Duration, "5m"),
-    part("binary_data", Bool, "false"),
-    part("stream_retention", Duration, "24h"),
-    part("use_notify", Bool, "false"),
-    part("notify_dsn", Secret, ""),
-    part("table_prefix", Text, "cf"),
-    part("skip_schema_init", Bool, "false"),
-    part_table("outbox", &[&[part("poll_interval", Duration, "100ms"), part("batch_size", NUMBER, "1000")]]),
-    part("partition_lookahead_days", NUMBER, "2"),
-    part("partition_retention_days", NUMBER, "7"),
-];
-
-const POSTGRES_CONTROLLER: &[Key] = &[
-    part("dsn", Secret, ""),
-    part("pool_size", NUMBER, "8"),
-    part("num_shards", NUMBER, "1"),
-    part("table_prefix", Text, "cf"),
-    part("poll_interval", Duration, "50ms"),
-    part("use_notify", Bool, "false"),
-    part("notify_dsn", Secret, ""),
-    part("partition_retention_days", NUMBER, "1"),
-    part("partition_lookahead_days", NUMBER, "2"),
-    part("partition_cleanup_interval", Duration, "1m"),
-    part("batch_size", NUMBER, "1000"),
-    part("skip_schema_init", Bool, "false"),
-];
-
-const CONSUMER: &[Key] = &[
-    part("name", Text, ""),
-    part("type", Text, ""),
-    part_table("postgresql", &[POSTGRESQL]),
-    part_table("kafka", &[KAFKA]),
-    part_table("nats_jetstream", &[NATS_JETSTREAM]),
-    part_table("redis_stream", &[REDIS, REDIS_STREAM]),
-    part_table("google_pub_sub", &[GOOGLE_PUB_SUB]),
-    part_table("aws_sqs", &[AWS_SQS]),
-    part_table("azure_service_bus", &[AZURE_SERVICE_BUS]),
-];
-
-/// A key of all consumers except `postgresql`. Its nested keys name header fields.
-const DATA_MODE: Key = part("publication_data_mode", Any, "");
-
-const POSTGRESQL: &[Key] = &[
-    part("dsn", Secret, ""),
-    part("outbox_table_name", Text, ""),
-    part("num_partitions", NUMBER, "1"),
-    part("partition_select_limit", NUMBER, "100"),
-    part("partition_poll_interval", Duration, "300ms"),
-    part("partition_notification_channel", Text, ""),
-    part("partition_notification_dsn", Secret, ""),
-    part("use_try_lock", Bool, "false"),
-    part_table("tls", TLS),
-];
-
-const KAFKA: &[Key] = &[
-    part("brokers", Texts, ""),
-    part("topics", Texts, ""),
-    part("consumer_group", Text, ""),
-    part("max_poll_records", NUMBER, "100"),
-    part("fetch_max_bytes", NUMBER, "0"),
-    part("fetch_max_wait", Duration, "500ms"),
-    part("fetch_read_uncommitted", Bool, "false"),
-    part("partition_queue_max_size", NUMBER, "1000"),
-    part("dial_timeout", Duration, "3s"),
-    part("sasl_mechanism", Text, ""),
-    part("sasl_user", Text, ""),
-    part("sasl_password", Secret, ""),
-    part("assume_role_arn", Text, ""),
-    part("instance_id", Text, ""),
-    part_table("tls", TLS),
-    part("method_header", Text, "centrifugo-method"),
-    DATA_MODE,
-];
-
-const NATS_JETSTREAM: &[Key] = &[
-    part("url", Secret, "nats://127.0.0.1:4222"),
-    part("credentials_file", Text, ""),
-    part("username", Text, ""),
-    part("password", Secret, ""),
-    part("token", Secret, ""),
-    part("stream_name", Text, ""),
-    part("use_existing_consumer", Bool, "false"),
-    part("subjects", Texts, ""),
-    part("durable_consumer_name", Text, ""),
-    part("deliver_policy", Text, "new"),
-    part("max_ack_pending", NUMBER, "100"),
-    part("method_header", Text, "centrifugo-method"),
-    part_table("tls", TLS),
-    DATA_MODE,
-];
-
-const REDIS_STREAM: &[Key] = &[
-    part("streams", Texts, ""),
-    part("consumer_group", Text, ""),
-    part("visibility_timeout", Duration, "30s"),
-    part("num_workers", NUMBER, "1"),
-    part("payload_value", Text, "payload"),
-    part("method_value", Text, "method"),
-    DATA_MODE,
-];
-
-const GOOGLE_PUB_SUB: &[Key] = &[
-    part("project_id", Text, ""),
-    part("subscriptions", Texts, ""),
-    part("max_outstanding_messages", NUMBER, "100"),
-    part("max_outstanding_bytes", NUMBER, "1000000"),
-    part("auth_mechanism", Text, ""),
-    part("credentials_file", Text, ""),
-    part("method_attribute", Text, ""),
-    DATA_MODE,
-];
-
-const AWS_SQS: &[Key] = &[
-    part("queues", Texts, ""),
-    part("sns_envelope", Bool, "false"),
-    part("region", Text, ""),
-    part("max_number_of_messages", NUMBER, "10"),
-    part("wait_time_time", Duration, "20s"),
-    part("visibility_timeout", Duration, "30s"),
-    part("max_concurrency", NUMBER, "1"),
-    part("credentials_profile", Text, ""),
-    part("assume_role_arn", Text, ""),
-    part("method_attribute", Text, ""),
-    part("localstack_endpoint", Text, ""),
-    DATA_MODE,
-];
-
-const AZURE_SERVICE_BUS: &[Key] = &[
-    part("connection_string", Secret, ""),
-    part("use_azure_identity", Any, ""),
-    part("fully_qualified_namespace", Text, ""),
-    part("tenant_id", Text, ""),
-    part("client_id", Text, ""),
-    part("client_secret", Secret, ""),
-    part("queues", Texts, ""),
-    part("use_sessions", Bool, "false"),
-    part("max_concurrent_calls", NUMBER, "1"),
-    part("max_receive_messages", NUMBER, "1"),
-    part("method_property", Text, ""),
-    DATA_MODE,
 ];

@@ -1,34 +1,16 @@
-//! `channel.*`, `rpc.*`, `shared_poll.*`, `proxies`.
+//! `channel.*`, `rpc.*`, `proxies`.
 
 use dunlin_engine::options::{KeyOrigin, NamespaceOptions, Switch};
 
 use super::{
-    COUNT, COUNT_OR_ZERO, Key, NUMBER, PROXY,
-    ValueKind::{Bool, Choice, Duration, Int, Secret, Table, Tables, Text, Texts},
-    own, part, refused, table, warned, warned_table, yes,
+    COUNT, COUNT_OR_ZERO, Key, PROXY,
+    ValueKind::{Bool, Choice, Duration, Int, Tables, Text, Texts},
+    own, table, yes,
 };
-
-const NO_STREAM: &str = "Dunlin calls backends only over HTTP, and this proxy needs gRPC";
-const NOT_TOLD: &str = "Dunlin does not send this event to a backend, so the event would be lost";
-const NOT_TOLD_YET: &str = "Dunlin does not send this event to a backend";
-const NO_MAP: &str = "Dunlin has no map subscriptions";
-const NO_SHARED_POLL: &str = "Dunlin has no shared poll subscriptions";
-const NO_CEL: &str = "Dunlin does not evaluate expressions, so this permission rule would be missing";
-const NO_BATCH: &str = "Dunlin batches writes automatically, once per turn of a shard";
 
 pub(super) const TOP: &[Key] = &[
     table("channel", &[CHANNEL], "Channels."),
     table("rpc", &[RPC], "Remote procedure calls (RPC) of clients, which Dunlin forwards to a backend."),
-    warned_table(
-        "shared_poll",
-        &[&[
-            part("hmac_secret_key", Secret, ""),
-            part("hmac_previous_secret_key", Secret, ""),
-            part("hmac_previous_secret_key_valid_until", NUMBER, "0"),
-            part("concurrency_limit", NUMBER, "0"),
-        ]],
-        NO_SHARED_POLL,
-    ),
     Key {
         name: "proxies",
         kind: Tables(&[PROXY_NAME, PROXY]),
@@ -160,10 +142,6 @@ const CHANNEL: &[Key] = &[
                 &[PROXY],
                 "The backend of namespaces with `sub_refresh_proxy_enabled`. See [Proxy keys](#proxy-keys).",
             ),
-            warned_table("subscribe_stream", &[PROXY], NO_STREAM),
-            warned_table("map_publish", &[PROXY], NO_MAP),
-            warned_table("map_remove", &[PROXY], NO_MAP),
-            warned_table("shared_poll_refresh", &[PROXY], NO_SHARED_POLL),
         ]],
         "Backends that decide about channels.",
     ),
@@ -331,14 +309,6 @@ const OPTIONS: &[Key] = &[
         "`[\"fossil\"]` lets subscribers receive publications as deltas to the previous publication. Needs history.",
     ),
     switch("delta_publish"),
-    refused("map_clients_presence_channel_prefix", Text, "", "the channels for this presence data would stay empty"),
-    refused("map_users_presence_channel_prefix", Text, "", "the channels for this presence data would stay empty"),
-    refused(
-        "subscription_type",
-        Choice(&["", "stream", "map", "map_clients", "map_users", "shared_poll"]),
-        "stream",
-        "Dunlin supports only subscriptions of type `stream`",
-    ),
     yes("subscribe_proxy_enabled", Bool, "false", "Call a backend that decides whether a client may subscribe."),
     yes(
         "subscribe_proxy_name",
@@ -370,61 +340,6 @@ const OPTIONS: &[Key] = &[
         "default",
         "The backend: a name from `proxies`, or `default` for `channel.proxy.sub_refresh`.",
     ),
-    refused("subscribe_stream_proxy_enabled", Bool, "false", NO_STREAM),
-    refused("cache_empty_proxy_enabled", Bool, "false", NOT_TOLD),
-    refused("state_proxy_enabled", Bool, "false", NOT_TOLD),
-    refused("subscribe_cel", Text, "", NO_CEL),
-    refused("publish_cel", Text, "", NO_CEL),
-    refused("history_cel", Text, "", NO_CEL),
-    refused("presence_cel", Text, "", NO_CEL),
-    refused("batch_flush_latest", Bool, "false", "it drops publications; in Dunlin set `delivery: latest` instead"),
-    warned("subscribe_stream_proxy_name", Text, "default", NO_STREAM),
-    warned("subscribe_stream_proxy_bidirectional", Bool, "false", NO_STREAM),
-    warned("cache_empty_proxy_name", Text, "default", NOT_TOLD_YET),
-    warned("state_events", Texts, "", NOT_TOLD_YET),
-    warned("keep_latest_publication", Bool, "false", "Dunlin sends full publications, which need more bytes"),
-    warned("shared_position_sync", Bool, "false", "Dunlin needs no position checks"),
-    warned("batch_max_size", COUNT_OR_ZERO, "0", NO_BATCH),
-    warned("batch_max_delay", Duration, "0s", NO_BATCH),
-    warned("client_publish_debounce_interval", Duration, "0s", "Dunlin does not debounce publications of clients"),
-    refused("map", Table(&[MAP]), "", NO_MAP),
-    refused("shared_poll", Table(&[SHARED_POLL]), "", NO_SHARED_POLL),
-];
-
-const MAP: &[Key] = &[
-    part("mode", Text, ""),
-    part("key_ttl", Duration, "0s"),
-    part("stream_size", NUMBER, "0"),
-    part("stream_ttl", Duration, "0s"),
-    part("meta_ttl", Duration, "0s"),
-    part("remove_client_on_unsubscribe", Bool, "false"),
-    part("client_key", Text, ""),
-    part("allow_publish_for_client", Bool, "false"),
-    part("allow_publish_for_subscriber", Bool, "false"),
-    part("allow_publish_for_anonymous", Bool, "false"),
-    part("allow_remove_for_client", Bool, "false"),
-    part("allow_remove_for_subscriber", Bool, "false"),
-    part("allow_remove_for_anonymous", Bool, "false"),
-    part("publish_proxy_enabled", Bool, "false"),
-    part("publish_proxy_name", Text, "default"),
-    part("remove_proxy_enabled", Bool, "false"),
-    part("remove_proxy_name", Text, "default"),
-    part("default_page_size", NUMBER, "0"),
-    part("min_page_size", NUMBER, "0"),
-    part("max_page_size", NUMBER, "0"),
-    part("live_transition_max_publication_limit", NUMBER, "0"),
-    part("subscribe_catch_up_timeout", Duration, "0s"),
-];
-
-const SHARED_POLL: &[Key] = &[
-    part("proxy_name", Text, ""),
-    part("refresh_interval", Duration, "0s"),
-    part("refresh_batch_size", NUMBER, "0"),
-    part("max_keys_per_connection", NUMBER, "0"),
-    part("mode", Text, ""),
-    part("channel_shutdown_delay", Duration, "0s"),
-    part("track_expired_extra_delay", Duration, "0s"),
-    part("publish_enabled", Bool, "false"),
 ];
 
 const RPC: &[Key] = &[

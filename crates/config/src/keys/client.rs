@@ -1,16 +1,13 @@
 //! `client.*`.
 
 use super::{
-    COUNT, COUNT_OR_ZERO, Key, NUMBER, PROXY, Support,
-    ValueKind::{Any, Bool, Duration, DurationOrOff, Int, Secret, Tables, Text, Texts, Url},
-    own, refused, table, warned, yes,
+    COUNT, COUNT_OR_ZERO, Key, PROXY, Support,
+    ValueKind::{Bool, Duration, DurationOrOff, Int, Secret, Tables, Text, Texts, Url},
+    own, table, yes,
 };
 
 /// A rate per second or a number, for a 32-bit counter; zero for no limit.
 const RATE: super::ValueKind = Int(0, 1 << 30);
-
-const WRITES: &str = "Dunlin writes all queued data of a session once per turn of its shard";
-const POSITIONS: &str = "on one node, positions of subscribers and channels cannot differ, so no check is needed";
 
 pub(super) const TOP: &[Key] = &[table("client", &[CLIENT], "Sessions.")];
 
@@ -272,13 +269,6 @@ const CLIENT: &[Key] = &[
         "65536",
         "Maximum number of addresses without a session whose handshake rate is remembered. Beyond it the oldest is evicted.",
     ),
-    refused(
-        "insecure_skip_token_signature_verify",
-        Bool,
-        "false",
-        "Dunlin always verifies signatures; for development use `client.insecure`",
-    ),
-    refused("user_id_http_header", Text, "", "Dunlin ignores the header, so users would be refused or anonymous"),
     table(
         "subscribe_to_user_personal_channel",
         &[PERSONAL_CHANNEL],
@@ -289,16 +279,6 @@ const CLIENT: &[Key] = &[
         &[UNIDIRECTIONAL_DISCONNECT],
         "Disconnect codes for errors at connect, for unidirectional transports.",
     ),
-    warned("presence_update_interval", Duration, "27s", "presence follows the subscriptions and needs no updates"),
-    warned("concurrency", NUMBER, "0", "Dunlin executes the commands of a session one after another"),
-    warned("channel_position_check_delay", Duration, "40s", POSITIONS),
-    warned("channel_position_max_time_lag", Duration, "0s", POSITIONS),
-    warned("write_delay", Duration, "0s", WRITES),
-    warned("write_with_timer", Bool, "false", WRITES),
-    warned("max_messages_in_frame", NUMBER, "0", WRITES),
-    warned("reply_without_queue", Bool, "false", WRITES),
-    warned("queue_shrink_delay", Duration, "0s", WRITES),
-    warned("batch_periodic_events", Any, "", WRITES),
 ];
 
 const TOKEN: &[Key] = &[

@@ -1,12 +1,10 @@
 //! Keys of backend requests: `client.proxy.*`, `channel.proxy.*`, `rpc.proxy`, `proxies[]`.
 
 use super::{
-    COUNT, Key, TLS,
+    COUNT, Key,
     ValueKind::{Any, Bool, Duration, Int, Secret, Text, Texts, Url},
-    needless, own, part, part_table, refused, table, warned_table, yes,
+    own, table, yes,
 };
-
-const NO_GRPC: &str = "Dunlin calls backends only over HTTP";
 
 pub(super) const PROXY: &[Key] = &[
     yes("endpoint", Url, "", "URL of the backend; begins with `http://` or `https://`."),
@@ -52,25 +50,6 @@ pub(super) const PROXY: &[Key] = &[
         ]],
         "The requests to the backend.",
     ),
-    needless("grpc_metadata", Texts, "", "Dunlin has no gRPC clients, so there is no metadata"),
-    refused(
-        "emulated_headers",
-        Texts,
-        "",
-        "Dunlin does not forward header fields that clients send in `connect`; remove the key, and send this \
-            information in `data`",
-    ),
-    warned_table(
-        "grpc",
-        &[&[
-            part_table("tls", TLS),
-            part("credentials_key", Secret, ""),
-            part("credentials_value", Secret, ""),
-            part("compression", Bool, "false"),
-            part("static_metadata", Any, ""),
-        ]],
-        NO_GRPC,
-    ),
 ];
 
 const CLIENT_TLS: &[Key] = &[
@@ -95,5 +74,4 @@ const CLIENT_TLS: &[Key] = &[
         "The name that the backend's certificate must have, instead of the host name of the URL.",
     ),
     yes("insecure_skip_verify", Bool, "false", "Accept any certificate. For development only."),
-    needless("client_ca_pem", Text, "", "it applies only to TLS servers"),
 ];

@@ -1,14 +1,10 @@
 //! Keys of the node itself: listeners, API, metrics, logs.
 
 use super::{
-    COUNT, COUNT_OR_ZERO, ENABLED, Key, NUMBER, PORT, TLS,
+    COUNT, COUNT_OR_ZERO, Key, PORT,
     ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Text, Texts},
-    needless, own, part, part_table, refused_table, table, warned, warned_table, yes,
+    own, table, yes,
 };
-
-const NO_AUTOCERT: &str = "Dunlin does not request certificates; use another program, and set its files in `tls`";
-const NO_INTERNAL_TLS: &str =
-    "the internal port does not support TLS; use a private network, or a proxy in front of it";
 
 pub(super) const TOP: &[Key] = &[
     table("http_server", &[HTTP_SERVER], "The port that all endpoints share."),
@@ -29,24 +25,9 @@ pub(super) const TOP: &[Key] = &[
     table("net", &[NET], "Sockets and threads. Centrifugo does not have this table."),
     table("storage", &[STORAGE], "The storage of namespaces with `durability`. Centrifugo does not have this table."),
     table("demo", &[DEMO], "The demo pages. Centrifugo does not have this table."),
-    refused_table("grpc_api", &[ENABLED, GRPC_API], "publications through it would be lost; use the HTTP API"),
-    warned_table("admin", &[ENABLED, ADMIN], "Dunlin has no web interface for operators yet"),
     table("swagger", &[SWAGGER], "The OpenAPI description of the server API, and a page that shows it."),
     table("debug", &[DEBUG], "The state of the shards as JSON. Centrifugo serves a Go profiler at this path."),
-    warned_table(
-        "dev",
-        &[ENABLED, &[part("handler_prefix", Text, "/dev")]],
-        "Dunlin does not serve this page; see `demo`",
-    ),
-    warned_table("opentelemetry", &[ENABLED, OPENTELEMETRY], "Dunlin exports no traces yet"),
-    warned_table("graphite", &[ENABLED, GRAPHITE], "Dunlin exports metrics to Prometheus only"),
-    warned_table("singleflight", &[ENABLED], "there is no remote storage with calls to combine"),
-    table(
-        "usage_stats",
-        &[&[needless("disabled", Bool, "false", "Dunlin sends no usage statistics")]],
-        "Usage statistics, which Dunlin does not send.",
-    ),
-    warned("enable_unreleased_features", Bool, "false", "these are features of Centrifugo"),
+    table("usage_stats", &[], "Usage statistics, which Dunlin does not send."),
 ];
 
 const STORAGE: &[Key] = &[
@@ -134,11 +115,6 @@ const HTTP_SERVER: &[Key] = &[
         "A second TCP port for the endpoints that are not for clients: health, metrics, debug, the OpenAPI description, and the server API unless `http_api.external` is true. The public port then answers 404 for them. If neither this key nor `http_server.internal_address` is set, all endpoints share one port.",
     ),
     table("tls", &[SERVER_TLS], "TLS on the public port. If enabled, the public port accepts nothing else."),
-    refused_table("tls_autocert", &[ENABLED, AUTOCERT], NO_AUTOCERT),
-    refused_table("internal_tls", TLS, NO_INTERNAL_TLS),
-    warned("tls_external", Bool, "false", "`tls` holds for the port for clients, and for no other"),
-    warned_table("http3", &[ENABLED], "Dunlin speaks HTTP/1.1"),
-    warned("h2c_external", Bool, "false", "Dunlin speaks HTTP/1.1"),
 ];
 
 const SERVER_TLS: &[Key] = &[
@@ -162,18 +138,6 @@ const SERVER_TLS: &[Key] = &[
         "",
         "CA certificates that verify client certificates, in the same forms as `cert_pem`. If set, clients must present a certificate.",
     ),
-    warned("server_ca_pem", Text, "", "a TLS server does not verify other servers"),
-    warned("insecure_skip_verify", Bool, "false", "a TLS server does not verify other servers"),
-    warned("server_name", Text, "", "a TLS server sends no server name"),
-];
-
-const AUTOCERT: &[Key] = &[
-    part("host_whitelist", Texts, ""),
-    part("cache_dir", Text, ""),
-    part("email", Text, ""),
-    part("server_name", Text, ""),
-    part("http", Bool, "false"),
-    part("http_addr", Text, ":80"),
 ];
 
 const HTTP_API: &[Key] = &[
@@ -247,9 +211,6 @@ const PROMETHEUS: &[Key] = &[
         "1s",
         "How long the figures of the shards may be reused for further scrapes. 0: collect them for each scrape.",
     ),
-    warned("instrument_http_handlers", Bool, "false", "requests are not counted by path"),
-    warned("recovered_publications_histogram", Bool, "false", "Dunlin has no such histogram"),
-    warned("native_histograms", Bool, "false", "histograms have fixed buckets"),
 ];
 
 const SWAGGER: &[Key] = &[
@@ -301,10 +262,7 @@ const LOG: &[Key] = &[
     ),
 ];
 
-const NODE: &[Key] = &[
-    yes("name", Text, "", "The node name in the API method `info`. Empty: host name and port."),
-    warned("info_metrics_aggregate_interval", Duration, "60s", "metrics are not aggregated"),
-];
+const NODE: &[Key] = &[yes("name", Text, "", "The node name in the API method `info`. Empty: host name and port.")];
 
 const SHUTDOWN: &[Key] = &[
     yes(
@@ -430,35 +388,4 @@ const DEMO: &[Key] = &[
         "false",
         "Give each visitor of the pages a connection token with a user id of its own, at `/lobby/guest`. Needs `demo.dir` and `client.token.hmac_secret_key`.",
     ),
-];
-
-const GRPC_API: &[Key] = &[
-    part("error_mode", Text, ""),
-    part("address", Text, ""),
-    part("port", NUMBER, "10000"),
-    part("key", Secret, ""),
-    part_table("tls", TLS),
-    part("reflection", Bool, "false"),
-    part("max_receive_message_size", NUMBER, "0"),
-];
-
-const ADMIN: &[Key] = &[
-    part("handler_prefix", Text, ""),
-    part("password", Secret, ""),
-    part("secret", Secret, ""),
-    part("insecure", Bool, "false"),
-    part("web_path", Text, ""),
-    part("web_proxy_address", Text, ""),
-    part("external", Bool, "false"),
-];
-
-const OPENTELEMETRY: &[Key] =
-    &[part("api", Bool, "false"), part("consuming", Bool, "false"), part("google_cloud_adc_auth", Bool, "false")];
-
-const GRAPHITE: &[Key] = &[
-    part("host", Text, "localhost"),
-    part("port", COUNT_OR_ZERO, "2003"),
-    part("prefix", Text, "centrifugo"),
-    part("interval", Duration, "10s"),
-    part("tags", Any, "false"),
 ];

@@ -5,7 +5,7 @@
 //! active again if it comes back.
 
 use super::{ChannelOptions, ClientOptions, NamespaceOptions, Options};
-use crate::log::PublicationLog;
+use crate::{log::PublicationLog, record::RecordOptions};
 
 /// Maximum number of namespaces of a running node, including retired ones. The engine numbers them with 16 bits; each
 /// costs a shard less than a kibibyte of counters.
@@ -30,6 +30,7 @@ impl Options {
             channel: self.channel.succeeded_by(&wanted.channel),
             rooms_max: wanted.rooms_max,
             room_openings: wanted.room_openings,
+            records: RecordOptions { level: wanted.records.level, ..self.records },
             ..self.clone()
         };
         let mut kept = Vec::new();

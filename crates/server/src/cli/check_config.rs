@@ -11,7 +11,7 @@ use super::{ConfigFile, Failure, output, warn};
 pub(super) struct CheckConfigArgs {
     #[command(flatten)]
     config: ConfigFile,
-    /// Treat warnings as errors
+    /// Treat warnings as errors. Notes are no warnings
     #[arg(short, long)]
     strict: bool,
 }
@@ -19,9 +19,9 @@ pub(super) struct CheckConfigArgs {
 pub(super) fn run(args: &CheckConfigArgs, registry: &Registry) -> Result<(), Failure> {
     let Loaded { config, warnings, .. } = args.config.load_to_start(Vec::new(), registry)?;
     warn(&warnings);
-    // Not affected by `--strict`, because a node may have no browser clients.
+    // Not a warning, of which `--strict` allows none: a node may have no browsers as clients.
     if config.admits_no_page() {
-        output::error_line(format_args!("warning: {}", dunlin_config::NO_PAGE_ADMITTED));
+        output::error_line(format_args!("note: {}", dunlin_config::NO_PAGE_ADMITTED));
     }
     if args.strict && !warnings.is_empty() {
         return Err(Failure::Strict);

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use dunlin_config::{Config, InternalListener, Loaded};
+use dunlin_config::Loaded;
 use dunlin_token::Secret;
 
 /// Maximum duration of connecting and of sending.
@@ -46,7 +46,8 @@ impl OperatorRequest<'_> {
     pub(super) fn post(&self) -> Result<OperatorResponse, Unanswered> {
         let config = &self.loaded.config;
         let listener = config.http_server.internal.ok_or(Unanswered::NoInternalPort)?;
-        let address = SocketAddr::from((reachable(config, listener), listener.port));
+        let listen = listener.address.or(config.http_server.address);
+        let address = SocketAddr::from((reachable(listen), listener.port));
         let keys = self.loaded.api_keys();
         let mut keys: Vec<Option<&Secret>> = keys.iter().map(Some).collect();
         if keys.is_empty() {
@@ -103,9 +104,9 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// The address at which this machine can reach the internal port.
-fn reachable(config: &Config, listener: InternalListener) -> IpAddr {
-    match listener.address.or(config.http_server.address) {
+/// The address at which this machine can reach a node that listens on an address.
+pub(super) fn reachable(listen: Option<IpAddr>) -> IpAddr {
+    match listen {
         Some(IpAddr::V6(address)) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
         Some(address) if !address.is_unspecified() => address,
         _ => Ipv4Addr::LOCALHOST.into(),

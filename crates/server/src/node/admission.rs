@@ -57,6 +57,11 @@ impl Admission {
         self.entrants.address(connection)
     }
 
+    /// The address of the connection's client, or that of the peer as long as the request's head has not come.
+    pub(super) fn address_so_far(&self, connection: ConnectionKey) -> Option<IpAddr> {
+        self.entrants.address_so_far(connection)
+    }
+
     /// The key of the source of the connection's client.
     pub(super) fn source_key(&self, connection: ConnectionKey) -> Option<SourceKey> {
         self.entrants.source(connection).map(SourceNetwork::key)

@@ -7,6 +7,7 @@ use std::{
     net::{IpAddr, TcpStream},
     os::fd::AsRawFd,
     sync::Arc,
+    time::Duration,
 };
 
 use dunlin_engine::{Event, ShardIndex, Wire};
@@ -26,7 +27,7 @@ use super::{
     shard_thread::Shared,
     sockets::{Arrived, Sockets},
 };
-use crate::telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused};
+use crate::telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused, logs_connections};
 
 /// Maximum number of bytes that are read from a refused client.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
@@ -44,6 +45,8 @@ pub(super) struct Clients<R> {
     deadlines: ConnectionDeadlines,
     /// Forwarded header fields of sessions, by session index.
     picked_headers: HashMap<u32, PickedHeaders>,
+    /// When connections began, by their index; only of those whose beginning was logged.
+    begun_us: HashMap<u32, u64>,
     /// Resumed sessions with unread bytes.
     resumed: Vec<ConnectionKey>,
     /// Number of sessions.
@@ -70,6 +73,7 @@ impl<R: Reactor> Clients<R> {
             admission: Admission::new(Arc::clone(&shared)),
             deadlines: ConnectionDeadlines::default(),
             picked_headers: HashMap::new(),
+            begun_us: HashMap::new(),
             resumed: Vec::new(),
             sessions: 0,
             life: Life::Open,
@@ -139,7 +143,8 @@ impl<R: Reactor> Clients<R> {
             return;
         }
         self.admission.came_from(connection, peer);
-        ConnectionAccepted { shard: self.index, connection }.emit();
+        self.note_beginning(connection, engine);
+        ConnectionAccepted { shard: self.index, connection, address: peer }.emit();
         if !self.sockets.begin_tls(connection) {
             self.counters.tls_failures += 1;
             return self.end(connection, engine);
@@ -176,6 +181,7 @@ impl<R: Reactor> Clients<R> {
             return;
         }
         self.admission.was_found(connection, admitted.address());
+        self.note_beginning(connection, engine);
         if let Some(tls) = tls {
             self.sockets.continue_tls(connection, tls, engine);
         }
@@ -275,6 +281,7 @@ impl<R: Reactor> Clients<R> {
     /// Removes a connection from the table. Its source address is kept until the index is reused.
     fn forget(&mut self, connection: ConnectionKey) -> Option<ConnectionStage> {
         let stage = self.table.remove(connection)?;
+        self.begun_us.remove(&connection.index);
         self.admission.remove_pending(connection);
         self.shared.loads.leave(self.index.0);
         Some(stage)
@@ -402,9 +409,12 @@ impl<R: Reactor> Clients<R> {
 
     /// Closes a connection in any stage.
     pub(super) fn end(&mut self, connection: ConnectionKey, engine: &mut Engine) {
+        let begun_us = self.begun_us.get(&connection.index).copied();
         let Some(stage) = self.forget(connection) else { return };
+        if logs_connections() {
+            self.log_end(connection, &stage, begun_us.map(|begun_us| engine.now().mono_us - begun_us));
+        }
         self.sockets.close(connection);
-        ConnectionEnded { shard: self.index, connection, stage: stage.name() }.emit();
         match stage {
             ConnectionStage::Head(HeadStage { buffer }) => self.counters.abandoned += u64::from(was_begun(&buffer)),
             ConnectionStage::Body(_) => self.counters.abandoned += 1,
@@ -416,6 +426,19 @@ impl<R: Reactor> Clients<R> {
                 engine.handle(Event::Gone { session: connection });
             }
         }
+    }
+
+    fn note_beginning(&mut self, connection: ConnectionKey, engine: &Engine) {
+        if logs_connections() {
+            self.begun_us.insert(connection.index, engine.now().mono_us);
+        }
+    }
+
+    /// Must be called before the socket is closed.
+    fn log_end(&self, connection: ConnectionKey, stage: &ConnectionStage, took_us: Option<u64>) {
+        let (address, traffic) = (self.admission.address_so_far(connection), self.sockets.traffic(connection));
+        let (stage, took) = (stage.name(), took_us.map(Duration::from_micros));
+        ConnectionEnded { shard: self.index, connection, stage, address, took, traffic }.emit();
     }
 
     /// Stops reading from a session.

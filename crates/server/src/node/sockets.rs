@@ -9,7 +9,7 @@ use std::{io, net::TcpStream, sync::Arc, time::Duration};
 use dunlin_engine::{Effect, Event, SessionKey};
 use dunlin_net::{
     Certificates, Completion, ConnectionKey, Decrypted, Reactor, Released, SEND_SLICES_MAX, SendCompletion,
-    SendOutcome, TlsSession,
+    SendOutcome, TlsSession, Traffic,
 };
 
 use super::{NetCounters, engine::Engine, secure::Secure};
@@ -154,6 +154,11 @@ impl<R: Reactor> Sockets<R> {
         } else {
             self.reactor.finish(connection);
         }
+    }
+
+    /// What the kernel has counted about an open connection.
+    pub(super) fn traffic(&self, connection: ConnectionKey) -> Option<Traffic> {
+        Traffic::of(self.reactor.socket(connection)?)
     }
 
     pub(super) fn close(&mut self, connection: ConnectionKey) {

@@ -20,7 +20,7 @@ use crate::{
     node::{DrainPlan, LiveAdmission, Node},
     telemetry::{
         api_counters::{ControlCounters, ReloadOutcome},
-        config_events, events,
+        config_events, events, log,
     },
 };
 
@@ -207,6 +207,7 @@ impl Reloader {
 
     fn apply_outside_shards(&self, config: &Config, certificates: Option<Certificates>) {
         let parts = &self.parts;
+        log::set_levels(&config.log);
         parts.origins.set(config.allowed_origins.clone());
         parts.node.set_admission(LiveAdmission {
             sessions_max: u32::try_from(config.net.connections_max).unwrap_or(u32::MAX),

@@ -1,9 +1,12 @@
 //! Opens the stored rooms at the start, so that they continue before their players return.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dunlin_config::{Config, RoomSurvival};
-use dunlin_engine::api::ApiRequest;
+use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::ErrorCode;
 
 use crate::{
@@ -28,16 +31,23 @@ pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
     while storage.storage().poison().is_some() {
         tokio::time::sleep(OPEN_INTERVAL).await;
     }
+    let begun = Instant::now();
+    let (mut opened, mut not_opened) = (0, 0);
     let mut after: Option<Box<str>> = None;
     loop {
         let channels = list(Arc::clone(&storage), after.take()).await;
-        let Some(last) = channels.last() else { return };
+        let Some(last) = channels.last() else { break };
         after = Some(last.clone());
         for channel in channels.iter().filter(|channel| kept.keeps(channel)) {
-            if !reopen(&node, channel).await {
-                return;
+            match reopen(&node, channel).await {
+                Some(true) => opened += 1,
+                Some(false) => not_opened += 1,
+                None => return,
             }
         }
+    }
+    if opened + not_opened > 0 {
+        room_events::StoredRoomsOpened { opened, not_opened, took: begun.elapsed() }.emit();
     }
 }
 
@@ -49,20 +59,22 @@ async fn list(storage: Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<str
     listed.await.unwrap_or_default()
 }
 
-/// Opens a room. Returns whether the node is still running.
-async fn reopen(node: &Node, channel: &str) -> bool {
+/// Opens a room. Returns whether it is open; `None` if the node is stopping.
+async fn reopen(node: &Node, channel: &str) -> Option<bool> {
     loop {
         match node.ask_owner(channel, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() }).await
         {
-            Err(_) => return false,
+            Err(_) => return None,
             Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => {
                 tokio::time::sleep(RETRY_INTERVAL).await;
             }
             Ok(Err(refusal)) => {
                 room_events::RoomNotReopened { channel, code: refusal.code }.emit();
-                return true;
+                return Some(false);
             }
-            Ok(Ok(_)) => return true,
+            // The reason is logged where the room was made.
+            Ok(Ok(ApiAnswer::NotOpened(_))) => return Some(false),
+            Ok(Ok(_)) => return Some(true),
         }
     }
 }

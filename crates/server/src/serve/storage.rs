@@ -8,7 +8,7 @@ use dunlin_engine::{
     log::PublicationLog,
     options::{HistoryOverflow, NamespaceOptions},
 };
-use dunlin_storage::{DiskLimits, NamespaceDiskLimits, StartPolicy, StorageOptions};
+use dunlin_storage::{DiskLimits, LastRun, NamespaceDiskLimits, StartPolicy, StorageOptions};
 
 use super::{Purpose, ServeError, open_files::OpenFiles};
 use crate::node::{NodeStorage, ShardQueues};
@@ -33,6 +33,25 @@ pub(super) fn open(
     storage.log_fault();
     storage.storage().set_disk_limits(disk_limits(&config.engine));
     Ok(Some(Arc::new(storage)))
+}
+
+/// What the storage has at the start, in words. The numbers are estimates of the database.
+pub(super) fn recovered(opened: &NodeStorage) -> String {
+    let Ok(inspection) = opened.storage().inspect() else {
+        return if dunlin_storage::IS_BUILT { "it cannot be used yet" } else { "in memory" }.to_owned();
+    };
+    let (last_run, sizes) = (inspection.last_run(), inspection.sizes());
+    let entries = |family: &str| sizes.iter().find(|size| size.name == family).map_or(0, |size| size.entries);
+    if last_run == LastRun::None {
+        return last_run.words().to_owned();
+    }
+    format!(
+        "about {} publications, {} channels and {} checkpoints of rooms; {}",
+        entries("publications"),
+        entries("heads"),
+        entries("checkpoints"),
+        last_run.words()
+    )
 }
 
 /// The limits on the bytes of stored publications.

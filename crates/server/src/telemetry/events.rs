@@ -31,13 +31,15 @@ pub struct NodeStarted<'a> {
     pub reactor: &'a str,
     /// Why this reactor was chosen.
     pub reactor_reason: &'a str,
+    /// What the storage has, if there is one.
+    pub storage: Option<&'a str>,
 }
 
 impl NodeStarted<'_> {
     /// Logs it.
     pub fn emit(&self) {
         info!(address = %self.address, version = self.version, node = %Outside(self.name), shards = self.shards,
-            reactor = self.reactor, reactor_reason = self.reactor_reason, "dunlin is listening");
+            reactor = self.reactor, reactor_reason = self.reactor_reason, storage = self.storage, "dunlin is listening");
     }
 }
 

@@ -10,9 +10,10 @@ use std::{
 
 use dunlin_config::{LogLevel, LogOptions};
 use tracing_subscriber::{
-    Layer,
+    Layer, Registry,
     filter::{LevelFilter, Targets},
     layer::SubscriberExt,
+    reload,
     util::SubscriberInitExt,
 };
 
@@ -20,6 +21,9 @@ use super::log_writer::{self, LineSender};
 
 /// The queue of the process's log.
 static LINES: OnceLock<LineSender> = OnceLock::new();
+
+/// The levels of the process's log.
+static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 /// Starts the log: plain text on a terminal, otherwise one JSON object per line.
 ///
@@ -36,7 +40,7 @@ pub fn start(options: &LogOptions) -> io::Result<()> {
     };
     let destination = Destination(sender.clone());
     let layer = tracing_subscriber::fmt::layer().with_target(false).with_writer(move || destination.clone());
-    let filter = filter(options);
+    let (filter, levels) = reload::Layer::new(filter(options));
     let layer = if human {
         layer.with_filter(filter).boxed()
     } else {
@@ -45,8 +49,17 @@ pub fn start(options: &LogOptions) -> io::Result<()> {
     // Fails only if a logger is already installed, as in a test that starts two nodes.
     if tracing_subscriber::registry().with(layer).try_init().is_ok() {
         let _ = LINES.set(sender);
+        let _ = LEVELS.set(levels);
     }
     Ok(())
+}
+
+/// Applies the levels of these options.
+pub fn set_levels(options: &LogOptions) {
+    if let Some(levels) = LEVELS.get() {
+        // Fails only after a panic of a thread that was applying others.
+        let _ = levels.reload(filter(options));
+    }
 }
 
 /// Waits until all lines are written, at most for `timeout`. For the end of the process.

@@ -1,5 +1,7 @@
 //! Log lines about stored rooms.
 
+use std::time::Duration;
+
 use dunlin_protocol::ErrorCode;
 use tracing::{info, warn};
 
@@ -37,12 +39,32 @@ pub struct RoomRestored<'a> {
 }
 
 impl RoomRestored<'_> {
-    /// Logs it, at most once a second.
+    /// Logs it. There is one line for each room, because an operator looks for the one that is missing.
     pub fn emit(&self) {
-        static THROTTLE: Throttle = Throttle::new();
-        if let Some(suppressed) = THROTTLE.admit(now_s()) {
-            info!(channel = %Outside(self.channel), tick = self.tick, replayed_ticks = self.replayed_ticks,
-                players = self.players, suppressed, "room restored");
+        info!(channel = %Outside(self.channel), tick = self.tick, replayed_ticks = self.replayed_ticks,
+            players = self.players, "room restored");
+    }
+}
+
+/// The rooms with a checkpoint were opened at the start.
+pub struct StoredRoomsOpened {
+    /// Rooms that are open.
+    pub opened: u64,
+    /// Rooms that could not be opened.
+    pub not_opened: u64,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl StoredRoomsOpened {
+    /// Logs it.
+    pub fn emit(&self) {
+        let Self { opened, not_opened, took } = *self;
+        let duration_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        if not_opened == 0 {
+            info!(opened, duration_ms, "all stored rooms opened");
+        } else {
+            warn!(opened, not_opened, duration_ms, "stored rooms opened, but not all of them");
         }
     }
 }

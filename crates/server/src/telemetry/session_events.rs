@@ -2,11 +2,13 @@
 //!
 //! The engine limits the number of records. This module limits the number of lines about connections, per kind.
 
+use std::{net::IpAddr, time::Duration};
+
 use dunlin_engine::{
     ShardIndex,
     record::{CommandSubject, SessionIncident, SessionRecord},
 };
-use dunlin_net::ConnectionKey;
+use dunlin_net::{ConnectionKey, Traffic};
 use dunlin_protocol::{Disconnect, ErrorCode};
 use tracing::{debug, info, trace, warn};
 
@@ -111,12 +113,19 @@ impl ClientsMisbehaved {
     }
 }
 
+/// Whether lines about connections are written.
+pub fn logs_connections() -> bool {
+    tracing::enabled!(tracing::Level::DEBUG)
+}
+
 /// A connection was accepted.
 pub struct ConnectionAccepted {
     /// The shard of the connection.
     pub shard: ShardIndex,
     /// The connection; its session will have the same key.
     pub connection: ConnectionKey,
+    /// The peer's address, if it is known.
+    pub address: Option<IpAddr>,
 }
 
 impl ConnectionAccepted {
@@ -127,7 +136,9 @@ impl ConnectionAccepted {
             && let Some(suppressed) = RATE.admit(now_s())
         {
             let ConnectionKey { index, generation } = self.connection;
-            debug!(session = %format_args!("{}/{index}/{generation}", self.shard.0), suppressed, "connection accepted");
+            let address = self.address.map(tracing::field::display);
+            debug!(session = %format_args!("{}/{index}/{generation}", self.shard.0), address, suppressed,
+                "connection accepted");
         }
     }
 }
@@ -140,6 +151,12 @@ pub struct ConnectionEnded {
     pub connection: ConnectionKey,
     /// The stage of the connection.
     pub stage: &'static str,
+    /// The client's address, if it is known.
+    pub address: Option<IpAddr>,
+    /// Time since its beginning, if lines about connections were written then.
+    pub took: Option<Duration>,
+    /// Its bytes.
+    pub traffic: Option<Traffic>,
 }
 
 impl ConnectionEnded {
@@ -150,8 +167,12 @@ impl ConnectionEnded {
             && let Some(suppressed) = RATE.admit(now_s())
         {
             let ConnectionKey { index, generation } = self.connection;
-            debug!(session = %format_args!("{}/{index}/{generation}", self.shard.0), stage = self.stage, suppressed,
-                "connection ended");
+            let address = self.address.map(tracing::field::display);
+            let duration_ms = self.took.map(|took| u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+            let received_bytes = self.traffic.map(|traffic| traffic.received_bytes);
+            let acknowledged_bytes = self.traffic.map(|traffic| traffic.acknowledged_bytes);
+            debug!(session = %format_args!("{}/{index}/{generation}", self.shard.0), stage = self.stage, address,
+                duration_ms, received_bytes, acknowledged_bytes, suppressed, "connection ended");
         }
     }
 }
@@ -238,7 +259,7 @@ pub struct BackendAsked<'a> {
     /// The result.
     pub outcome: &'static str,
     /// The duration.
-    pub took: std::time::Duration,
+    pub took: Duration,
 }
 
 impl BackendAsked<'_> {

@@ -91,6 +91,23 @@ fn fails(folder: &Folder, args: &[&str], expected: &str) {
 }
 
 #[test]
+fn the_line_about_the_start_says_what_the_storage_has() {
+    let folder = scratch("recovered");
+    let node = DurableNode::start(&folder, &json!({}));
+    assert_eq!(node.server.started["storage"], "it is new");
+    for data in 1..=3 {
+        assert_eq!(node.publish(data), data);
+    }
+    node.kill();
+    let has = "about 3 publications, 1 channels and 0 checkpoints of rooms";
+    let mut node = DurableNode::start(&folder, &json!({}));
+    assert_eq!(node.server.started["storage"], format!("{has}; the last run was killed"));
+    assert!(node.server.terminate().success());
+    let node = DurableNode::start(&folder, &json!({}));
+    assert_eq!(node.server.started["storage"], format!("{has}; the last run closed it"));
+}
+
+#[test]
 fn a_backup_of_a_running_node_is_restored_elsewhere() {
     let folder = scratch("backup");
     let node = DurableNode::start(&folder, &json!({ "path": folder.0.join("backups"), "keep": 2 }));
@@ -225,6 +242,7 @@ fn invalid_backup_directories_are_refused() {
 on_io_uring![
     a_backup_of_a_running_node_is_restored_elsewhere,
     a_damaged_backup_is_not_restored_and_a_damaged_storage_is_named,
+    the_line_about_the_start_says_what_the_storage_has,
     backups_are_made_on_schedule,
     a_failed_backup_is_logged_with_a_remedy_and_publications_continue,
     a_node_without_a_directory_for_backups_makes_none,

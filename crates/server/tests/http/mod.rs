@@ -15,6 +15,7 @@
 //! - `observation.rs` metrics and the log
 //! - `reload.rs` reloading the configuration
 //! - `backups.rs` backups of the storage, and restores
+//! - `api_commands.rs` the commands that call the server API
 //! - `room_paths.rs` paths of players
 //! - `room_calls.rs` calls of games to a backend
 //! - `room_address.rs` addresses of players
@@ -31,6 +32,7 @@
 //!
 //! Each test runs on both reactors. `tests/api` contains the cases of the API's methods as data.
 
+mod api_commands;
 mod backups;
 mod cluster;
 mod cluster_nats;

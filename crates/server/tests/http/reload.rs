@@ -92,6 +92,27 @@ fn namespaces(config: &mut Value) -> &mut Vec<Value> {
 }
 
 #[test]
+fn a_reload_changes_the_level_of_the_log_and_of_records() {
+    let (mut server, internal) = start(&json!({ "log": { "level": "info" } }));
+    server.rewrite(|config| config["log"]["level"] = json!("debug"));
+    let answer = ask(internal, KEY, RELOAD, "");
+    assert_eq!(answer.json()["changed"], json!(["log.level"]), "{answer:?}");
+    // Whatever came before was below the level of that time.
+    server.logged("configuration reloaded");
+    drop(session(&server));
+    let accepted = server.logged("connection accepted");
+    assert_eq!((&accepted["level"], &accepted["address"]), (&json!("DEBUG"), &json!("127.0.0.1")));
+    assert_eq!(server.logged("session connected")["session"], accepted["session"]);
+    let ended = server.logged("connection ended");
+    assert_eq!((&ended["session"], &ended["address"]), (&accepted["session"], &accepted["address"]));
+    assert!(ended["duration_ms"].is_u64() && ended["stage"] == "session", "{ended}");
+    // The handshake alone is longer.
+    for bytes in ["received_bytes", "acknowledged_bytes"] {
+        assert!(ended[bytes].as_u64() > Some(100), "{ended}");
+    }
+}
+
+#[test]
 fn a_reload_applies_changes_and_keeps_sessions_and_rooms() {
     let (server, internal) = start(&json!({}));
     let mut session = session(&server);

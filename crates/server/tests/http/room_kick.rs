@@ -98,8 +98,10 @@ fn a_backend_kicks_connected_and_away_players() {
     replay_only_recording(&folder.0.join("recordings"), &[]);
 
     // After a restart, the removed players are not in the restored room.
-    let server = Server::start(&settings(&folder));
+    let mut server = Server::start(&settings(&folder));
     wait_for(&server, "kept:1", 0, 1);
+    assert_eq!(server.logged("room restored")["channel"], "kept:1");
+    assert_eq!(server.logged("all stored rooms opened")["opened"], 1);
 }
 
 on_io_uring![a_backend_kicks_connected_and_away_players,];

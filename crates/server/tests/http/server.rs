@@ -26,6 +26,8 @@ pub struct Server {
     child: Child,
     log: BufReader<ChildStderr>,
     pub address: SocketAddr,
+    /// The log line about the start.
+    pub started: Value,
     folder: PathBuf,
     config: Mutex<Value>,
 }
@@ -86,9 +88,9 @@ impl Server {
             .spawn()
             .expect("it starts");
         let mut log = BufReader::new(child.stderr.take().expect("it is piped"));
-        let listening = next_event(&mut log, "dunlin is listening");
-        let address = listening["address"].as_str().expect("an address").parse().expect("an address");
-        Self { child, log, address, folder, config: Mutex::new(config) }
+        let started = next_event(&mut log, "dunlin is listening");
+        let address = started["address"].as_str().expect("an address").parse().expect("an address");
+        Self { child, log, address, started, folder, config: Mutex::new(config) }
     }
 
     /// Changes the configuration file. The node does not reload it by itself.

@@ -36,7 +36,7 @@ use super::{
     inputs::PlayerInput,
     node_rates::Rates,
     open_sessions::{Cause, OpenSessions},
-    permission::Permission,
+    permission::{self, Permission},
     refresh::Refreshing,
     subscribe::Subscribing,
 };
@@ -269,8 +269,12 @@ impl Executing<'_> {
         let proxy = options.publish_proxy;
         let is_allowed = proxy.is_some()
             || self.sessions.permits(self.context, self.key, channel, namespace, Permission::publish(options));
-        if request.kind != 0 || !is_allowed {
-            return Err(ErrorCode::PermissionDenied.into());
+        if request.kind != 0 {
+            return Err(permission::of_other_type().into());
+        }
+        if !is_allowed {
+            let session = self.sessions.table.at(self.key.index);
+            return Err(Permission::publish(options).refused(session).into());
         }
         let data =
             self.sessions.table.at(self.key.index).payload(data).unwrap_or_else(|| Payload::from_opaque(Bytes::new()));
@@ -354,7 +358,7 @@ impl Executing<'_> {
         if self.sessions.permits(self.context, self.key, channel, namespace, permission) {
             Ok(())
         } else {
-            Err(ErrorCode::PermissionDenied.into())
+            Err(permission.refused(self.sessions.table.at(self.key.index)))
         }
     }
 

@@ -31,7 +31,7 @@ impl PlayerInput<'_> {
             Ok(()) => Ok(Some(Reply::Publish)),
             Err(refusal) => {
                 count_refusal(self.context, refusal);
-                Err(refusal.error_code().into())
+                Err(refusal.refused().into())
             }
         }
     }

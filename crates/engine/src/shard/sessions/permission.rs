@@ -1,6 +1,8 @@
-//! Permissions in a channel that depend on neither a token nor a backend.
+//! Permissions in a channel that depend on neither a token nor a backend, and why one is not given.
 
-use crate::{names::NamespaceIndex, options::NamespaceOptions, session::Session};
+use dunlin_protocol::ErrorCode;
+
+use crate::{names::NamespaceIndex, options::NamespaceOptions, refused::Refused, session::Session};
 
 use super::Context;
 
@@ -10,7 +12,51 @@ pub(super) struct Permission {
     for_client: bool,
     for_subscriber: bool,
     for_anonymous: bool,
+    reasons: &'static Reasons,
 }
+
+/// Why a permission is not given; each names the option.
+struct Reasons {
+    for_anonymous: &'static str,
+    for_nobody: &'static str,
+    for_subscriber: &'static str,
+}
+
+macro_rules! reasons {
+    ($what:literal) => {
+        &Reasons {
+            for_anonymous: concat!(
+                "allow_",
+                $what,
+                "_for_anonymous is off in the namespace of the channel, and the client has no user"
+            ),
+            for_nobody: concat!(
+                "allow_",
+                $what,
+                "_for_client and allow_",
+                $what,
+                "_for_subscriber are off in the namespace of the channel"
+            ),
+            for_subscriber: concat!(
+                "allow_",
+                $what,
+                "_for_client is off in the namespace of the channel, and the client is not subscribed"
+            ),
+        }
+    };
+}
+
+const CLOSED_BY_NAME: &str = "the client is not subscribed, and the name of the channel excludes it: by channel.private_prefix, or by the users that it lists";
+const NO_TOKEN: &str =
+    "the name of the channel begins with channel.private_prefix, and the client gave no subscription token";
+const ANONYMOUS_NOT_LISTED: &str =
+    "the name of the channel lists its users (allow_user_limited_channels), and the client has no user";
+const NOT_LISTED: &str = "the name of the channel lists its users (allow_user_limited_channels), and not this one";
+const SUBSCRIBE_OFF: &str =
+    "allow_subscribe_for_client is off in the namespace of the channel, and the client gave no subscription token";
+const SUBSCRIBE_ANONYMOUS_OFF: &str =
+    "allow_subscribe_for_anonymous is off in the namespace of the channel, and the client has no user";
+const OTHER_TYPE: &str = "a type of subscription other than 0, which is the only one";
 
 impl Permission {
     /// To publish.
@@ -19,6 +65,7 @@ impl Permission {
             for_client: options.allow_publish_for_client,
             for_subscriber: options.allow_publish_for_subscriber,
             for_anonymous: options.allow_publish_for_anonymous,
+            reasons: reasons!("publish"),
         }
     }
 
@@ -28,6 +75,7 @@ impl Permission {
             for_client: options.allow_presence_for_client,
             for_subscriber: options.allow_presence_for_subscriber,
             for_anonymous: options.allow_presence_for_anonymous,
+            reasons: reasons!("presence"),
         }
     }
 
@@ -37,6 +85,7 @@ impl Permission {
             for_client: options.allow_history_for_client,
             for_subscriber: options.allow_history_for_subscriber,
             for_anonymous: options.allow_history_for_anonymous,
+            reasons: reasons!("history"),
         }
     }
 
@@ -57,6 +106,18 @@ impl Permission {
         let for_client = || self.for_client && !is_closed_by_name(context, session, channel, namespace);
         let is_permitted = || for_client() || (self.for_client || self.for_subscriber) && subscribes();
         self.counts_for(session) && is_permitted() || context.options.client.insecure
+    }
+
+    /// The refusal of a session for which [`Self::is_given`] is false.
+    #[cold]
+    pub(super) fn refused(self, session: &Session) -> Refused {
+        let why = match self {
+            _ if !self.counts_for(session) => self.reasons.for_anonymous,
+            Self { for_client: true, .. } => CLOSED_BY_NAME,
+            Self { for_subscriber: true, .. } => self.reasons.for_subscriber,
+            _ => self.reasons.for_nobody,
+        };
+        Refused::new(ErrorCode::PermissionDenied, why)
     }
 
     /// Whether the session has the permission as a subscriber.
@@ -96,4 +157,26 @@ pub(super) fn is_open_to(context: &Context, user: &str, channel: &str, namespace
         return !user.is_empty() && users.any(|listed| listed == user);
     }
     options.allow_subscribe_for_client && (options.allow_subscribe_for_anonymous || !user.is_empty())
+}
+
+/// The refusal of a subscription without a token to a channel that is not open to `user`, see [`is_open_to`].
+#[cold]
+pub(super) fn not_open_to(context: &Context, user: &str, channel: &str, namespace: NamespaceIndex) -> Refused {
+    let why = match (is_user_limited(context, channel, namespace), user.is_empty()) {
+        (true, true) => ANONYMOUS_NOT_LISTED,
+        (true, false) => NOT_LISTED,
+        (false, _) if !context.namespace(namespace).allow_subscribe_for_client => SUBSCRIBE_OFF,
+        (false, _) => SUBSCRIBE_ANONYMOUS_OFF,
+    };
+    Refused::new(ErrorCode::PermissionDenied, why)
+}
+
+/// The refusal of a private channel without a token.
+pub(super) const fn needs_token() -> Refused {
+    Refused::new(ErrorCode::PermissionDenied, NO_TOKEN)
+}
+
+/// The refusal of what clients send for other types of subscriptions.
+pub(super) const fn of_other_type() -> Refused {
+    Refused::new(ErrorCode::PermissionDenied, OTHER_TYPE)
 }

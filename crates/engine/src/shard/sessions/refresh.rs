@@ -22,6 +22,8 @@ use super::{
     time_to_live::{AlreadyExpired, TimeToLive, expiry_us},
 };
 
+const NOT_SUBSCRIBED: &str = "the client is not subscribed to the channel";
+
 /// How long a session or subscription is extended when the backend is unavailable: a minute, as in Centrifugo.
 pub(super) const UNANSWERED_GRACE_MS: u64 = 60_000;
 
@@ -168,7 +170,7 @@ impl Refreshing<'_> {
         let session = self.sessions.table.at(self.key.index);
         let subscription = self.sessions.hub.find(channel).and_then(|id| session.subscription(id));
         let Some(subscription) = subscription.filter(|subscription| !subscription.is_ending()) else {
-            return Err(ErrorCode::PermissionDenied.into());
+            return Err(Refused::new(ErrorCode::PermissionDenied, NOT_SUBSCRIBED).into());
         };
         let namespace = self.sessions.hub.channel(subscription.channel).namespace;
         if subscription.flags.server_side || self.context.namespace(namespace).sub_refresh_proxy.is_some() {
@@ -200,7 +202,7 @@ impl Refreshing<'_> {
         let ttl = ttl.map_err(|AlreadyExpired| ErrorCode::Expired)?;
         let session = self.sessions.table.at(self.key.index);
         let id = self.sessions.hub.find(channel).filter(|id| session.subscription(*id).is_some());
-        let Some(id) = id else { return Err(ErrorCode::PermissionDenied.into()) };
+        let Some(id) = id else { return Err(Refused::new(ErrorCode::PermissionDenied, NOT_SUBSCRIBED).into()) };
         let expiry_us = subscription_expiry_us(self.context, self.sessions.hub.channel(id).namespace, ttl);
         self.show_as(id, claims.grant.info);
         self.move_expiry(id, expiry_us);

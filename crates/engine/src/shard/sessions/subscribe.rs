@@ -35,10 +35,13 @@ use super::{
     connect::Connecting,
     node_rates::Rates,
     open_sessions::OpenSessions,
-    permission::{Permission, is_open_to, is_user_limited},
+    permission::{self, Permission, is_open_to, is_user_limited},
     refresh::subscription_expiry_us,
     time_to_live::{AlreadyExpired, TimeToLive},
 };
+
+const TOO_MANY_SUBSCRIPTIONS: &str = "the session has client.channel_limit subscriptions";
+const INVALID_TOKEN: &str = "the subscription token is not valid; a line about the token says why";
 
 /// The parameters of a new subscription.
 pub(super) struct NewSubscription<'a> {
@@ -128,11 +131,14 @@ impl Subscribing<'_> {
             return Err(ErrorCode::AlreadySubscribed.into());
         }
         if session.subscriptions.len() >= self.context.options.client.channel_limit {
-            return Err(ErrorCode::LimitExceeded.into());
+            return Err(Refused::new(ErrorCode::LimitExceeded, TOO_MANY_SUBSCRIPTIONS));
         }
         let index = self.context.resolve(channel)?;
-        if request.kind != 0 || self.context.names.is_private(channel) && request.token.is_empty() {
-            return Err(ErrorCode::PermissionDenied.into());
+        if request.kind != 0 {
+            return Err(permission::of_other_type());
+        }
+        if self.context.names.is_private(channel) && request.token.is_empty() {
+            return Err(permission::needs_token());
         }
         let user = session.info.as_ref().map_or("", |info| &info.user);
         let is_decided_elsewhere = !request.token.is_empty() || self.subscribe_proxy(channel).is_some();
@@ -140,7 +146,7 @@ impl Subscribing<'_> {
             || is_open_to(self.context, user, channel, index)
             || self.context.options.client.insecure;
         if !is_open {
-            return Err(ErrorCode::PermissionDenied.into());
+            return Err(permission::not_open_to(self.context, user, channel, index));
         }
         if request.tags_filter.is_some() && !self.context.namespace(index).allow_tags_filter {
             let why = "allow_tags_filter is off in the namespace of the channel";
@@ -156,9 +162,9 @@ impl Subscribing<'_> {
         outcome: Result<SubscriptionClaims, TokenError>,
     ) -> CommandOutcome {
         let claims = outcome.map_err(|error| match error {
-            TokenError::Expired => ErrorCode::TokenExpired,
-            TokenError::Invalid => ErrorCode::PermissionDenied,
-            TokenError::Unavailable => ErrorCode::Internal,
+            TokenError::Expired => Refused::from(ErrorCode::TokenExpired),
+            TokenError::Invalid => Refused::new(ErrorCode::PermissionDenied, INVALID_TOKEN),
+            TokenError::Unavailable => ErrorCode::Internal.into(),
         })?;
         self.sessions.check_claims(self.key, &params.channel, &claims)?;
         self.request_subscription(command_id, params, claims.grant)?;
@@ -183,7 +189,7 @@ impl Subscribing<'_> {
             return Err(ErrorCode::AlreadySubscribed.into());
         }
         if session.subscriptions.len() >= self.context.options.client.channel_limit {
-            return Err(ErrorCode::LimitExceeded.into());
+            return Err(Refused::new(ErrorCode::LimitExceeded, TOO_MANY_SUBSCRIPTIONS));
         }
         let Ok(ttl) = TimeToLive::until(grant.expires_at_ms, self.context.now) else {
             return Err(ErrorCode::Expired.into());

@@ -56,6 +56,14 @@ impl Entrants {
         }
     }
 
+    /// As [`Self::address`], or the peer's address before the client's is determined.
+    pub(super) fn address_so_far(&self, connection: ConnectionKey) -> Option<IpAddr> {
+        match self.0.get(connection.index as usize) {
+            Some(Entrant::Found(address) | Entrant::Peer(address)) => Some(*address),
+            _ => None,
+        }
+    }
+
     /// The source of the connection's client.
     pub(super) fn source(&self, connection: ConnectionKey) -> Option<SourceNetwork> {
         self.address(connection).map(SourceNetwork::of)
