@@ -12,8 +12,8 @@ use crate::{
     error::StorageError,
     family::Family,
     keys,
-    request::{EntriesDone, EntryBatch},
-    writer::{Done, WriteTask},
+    request::{Done, EntriesDone, EntryBatch},
+    writer::WriteTask,
 };
 
 pub(crate) const ACTION: &str = "read a room";

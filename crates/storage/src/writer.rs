@@ -28,7 +28,7 @@ use crate::{
     keys,
     options::QueueLimits,
     records::{ChannelHead, StoredPublication, StoredResult},
-    request::{Completions, EntriesDone, EntryBatch, EntryChange, StoreRequest},
+    request::{Completions, Done, EntriesDone, EntryBatch, EntryChange, StoreRequest},
     resume::FailedCommit,
     shared_database::SharedDatabase,
 };
@@ -55,14 +55,6 @@ pub(crate) enum WriteTask {
     /// Apply trims, and take over changed limits.
     Trim,
     Stop,
-}
-
-pub(crate) struct Done(pub(crate) EntriesDone);
-
-impl std::fmt::Debug for Done {
-    fn fmt(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        text.write_str("Done")
-    }
 }
 
 /// Pending trims and removals. Each channel has at most one entry, so they need no separate limit. As many wait for them
