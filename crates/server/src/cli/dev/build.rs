@@ -40,10 +40,11 @@ impl Build {
         command.args(["build", "--message-format=json"]).args(is_release.then_some("--release"));
         let said = Arc::new(Mutex::new(Said::default()));
         let of_reader = Arc::clone(&said);
-        let take = move |line: String| {
-            of_reader.lock().unwrap_or_else(PoisonError::into_inner).take(&line);
+        let take = move |line: &str| {
+            of_reader.lock().unwrap_or_else(PoisonError::into_inner).take(line);
+            true
         };
-        match Process::start_with(&mut command, take) {
+        match Process::start(&mut command, take) {
             Ok(process) => Ok(Self { process, said }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Failure::Usage(
                 "cargo is not in PATH: install Rust (https://rustup.rs), or add its folder to PATH".into(),
@@ -66,8 +67,8 @@ impl Build {
         })
     }
 
-    pub(super) fn into_process(self) -> Process {
-        self.process
+    pub(super) fn signal(&self, signal: libc::c_int) {
+        self.process.signal(signal);
     }
 }
 
@@ -112,8 +113,9 @@ mod tests {
     #[test]
     fn the_program_and_the_errors_are_taken_from_cargos_messages() {
         let mut said = Said::default();
-        let library = r#"{"reason":"compiler-artifact","target":{"kind":["lib"]},"executable":null}"#;
-        let program = r#"{"reason":"compiler-artifact","target":{"kind":["bin"]},"executable":"/t/debug/stars"}"#;
+        let library = r#"{"reason":"compiler-artifact","target":{"kind":["lib"],"name":"game"},"executable":null}"#;
+        let program =
+            r#"{"reason":"compiler-artifact","target":{"kind":["bin"],"name":"stars"},"executable":"/t/debug/stars"}"#;
         let warning = r#"{"reason":"compiler-message","message":{"level":"warning","rendered":"warning: unused\n"}}"#;
         let error = r#"{"reason":"compiler-message","message":{"level":"error","rendered":"error: no\n --> src\n"}}"#;
         for line in [library, "no JSON", warning, error, program, r#"{"reason":"build-finished","success":false}"#] {
