@@ -65,6 +65,7 @@ impl Page {
     }
 
     fn found(&self, path: &str) -> Option<File> {
+        let path = decoded(path)?;
         let path = path.trim_start_matches('/');
         let path = Path::new(if path.is_empty() { "index.html" } else { path });
         if !path.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -96,6 +97,25 @@ enum File {
     Missing,
     /// Why it cannot be served.
     Unreadable(String),
+}
+
+/// A path in which browsers have written bytes as `%` and two digits; `None` if it is not text.
+fn decoded(path: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
+    while let Some((byte, after)) = rest.split_first() {
+        let digit = |at: usize| Some(char::from(*after.get(at)?).to_digit(16)? as u8);
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn type_of(file: &Path) -> &'static str {
@@ -181,7 +201,7 @@ mod tests {
     fn only_files_of_the_page_are_served() {
         let folder = std::env::temp_dir().join(format!("dunlin-dev-page-{}", std::process::id()));
         fs::create_dir_all(folder.join("page/deep")).expect("a folder");
-        for path in ["page/index.html", "page/game.js", "page/deep/map.png", "secret"] {
+        for path in ["page/index.html", "page/game.js", "page/deep/map.png", "page/a map é%20.svg", "secret"] {
             fs::write(folder.join(path), "<head></head>").expect("a file");
         }
         std::os::unix::fs::symlink(folder.join("secret"), folder.join("page/link")).expect("a link");
@@ -194,7 +214,10 @@ mod tests {
         assert_eq!(kind("/"), Some("text/html; charset=utf-8"));
         assert_eq!(kind("/game.js"), Some("text/javascript; charset=utf-8"));
         assert_eq!(kind("/deep/map.png"), Some("image/png"));
-        for path in ["/../secret", "/deep/../../secret", "/link", "/deep", "/none", "//etc/passwd"] {
+        assert_eq!(kind("/a%20map%20%C3%a9%2520.svg"), Some("image/svg+xml"));
+        let others = ["/../secret", "/deep/../../secret", "/link", "/deep", "/none", "//etc/passwd"];
+        for path in others.into_iter().chain(["/%2e%2e/secret", "/..%2fsecret", "/%2Fetc/passwd", "/%ff", "/%00", "/%"])
+        {
             assert_eq!(kind(path), None, "{path}");
         }
         let index = format!("<head>{SCRIPT_ELEMENT}\n</head>").into_bytes();
