@@ -10,9 +10,11 @@ use std::{
 };
 
 use super::{
+    nearest::without_indices,
     problem::{Problems, SettingSource},
     settings::Settings,
     tree::{Format, Tree},
+    value::Value,
     variables,
 };
 
@@ -21,6 +23,16 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 
 /// The default file names, in order of precedence. Centrifugo uses the first one.
 const DEFAULT_FILES: [&str; 4] = ["config.json", "config.yaml", "config.yml", "config.toml"];
+
+/// The keys that name files or directories to which a node writes.
+const WRITTEN: [&str; 6] = [
+    "channel.namespaces[].room.record_directory",
+    "channel.without_namespace.room.record_directory",
+    "log.file",
+    "pid_file",
+    "storage.backup.path",
+    "storage.path",
+];
 
 /// The prefix of environment variables that set keys.
 pub(super) const PREFIX: &str = "DUNLIN_";
@@ -82,6 +94,19 @@ impl ConfigInput {
         DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.is_file())
     }
 
+    /// The files and directories to which a node with these settings writes. Errors elsewhere in the settings do not
+    /// matter, nor which simulations the program has.
+    pub fn written_paths(&self) -> Vec<PathBuf> {
+        let settings = self.settings(&mut Problems::default());
+        let path = |(key, value): (&str, &Value)| match value {
+            Value::Text(text) if !text.is_empty() && WRITTEN.contains(&&*without_indices(key)) => {
+                Some(PathBuf::from(text))
+            }
+            _ => None,
+        };
+        settings.all().filter_map(path).collect()
+    }
+
     /// Merges the layers.
     pub(super) fn settings(&self, problems: &mut Problems) -> Settings {
         let mut settings = Settings::default();
@@ -131,4 +156,38 @@ fn concerns_us(name: &str) -> bool {
 /// The key part of a variable with this prefix.
 pub(super) fn setting_of<'n>(name: &'n str, prefix: &str) -> Option<&'n str> {
     name.strip_prefix(prefix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys;
+
+    #[test]
+    fn the_paths_that_a_node_writes_are_read_from_settings_with_errors() {
+        let text = r#"{
+            "pid_file": "game.pid", "log": { "file": "", "level": "loud" }, "http_server": { "port": "none" },
+            "storage": { "path": "/data", "backup": { "path": "backups" } }, "demo": { "dir": "web" },
+            "channel": {
+                "namespaces": [
+                    { "name": "a" },
+                    { "name": "b", "room": { "simulation": "unknown", "record_directory": "rooms" } }
+                ],
+                "without_namespace": { "room": { "record_directory": "others" } }
+            }
+        }"#;
+        let document = Document { name: "config.json".into(), format: Format::Json, text: text.into() };
+        let variables = vec![("DUNLIN_PID_FILE".to_owned(), "other.pid".to_owned())];
+        let input = ConfigInput { document: Some(document), variables, flags: Vec::new() };
+        let paths = ["rooms", "others", "other.pid", "backups", "/data"];
+        assert_eq!(input.written_paths(), paths.map(PathBuf::from));
+        assert_eq!(ConfigInput::default().written_paths(), Vec::<PathBuf>::new());
+    }
+
+    #[test]
+    fn the_keys_of_written_paths_exist() {
+        for key in WRITTEN {
+            assert!(keys::at(key).is_some(), "{key}");
+        }
+    }
 }

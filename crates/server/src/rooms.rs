@@ -75,7 +75,7 @@ pub(crate) struct Rooms {
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The same, if rooms are saved.
-const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What rooms use of their node.
 pub(crate) struct RoomsOfNode<'a> {

@@ -13,7 +13,8 @@ mod reopen;
 mod storage;
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     sync::{
@@ -39,6 +40,7 @@ use crate::{
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
+    rooms::SAVE_TIMEOUT,
     telemetry::{api_counters::ControlCounters, config_events, events, log, lookout, watermark},
     trim,
 };
@@ -63,6 +65,18 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time to write the last responses after the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// What a server of `dunlin dev` prints when it accepts connections. Its log may be elsewhere.
+pub(crate) const DEVELOPMENT_LISTENING: &str = "dunlin dev: listening";
+
+/// Maximum time that a server of `dunlin dev` drains.
+const DEVELOPMENT_DRAIN_MAX: Duration = Duration::from_secs(5);
+
+/// Time after which a server of `dunlin dev` has ended and saved its rooms.
+pub(crate) const DEVELOPMENT_END_MAX: Duration = DEVELOPMENT_DRAIN_MAX
+    .saturating_add(SAVE_TIMEOUT)
+    .saturating_add(LAST_ANSWERS_TIMEOUT)
+    .saturating_add(LAST_LINES_TIMEOUT);
+
 /// What a node is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -70,6 +84,26 @@ pub enum Purpose {
     Production,
     /// `dunlin dev`: see [`dunlin_storage::StorageOptions::is_development`].
     Development,
+}
+
+impl Purpose {
+    fn say_listening(self) {
+        if self == Self::Development {
+            // An error means that `dunlin dev` has ended; then a signal follows.
+            let _ = writeln!(io::stdout(), "{DEVELOPMENT_LISTENING}");
+        }
+    }
+
+    /// The shutdown with this drain plan and this delay before it.
+    fn shutdown(self, (plan, delay): (DrainPlan, Duration)) -> (DrainPlan, Duration) {
+        match self {
+            Self::Production => (plan, delay),
+            // No balancer has to see it, and the next server waits for it.
+            Self::Development => {
+                (DrainPlan { timeout: plan.timeout.min(DEVELOPMENT_DRAIN_MAX), ..plan }, Duration::ZERO)
+            }
+        }
+    }
 }
 
 /// Runs a node until a signal ends it. SIGTERM and SIGINT close all sessions with 3001 after their reliable lanes.
@@ -144,6 +178,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     start_rooms(config, &node, matchmaking);
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity, open_files);
+    purpose.say_listening();
     if let Some(certificates) = certificates {
         tokio::spawn(certificate_polling::renew(certificates, Arc::clone(&control.counters)));
     }
@@ -156,8 +191,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
             return Err(ServeError::NodeLost);
         }
     };
-    let ending = control.end(signal, &mut signals, reloader.shutdown(), &node, pid_file);
-    tokio::join!(ending, backups::stop(backups, reloader.shutdown().0.timeout));
+    let (plan, delay) = purpose.shutdown(reloader.shutdown());
+    let ending = control.end(signal, &mut signals, (plan, delay), &node, pid_file);
+    tokio::join!(ending, backups::stop(backups, plan.timeout));
     cluster::close_logs(&node);
     Ok(())
 }
@@ -407,18 +443,18 @@ fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: 
 /// A terminal and a supervisor may both send a signal at the same time.
 const SIGNAL_ECHO: Duration = Duration::from_millis(100);
 
-/// The signals that stop a node.
-struct Signals {
+/// The signals that stop a process.
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn next(&mut self) -> &'static str {
+    pub(crate) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
@@ -426,7 +462,7 @@ impl Signals {
     }
 
     /// The next signal that is not a duplicate of the first one, which arrived at `first`.
-    async fn next_after(&mut self, first: Instant) -> &'static str {
+    pub(crate) async fn next_after(&mut self, first: Instant) -> &'static str {
         loop {
             let signal = self.next().await;
             if first.elapsed() >= SIGNAL_ECHO {
@@ -460,6 +496,16 @@ impl Drop for PidFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_server_in_development_ends_without_a_delay() {
+        let timeout = Duration::from_secs(30);
+        let configured = (DrainPlan { timeout, sessions_per_second: 7 }, Duration::from_secs(60));
+        let (plan, delay) = Purpose::Development.shutdown(configured);
+        assert_eq!((plan.timeout, plan.sessions_per_second, delay), (DEVELOPMENT_DRAIN_MAX, 7, Duration::ZERO));
+        let (plan, delay) = Purpose::Production.shutdown(configured);
+        assert_eq!((plan.timeout, delay), (timeout, Duration::from_secs(60)));
+    }
 
     #[test]
     fn a_uuid_has_the_version_of_random_ones() {

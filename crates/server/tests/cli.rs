@@ -3,6 +3,7 @@
 mod bench;
 mod canaries;
 mod cluster;
+mod completion;
 mod dev;
 mod health;
 mod new_game;

@@ -63,6 +63,7 @@ mod state;
 mod storage;
 #[cfg(feature = "rocksdb")]
 mod storage_clock;
+mod threads;
 #[cfg(any(test, not(feature = "rocksdb")))]
 mod without_rocksdb;
 #[cfg(feature = "rocksdb")]

@@ -1,6 +1,6 @@
 //! Requests to a storage, and their answers.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use dunlin_engine::{
     ShardIndex,
@@ -69,5 +69,15 @@ pub trait Completions: ShardEvents + 'static {
     fn space_enough(&self) {}
 }
 
-/// Receives the result of a write of entries that are not publications. Called on the writer's thread.
+/// Receives the result of a write of entries that are not publications. Called on a thread of the storage, never on the
+/// thread that writes, which may hold locks that it takes.
 pub type EntriesDone = Box<dyn FnOnce(Result<(), StorageError>) + Send>;
+
+/// The receiver of a result that waits for it.
+pub(crate) struct Done(pub(crate) EntriesDone);
+
+impl fmt::Debug for Done {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str("Done")
+    }
+}

@@ -2,11 +2,9 @@
 
 use std::{
     ops::RangeInclusive,
-    panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
-    process,
     sync::{Arc, Mutex, PoisonError, mpsc::SyncSender},
-    thread::{Builder, JoinHandle},
+    thread::JoinHandle,
 };
 
 use dunlin_engine::log::{LogBusy, LogError};
@@ -28,10 +26,10 @@ use crate::{
     read_paths::PathTask,
     reader::{ReadTask, Reader},
     report::BackupInfo,
-    request::{Completions, EntriesDone, LoadRequest, StoreRequest},
+    request::{Completions, Done, EntriesDone, LoadRequest, StoreRequest},
     shared_database::SharedDatabase,
-    write_stall,
-    writer::{Done, TrimTo, WriteQueue, WriteTask, Writer},
+    threads, write_stall,
+    writer::{TrimTo, WriteQueue, WriteTask, Writer},
 };
 
 /// An open storage, which shards share. Dropping it writes the queued requests, and ends its threads.
@@ -72,11 +70,11 @@ impl Storage {
                 completions: Arc::clone(&completions),
                 limits: options.pages,
             };
-            let thread = storage.start(format!("storage-read-{number}"), move || reader.run())?;
+            let thread = threads::start(format!("storage-read-{number}"), &options.path, move || reader.run())?;
             storage.reader_threads.push(thread);
         }
         let writer = Writer::new(options, shared, queue, write_tasks, completions);
-        let thread = storage.start("storage-write".to_owned(), move || writer.run())?;
+        let thread = threads::start("storage-write".to_owned(), &options.path, move || writer.run())?;
         storage.writer_thread = Mutex::new(Some(thread));
         storage.readers = Some(readers);
         Ok(storage)
@@ -289,19 +287,6 @@ impl Storage {
     fn refuse(&self, queue: LogBusy) -> LogError {
         StorageCounters::add(&self.shared.counters.refused, 1);
         LogError::Busy(queue)
-    }
-
-    /// Starts a thread that ends the process if it panics. Without the thread, requests would wait forever.
-    fn start(&self, name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, StorageError> {
-        let thread_name = name.clone();
-        let thread = Builder::new().name(name).spawn(move || {
-            if catch_unwind(AssertUnwindSafe(run)).is_err() {
-                eprintln!("dunlin: the thread `{thread_name}` panicked, see above; the process ends");
-                process::abort();
-            }
-        });
-        let failed = |error| StorageError::io("start a thread of the storage", self.path(), &error);
-        thread.map_err(failed)
     }
 }
 

@@ -9,10 +9,12 @@ use std::{
     io::Write,
     ops::RangeInclusive,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc::SyncSender},
+    thread::JoinHandle,
 };
 
 use dunlin_engine::log::{LogBusy, LogError};
+use dunlin_queues::declared::STORAGE_WRITES;
 
 use crate::{
     counters::StorageCounts,
@@ -25,7 +27,8 @@ use crate::{
     options::StorageOptions,
     paths::{PathQuery, PathsRead},
     report::{BackupInfo, FamilySize, LastRun, StorageReport},
-    request::{Completions, EntriesDone, LoadRequest, StoreRequest},
+    request::{Completions, Done, EntriesDone, LoadRequest, StoreRequest},
+    threads,
 };
 
 /// The file with the rooms, in the directory of the storage.
@@ -45,6 +48,10 @@ type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct UnbuiltStorage {
     path: PathBuf,
     rooms: Mutex<Rooms>,
+    /// The thread that answers; `None` when the storage is closed.
+    answering: Mutex<Option<JoinHandle<()>>>,
+    /// Why the file could not be written, if so.
+    fault: OnceLock<StorageError>,
 }
 
 #[derive(Debug)]
@@ -54,10 +61,13 @@ struct Rooms {
     state: State,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 enum State {
-    Open,
-    /// The file is written, and nothing is taken any more.
+    Open {
+        /// Results on their way to the thread that answers.
+        answers: SyncSender<Done>,
+    },
+    /// Nothing is taken any more.
     Closed,
 }
 
@@ -88,7 +98,16 @@ impl UnbuiltStorage {
         let checkpoints = fs::read(&file).ok().and_then(|bytes| read(&bytes)).unwrap_or_default();
         let _ = fs::remove_file(file);
         let bytes = checkpoints.iter().map(|(key, value)| key.len() + value.len()).sum();
-        Ok(Self { path, rooms: Mutex::new(Rooms { checkpoints, bytes, state: State::Open }) })
+        // A batch is written at once, but whoever writes it may hold locks that its result needs.
+        let (answers, waiting) = STORAGE_WRITES.with_messages(options.queues.writes_max).std_channel();
+        let answer = move || waiting.into_iter().for_each(|Done(done)| done(Ok(())));
+        let answering = threads::start("storage-answer".to_owned(), &path, answer)?;
+        Ok(Self {
+            path,
+            rooms: Mutex::new(Rooms { checkpoints, bytes, state: State::Open { answers } }),
+            answering: Mutex::new(Some(answering)),
+            fault: OnceLock::new(),
+        })
     }
 
     /// Publications are not stored.
@@ -109,7 +128,7 @@ impl UnbuiltStorage {
     pub fn remove(&self, _: Arc<str>) {}
 
     pub fn poison(&self) -> Option<StorageError> {
-        None
+        self.fault.get().cloned()
     }
 
     pub fn last_read_fault(&self) -> Option<StorageError> {
@@ -134,15 +153,19 @@ impl UnbuiltStorage {
         StorageCounts::default()
     }
 
-    /// Writes the rooms to their file.
+    /// Gives the answers that wait, and writes the rooms to their file. [`Self::poison`] has the error, if it fails.
     pub fn close(&self) {
-        let mut rooms = self.rooms();
-        if std::mem::replace(&mut rooms.state, State::Closed) == State::Closed {
-            return;
-        }
-        // A reader finds a whole file or none. Without one, rooms begin anew, which is no loss in development.
+        let answering = self.answering.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(answering) = answering else { return };
+        self.rooms().state = State::Closed;
+        // A thread that panics ends the process.
+        let _ = answering.join();
+        // A reader finds a whole file or none. Without one, rooms begin anew.
         let new = self.path.join("rooms.new");
-        let _ = fs::write(&new, written(&rooms.checkpoints)).and_then(|()| fs::rename(&new, self.path.join(FILE)));
+        let bytes = written(&self.rooms().checkpoints);
+        if let Err(error) = fs::write(&new, bytes).and_then(|()| fs::rename(&new, self.path.join(FILE))) {
+            let _ = self.fault.set(StorageError::io("write the rooms to", &self.path, &error));
+        }
     }
 
     pub fn path(&self) -> &Path {
@@ -160,12 +183,13 @@ impl UnbuiltStorage {
         };
         let bytes: usize = batch.changes.iter().map(bytes_of).sum();
         let mut rooms = self.rooms();
-        if rooms.state == State::Closed || rooms.bytes.saturating_add(bytes) > BYTES_MAX {
+        let State::Open { answers } = &rooms.state else { return Err(LogError::Busy(LogBusy::StorageWrites)) };
+        if rooms.bytes.saturating_add(bytes) > BYTES_MAX {
             return Err(LogError::Busy(LogBusy::StorageWrites));
         }
+        // First, because it may not fit. What the result leads to sees the batch, because it waits for the lock.
+        answers.try_send(Done(done)).map_err(|_| LogError::Busy(LogBusy::StorageWrites))?;
         batch.changes.into_iter().for_each(|change| rooms.apply(change));
-        drop(rooms);
-        done(Ok(()));
         Ok(())
     }
 
@@ -355,9 +379,13 @@ pub fn restore(_: &Path, _: Option<u32>, into: &Path) -> Result<BackupInfo, Stor
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
     use dunlin_engine::{Event, ShardIndex, event::ShardEvents};
 
     use super::*;
+
+    const TIMEOUT: Duration = Duration::from_mins(1);
 
     struct NoShards;
 
@@ -412,6 +440,75 @@ mod tests {
         // A process that is killed runs no destructor.
         std::mem::forget(storage);
         assert_eq!(found(&open(&path), "a"), None);
+        fs::remove_dir_all(path).expect("it is removed");
+    }
+
+    /// Writes the parts of a checkpoint, each when the one before it is written, as rooms do. Passes the thread of each
+    /// result on.
+    fn write_parts(storage: &Arc<UnbuiltStorage>, parts: u64, threads: mpsc::Sender<thread::ThreadId>) {
+        let mut batch = EntryBatch::new(false);
+        batch.put_checkpoint("a", 1, parts, vec![0; 3]);
+        let again = Arc::clone(storage);
+        let done = Box::new(move |outcome: Result<(), StorageError>| {
+            outcome.expect("it is written");
+            threads.send(thread::current().id()).expect("the test reads it");
+            if parts > 1 {
+                write_parts(&again, parts - 1, threads);
+            }
+        });
+        storage.write_entries(batch, done).expect("there is room");
+    }
+
+    #[test]
+    fn a_result_comes_on_another_thread_and_may_lead_to_the_next_write() {
+        let path = std::env::temp_dir().join(format!("dunlin-unbuilt-parts-{}", std::process::id()));
+        let storage = Arc::new(open(&path));
+        let (sender, threads) = mpsc::channel();
+        write_parts(&storage, 300, sender);
+        for _ in 0..300 {
+            let thread = threads.recv_timeout(TIMEOUT).expect("a result");
+            assert_ne!(thread, thread::current().id(), "a writer may hold a lock that the result needs");
+        }
+        assert_eq!(storage.checkpoints("a", 1, 0..=u64::MAX, usize::MAX).map(|found| found.len()), Ok(300));
+        storage.close();
+        fs::remove_dir_all(path).expect("it is removed");
+    }
+
+    #[test]
+    fn results_wait_up_to_a_limit_and_a_storage_that_closes_gives_them() {
+        let path = std::env::temp_dir().join(format!("dunlin-unbuilt-results-{}", std::process::id()));
+        let queues = crate::QueueLimits { writes_max: 1, ..crate::QueueLimits::default() };
+        let options = StorageOptions { is_development: true, queues, ..StorageOptions::at(&path) };
+        let storage = UnbuiltStorage::open(&options, Arc::new(NoShards)).expect("a storage");
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let slow = Box::new(move |_| {
+            begun.send(()).expect("the test reads it");
+            may_go_on.recv_timeout(TIMEOUT).expect("the test lets it go on");
+        });
+        storage.write_entries(EntryBatch::new(false), slow).expect("there is room");
+        has_begun.recv_timeout(TIMEOUT).expect("its result comes");
+        put(&storage, "a", 1, vec![1]).expect("at the limit");
+        assert_eq!(put(&storage, "b", 1, vec![1]), Err(LogError::Busy(LogBusy::StorageWrites)));
+        go_on.send(()).expect("it waits");
+        storage.close();
+        assert_eq!(
+            (found(&storage, "a"), found(&storage, "b")),
+            (Some((1, vec![1])), None),
+            "a refused batch is not written"
+        );
+        fs::remove_dir_all(path).expect("it is removed");
+    }
+
+    #[test]
+    fn rooms_that_cannot_be_written_are_an_error() {
+        let path = std::env::temp_dir().join(format!("dunlin-unbuilt-fault-{}", std::process::id()));
+        let storage = open(&path);
+        fs::create_dir(path.join("rooms.new")).expect("a folder where the file is to be");
+        assert_eq!(storage.poison(), None);
+        storage.close();
+        let error = storage.poison().expect("an error").to_string();
+        assert!(error.starts_with(&format!("cannot write the rooms to {}: ", path.display())), "{error}");
         fs::remove_dir_all(path).expect("it is removed");
     }
 

@@ -30,7 +30,7 @@ use crate::{
     keys,
     options::{QueueLimits, StorageOptions},
     records::{ChannelHead, StoredPublication, StoredResult},
-    request::{Completions, EntriesDone, StoreRequest},
+    request::{Completions, Done, EntriesDone, StoreRequest},
     shared_database::SharedDatabase,
 };
 
@@ -56,14 +56,6 @@ pub(crate) enum WriteTask {
     /// Apply trims, and take over changed limits.
     Trim,
     Stop,
-}
-
-pub(crate) struct Done(pub(crate) EntriesDone);
-
-impl std::fmt::Debug for Done {
-    fn fmt(&self, text: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        text.write_str("Done")
-    }
 }
 
 /// Pending trims and removals. Each channel has at most one entry, so they need no separate limit. As many wait for them

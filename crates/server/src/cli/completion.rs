@@ -7,15 +7,27 @@ use clap_complete::{Generator, generate, shells};
 
 use super::{Cli, Failure, output};
 
-/// How to use the scripts. The Debian package installs them for all users.
-const USAGE: &str = "For this user, from the next shell on:
-  bash  dunlin completion bash > ~/.local/share/bash-completion/completions/dunlin
-  zsh   dunlin completion zsh > ~/.zfunc/_dunlin, and in ~/.zshrc: fpath=(~/.zfunc $fpath); autoload -U compinit; compinit
-  fish  dunlin completion fish > ~/.config/fish/completions/dunlin.fish";
+/// How to use the scripts of this program. The Debian package installs them for all users. A new account has none of the
+/// folders.
+fn usage(program: &str) -> String {
+    let install = |shell: &str, folder: &str, file: &str| {
+        format!("mkdir -p {folder} && {program} completion {shell} > {folder}/{file}")
+    };
+    format!(
+        "For this user, from the next shell on:\n  \
+           bash  {}\n  \
+           zsh   {}\n        \
+                 and in ~/.zshrc: fpath=(~/.zfunc $fpath); autoload -U compinit; compinit\n  \
+           fish  {}",
+        install("bash", "~/.local/share/bash-completion/completions", program),
+        install("zsh", "~/.zfunc", &format!("_{program}")),
+        install("fish", "~/.config/fish/completions", &format!("{program}.fish")),
+    )
+}
 
 /// Print a script with which a shell completes commands and options.
 #[derive(Debug, Args)]
-#[command(after_help = USAGE)]
+#[command(after_help = usage(&called()))]
 pub(super) struct CompletionArgs {
     /// The shell
     shell: Shell,

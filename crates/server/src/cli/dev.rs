@@ -4,37 +4,44 @@
 //! server nor the files of the page know of it.
 
 mod build;
+mod lifecycle;
 mod page;
 mod process;
 mod sources;
 
 use std::{
-    io,
+    fs, io,
     net::{Ipv4Addr, SocketAddr},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     process::Command,
-    sync::Arc,
-    time::{Duration, Instant},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
 };
 
 use clap::Args;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    time::MissedTickBehavior,
-};
+use dunlin_config::ConfigInput;
+use tokio::{net::TcpListener, time::MissedTickBehavior};
 
 use super::{Failure, output};
+use crate::serve::{DEVELOPMENT_END_MAX, DEVELOPMENT_LISTENING, Signals};
 use build::{Build, Built};
-use page::{Page, Phase};
+use lifecycle::{Action, Beside, Event, Lifecycle, Shown};
+use page::Page;
 use process::Process;
-use sources::{Change, Sources};
+use sources::Sources;
 
 /// Time between two looks at the files and at the processes.
-const INTERVAL: Duration = Duration::from_millis(150);
+const INTERVAL: Duration = Duration::from_millis(50);
 
-/// A server that has not ended this long after SIGTERM is killed.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server or a build that has not ended this long after SIGTERM is killed.
+const END_TIMEOUT: Duration = DEVELOPMENT_END_MAX.saturating_add(Duration::from_secs(10));
+
+/// Maximum time that the end of a killed process is awaited.
+const KILL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Where the rooms wait while the server is replaced.
 const ROOMS: &str = "target/dunlin-dev/rooms";
@@ -80,10 +87,7 @@ fn check_folder(folder: &Path, config: &Path) -> Result<(), Failure> {
 }
 
 async fn develop(args: &DevArgs) -> Result<(), Failure> {
-    let mut signals = (
-        signal(SignalKind::interrupt()).map_err(Failure::Runtime)?,
-        signal(SignalKind::terminate()).map_err(Failure::Runtime)?,
-    );
+    let mut signals = Signals::new().map_err(Failure::Runtime)?;
     let page = Arc::new(Page::new("page".into()));
     let listener = listen(args.page_port).await?;
     let port = listener.local_addr().map_err(Failure::Runtime)?.port();
@@ -91,26 +95,31 @@ async fn develop(args: &DevArgs) -> Result<(), Failure> {
     output::line(format_args!(
         "dunlin dev: the page is http://localhost:{port}/ and follows your changes; Ctrl-C ends"
     ))?;
-    let mut dev = Dev {
-        args,
-        port,
-        page,
-        sources: Sources::new(".".into())?,
-        is_stale: true,
-        build: None,
-        server: Server::Stopped,
-    };
+    let mut dev = Dev::begin(args, port, page)?;
     let mut looks = tokio::time::interval(INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let ended = loop {
+    loop {
         tokio::select! {
-            _ = looks.tick() => if let Err(failure) = dev.step() { break Err(failure) },
-            _ = signals.0.recv() => break Ok(()),
-            _ = signals.1.recv() => break Ok(()),
+            _ = looks.tick() => dev.step(),
+            _ = signals.next() => break,
         }
-    };
-    dev.end().await;
-    ended
+    }
+    let begun = Instant::now();
+    dev.on(Event::Stop);
+    dev.show();
+    output::error_line("dunlin dev: ends with its server; another Ctrl-C ends both at once");
+    loop {
+        tokio::select! {
+            _ = looks.tick() => dev.step(),
+            _ = signals.next_after(begun) => {
+                dev.signal_all(libc::SIGKILL);
+                return Ok(());
+            }
+        }
+        if dev.is_over() || begun.elapsed() > END_TIMEOUT + KILL_TIMEOUT {
+            return Ok(());
+        }
+    }
 }
 
 async fn listen(port: u16) -> Result<TcpListener, Failure> {
@@ -123,128 +132,225 @@ async fn listen(port: u16) -> Result<TcpListener, Failure> {
     })
 }
 
-/// The game's server.
-enum Server {
-    /// It has not been started, or has ended on its own.
-    Stopped,
-    Running(Process),
-    /// It was told to end, and the next one starts when it has.
-    Ending {
-        process: Process,
-        since: Instant,
-        next: PathBuf,
-    },
-}
-
+/// The processes and the files, for [`Lifecycle`], which decides.
 struct Dev<'a> {
     args: &'a DevArgs,
     port: u16,
     page: Arc<Page>,
     sources: Sources,
+    lifecycle: Lifecycle,
     /// Whether a file has changed since the last build has begun.
     is_stale: bool,
     build: Option<Build>,
-    server: Server,
+    /// What the last build that succeeded has made.
+    program: PathBuf,
+    server: Option<Server>,
+    /// When something was told to end.
+    told: Option<Instant>,
+    /// Why changes cannot be seen, if so.
+    unseen: Option<String>,
+    /// Why the program could not be started, if so.
+    not_started: Option<String>,
 }
 
-impl Dev<'_> {
-    /// Looks at the files and the processes, and does what follows.
-    fn step(&mut self) -> Result<(), Failure> {
-        match self.sources.look()? {
-            Change::None => {}
-            Change::Page => self.page.reload(),
-            Change::Sources => self.is_stale = true,
+/// The game's server.
+struct Server {
+    process: Process,
+    is_listening: Arc<AtomicBool>,
+    made_from: MadeFrom,
+}
+
+/// What a server was started from. Another one is the same if this is.
+#[derive(Debug, PartialEq, Eq)]
+struct MadeFrom {
+    program: PathBuf,
+    /// The number of the file, its size, and when it was written.
+    file: Option<(u64, u64, SystemTime)>,
+    configuration: Vec<u8>,
+}
+
+impl MadeFrom {
+    fn new(program: &Path, config: &Path) -> Self {
+        let metadata = fs::metadata(program).ok();
+        Self {
+            program: program.to_owned(),
+            file: metadata.and_then(|file| Some((file.ino(), file.len(), file.modified().ok()?))),
+            configuration: fs::read(config).unwrap_or_default(),
         }
-        self.step_build()?;
-        self.step_server()
+    }
+}
+
+impl<'a> Dev<'a> {
+    /// Begins the first build.
+    fn begin(args: &'a DevArgs, port: u16, page: Arc<Page>) -> Result<Self, Failure> {
+        let sources = Sources::new(Path::new("."), &written_paths(&args.config))?;
+        Ok(Self {
+            build: Some(Build::start(args.release)?),
+            args,
+            port,
+            page,
+            sources,
+            lifecycle: Lifecycle::Building(Beside::Nothing),
+            is_stale: false,
+            program: PathBuf::new(),
+            server: None,
+            told: None,
+            unseen: None,
+            not_started: None,
+        })
     }
 
-    fn step_build(&mut self) -> Result<(), Failure> {
+    /// Looks at the files and the processes, and does what follows.
+    fn step(&mut self) {
         if let Some(built) = self.build.as_mut().and_then(Build::ended) {
             self.build = None;
-            match built {
-                Built::Program(program) => self.replace(program)?,
-                // The server that runs goes on, and so does the game.
-                Built::Failed(text) => self.page.show(Phase::Failed, &text),
-            }
+            self.built(built);
         }
-        if self.is_stale && self.build.is_none() {
+        self.look_at_server();
+        self.look_at_files();
+        if self.told.is_some_and(|told| told.elapsed() > END_TIMEOUT) {
+            self.on(Event::Late);
+        }
+        self.on(Event::Again);
+        if self.is_stale && !self.lifecycle.is_busy() {
             self.is_stale = false;
-            self.page.show(Phase::Building, "");
-            self.build = Some(Build::start(self.args.release)?);
+            self.on(Event::Changed);
         }
-        Ok(())
+        self.show();
     }
 
-    /// Ends the running server, and starts this program then: two servers cannot have the same port and rooms.
-    fn replace(&mut self, program: PathBuf) -> Result<(), Failure> {
-        match std::mem::replace(&mut self.server, Server::Stopped) {
-            Server::Stopped => self.start(&program),
-            Server::Running(process) => {
-                process.signal(libc::SIGTERM);
-                self.server = Server::Ending { process, since: Instant::now(), next: program };
-                Ok(())
+    fn built(&mut self, built: Built) {
+        match built {
+            Built::Program(program) => {
+                let now = MadeFrom::new(&program, &self.args.config);
+                let differs = self.server.as_ref().is_none_or(|server| server.made_from != now);
+                if !differs {
+                    output::error_line(
+                        "dunlin dev: neither the program nor its configuration differs; its server goes on",
+                    );
+                }
+                self.program = program;
+                self.on(Event::Built { differs });
             }
-            Server::Ending { process, since, .. } => {
-                self.server = Server::Ending { process, since, next: program };
-                Ok(())
-            }
+            Built::Failed(text) => self.on(Event::BuildFailed(text)),
         }
     }
 
-    fn step_server(&mut self) -> Result<(), Failure> {
-        match &mut self.server {
-            Server::Stopped => {}
-            Server::Running(process) => {
-                if let Some(status) = process.ended() {
-                    let text = format!("The server has ended ({status}). Its last lines:\n\n{}", process.text());
-                    output::error_line(format_args!("dunlin dev: the server has ended ({status})"));
-                    self.page.show(Phase::Ended, &text);
-                    self.server = Server::Stopped;
+    fn look_at_server(&mut self) {
+        let Some(server) = &mut self.server else { return };
+        if let Some(status) = server.process.ended() {
+            let text = format!("The server has ended ({status}). Its last lines:\n\n{}", server.process.text());
+            if self.told.is_none() {
+                output::error_line(format_args!("dunlin dev: the server has ended ({status})"));
+            }
+            self.server = None;
+            self.on(Event::ServerEnded(text));
+        } else if server.is_listening.swap(false, Ordering::Relaxed) {
+            self.on(Event::Listening);
+        }
+    }
+
+    fn look_at_files(&mut self) {
+        match self.sources.look() {
+            Ok(changes) => {
+                self.unseen = None;
+                if changes.page {
+                    self.page.reload();
+                }
+                if changes.sources {
+                    self.is_stale = true;
+                    self.sources.skip(&written_paths(&self.args.config));
                 }
             }
-            Server::Ending { process, since, next } => {
-                if process.ended().is_some() {
-                    let next = std::mem::take(next);
-                    self.start(&next)?;
-                } else if since.elapsed() > END_TIMEOUT {
-                    process.signal(libc::SIGKILL);
+            Err(failure) => {
+                let text = failure.to_string();
+                if self.unseen.as_ref() != Some(&text) {
+                    output::error_line(format_args!("dunlin dev: changes are not seen: {text}"));
+                    self.unseen = Some(text);
                 }
             }
         }
-        Ok(())
     }
 
-    fn start(&mut self, program: &Path) -> Result<(), Failure> {
-        let mut command = Command::new(program);
+    fn on(&mut self, event: Event) {
+        match self.lifecycle.on(event) {
+            Action::Nothing => {}
+            Action::Build => match Build::start(self.args.release) {
+                Ok(build) => self.build = Some(build),
+                Err(failure) => self.on(Event::BuildFailed(failure.to_string())),
+            },
+            Action::Start => {
+                self.told = None;
+                self.start();
+            }
+            Action::EndServer | Action::EndAll => {
+                self.told = Some(Instant::now());
+                self.signal_all(libc::SIGTERM);
+            }
+            Action::Kill => self.signal_all(libc::SIGKILL),
+        }
+    }
+
+    fn start(&mut self) {
+        match self.server_of_program() {
+            Ok(server) => (self.server, self.not_started) = (Some(server), None),
+            Err(error) => {
+                let text = format!("{}: {error}", self.program.display());
+                // It is tried again with each look.
+                if self.not_started.as_ref() != Some(&text) {
+                    output::error_line(format_args!("dunlin dev: the server cannot be started: {text}"));
+                    self.not_started = Some(text.clone());
+                }
+                self.on(Event::NotStarted(text));
+            }
+        }
+    }
+
+    fn server_of_program(&self) -> io::Result<Server> {
+        let mut command = Command::new(&self.program);
         command.arg("serve").arg("-c").arg(&self.args.config).args(["--keep-rooms", ROOMS]);
         if std::env::var_os(ORIGINS).is_none() {
             let port = self.port;
             command.env(ORIGINS, format!("http://localhost:{port} http://127.0.0.1:{port}"));
         }
-        let process = Process::start(&mut command);
-        self.server = Server::Running(process.map_err(|error| Failure::File(program.to_owned(), error))?);
-        self.page.show(Phase::Running, "");
-        Ok(())
+        let made_from = MadeFrom::new(&self.program, &self.args.config);
+        let is_listening = Arc::new(AtomicBool::new(false));
+        let of_reader = Arc::clone(&is_listening);
+        let take = move |line: &str| {
+            let says_so = line == DEVELOPMENT_LISTENING;
+            of_reader.fetch_or(says_so, Ordering::Relaxed);
+            says_so
+        };
+        Ok(Server { process: Process::start(&mut command, take)?, is_listening, made_from })
     }
 
-    /// Ends what runs.
-    async fn end(self) {
-        let server = match self.server {
-            Server::Stopped => None,
-            Server::Running(process) | Server::Ending { process, .. } => Some(process),
-        };
-        for mut process in self.build.map(Build::into_process).into_iter().chain(server) {
-            process.signal(libc::SIGTERM);
-            let since = Instant::now();
-            while process.ended().is_none() {
-                if since.elapsed() > END_TIMEOUT {
-                    process.signal(libc::SIGKILL);
-                }
-                tokio::time::sleep(INTERVAL).await;
-            }
+    /// Signals what runs. No build runs while a server is replaced.
+    fn signal_all(&self, signal: libc::c_int) {
+        if let Some(build) = &self.build {
+            build.signal(signal);
+        }
+        if let Some(server) = &self.server {
+            server.process.signal(signal);
         }
     }
+
+    fn show(&self) {
+        let shown = match &self.unseen {
+            Some(text) => Shown { phase: "failed", title: "Changes are not seen.", text },
+            None => self.lifecycle.shown(),
+        };
+        self.page.show(shown);
+    }
+
+    fn is_over(&self) -> bool {
+        self.build.is_none() && self.server.is_none()
+    }
+}
+
+/// What the server writes is not part of the game.
+fn written_paths(config: &Path) -> Vec<PathBuf> {
+    // The server says what is wrong with the configuration.
+    ConfigInput::read(Some(config), Vec::new()).map(|input| input.written_paths()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -53,7 +53,6 @@ pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> 
             fs::create_dir_all(dir).map_err(|error| Failure::File(dir.clone(), error))?;
             let storage = Flag { name: "--keep-rooms", path: "storage.path", value: dir.display().to_string() };
             let flags = args.flags().into_iter().chain([storage]).collect();
-            // A storage of the configuration stays as it is: what is there may not be for this build.
             keep_rooms(&mut loaded, file.load_whole(flags, registry)?);
             Purpose::Development
         }
@@ -64,9 +63,11 @@ pub(super) fn run(args: &ServeArgs, registry: &Registry) -> Result<(), Failure> 
     crate::serve::run(loaded, Arc::new(verifier), reread, purpose).map_err(Failure::Serve)
 }
 
-/// Has all rooms survive in the other configuration's storage.
+/// Has all rooms survive in the other configuration's storage. The storage of the configuration stays as it is, because
+/// what is there may not be for this build, and so do its backups.
 fn keep_rooms(loaded: &mut Loaded, with_storage: Loaded) {
     loaded.config.storage = with_storage.config.storage;
+    loaded.config.backup = None;
     for room in loaded.config.rooms.namespaces.iter_mut().flatten() {
         let room = Arc::make_mut(room);
         if room.survival == RoomSurvival::None {
@@ -90,5 +91,35 @@ impl ServeArgs {
         .into_iter()
         .filter_map(|(name, path, value)| Some(Flag { name, path, value: value? }))
         .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_config::Config;
+
+    use super::*;
+
+    #[test]
+    fn rooms_are_kept_apart_from_the_storage_and_the_backups_of_the_configuration() {
+        let path = std::env::temp_dir().join(format!("dunlin-keep-rooms-{}.json", std::process::id()));
+        let text = r#"{
+            "storage": { "path": "/real", "backup": { "path": "/backups", "interval": "1h", "keep": 3 } },
+            "channel": { "namespaces": [
+                { "name": "a", "room": { "simulation": "treasure_hunt" }, "history_size": 1, "history_ttl": "1m" }
+            ] }
+        }"#;
+        fs::write(&path, text).expect("a file");
+        let file = ConfigFile { path: Some(path.clone()) };
+        let load = |flags| file.load_whole(flags, &Registry::built_in()).expect("a configuration");
+        let mut loaded = load(Vec::new());
+        assert!(loaded.config.backup.is_some());
+        keep_rooms(&mut loaded, load(vec![Flag { name: "", path: "storage.path", value: "/kept".into() }]));
+        let Config { storage, backup, rooms, .. } = loaded.config;
+        assert_eq!(storage.map(|storage| storage.path), Some(PathBuf::from("/kept")));
+        assert_eq!(backup, None, "they would be of other rooms, and real ones would be deleted");
+        let survival: Vec<RoomSurvival> = rooms.namespaces.iter().flatten().map(|room| room.survival).collect();
+        assert_eq!(survival, [RoomSurvival::Checkpoint]);
+        fs::remove_file(path).expect("it is there");
     }
 }

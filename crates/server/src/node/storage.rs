@@ -14,7 +14,7 @@ use dunlin_storage::{
 use super::event_queue::ShardQueues;
 use crate::telemetry::{
     StorageState,
-    storage_events::{SpaceEnough, SpaceShort, StorageFailed, StorageResumed},
+    storage_events::{RoomsNotHandedOver, SpaceEnough, SpaceShort, StorageFailed, StorageResumed},
 };
 
 /// An open storage, and the shards that use it.
@@ -54,6 +54,16 @@ impl NodeStorage {
     /// Sets the namespaces that the log lists when the storage fails.
     pub fn set_durable_namespaces(&self, names: Vec<String>) {
         *self.answers.durable.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
+    /// Writes what is queued; nothing is stored afterwards. Logs what the next server of `dunlin dev` does not find.
+    pub fn close(&self) {
+        self.storage.close();
+        if self.storage.is_development()
+            && let Some(error) = self.storage.poison()
+        {
+            RoomsNotHandedOver { error: &error }.emit();
+        }
     }
 
     /// Logs why nothing is stored, if so.

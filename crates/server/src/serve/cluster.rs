@@ -87,7 +87,7 @@ pub(super) fn close_logs(node: &Node) {
         cluster.stop();
     }
     if let Some(storage) = node.storage() {
-        storage.storage().close();
+        storage.close();
     }
 }
 

@@ -41,6 +41,20 @@ impl StorageResumed<'_> {
     }
 }
 
+/// The storage of `dunlin dev` could not be written at the end.
+pub struct RoomsNotHandedOver<'a> {
+    /// The error.
+    pub error: &'a StorageError,
+}
+
+impl RoomsNotHandedOver<'_> {
+    /// Logs it.
+    pub fn emit(&self) {
+        let why = self.error.to_string();
+        error!(why = %Outside(&why), remedy = self.error.fault.remedy(), "the next server begins all rooms anew");
+    }
+}
+
 /// Free space is short, and publications are refused until there is enough.
 pub struct SpaceShort<'a> {
     /// The shortage.

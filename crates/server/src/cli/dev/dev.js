@@ -1,7 +1,8 @@
 // Shows in the page what `dunlin dev` does. Only `dunlin dev` adds this script to the page.
 
 const POLL_MS = 300;
-const TITLES = { failed: "The game does not compile. The server goes on with the last build.", ended: "The game's server is not running." };
+/** Phases that pass without a change of a file. */
+const PASSING = ["building", "starting", "ending"];
 
 const panel = document.createElement("section");
 panel.id = "dunlin-dev";
@@ -19,17 +20,17 @@ document.body.append(panel);
 let version = null;
 let shown = "";
 
-function show({ phase, text: details }) {
-  const key = JSON.stringify([phase, details]);
+function show({ phase, title: what, text: details }) {
+  const key = JSON.stringify([phase, what, details]);
   if (key === shown) return;
   shown = key;
   panel.dataset.phase = phase;
-  // A build in progress leaves the error of the last one in view, until it has ended.
-  if (phase === "building" && !panel.hidden && text.textContent !== "") return;
+  // A build in progress leaves the error of the last one in view, until its server runs.
+  if (PASSING.includes(phase) && !panel.hidden && text.textContent !== "") return;
   panel.hidden = phase === "running";
-  title.textContent = phase === "building" ? "Building …" : (TITLES[phase] ?? "");
+  title.textContent = what;
   text.textContent = details;
-  panel.style.borderColor = phase === "building" ? "#ffc94a" : "#ff6b6b";
+  panel.style.borderColor = PASSING.includes(phase) ? "#ffc94a" : "#ff6b6b";
 }
 
 for (;;) {
@@ -40,7 +41,7 @@ for (;;) {
     version = state.version;
     show(state);
   } catch {
-    show({ phase: "ended", text: "dunlin dev has ended." });
+    show({ phase: "ended", title: "dunlin dev has ended.", text: "" });
   }
   await new Promise((done) => setTimeout(done, POLL_MS));
 }

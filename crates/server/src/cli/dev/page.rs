@@ -1,14 +1,13 @@
 //! The page of a game during `dunlin dev`: its files, and what the build says.
 
 use std::{
-    fs,
+    fs, io,
     path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use axum::{
-    Json, Router,
-    extract::State,
+    Json, Router, extract,
     http::{HeaderMap, StatusCode, Uri, header},
     response::{IntoResponse, Response},
     routing::get,
@@ -16,27 +15,19 @@ use axum::{
 use serde::Serialize;
 use tokio::net::TcpListener;
 
+use super::lifecycle::Shown;
+
 /// Maximum size of a file of the page.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
 const SCRIPT: &str = include_str!("dev.js");
 const SCRIPT_ELEMENT: &str = r#"<script type="module" src="/dunlin-dev/dev.js"></script>"#;
 
-/// What happens to the game.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Phase {
-    Building,
-    Running,
-    /// The last build has failed. The server of the build before goes on.
-    Failed,
-    /// The server has ended on its own.
-    Ended,
-}
-
+/// What the script of the page reads.
 #[derive(Clone, Debug, Serialize)]
-struct Shown {
-    phase: Phase,
+struct State {
+    phase: &'static str,
+    title: &'static str,
     text: String,
     /// Another number has the page load itself again.
     version: u64,
@@ -44,31 +35,37 @@ struct Shown {
 
 pub(super) struct Page {
     folder: PathBuf,
-    shown: Mutex<Shown>,
+    state: Mutex<State>,
 }
 
 impl Page {
     pub(super) fn new(folder: PathBuf) -> Self {
         // A page that stays open while `dunlin dev` is started again sees other numbers.
         let version = u64::from(std::process::id()) << 20;
-        Self { folder, shown: Mutex::new(Shown { phase: Phase::Building, text: String::new(), version }) }
+        let state = State { phase: "building", title: "", text: String::new(), version };
+        Self { folder, state: Mutex::new(state) }
     }
 
-    pub(super) fn show(&self, phase: Phase, text: &str) {
-        let mut shown = self.shown();
-        (shown.phase, shown.text) = (phase, text.to_owned());
+    pub(super) fn show(&self, shown: Shown<'_>) {
+        let mut state = self.state();
+        (state.phase, state.title, state.text) = (shown.phase, shown.title, shown.text.to_owned());
     }
 
     pub(super) fn reload(&self) {
-        self.shown().version += 1;
+        self.state().version += 1;
     }
 
-    fn shown(&self) -> MutexGuard<'_, Shown> {
-        self.shown.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file of the page: its type and its bytes.
-    fn file(&self, path: &str) -> Option<(&'static str, Vec<u8>)> {
+    /// A file of the page, by the path of its address.
+    fn file(&self, path: &str) -> File {
+        self.found(path).unwrap_or(File::Missing)
+    }
+
+    fn found(&self, path: &str) -> Option<File> {
+        let path = decoded(path)?;
         let path = path.trim_start_matches('/');
         let path = Path::new(if path.is_empty() { "index.html" } else { path });
         if !path.components().all(|part| matches!(part, Component::Normal(_))) {
@@ -77,13 +74,48 @@ impl Page {
         // A link may lead out of the folder.
         let (file, folder) = (fs::canonicalize(self.folder.join(path)).ok()?, fs::canonicalize(&self.folder).ok()?);
         let metadata = file.metadata().ok()?;
-        if !file.starts_with(folder) || !metadata.is_file() || metadata.len() > FILE_BYTES_MAX {
+        if !file.starts_with(folder) || !metadata.is_file() {
             return None;
         }
-        let bytes = fs::read(&file).ok()?;
+        if metadata.len() > FILE_BYTES_MAX {
+            return Some(File::Unreadable(format!("it has more than {FILE_BYTES_MAX} bytes")));
+        }
         let kind = type_of(&file);
-        Some((kind, if kind.starts_with("text/html") { with_script(bytes) } else { bytes }))
+        let with_script = |bytes| if kind.starts_with("text/html") { with_script(bytes) } else { bytes };
+        match fs::read(&file) {
+            Ok(bytes) => Some(File::Found(kind, with_script(bytes))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(File::Unreadable(error.to_string())),
+        }
     }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum File {
+    /// Its type and its bytes.
+    Found(&'static str, Vec<u8>),
+    Missing,
+    /// Why it cannot be served.
+    Unreadable(String),
+}
+
+/// A path in which browsers have written bytes as `%` and two digits; `None` if it is not text.
+fn decoded(path: &str) -> Option<String> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
+    while let Some((byte, after)) = rest.split_first() {
+        let digit = |at: usize| Some(char::from(*after.get(at)?).to_digit(16)? as u8);
+        match (byte, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push(high << 4 | low);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(*byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8(bytes).ok()
 }
 
 fn type_of(file: &Path) -> &'static str {
@@ -136,18 +168,22 @@ fn is_local(headers: &HeaderMap) -> bool {
     ["localhost", "127.0.0.1"].contains(&name)
 }
 
-async fn state(State(page): State<Arc<Page>>, headers: HeaderMap) -> Response {
+async fn state(extract::State(page): extract::State<Arc<Page>>, headers: HeaderMap) -> Response {
     if !is_local(&headers) {
         return StatusCode::FORBIDDEN.into_response();
     }
-    let shown = page.shown().clone();
-    ([(header::CACHE_CONTROL, "no-store")], Json(shown)).into_response()
+    let state = page.state().clone();
+    ([(header::CACHE_CONTROL, "no-store")], Json(state)).into_response()
 }
 
-async fn file(State(page): State<Arc<Page>>, uri: Uri) -> Response {
-    match page.file(uri.path()) {
-        Some((kind, bytes)) => typed(kind, bytes),
-        None => (StatusCode::NOT_FOUND, format!("there is no file page{}\n", uri.path())).into_response(),
+async fn file(extract::State(page): extract::State<Arc<Page>>, uri: Uri) -> Response {
+    let path = uri.path();
+    match page.file(path) {
+        File::Found(kind, bytes) => typed(kind, bytes),
+        File::Missing => (StatusCode::NOT_FOUND, format!("there is no file page{path}\n")).into_response(),
+        File::Unreadable(why) => {
+            (StatusCode::INTERNAL_SERVER_ERROR, format!("page{path} cannot be served: {why}\n")).into_response()
+        }
     }
 }
 
@@ -157,28 +193,51 @@ fn typed(kind: &'static str, body: impl IntoResponse) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn only_files_of_the_page_are_served() {
         let folder = std::env::temp_dir().join(format!("dunlin-dev-page-{}", std::process::id()));
         fs::create_dir_all(folder.join("page/deep")).expect("a folder");
-        for path in ["page/index.html", "page/game.js", "page/deep/map.png", "secret"] {
+        for path in ["page/index.html", "page/game.js", "page/deep/map.png", "page/a map é%20.svg", "secret"] {
             fs::write(folder.join(path), "<head></head>").expect("a file");
         }
         std::os::unix::fs::symlink(folder.join("secret"), folder.join("page/link")).expect("a link");
         let page = Page::new(folder.join("page"));
-        let kind = |path: &str| page.file(path).map(|(kind, _)| kind);
+        let kind = |path: &str| match page.file(path) {
+            File::Found(kind, _) => Some(kind),
+            File::Missing => None,
+            File::Unreadable(why) => panic!("{path}: {why}"),
+        };
         assert_eq!(kind("/"), Some("text/html; charset=utf-8"));
         assert_eq!(kind("/game.js"), Some("text/javascript; charset=utf-8"));
         assert_eq!(kind("/deep/map.png"), Some("image/png"));
-        for path in ["/../secret", "/deep/../../secret", "/link", "/deep", "/none", "//etc/passwd"] {
+        assert_eq!(kind("/a%20map%20%C3%a9%2520.svg"), Some("image/svg+xml"));
+        let others = ["/../secret", "/deep/../../secret", "/link", "/deep", "/none", "//etc/passwd"];
+        for path in others.into_iter().chain(["/%2e%2e/secret", "/..%2fsecret", "/%2Fetc/passwd", "/%ff", "/%00", "/%"])
+        {
             assert_eq!(kind(path), None, "{path}");
         }
-        let (_, index) = page.file("/").expect("the page");
-        assert_eq!(index, format!("<head>{SCRIPT_ELEMENT}\n</head>").into_bytes());
-        let (_, script) = page.file("/game.js").expect("the script");
-        assert_eq!(script, b"<head></head>", "only pages get the script");
+        let index = format!("<head>{SCRIPT_ELEMENT}\n</head>").into_bytes();
+        assert_eq!(page.file("/"), File::Found("text/html; charset=utf-8", index));
+        let script = File::Found("text/javascript; charset=utf-8", b"<head></head>".to_vec());
+        assert_eq!(page.file("/game.js"), script, "only pages get the script");
+        fs::remove_dir_all(folder).expect("it is removed");
+    }
+
+    #[test]
+    fn a_file_has_a_maximum_size() {
+        let folder = std::env::temp_dir().join(format!("dunlin-dev-page-size-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let file = fs::File::create(folder.join("map.bin")).expect("a file");
+        let page = Page::new(folder.clone());
+        // The file system stores no zeros.
+        file.set_len(FILE_BYTES_MAX).expect("a size");
+        assert!(matches!(page.file("/map.bin"), File::Found(_, bytes) if bytes.len() as u64 == FILE_BYTES_MAX));
+        file.set_len(FILE_BYTES_MAX + 1).expect("a size");
+        assert_eq!(page.file("/map.bin"), File::Unreadable("it has more than 67108864 bytes".into()));
         fs::remove_dir_all(folder).expect("it is removed");
     }
 
@@ -194,10 +253,11 @@ mod tests {
     #[test]
     fn what_is_shown_is_json() {
         let page = Page::new(PathBuf::new());
-        let before = page.shown().version;
-        page.show(Phase::Failed, "error: <no>");
+        let before = page.state().version;
+        page.show(Shown { phase: "failed", title: "No.", text: "error: <no>" });
         page.reload();
-        let json = serde_json::to_value(page.shown().clone()).expect("JSON");
-        assert_eq!(json, serde_json::json!({ "phase": "failed", "text": "error: <no>", "version": before + 1 }));
+        let json = serde_json::to_value(page.state().clone()).expect("JSON");
+        let expected = json!({ "phase": "failed", "title": "No.", "text": "error: <no>", "version": before + 1 });
+        assert_eq!(json, expected);
     }
 }
