@@ -154,8 +154,11 @@ browser: server-for-tests page ## Check the demo's pages in headless Chromium
 	@scripts/need node chromium
 	tests/sdk/with-server $(BINARIES)/dunlin --config demo/config.json --demo web/dist -- tests/browser/run
 
-guides: server-for-tests ## Follow README's quick start, docs/own-game.md and the backup drill as they are written, in headless Chromium
+guides: server-for-tests ## Follow README's quick start, docs/own-game.md, docs/from-*.md and the backup drill as they are written, in headless Chromium
 	@scripts/need cargo cc rocksdb node python chromium
+ifndef TESTED
+	cargo build --locked --package dunlin-game --example own_game
+endif
 	tests/guides/run $(BINARIES)/dunlin
 
 site: ## Build the documentation site

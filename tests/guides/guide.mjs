@@ -14,9 +14,9 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 
 /** Commands that run until they are ended: each in a terminal of its own. */
-const SERVES = /^(dunlin serve|python3 -m http\.server|dunlin dev)/m;
+const SERVES = /^(dunlin serve|python3 -m http\.server|dunlin dev|node server\.mjs|cargo run -- serve)/m;
 
-/** The steps below a heading (all of the page for ""): `{ file, text }` or `{ command }`. */
+/** The steps below a heading (all of the page for ""): `{ file, text }` or `{ command, isServer }`. */
 export function stepsOf(markdown, heading) {
   const steps = [];
   const lines = sectionOf(markdown, heading).split("\n");
@@ -29,7 +29,7 @@ export function stepsOf(markdown, heading) {
     const said = lines.slice(0, at).findLast((line) => line !== "");
     const file = /Save this as `([^`]+)`/.exec(said ?? "")?.[1];
     if (file !== undefined) steps.push({ file, text });
-    else if (fence[1] === "sh") steps.push({ command: text });
+    else if (fence[1] === "sh") steps.push({ command: text, isServer: SERVES.test(text) });
     at = end;
   }
   return steps;
@@ -100,25 +100,28 @@ export class Reader {
   }
 }
 
-export const serves = (step) => step.command !== undefined && SERVES.test(step.command);
+/** Follows the steps up to the first command that starts a server, and returns the others. */
+export function followUntilServers(reader, steps) {
+  const until = steps.findIndex((step) => step.isServer);
+  const before = until < 0 ? steps : steps.slice(0, until);
+  for (const step of before) {
+    console.error(step.file === undefined ? `$ ${step.command.trimEnd()}` : `saves ${step.file}`);
+    process.stderr.write(reader.follow(step));
+  }
+  return steps.slice(before.length);
+}
 
 function prepare(page, heading, folder) {
-  const steps = stepsOf(readFileSync(page, "utf8"), heading);
-  const reader = new Reader(folder);
   const skip = new RegExp(process.env.GUIDE_SKIP ?? "^$");
-  while (steps.length > 0 && !serves(steps[0])) {
-    const step = steps.shift();
-    if (step.command !== undefined && skip.test(step.command)) continue;
-    console.error(step.file === undefined ? `$ ${step.command.trimEnd()}` : `saves ${step.file}`);
-    process.stderr.write(reader.follow(withCheckout(step, process.env.GUIDE_CHECKOUT)));
-  }
-  writeFileSync(join(folder, "guide.json"), JSON.stringify(steps));
+  const steps = stepsOf(readFileSync(page, "utf8"), heading).filter(({ command }) => command === undefined || !skip.test(command));
+  const rest = followUntilServers(new Reader(folder), steps.map((step) => withCheckout(step, process.env.GUIDE_CHECKOUT)));
+  writeFileSync(join(folder, "guide.json"), JSON.stringify(rest));
 }
 
 /** A new game takes Dunlin's crates from a checkout instead of the repository's address. */
 function withCheckout(step, checkout) {
   if (checkout === undefined || step.command === undefined) return step;
-  return { command: step.command.replace(/^dunlin new-game \S+$/m, (command) => `${command} --crates ${checkout}/crates`) };
+  return { ...step, command: step.command.replace(/^dunlin new-game \S+$/m, (command) => `${command} --crates ${checkout}/crates`) };
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
