@@ -1,7 +1,8 @@
 //! Results as JSON for programs, and as a short table for human readers.
 
+use std::fmt::Write as _;
 use std::fs;
-use std::io::Write;
+use std::io::Write as _;
 use std::path::Path;
 
 use serde::Serialize;
@@ -30,7 +31,10 @@ pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> 
     let is_json_printed = output.json.as_deref() == Some(Path::new("-"));
     if !output.quiet {
         let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-        let table: String = lines.iter().map(|line| format!("{:width$}  {}\n", line.name, line.value)).collect();
+        let mut table = String::new();
+        for line in lines {
+            let _ = writeln!(table, "{:width$}  {}", line.name, line.value);
+        }
         if is_json_printed {
             // Standard error may be closed. The result must still be written.
             let _ = std::io::stderr().write_all(table.as_bytes());

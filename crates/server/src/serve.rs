@@ -179,9 +179,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity, open_files);
     purpose.say_listening();
-    if let Some(certificates) = certificates {
-        tokio::spawn(certificate_polling::renew(certificates, Arc::clone(&control.counters)));
-    }
+    certificate_polling::start(certificates, &control.counters);
     tokio::spawn(reload::on_hangup(Arc::clone(&reloader), hangup));
 
     let signal = tokio::select! {
@@ -500,11 +498,11 @@ mod tests {
     #[test]
     fn a_server_in_development_ends_without_a_delay() {
         let timeout = Duration::from_secs(30);
-        let configured = (DrainPlan { timeout, sessions_per_second: 7 }, Duration::from_secs(60));
+        let configured = (DrainPlan { timeout, sessions_per_second: 7 }, Duration::from_mins(1));
         let (plan, delay) = Purpose::Development.shutdown(configured);
         assert_eq!((plan.timeout, plan.sessions_per_second, delay), (DEVELOPMENT_DRAIN_MAX, 7, Duration::ZERO));
         let (plan, delay) = Purpose::Production.shutdown(configured);
-        assert_eq!((plan.timeout, delay), (timeout, Duration::from_secs(60)));
+        assert_eq!((plan.timeout, delay), (timeout, Duration::from_mins(1)));
     }
 
     #[test]

@@ -21,8 +21,14 @@ pub(super) fn read(config: &Config) -> Result<Option<Arc<Certificates>>, ServeEr
     Ok(Some(Arc::new(certificates)))
 }
 
-/// Reloads the certificates when their files change.
-pub(super) async fn renew(certificates: Arc<Certificates>, counters: Arc<ControlCounters>) {
+/// Reloads the certificates, if there are any, when their files change.
+pub(super) fn start(certificates: Option<Arc<Certificates>>, counters: &Arc<ControlCounters>) {
+    if let Some(certificates) = certificates {
+        tokio::spawn(renew(certificates, Arc::clone(counters)));
+    }
+}
+
+async fn renew(certificates: Arc<Certificates>, counters: Arc<ControlCounters>) {
     loop {
         tokio::time::sleep(POLL_INTERVAL).await;
         let renewed = certificates.renew();

@@ -104,15 +104,12 @@ fn decoded(path: &str) -> Option<String> {
     let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path.as_bytes());
     while let Some((byte, after)) = rest.split_first() {
         let digit = |at: usize| Some(char::from(*after.get(at)?).to_digit(16)? as u8);
-        match (byte, digit(0), digit(1)) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(high << 4 | low);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*byte);
-                rest = after;
-            }
+        if let (b'%', Some(high), Some(low)) = (byte, digit(0), digit(1)) {
+            bytes.push(high << 4 | low);
+            rest = &after[2..];
+        } else {
+            bytes.push(*byte);
+            rest = after;
         }
     }
     String::from_utf8(bytes).ok()
