@@ -12,7 +12,7 @@ use dunlin_cluster::core::peers::SurveyFault;
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::ClientInfo;
 
-use super::{ApiError, Executor, JsonResult, glob::Glob, result::to_outcome, room_list::RoomQuery};
+use super::{ApiError, Executor, JsonResult, SessionsWanted, glob::Glob, result::to_outcome, room_list::RoomQuery};
 use crate::peers::{
     self, ChannelRoomsQuestion, ChannelsQuestion, DisconnectOrder, Done, InfoQuestion, PeerAnswers, PresenceQuestion,
     PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, SubscribeOrder, UnsubscribeOrder,
@@ -67,6 +67,12 @@ impl Executor {
         let merged = merge::room_info(self.everywhere(&question, own).await?);
         // This node knows whether the namespace has rooms.
         merged.map_err(|error| if error == ApiError::NOT_FOUND { self.why_no_room(&question.channel) } else { error })
+    }
+
+    pub(super) async fn sessions(&self, wanted: &SessionsWanted) -> JsonResult {
+        let own = self.own_sessions(wanted).await?;
+        let merging = self.everywhere(&wanted.to_question(), own).await?;
+        merge::sessions(merging, &wanted.query)
     }
 
     /// Executes a command about sessions.

@@ -161,6 +161,7 @@ impl Executor {
             ApiCommand::RoomList(query) => self.room_list(&query).await,
             ApiCommand::RoomInfo { channel } => self.room_info(channel).await,
             ApiCommand::RoomPaths(wanted) => paths::read_json(&self.node, *wanted).await,
+            ApiCommand::Sessions(wanted) => self.sessions(&wanted).await,
             ApiCommand::Room(command) => self.carry_out_in_room(command).await,
             ApiCommand::Ticket(command) => {
                 let matchmaking = self.matchmaking.as_ref().ok_or(TicketFault::NotEnabled)?;

@@ -1,10 +1,11 @@
 //! What this node reports of itself to other nodes, and as its own part of a merged result.
 
-use super::super::{ApiError, Executor, room_list::RoomQuery};
+use super::super::{ApiError, Executor, SessionsWanted, room_list::RoomQuery};
 use crate::{
     http::api::glob::Glob,
     peers::{
         ChannelRooms, Channels, ChannelsQuestion, Info, LocalReports, PeerError, RoomList, RoomListQuestion, Rooms,
+        Sessions, SessionsQuestion,
     },
 };
 
@@ -25,6 +26,10 @@ impl LocalReports for Executor {
 
     async fn room_list(&self, question: RoomListQuestion) -> Result<RoomList, PeerError> {
         Ok(self.own_room_list(&RoomQuery::of_question(question)?).await?)
+    }
+
+    async fn sessions(&self, question: SessionsQuestion) -> Result<Sessions, PeerError> {
+        Ok(self.own_sessions(&SessionsWanted::of_question(question)?).await?)
     }
 
     fn channel_rooms(&self, channel: &str) -> Result<ChannelRooms, PeerError> {
