@@ -3,6 +3,7 @@
 // These macros panic if the stream is closed; `output` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+mod api_request;
 mod backup;
 mod backups;
 mod bench;
@@ -12,6 +13,7 @@ mod cluster;
 mod completion;
 mod config_reference;
 mod dev;
+mod explain;
 pub(crate) mod former;
 mod gen_config;
 mod gen_token;
@@ -77,6 +79,8 @@ enum Command {
     Reload(reload::ReloadArgs),
     /// Check the health of a running node: exit code 0 if it is healthy, 1 otherwise
     Health(health::HealthArgs),
+    /// Say why clients of a running node are behind
+    Explain(explain::ExplainArgs),
     /// Replay the recording of a room and compare the state hashes
     Replay(replay::ReplayArgs),
     /// Check, measure, compact, export or prune the storage of a node that is stopped
@@ -150,6 +154,8 @@ pub enum Failure {
     TokenThread(io::Error),
     /// The node could not run. Exit code 1.
     Serve(crate::serve::ServeError),
+    /// The node is unreachable or refused a request of the server API. Exit code 1.
+    Api(String),
     /// The node is unreachable or rejected the configuration. Exit code 1.
     Reload(String),
     /// The load generator is not there, or could not be started. Exit code 1.
@@ -169,6 +175,7 @@ impl Cli {
             Command::CheckConfig(args) => check_config::run(&args, registry),
             Command::Reload(args) => reload::run(&args, registry),
             Command::Health(args) => health::run(&args, registry),
+            Command::Explain(args) => explain::run(&args, registry),
             Command::Replay(args) => replay::run(&args, registry),
             Command::Storage(args) => storage::run(&args, registry),
             Command::Cluster(args) => cluster::run(&args, registry),
@@ -241,6 +248,7 @@ impl Failure {
             | Self::TokenThread(_)
             | Self::Serve(_)
             | Self::Reload(_)
+            | Self::Api(_)
             | Self::NoBench(_)
             | Self::Bench(..) => 1,
             Self::Usage(_) => 2,
@@ -257,6 +265,7 @@ impl fmt::Display for Failure {
             Self::Usage(text)
             | Self::Migration(text)
             | Self::Reload(text)
+            | Self::Api(text)
             | Self::Backup(text)
             | Self::Unhealthy(text)
             | Self::Cluster(text) => f.write_str(text),
