@@ -12,6 +12,7 @@ use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 use crate::{
     backend::PublishHow,
     event::{PeerKey, ServerSubscription, payload_bytes},
+    insight::{SessionsPage, SessionsQuery},
     refused::Refused,
     room::RoomState,
 };
@@ -98,6 +99,8 @@ pub enum ApiRequest {
     ReservePlaces { channel: Box<str>, reservations: Arc<[PlaceReservation]> },
     /// Return this shard's counts.
     Survey,
+    /// List sessions of this shard, with what waits for their sockets.
+    Sessions(Arc<SessionsQuery>),
 }
 
 impl ApiRequest {
@@ -237,6 +240,8 @@ pub enum ApiAnswer {
     MessageAnswered(Result<Bytes, Refusal>),
     /// The shard's counts.
     Survey(Box<Survey>),
+    /// The sessions.
+    Sessions(Box<SessionsPage>),
 }
 
 /// Counts of what a shard has.

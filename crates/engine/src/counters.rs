@@ -392,6 +392,8 @@ counts! {
             slow_bytes: u64,
             /// Sessions closed because too many frames were queued.
             slow_frames: u64,
+            /// Time from a ping to its pong, which includes what waited before the ping.
+            ping_round_trip: Histogram,
             /// Bytes handed to the kernel.
             written_bytes: u64,
             /// Players' inputs that were not forwarded, by [`InputRefusal`].

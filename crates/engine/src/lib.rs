@@ -18,6 +18,7 @@ pub mod broadcast;
 pub mod counters;
 pub mod event;
 pub mod host;
+pub mod insight;
 pub mod log;
 mod log_in_flight;
 mod log_load;

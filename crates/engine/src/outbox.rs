@@ -7,6 +7,7 @@
 //!
 //! The frames of the session's rooms come last. They are not queued: see [`room_frames`].
 
+mod queued;
 mod room_frames;
 
 use std::collections::{VecDeque, vec_deque};

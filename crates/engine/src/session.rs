@@ -53,6 +53,10 @@ pub(crate) struct Session {
     pub(crate) awaits_pong: bool,
     /// Further pongs that may arrive: to pings sent to a paused session while earlier ones were unanswered.
     pub(crate) late_pongs: u8,
+    /// When the last ping was sent; 0 for never.
+    pub(crate) pinged_us: u64,
+    /// When the last pong arrived; 0 for never.
+    pub(crate) ponged_us: u64,
     /// The token bucket of its commands; see [`crate::token_bucket::RefillRate`].
     pub(crate) commands_full_at_ns: u64,
     /// Commands that owners have not answered yet.
@@ -186,6 +190,8 @@ impl Session {
             deadlines: Deadlines { end_us, ..Deadlines::NEVER },
             awaits_pong: false,
             late_pongs: 0,
+            pinged_us: 0,
+            ponged_us: 0,
             commands_full_at_ns: 0,
             records_full_at_ns: 0,
             requests_in_flight: 0,
@@ -224,18 +230,27 @@ impl Session {
     }
 
     /// Records a pong. Returns whether one was expected.
-    pub(crate) fn take_pong(&mut self) -> bool {
+    pub(crate) fn take_pong(&mut self, now: Now) -> bool {
         if std::mem::take(&mut self.awaits_pong) {
+            self.ponged_us = now.mono_us;
             return true;
         }
-        let fewer = self.late_pongs.checked_sub(1);
-        self.late_pongs = fewer.unwrap_or(0);
-        fewer.is_some()
+        let Some(fewer) = self.late_pongs.checked_sub(1) else { return false };
+        (self.late_pongs, self.ponged_us) = (fewer, now.mono_us);
+        true
+    }
+
+    /// The time from the last ping to its pong. `None` before the pong has arrived, and if it is unknown which of
+    /// several pings the last pong answers.
+    pub(crate) fn round_trip_us(&self) -> Option<u64> {
+        let is_known = self.pinged_us > 0 && !self.awaits_pong && self.late_pongs == 0;
+        is_known.then(|| self.ponged_us.checked_sub(self.pinged_us)).flatten()
     }
 
     /// A ping is sent now: sets the times of the next ping and of the pong.
     pub(crate) fn expect_pong(&mut self, client: &ClientOptions, now: Now) {
         self.deadlines.ping_us = now.after_ms(client.ping_interval_ms);
+        self.pinged_us = now.mono_us;
         self.late_pongs = self.late_pongs.saturating_add(u8::from(self.awaits_pong));
         // A pong may arrive even if none is required, except on unidirectional transports.
         self.awaits_pong = !self.wire.is_unidirectional();

@@ -391,6 +391,10 @@ impl Shard {
                 sessions.all.survey(context, &mut survey);
                 context.answer_api(ticket, Ok(ApiAnswer::Survey(Box::new(survey))));
             }
+            ApiRequest::Sessions(query) => {
+                let page = sessions.all.page(context, &query);
+                context.answer_api(ticket, Ok(ApiAnswer::Sessions(Box::new(page))));
+            }
             ApiRequest::Disconnect { .. }
             | ApiRequest::Subscribe { .. }
             | ApiRequest::Refresh { .. }

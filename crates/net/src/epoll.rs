@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     io::{self, IoSlice, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
-    os::fd::AsRawFd as _,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -282,6 +282,11 @@ impl Reactor for Epoll {
     #[inline]
     fn takes_bytes(&self, connection: ConnectionKey) -> bool {
         self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && !slot.full)
+    }
+
+    fn socket(&self, connection: ConnectionKey) -> Option<BorrowedFd<'_>> {
+        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.is_of(connection))?;
+        slot.stream.as_ref().map(TcpStream::as_fd)
     }
 
     #[inline]

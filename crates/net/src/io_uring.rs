@@ -17,7 +17,7 @@ use std::{
     io,
     mem::ManuallyDrop,
     net::{Shutdown, TcpListener, TcpStream},
-    os::fd::{AsRawFd as _, IntoRawFd as _},
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _},
     sync::Arc,
     time::Duration,
 };
@@ -293,6 +293,11 @@ impl Reactor for Uring {
     #[inline]
     fn takes_bytes(&self, connection: ConnectionKey) -> bool {
         self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && !slot.has(FULL))
+    }
+
+    fn socket(&self, connection: ConnectionKey) -> Option<BorrowedFd<'_>> {
+        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.is_of(connection))?;
+        slot.stream.as_ref().map(TcpStream::as_fd)
     }
 
     #[inline]

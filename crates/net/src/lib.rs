@@ -14,6 +14,7 @@ mod place;
 mod reactor;
 mod request_scanner;
 mod response;
+mod socket_facts;
 mod stream_request;
 mod tls;
 mod traffic;
@@ -40,6 +41,7 @@ pub use reactor::{
 };
 pub use request_scanner::{RequestScanner, Scanned};
 pub use response::{RefusalReason, Refused};
+pub use socket_facts::SocketFacts;
 pub use tls::{Certificates, ClientTls, Decrypted, TlsError, TlsFiles, TlsSession, without_roots};
 pub use traffic::Traffic;
 pub use upgrade::{Acceptor, HEAD_FIELDS_MAX, HeadVerdict, OriginCheck};

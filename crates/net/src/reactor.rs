@@ -5,7 +5,7 @@
 //! than the information that a socket is readable. So a reactor may read into one shared buffer on demand, or into a
 //! ring of buffers in advance.
 
-use std::{io, net::TcpStream, time::Duration};
+use std::{io, net::TcpStream, os::fd::BorrowedFd, time::Duration};
 
 use dunlin_engine::SessionKey;
 
@@ -118,6 +118,9 @@ pub trait Reactor {
 
     /// Whether the connection is open and its socket is not full.
     fn takes_bytes(&self, connection: ConnectionKey) -> bool;
+
+    /// The socket of an open connection, to read what the kernel knows about it.
+    fn socket(&self, connection: ConnectionKey) -> Option<BorrowedFd<'_>>;
 
     /// Offers `slices` to the connection's socket, as one send of the current batch. Ignored while the socket is full,
     /// and when there are no slices. A connection may occur once per batch: a second send would send the same slices

@@ -53,8 +53,8 @@ queues! {
     SHARD_INBOX = "requests of the HTTP server that wait for a shard, and bytes of these and of those in progress",
         keyed(1_024, "net.inbox_requests_limit"), counted(64 * MIB),
         "wait, and time out as requests";
-    /// Each message is the sender of an answer.
-    REPORT_REQUESTS = "requests for a shard's report",
+    /// Each message is the sender of an answer, and of a request for sessions a reference to the query, which they share.
+    REPORT_REQUESTS = "requests for a shard's report, or for a list of its sessions",
         fixed(16), Bytes::OfMessage(SMALL), "wait for one second, then the metrics page names the shard";
     /// Messages of other nodes are refused when it is full. Answers without content are not, because their requests are
     /// bounded: proposals, loads, follows, tokens and backend requests.

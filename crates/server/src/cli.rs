@@ -13,6 +13,7 @@ mod cluster;
 mod completion;
 mod config_reference;
 mod dev;
+mod explain;
 pub(crate) mod former;
 mod gen_config;
 mod gen_token;
@@ -80,6 +81,8 @@ enum Command {
     Reload(reload::ReloadArgs),
     /// Check the health of a running node: exit code 0 if it is healthy, 1 otherwise
     Health(health::HealthArgs),
+    /// Say why clients of a running node are behind
+    Explain(explain::ExplainArgs),
     /// Replay the recording of a room and compare the state hashes
     Replay(replay::ReplayArgs),
     /// Check, measure, compact, export or prune the storage of a node that is stopped
@@ -178,6 +181,7 @@ impl Cli {
             Command::CheckConfig(args) => check_config::run(&args, registry),
             Command::Reload(args) => reload::run(&args, registry),
             Command::Health(args) => health::run(&args, registry),
+            Command::Explain(args) => explain::run(&args, registry),
             Command::Replay(args) => replay::run(&args, registry),
             Command::Storage(args) => storage::run(&args, registry),
             Command::Cluster(args) => cluster::run(&args, registry),

@@ -8,6 +8,7 @@ pub mod cli;
 mod compatibility;
 pub mod demo;
 pub mod http;
+pub mod insight;
 pub mod matchmaking;
 mod members;
 pub mod node;

@@ -33,6 +33,7 @@ use std::{
 
 use dunlin_config::RoomsOptions;
 use dunlin_engine::api::{ApiRequest, ApiResult};
+use dunlin_engine::insight::SessionsQuery;
 use dunlin_engine::{NamespaceNames, ShardIndex, Wire};
 use dunlin_net::{NoReactor, OriginCheck, PickedHeaders, ReactorChoice, Refused, TlsSession};
 use dunlin_protocol::ErrorCode;
@@ -56,7 +57,7 @@ pub use cluster::{ClusterInbox, NodeCluster, NodeQuery};
 pub use drain::DrainPlan;
 pub use event_queue::ShardQueues;
 pub use options::NodeNetOptions;
-pub use report::{NetCounters, NodeSurvey, ShardReport};
+pub use report::{NetCounters, NodeSessions, NodeSurvey, SessionSocket, ShardReport, ShardSessions, TurnShares};
 pub use storage::NodeStorage;
 
 /// A connection on its way to the control thread, because its first request is not for a client path.
@@ -204,6 +205,8 @@ struct Inner {
     /// The names of the namespaces at the start. A reload adds no namespaces with rooms.
     names: NamespaceNames,
     shards: Arc<[ShardHandle]>,
+    /// Permits for [`Node::sessions`]. The places in the shards' queues that these leave are for their counters.
+    session_queries: Semaphore,
     node_seed: u64,
     local_addr: SocketAddr,
     reactor: ReactorChoice,
@@ -297,6 +300,32 @@ impl Node {
             }
         }
         survey
+    }
+
+    /// The sessions that a query selects, with their sockets: from each shard as many as the query allows. Their places
+    /// are Unix times. Shards that do not answer within [`REPORT_TIMEOUT`] are listed. Further queries wait.
+    pub async fn sessions(&self, mut query: SessionsQuery) -> NodeSessions {
+        let clock = self.inner.shared.clock;
+        if let Some(after) = &mut query.after {
+            after.behind_since_us = clock.mono_us_of(after.behind_since_us);
+        }
+        let _held = self.inner.session_queries.acquire().await;
+        let deadline = tokio::time::Instant::now() + REPORT_TIMEOUT;
+        let query = Arc::new(query);
+        let pages = self.inner.shards.iter().map(|shard| tokio::time::timeout_at(deadline, shard.sessions(&query)));
+        let mut sessions = NodeSessions::default();
+        for (index, page) in (0..).zip(join_all(pages).await) {
+            match page {
+                Ok(Some(mut page)) => {
+                    for facts in &mut page.page.sessions {
+                        facts.behind_since_us = clock.unix_us_of(facts.behind_since_us);
+                    }
+                    sessions.shards.push(*page);
+                }
+                Ok(None) | Err(_) => sessions.silent.push(ShardIndex(index)),
+            }
+        }
+        sessions
     }
 
     /// Whether every shard's thread has ended.
@@ -481,6 +510,9 @@ impl Inner {
     }
 }
 
+/// Maximum number of concurrent calls of [`Node::sessions`].
+const SESSION_QUERIES_MAX: usize = 4;
+
 /// Timeout for the shards' reports.
 pub const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -500,9 +532,17 @@ impl ShardHandle {
 
     async fn report(&self) -> Option<Box<ShardReport>> {
         let (reply, report) = oneshot::channel();
-        self.reports.send(reply).await.ok()?;
+        self.reports.send(ReportRequest::Counters(reply)).await.ok()?;
         self.shard_waker.wake();
         report.await.ok()
+    }
+
+    /// A part of the shard's sessions; `None` if it has ended.
+    async fn sessions(&self, query: &Arc<SessionsQuery>) -> Option<Box<ShardSessions>> {
+        let (reply, sessions) = oneshot::channel();
+        self.reports.send(ReportRequest::Sessions { query: Arc::clone(query), reply }).await.ok()?;
+        self.shard_waker.wake();
+        sessions.await.ok()
     }
 
     async fn ask(&self, request: ApiRequest) -> Result<ApiResult, NodeError> {

@@ -27,7 +27,8 @@ pub(crate) use tests::arrived;
 pub use counters::{QuestionCounters, QuestionCounts};
 pub use kinds::{
     ChannelCount, ChannelRooms, ChannelRoomsQuestion, Channels, ChannelsQuestion, Description, Done, Info,
-    InfoQuestion, ListedRoom, Question, Received, RoomList, RoomListQuestion, Rooms, RoomsQuestion,
+    InfoQuestion, ListedRoom, ListedSession, MissingPart, Question, Received, RoomList, RoomListQuestion, Rooms,
+    RoomsQuestion, Sessions, SessionsQuestion,
 };
 pub use message::{NOT_UNDERSTOOD, PeerError};
 pub use presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion};

@@ -1,7 +1,10 @@
 //! Requests of the server API.
 
 use bytes::Bytes;
-use dunlin_engine::api::{ApiRequest, HistoryQuery, SessionFilter};
+use dunlin_engine::{
+    api::{ApiRequest, HistoryQuery, SessionFilter},
+    insight::SessionsQuery,
+};
 use dunlin_protocol::{Disconnect, Payload, UnsubscribeCode};
 
 use super::{Script, USERS, answers, options::CHANNELS};
@@ -54,6 +57,12 @@ pub(super) fn request(script: &mut Script<'_>, now_ms: u64) -> (To, ApiRequest) 
         13 => {
             let (whitelist, disconnect) = (Vec::new(), Disconnect::FORCE_NO_RECONNECT);
             return (To::All, ApiRequest::Disconnect { user, only, whitelist, disconnect });
+        }
+        14 if how >= 128 => {
+            let (user, channel) = ((how >= 192).then_some(user), (how % 32 >= 16).then_some(channel));
+            let sessions_max = usize::from(script.next() % 4);
+            let query = SessionsQuery { user, channel, sessions_max, ..SessionsQuery::default() };
+            return (To::All, ApiRequest::Sessions(query.into()));
         }
         14 => return (To::All, ApiRequest::Channels),
         _ => return (To::All, ApiRequest::Survey),

@@ -79,6 +79,11 @@ impl SessionTable {
         &mut self.outboxes[index as usize]
     }
 
+    /// The outbox of the session at `index`, to read it.
+    pub(crate) fn outbox_at(&self, index: u32) -> &Outbox {
+        &self.outboxes[index as usize]
+    }
+
     /// All outboxes, by index.
     pub(crate) fn outboxes(&mut self) -> &mut [Outbox] {
         &mut self.outboxes

@@ -11,6 +11,7 @@ mod deadlines;
 mod delivery;
 mod drain;
 mod inputs;
+mod insight;
 mod node_rates;
 mod open_sessions;
 mod openers;

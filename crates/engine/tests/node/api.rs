@@ -6,6 +6,7 @@ use dunlin_engine::{
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, PlaceReservation, SessionFilter},
     backend::PublishHow,
     event::PeerKey,
+    insight::{ChannelQueue, LaneFacts, SessionFacts, SessionPlace, SessionsQuery},
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
 use dunlin_rooms::{ListingChange, PlayerId, RoomOverrides};
@@ -34,6 +35,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::Subscribe { .. }
         | ApiRequest::Refresh { .. }
         | ApiRequest::Unsubscribe { .. }
+        | ApiRequest::Sessions(_)
         | ApiRequest::Survey => None,
     }
 }
@@ -126,6 +128,22 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             expires_at_ms: backend::ttl(fields, now),
             info: backend::payload(&fields["info"]),
         },
+        "sessions" => {
+            let after = fields.get("after").map(|after| SessionPlace {
+                behind_since_us: after[0].as_u64().unwrap_or(u64::MAX),
+                client: after[1].as_str().unwrap_or_default().into(),
+            });
+            let some = |name: &str| fields[name].as_str().map(Box::from);
+            let query = SessionsQuery {
+                client: some("client"),
+                user: some("user"),
+                address: fields["address"].as_str().map(|address| address.parse().expect("an address")),
+                channel: some("channel"),
+                after,
+                sessions_max: fields["limit"].as_u64().unwrap_or(10) as usize,
+            };
+            ApiRequest::Sessions(query.into())
+        }
         "survey" => ApiRequest::Survey,
         other => panic!("no method {other}"),
     }
@@ -175,6 +193,9 @@ pub fn answer(answer: &ApiResult) -> Value {
         Ok(ApiAnswer::MessageAnswered(Ok(data))) => json!({"data": String::from_utf8_lossy(data)}),
         Ok(ApiAnswer::NotOpened(refusal)) => json!({"not_opened": refusal.message}),
         Ok(ApiAnswer::MessageAnswered(Err(refusal))) => json!({"refused": refusal.code, "message": refusal.message}),
+        Ok(ApiAnswer::Sessions(page)) => {
+            json!({"sessions": page.sessions.iter().map(session).collect::<Vec<_>>(), "more": page.has_more})
+        }
         Ok(ApiAnswer::Survey(survey)) => json!({
             "sessions": survey.sessions,
             "subscriptions": survey.subscriptions,
@@ -186,6 +207,39 @@ pub fn answer(answer: &ApiResult) -> Value {
             "behind_sessions": survey.behind_sessions,
         }),
     }
+}
+
+fn session(facts: &SessionFacts) -> Value {
+    let lane = |lane: LaneFacts| json!([lane.frames, lane.bytes]);
+    let channel = |queue: &ChannelQueue| {
+        let ages = [queue.oldest_age_us, queue.newest_age_us].map(|us| us / 1_000);
+        let name = queue.channel.as_deref().unwrap_or("-");
+        json!([name, format!("{:?}", queue.lane), queue.queued.frames, queue.queued.bytes, queue.replaced, ages])
+    };
+    let mut fields = json!({
+        "client": &*facts.info.client,
+        "user": &*facts.info.user,
+        "subs": facts.subscriptions,
+        "reliable": lane(facts.queue.reliable),
+        "latest": lane(facts.queue.latest),
+        "age_ms": facts.queue.age_us / 1_000,
+        "channels": facts.channels.iter().map(channel).collect::<Vec<_>>(),
+    });
+    let optional = [
+        ("connecting", facts.is_connecting.then_some(json!(true))),
+        ("cut", facts.are_channels_cut.then_some(json!(true))),
+        ("waits_for", facts.commands_wait_for.map(|waits_for| json!(waits_for.name()))),
+        ("rooms_due", (facts.queue.rooms_due > 0).then(|| json!(facts.queue.rooms_due))),
+        ("pong_age_ms", facts.pings.pong_age_us.map(|us| json!(us / 1_000))),
+        ("round_trip_ms", facts.pings.round_trip_us.map(|us| json!(us / 1_000))),
+        ("unanswered_ms", facts.pings.unanswered_us.map(|us| json!(us / 1_000))),
+    ];
+    for (name, value) in optional {
+        if let Some(value) = value {
+            fields[name] = value;
+        }
+    }
+    fields
 }
 
 fn client(info: &ClientInfo) -> Value {

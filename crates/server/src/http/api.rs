@@ -17,6 +17,7 @@ mod result;
 mod room_list;
 mod rooms;
 mod service;
+mod sessions;
 #[cfg(test)]
 mod tests;
 mod tickets;
@@ -32,6 +33,7 @@ pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
 pub use rooms::RoomCommand;
 pub use service::{ApiOptions, Service, answer, answer_legacy};
+pub use sessions::SessionsWanted;
 
 /// The result of a command as JSON, or an error.
 pub type JsonResult = Result<Box<serde_json::value::RawValue>, ApiError>;

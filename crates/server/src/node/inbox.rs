@@ -6,11 +6,12 @@ use dunlin_engine::{
     Event,
     api::{ApiRequest, ApiResult},
     event::Ticket,
+    insight::SessionsQuery,
 };
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
-    Adoption, DrainPlan, Emulated, NetCounters, ShardReport,
+    Adoption, DrainPlan, Emulated, NetCounters, ShardReport, ShardSessions,
     event_queue::{EventQueue, EventSender},
     shard_waker::ShardWaker,
 };
@@ -31,8 +32,13 @@ pub(super) enum ToShard {
     Drain { plan: DrainPlan, gone: oneshot::Sender<()> },
 }
 
-/// A request for a shard's report.
-pub(super) type ReportRequest = oneshot::Sender<Box<ShardReport>>;
+/// A request for what a shard reports of itself. It causes no message.
+pub(super) enum ReportRequest {
+    /// Its counters.
+    Counters(oneshot::Sender<Box<ShardReport>>),
+    /// A part of its sessions.
+    Sessions { query: Arc<SessionsQuery>, reply: oneshot::Sender<Box<ShardSessions>> },
+}
 
 /// The requester of a ticket's result.
 #[derive(Debug)]
@@ -40,7 +46,9 @@ pub(super) enum Asker {
     /// A caller that receives the result unchanged.
     Api(oneshot::Sender<ApiResult>),
     /// A request for a report to which each shard contributes.
-    Report(ReportRequest),
+    Report(oneshot::Sender<Box<ShardReport>>),
+    /// A request for sessions with their sockets.
+    Sessions(oneshot::Sender<Box<ShardSessions>>),
 }
 
 /// The receiving ends of a shard's queues.
@@ -72,7 +80,7 @@ impl Inbox {
         if self.tickets.is_full() { None } else { self.requests.try_recv().ok() }
     }
 
-    /// The next request for a report. It causes no message, so it is read even while an overflow waits.
+    /// The next request for a report; read even while an overflow waits.
     pub(super) fn next_report_request(&mut self) -> Option<ReportRequest> {
         self.report_requests.try_recv().ok()
     }

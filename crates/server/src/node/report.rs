@@ -1,7 +1,7 @@
 //! A shard's report about itself, for metrics and the debug page.
 
-use dunlin_engine::{ShardIndex, Wire, api::Survey, counters::Counters};
-use dunlin_net::{ReactorCounters, RefusalReason};
+use dunlin_engine::{ShardIndex, Wire, api::Survey, counters::Counters, insight::SessionsPage};
+use dunlin_net::{ReactorCounters, RefusalReason, SocketFacts};
 
 /// The counters of one shard, consistent because they are read between two turns.
 #[derive(Clone, Debug)]
@@ -14,6 +14,48 @@ pub struct ShardReport {
     pub survey: Survey,
     /// The counters of the thread and its sockets.
     pub net: NetCounters,
+}
+
+/// A part of the sessions of one shard, with their sockets.
+#[derive(Clone, Debug)]
+pub struct ShardSessions {
+    /// The index of the shard.
+    pub shard: ShardIndex,
+    /// What the engine knows about the sessions.
+    pub page: SessionsPage,
+    /// Their sockets, in the same order.
+    pub sockets: Vec<SessionSocket>,
+    /// The shard's recent turns.
+    pub turns: TurnShares,
+}
+
+/// The socket of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SessionSocket {
+    /// Whether the socket has taken less than it was offered, and has not reported since that it takes more.
+    pub is_full: bool,
+    /// Encrypted bytes that the kernel has not taken. The engine counts them as written.
+    pub tls_bytes: usize,
+    /// What the kernel knows.
+    pub kernel: Option<SocketFacts>,
+}
+
+/// How long a shard's turns took in about the last five seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnShares {
+    /// The share of the time that the shard was busy, in parts per million.
+    pub busy_ppm: u32,
+    /// The longest turn.
+    pub longest_us: u64,
+}
+
+/// The sessions of a node's shards.
+#[derive(Clone, Debug, Default)]
+pub struct NodeSessions {
+    /// The shards that answered in time.
+    pub shards: Vec<ShardSessions>,
+    /// The shards that did not.
+    pub silent: Vec<ShardIndex>,
 }
 
 /// The reports of a node's shards.

@@ -21,14 +21,14 @@ use dunlin_token::VerifyTokens;
 use tokio::sync::mpsc;
 
 use super::{
-    HandOver, NodeNetOptions, ShardReport,
+    HandOver, NodeNetOptions, ShardReport, ShardSessions,
     admission::Gate,
     busy_window::TurnTimes,
     clients::Clients,
     clock::Clock,
     cluster::NodeCluster,
     engine::Engine,
-    inbox::{Asker, Inbox, ToShard},
+    inbox::{Asker, Inbox, ReportRequest, ToShard},
     placement::{Loads, Placement},
     rings::Rings,
     services::Services,
@@ -182,10 +182,16 @@ impl<R: Reactor> ShardThread<R> {
         }
     }
 
-    /// Sends reports even while an overflow waits, because a report causes no message.
+    /// Sends reports even while an overflow waits, because a report causes no message. A turn lists sessions once,
+    /// because that visits all of them.
     fn take_report_requests(&mut self) {
-        while let Some(reply) = self.inbox.next_report_request() {
-            self.ask_engine(Asker::Report(reply), ApiRequest::Survey);
+        while let Some(request) = self.inbox.next_report_request() {
+            match request {
+                ReportRequest::Counters(reply) => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
+                ReportRequest::Sessions { query, reply } => {
+                    return self.ask_engine(Asker::Sessions(reply), ApiRequest::Sessions(query));
+                }
+            }
         }
     }
 
@@ -267,6 +273,13 @@ impl<R: Reactor> ShardThread<R> {
                 self.times.count_into(&mut net, self.engine.now().mono_us);
                 let counters = self.engine.counters().clone();
                 drop(reply.send(Box::new(ShardReport { shard: self.index, counters, survey: *survey, net })));
+            }
+            Asker::Sessions(reply) => {
+                let Ok(ApiAnswer::Sessions(page)) = answer else { unreachable!("sessions are what was asked for") };
+                let now_us = self.engine.now().mono_us;
+                let sockets = page.sessions.iter().map(|facts| self.clients.sockets.facts(facts.session)).collect();
+                let turns = self.times.shares(now_us);
+                drop(reply.send(Box::new(ShardSessions { shard: self.index, page: *page, sockets, turns })));
             }
         }
     }

@@ -9,10 +9,10 @@ use std::{io, net::TcpStream, sync::Arc, time::Duration};
 use dunlin_engine::{Effect, Event, SessionKey};
 use dunlin_net::{
     Certificates, Completion, ConnectionKey, Decrypted, Reactor, Released, SEND_SLICES_MAX, SendCompletion,
-    SendOutcome, TlsSession, Traffic,
+    SendOutcome, SocketFacts, TlsSession, Traffic,
 };
 
-use super::{NetCounters, engine::Engine, secure::Secure};
+use super::{NetCounters, SessionSocket, engine::Engine, secure::Secure};
 
 /// The sockets of one shard.
 pub(super) struct Sockets<R> {
@@ -131,6 +131,15 @@ impl<R: Reactor> Sockets<R> {
     /// Whether encrypted bytes wait for the connection's socket.
     pub(super) fn has_waiting(&self, connection: ConnectionKey) -> bool {
         self.secure.as_ref().is_some_and(|secure| secure.has_waiting(connection))
+    }
+
+    /// What the kernel knows about the connection's socket.
+    pub(super) fn facts(&self, connection: ConnectionKey) -> SessionSocket {
+        SessionSocket {
+            is_full: !self.reactor.takes_bytes(connection),
+            tls_bytes: self.secure.as_ref().map_or(0, |secure| secure.waiting(connection).len()),
+            kernel: self.reactor.socket(connection).and_then(SocketFacts::read),
+        }
     }
 
     /// Sends bytes that are not from the engine. Returns `false` if the socket does not take them.

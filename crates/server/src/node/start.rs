@@ -13,9 +13,10 @@ use std::{
 use dunlin_engine::{NamespaceNames, Options, Seed, ShardIdentity, ShardIndex};
 use dunlin_net::{Acceptor, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose};
 use dunlin_queues::declared::{REPORT_REQUESTS, SHARD_INBOX, SHARD_RING};
+use tokio::sync::Semaphore;
 
 use super::{
-    Inner, Node, NodeLogs, NodeStart, ShardHandle, StartError,
+    Inner, Node, NodeLogs, NodeStart, SESSION_QUERIES_MAX, ShardHandle, StartError,
     admission::Gate,
     busy_window::TurnTimes,
     clients::Clients,
@@ -104,7 +105,9 @@ fn start_with<R: Reactor + Send + 'static>(
         .map(|((inbox, reports), shard_waker)| ShardHandle::new(inbox, reports, Arc::clone(shard_waker)))
         .collect();
     let names = NamespaceNames::new(&engine);
-    let inner = Inner { shared, rooms, names, shards: shard_handles, node_seed, local_addr, reactor: choice };
+    let session_queries = Semaphore::new(SESSION_QUERIES_MAX);
+    let inner =
+        Inner { shared, rooms, names, shards: shard_handles, session_queries, node_seed, local_addr, reactor: choice };
     let reactors = reactors.into_iter().map(|(reactor, _)| reactor);
     let inboxes = inboxes.into_iter().zip(report_inboxes);
     let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(shard_wakers);

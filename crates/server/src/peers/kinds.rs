@@ -68,6 +68,8 @@ questions! {
     RoomList = "room_list", RoomListQuestion => RoomList;
     /// The rooms of a channel. A node has at most one; a node without one returns an empty list, not an error.
     ChannelRooms = "channel_rooms", ChannelRoomsQuestion => ChannelRooms;
+    /// A page of sessions.
+    Sessions = "sessions", SessionsQuestion => Sessions;
     /// Whether the node has the room of a channel, or asks for it as well.
     RoomState = "room_state", RoomStateQuestion => RoomStateAnswer;
     /// The newest publications of a channel's keys.
@@ -244,6 +246,56 @@ pub struct ChannelRoomsQuestion {
 pub struct ChannelRooms {
     /// The rooms.
     pub rooms: Vec<Description>,
+}
+
+/// The sessions that a page lists.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SessionsQuestion {
+    /// The address of their clients.
+    pub address: Option<Box<str>>,
+    /// A channel that they are subscribed to.
+    pub channel: Option<Box<str>>,
+    /// The public id of the session.
+    pub client: Option<Box<str>>,
+    /// The place after which the page begins; empty for the first page.
+    pub cursor: Box<str>,
+    /// Whether their queues are divided by channel.
+    pub explained: bool,
+    /// Maximum number of sessions.
+    pub limit: usize,
+    /// Their user; empty for the anonymous user.
+    pub user: Option<Box<str>>,
+}
+
+/// A page of sessions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Sessions {
+    /// In the order of their places.
+    pub sessions: Vec<ListedSession>,
+    /// Whether more sessions follow the last one.
+    pub more: bool,
+    /// The parts of the node that did not answer.
+    pub missing: Vec<MissingPart>,
+}
+
+/// A session in a page, with its place.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ListedSession {
+    /// Unix time since which its oldest frame has waited; the maximum if none waits.
+    pub behind_since_us: u64,
+    /// Its public id.
+    pub client: Box<str>,
+    /// Its description.
+    pub session: Description,
+}
+
+/// A part of a result that is missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingPart {
+    /// The name of the node, or its id if it has none.
+    pub node: Box<str>,
+    /// For human readers.
+    pub why: String,
 }
 
 /// See [`Received::NewestKeys`].

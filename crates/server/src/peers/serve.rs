@@ -12,7 +12,7 @@ use super::{
     channel_owner::{ask_owner, presence},
     kinds::{
         ChannelRooms, Channels, ChannelsQuestion, Done, EmulateAnswer, EmulateOrder, Info, NewestKeys, Received,
-        RoomList, RoomListQuestion, Rooms,
+        RoomList, RoomListQuestion, Rooms, Sessions, SessionsQuestion,
     },
     message::{PeerError, decode_question, encode_answer},
     presence::{Presence, PresenceUsers},
@@ -37,6 +37,9 @@ pub trait LocalReports: Send + Sync + 'static {
 
     /// A page of rooms.
     fn room_list(&self, question: RoomListQuestion) -> impl Future<Output = Result<RoomList, PeerError>> + Send;
+
+    /// A page of sessions.
+    fn sessions(&self, question: SessionsQuestion) -> impl Future<Output = Result<Sessions, PeerError>> + Send;
 
     /// The room of a channel, if there is one.
     ///
@@ -112,6 +115,7 @@ impl<R: LocalReports> PeerService<R> {
             Received::Rooms(_) => encoded(&self.reports.rooms()?),
             Received::RoomList(question) => encoded(&self.reports.room_list(question).await?),
             Received::ChannelRooms(question) => encoded(&self.reports.channel_rooms(&question.channel)?),
+            Received::Sessions(question) => encoded(&self.reports.sessions(question).await?),
             Received::RoomState(question) => encoded(&self.room_state(question.channel, wait_ms).await?),
             Received::NewestKeys(question) => encoded(&self.newest_keys(question.channel).await?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),

@@ -118,6 +118,28 @@ fn room_lists() -> [RoomListQuestion; 2] {
     [some, all]
 }
 
+fn sessions() -> [SessionsQuestion; 2] {
+    let every = SessionsQuestion {
+        address: None,
+        channel: None,
+        client: None,
+        cursor: "".into(),
+        explained: false,
+        limit: 100,
+        user: None,
+    };
+    let some = SessionsQuestion {
+        address: Some("::1".into()),
+        channel: Some("chat:\"é".into()),
+        client: Some("c".into()),
+        cursor: "MSAyIGM".into(),
+        explained: true,
+        limit: 7,
+        user: Some("".into()),
+    };
+    [some, every]
+}
+
 fn questions() -> Messages {
     let mut all = Messages(Vec::new());
     all.question("presence", &PresenceQuestion { channel: "chat:1".into() });
@@ -129,6 +151,9 @@ fn questions() -> Messages {
     let [some, every] = room_lists();
     all.question("room_list", &some);
     all.question("room_list all", &every);
+    let [some, every] = sessions();
+    all.question("sessions", &some);
+    all.question("sessions all", &every);
     all.question("channel_rooms", &ChannelRoomsQuestion { channel: "arena:1".into() });
     let close = Disconnect { code: 4_000, reason: "why \"not\"".into() };
     let whitelist = ["x".into(), "y".into()];
@@ -188,6 +213,13 @@ fn answers() -> Messages {
     let room = serde_json::value::RawValue::from_string(room.to_owned()).expect("it is JSON");
     let room = ListedRoom::new(described(&room)).expect("it has a place");
     all.answer::<RoomListQuestion>("room_list", &RoomList { rooms: vec![room], more: Some("x".into()) });
+    let session = described(&json!({ "client": "c" }));
+    let sessions = Sessions {
+        sessions: vec![ListedSession { behind_since_us: u64::MAX, client: "c".into(), session }],
+        more: true,
+        missing: vec![MissingPart { node: "one".into(), why: "shard 3 did not answer within 1 s".into() }],
+    };
+    all.answer::<SessionsQuestion>("sessions", &sessions);
     all.answer::<ChannelRoomsQuestion>("channel_rooms", &ChannelRooms { rooms: Vec::new() });
     all.answer::<NewestKeysQuestion>("newest_keys", &NewestKeys::new(keys(), 4_096));
     for state in [PeerRoomState::None, PeerRoomState::Asking, PeerRoomState::Open] {
@@ -243,6 +275,7 @@ fn questions_that_make_no_sense_are_refused() {
         ("presence", "{}"),
         ("presence", r#"{"channel":1}"#),
         ("room_list", "{}"),
+        ("sessions", "{}"),
         ("emulate", r#"{"session":"s","b64data":"?"}"#),
         ("disconnect", r#"{"user":"u","whitelist":[],"disconnect":{"code":2999,"reason":""}}"#),
         ("disconnect", r#"{"user":"u","whitelist":[],"disconnect":{"code":5000,"reason":""}}"#),

@@ -175,6 +175,7 @@ families! {
     ERROR_REPLIES = Counter "dunlin_error_replies_total" ["code"] "Error replies to clients, by code.";
     DISCONNECTS = Counter "dunlin_disconnects_total" ["code"] "Sessions closed by the server, by code.";
     SLOW_SESSIONS = Counter "dunlin_slow_sessions_total" ["reason"] "Sessions closed because their queue exceeded the limit of bytes or frames.";
+    PING_ROUND_TRIP = Histogram "dunlin_ping_round_trip_seconds" [] "Time from a ping to the client's pong, for each ping that was answered. It includes what waited for the socket before the ping.";
 
     QUEUE_BYTES = Gauge "dunlin_queue_bytes" ["shard"] "Bytes queued for sessions.";
     QUEUE_FRAMES = Gauge "dunlin_queue_frames" ["shard"] "Frames queued for sessions.";

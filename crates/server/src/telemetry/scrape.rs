@@ -194,12 +194,12 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     page.family(&m::CACHED_BYTES, |samples| per_shard(samples, shards, |shard| shard.survey.cached_bytes));
     page.family(&m::PUBLISH_TO_SOCKET, |samples| {
         for (index, namespace) in scrape.namespaces().iter().enumerate() {
-            add_latency(samples, namespace, in_namespace(shards, index).map(|counters| &counters.publish_to_socket));
+            add_latency(samples, &[namespace], in_namespace(shards, index).map(|counters| &counters.publish_to_socket));
         }
     });
 }
 
-fn add_latency<'a>(samples: &mut Samples<'_>, label: &str, parts: impl Iterator<Item = &'a Histogram>) {
+fn add_latency<'a>(samples: &mut Samples<'_>, labels: &[&str], parts: impl Iterator<Item = &'a Histogram>) {
     let mut whole = Histogram::default();
     for part in parts {
         whole.sum_us += part.sum_us;
@@ -210,7 +210,7 @@ fn add_latency<'a>(samples: &mut Samples<'_>, label: &str, parts: impl Iterator<
     let [bounded @ .., beyond] = whole.buckets;
     let bounds_s = LATENCY_BOUNDS_US.iter().map(|bound_us| *bound_us as f64 / 1e6);
     let buckets: Vec<_> = bounds_s.zip(bounded).collect();
-    samples.add_histogram(&[label], &buckets, beyond, whole.sum_us as f64 / 1e6);
+    samples.add_histogram(labels, &buckets, beyond, whole.sum_us as f64 / 1e6);
 }
 
 fn clients(page: &mut Page, shards: &[ShardReport]) {
@@ -232,6 +232,9 @@ fn clients(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::SLOW_SESSIONS, |samples| {
         samples.add(&["bytes"], sum(shards, |counters| counters.slow_bytes));
         samples.add(&["frames"], sum(shards, |counters| counters.slow_frames));
+    });
+    page.family(&m::PING_ROUND_TRIP, |samples| {
+        add_latency(samples, &[], shards.iter().map(|shard| &shard.counters.ping_round_trip));
     });
 }
 

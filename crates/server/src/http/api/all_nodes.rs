@@ -8,7 +8,10 @@ mod tests;
 use dunlin_cluster::core::peers::SurveyFault;
 use dunlin_engine::api::ApiRequest;
 
-use super::{ApiError, JsonResult, glob::Glob, own_node::OwnNode, result::to_outcome, room_list::RoomQuery};
+use super::{
+    ApiError, JsonResult, SessionsWanted, glob::Glob, own_node::OwnNode, result::to_outcome, room_list::RoomQuery,
+    sessions,
+};
 use crate::peers::{
     self, ChannelRoomsQuestion, ChannelsQuestion, DisconnectOrder, Done, InfoQuestion, PeerAnswers, PresenceQuestion,
     PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, SubscribeOrder, UnsubscribeOrder,
@@ -73,6 +76,12 @@ impl<'a> AllNodes<'a> {
         // This node knows whether the namespace has rooms.
         merged
             .map_err(|error| if error == ApiError::NOT_FOUND { self.own.why_no_room(&question.channel) } else { error })
+    }
+
+    pub(super) async fn sessions(&self, wanted: &SessionsWanted) -> JsonResult {
+        let own = sessions::of_own_node(self.own, wanted).await?;
+        let merging = self.everywhere(&wanted.to_question(), own).await?;
+        merge::sessions(merging, &wanted.query)
     }
 
     /// Executes a command about sessions.

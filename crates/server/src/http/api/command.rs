@@ -19,6 +19,7 @@ use super::{
     paths::{PathFields, PathsWanted},
     room_list::{self, RoomQuery},
     rooms::{self, RoomCommand},
+    sessions::{self, SessionsWanted},
     tickets, wire,
 };
 use crate::{matchmaking::TicketCommand, telemetry::events::ApiFieldUnknown};
@@ -88,6 +89,8 @@ pub enum ApiCommand {
     },
     /// See [`Method::RoomPaths`].
     RoomPaths(Box<PathsWanted>),
+    /// See [`Method::Sessions`] and [`Method::Explain`].
+    Sessions(Box<SessionsWanted>),
     /// A command about one room of this node.
     Room(RoomCommand),
     /// See [`Method::Match`], [`Method::MatchCancel`] and [`Method::MatchStatus`].
@@ -155,6 +158,8 @@ impl ApiCommand {
             Method::RoomList => parse_as(body, room_list::list)?,
             Method::RoomInfo => parse_as(body, room_list::info)?,
             Method::RoomPaths => parse_as(body, room_paths)?,
+            Method::Sessions => parse_as(body, sessions::list)?,
+            Method::Explain => parse_as(body, sessions::explain)?,
             Method::RoomSend => parse_as(body, rooms::send)?,
             Method::RoomUpdate => parse_as(body, rooms::update)?,
             Method::RoomLock => parse_as(body, rooms::lock)?,
@@ -228,6 +233,8 @@ fn batch_command(
         room_list => RoomList, room_list::list;
         room_info => RoomInfo, room_list::info;
         room_paths => RoomPaths, room_paths;
+        sessions => Sessions, sessions::list;
+        explain => Explain, sessions::explain;
         room_send => RoomSend, rooms::send;
         room_update => RoomUpdate, rooms::update;
         room_lock => RoomLock, rooms::lock;

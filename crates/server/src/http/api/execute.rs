@@ -123,6 +123,7 @@ impl Executor {
             ApiCommand::RoomList(query) => all.room_list(&query).await,
             ApiCommand::RoomInfo { channel } => all.room_info(channel).await,
             ApiCommand::RoomPaths(wanted) => paths::read_json(own.node(), *wanted).await,
+            ApiCommand::Sessions(wanted) => all.sessions(&wanted).await,
             ApiCommand::Room(command) => rooms::carry_out(own, command).await,
             ApiCommand::Ticket(command) => {
                 let matchmaking = self.matchmaking.as_ref().ok_or(TicketFault::NotEnabled)?;

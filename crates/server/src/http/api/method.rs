@@ -66,6 +66,10 @@ methods! {
     RoomInfo = "room_info", None;
     /// Returns where the players of a room went.
     RoomPaths = "room_paths", None;
+    /// Lists sessions in pages, those that have been behind for longest first. Only Dunlin has this method and the next.
+    Sessions = "sessions", None;
+    /// Says why clients are behind.
+    Explain = "explain", None;
     /// Places users in a room. Only Dunlin has this method and the next two.
     Match = "match", None;
     /// Cancels a ticket.

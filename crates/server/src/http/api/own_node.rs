@@ -10,16 +10,17 @@ use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::ClientInfo;
 
 use super::{
-    ApiError, JsonResult,
+    ApiError, JsonResult, SessionsWanted,
     glob::{Budget, Exhausted, Glob},
     result,
     room_list::{self, RoomNodeJson, RoomQuery},
+    sessions,
 };
 use crate::{
     node::{Node, NodeSurvey, ShardReport},
     peers::{
         ChannelCount, ChannelRooms, Channels, ChannelsQuestion, Description, Info, LocalReports, PeerError, RoomList,
-        RoomListQuestion, Rooms,
+        RoomListQuestion, Rooms, Sessions, SessionsQuestion,
     },
     rooms::RoomReport,
     telemetry::{count_users, process::ProcessUse},
@@ -59,6 +60,10 @@ impl OwnNode {
     pub const fn new(node: Node, identity: NodeIdentity) -> Self {
         let last_cpu = Mutex::new((Duration::ZERO, identity.started));
         Self { node, identity, last_cpu }
+    }
+
+    pub(super) const fn identity(&self) -> &NodeIdentity {
+        &self.identity
     }
 
     pub(super) const fn node(&self) -> &Node {
@@ -206,6 +211,10 @@ impl LocalReports for OwnNode {
 
     async fn info(&self) -> Result<Info, PeerError> {
         Ok(self.describe().await?)
+    }
+
+    async fn sessions(&self, question: SessionsQuestion) -> Result<Sessions, PeerError> {
+        Ok(sessions::of_own_node(self, &SessionsWanted::of_question(question)?).await?)
     }
 
     fn rooms(&self) -> Result<Rooms, PeerError> {

@@ -90,6 +90,8 @@ fn described_request_fields_match_the_parser() {
         ("RoomLockRequest", fields::<wire::RoomLockParams>()),
         ("RoomKickRequest", fields::<wire::RoomKickParams>()),
         ("RoomPathsRequest", fields::<wire::RoomPathsParams>()),
+        ("SessionsRequest", fields::<wire::SessionsParams>()),
+        ("ExplainRequest", fields::<wire::ExplainParams>()),
         ("MatchRequest", fields::<wire::MatchParams>()),
         ("MatchCancelRequest", fields::<wire::MatchTicketParams>()),
         ("MatchStatusRequest", fields::<wire::MatchTicketParams>()),

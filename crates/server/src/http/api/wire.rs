@@ -249,6 +249,36 @@ pub struct MatchTicketParams {
     pub ticket: String,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SessionsParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub client: String,
+    /// An empty id means the anonymous user.
+    pub user: Option<String>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub address: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    pub limit: Option<u64>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub cursor: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ExplainParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub client: String,
+    /// An empty id means the anonymous user.
+    pub user: Option<String>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub address: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    pub slowest: Option<u64>,
+}
+
 /// The code and the reason of a close.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -379,6 +409,8 @@ pub struct BatchCommand {
     pub room_list: Option<OnlyObject<RoomListParams>>,
     pub room_info: Option<OnlyObject<ChannelParams>>,
     pub room_paths: Option<OnlyObject<RoomPathsParams>>,
+    pub sessions: Option<OnlyObject<SessionsParams>>,
+    pub explain: Option<OnlyObject<ExplainParams>>,
     pub room_send: Option<OnlyObject<RoomSendParams>>,
     pub room_update: Option<OnlyObject<RoomUpdateParams>>,
     pub room_lock: Option<OnlyObject<RoomLockParams>>,

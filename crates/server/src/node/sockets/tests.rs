@@ -4,6 +4,7 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
     net::{TcpListener, TcpStream},
+    os::fd::BorrowedFd,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -80,6 +81,10 @@ impl Reactor for Scripted {
 
     fn takes_bytes(&self, _connection: ConnectionKey) -> bool {
         true
+    }
+
+    fn socket(&self, _connection: ConnectionKey) -> Option<BorrowedFd<'_>> {
+        None
     }
 
     unsafe fn send<'a>(&mut self, connection: ConnectionKey, slices: impl Iterator<Item = &'a [u8]>) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, btree_map::Entry};
 
+use dunlin_engine::insight::{SessionPlace, SessionsQuery};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
@@ -9,10 +10,11 @@ use super::super::{
     ApiError, JsonResult,
     result::{ClientJson, EmptyJson, to_outcome},
     room_list::{PageLimit, RoomPlace},
+    sessions::cursor_of,
 };
 use crate::peers::{
-    ChannelRooms, Channels, Description, Done, Info, MissingPeer, NOT_UNDERSTOOD, PeerAnswers, Presence, PresenceUsers,
-    RoomList, Rooms,
+    ChannelRooms, Channels, Description, Done, Info, ListedSession, MissingPart, MissingPeer, NOT_UNDERSTOOD,
+    PeerAnswers, Presence, PresenceUsers, RoomList, Rooms, Sessions,
 };
 
 #[derive(Serialize)]
@@ -66,6 +68,18 @@ struct MergedRoomList {
     more: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     partial: bool,
+}
+
+#[derive(Serialize)]
+struct MergedSessions {
+    sessions: Vec<Description>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partial: bool,
+    /// The nodes and shards that did not answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<MissingPart>,
 }
 
 #[derive(Serialize)]
@@ -181,6 +195,44 @@ pub(super) fn room_list(mut merging: Merging<RoomList>, rooms_max: usize) -> Jso
     }
     let more = last.filter(|_| has_more).map(|last| last.to_cursor());
     to_outcome(&MergedRoomList { rooms: page, more, partial: merging.is_partial() })
+}
+
+/// `query` is that of the request: it bounds the page, and names the client of an error.
+pub(super) fn sessions(mut merging: Merging<Sessions>, query: &SessionsQuery) -> JsonResult {
+    let mut missing: Vec<MissingPart> = Vec::new();
+    let (mut sessions, mut end) = (BTreeMap::new(), None::<SessionPlace>);
+    for mut part in std::mem::take(&mut merging.results) {
+        missing.append(&mut part.missing);
+        let mut last = None;
+        for ListedSession { behind_since_us, client, session } in part.sessions {
+            let place = SessionPlace { behind_since_us, client: client.into() };
+            last = Some(place.clone());
+            sessions.insert(place, session);
+        }
+        // The sessions after the end of a node's page are unknown.
+        end = last.filter(|_| part.more).into_iter().chain(end).min();
+    }
+    missing.extend(merging.missing.into_iter().map(|MissingPeer { name, why }| MissingPart { node: name, why }));
+    let partial = merging.is_cut_off || !missing.is_empty();
+    if query.client.is_some() && sessions.is_empty() {
+        return Err(if partial {
+            ApiError::internal("a part of the cluster did not answer, and may have the session: try again")
+        } else {
+            ApiError::not_found("no session has this client id: it may have ended")
+        });
+    }
+    let (mut limit, mut page, mut last) = (PageLimit::new(query.sessions_max), Vec::new(), None);
+    let mut has_more = end.is_some();
+    for (place, session) in sessions {
+        if end.as_ref().is_some_and(|end| place > *end) || !limit.takes(session.json().len()) {
+            has_more = true;
+            break;
+        }
+        page.push(session);
+        last = Some(place);
+    }
+    let more = last.filter(|_| has_more).map(|last| cursor_of(&last));
+    to_outcome(&MergedSessions { sessions: page, more, partial, missing })
 }
 
 /// If the room is not found, it may be on a node that returned no result.

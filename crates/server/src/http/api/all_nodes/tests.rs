@@ -1,4 +1,4 @@
-use dunlin_engine::api::ApiRequest;
+use dunlin_engine::{api::ApiRequest, insight::SessionsQuery};
 use serde::de::DeserializeOwned;
 
 use super::{merge::Merging, *};
@@ -106,6 +106,9 @@ fn commands_arrive_unchanged() {
             r#"{"namespace":"","pattern":"a*","locked":false,"min_free_places":3,"metadata":{"mode":["ice",1.5,null]},
             "include_unlisted":true,"limit":7,"cursor":"MSBuIGFyZW5hOjE"}"#,
         ),
+        (Method::Sessions, "{}"),
+        (Method::Sessions, r#"{"user":"","channel":"chat:1","limit":7,"cursor":"MSAyIGM"}"#),
+        (Method::Explain, r#"{"client":"c","user":"u","address":"::1","slowest":3}"#),
     ];
     for (method, body) in commands {
         let parse = |body: &[u8]| {
@@ -115,6 +118,9 @@ fn commands_arrive_unchanged() {
         let there = match (&command, question(&command)) {
             (ApiCommand::RoomList(_), Received::RoomList(question)) => {
                 ApiCommand::RoomList(Box::new(RoomQuery::of_question(question).expect("it is valid")))
+            }
+            (ApiCommand::Sessions(_), Received::Sessions(question)) => {
+                ApiCommand::Sessions(Box::new(SessionsWanted::of_question(question).expect("it is valid")))
             }
             (_, Received::Disconnect(order)) => ApiCommand::WithSessions(order.into()),
             (_, Received::Unsubscribe(order)) => ApiCommand::WithSessions(order.into()),
@@ -130,6 +136,7 @@ fn commands_arrive_unchanged() {
 fn question(command: &ApiCommand) -> Received {
     match command {
         ApiCommand::RoomList(query) => peers::arrived(&query.to_question()),
+        ApiCommand::Sessions(wanted) => peers::arrived(&wanted.to_question()),
         ApiCommand::WithSessions(ApiRequest::Disconnect { user, only, whitelist, disconnect }) => {
             peers::arrived(&DisconnectOrder::new(user, only, whitelist, disconnect))
         }
@@ -183,6 +190,62 @@ fn pages_of_nodes_are_merged() {
     for odd in [r#"{"rooms":[{}]}"#, r#"{"rooms":[],"more":"?"}"#, "[]"] {
         assert_eq!(merge(9, &page("n", &["a"], false), &[odd]), ("a n".to_owned(), None, true), "{odd}");
     }
+}
+
+/// A page of a node's sessions, by their places.
+fn sessions(places: &[(u64, &str)], more: bool, missing: &str) -> String {
+    let listed = |(since, client): &(u64, &str)| {
+        format!(r#"{{"behind_since_us":{since},"client":"{client}","session":{{"client":"{client}"}}}}"#)
+    };
+    let listed: Vec<_> = places.iter().map(listed).collect();
+    format!(r#"{{"sessions":[{}],"more":{more},"missing":[{missing}]}}"#, listed.join(","))
+}
+
+#[test]
+fn sessions_of_all_nodes_are_in_one_order() {
+    let merge = |sessions_max, own: &str, others: &[&str], missing: &[(&str, &str)]| {
+        let query = SessionsQuery { sessions_max, ..SessionsQuery::default() };
+        let merged = merged(|merging| merge::sessions(merging, &query), own, others, missing, false).expect("a page");
+        let mut merged: serde_json::Value = serde_json::from_str(&merged).expect("JSON");
+        let sessions = merged["sessions"].take();
+        let sessions = sessions.as_array().expect("a list").iter();
+        let clients: Vec<_> = sessions.map(|session| session["client"].as_str().unwrap_or("?")).collect();
+        let clients = clients.join(" ");
+        (clients, merged["more"].is_string(), merged["missing"].to_string())
+    };
+    let none = "null".to_owned();
+    let (idle, own) = (u64::MAX, sessions(&[(5, "b"), (u64::MAX, "a")], false, ""));
+    let all = merge(9, &own, &[&sessions(&[(3, "d"), (5, "c"), (idle, "e")], false, "")], &[]);
+    assert_eq!(all, ("d b c a e".to_owned(), false, none.clone()), "those behind for longest first, then by id");
+    // The limit is the number of sessions, and one less.
+    let other = sessions(&[(3, "d")], false, "");
+    assert_eq!(merge(3, &own, &[&other], &[]), ("d b a".to_owned(), false, none.clone()));
+    assert_eq!(merge(2, &own, &[&other], &[]), ("d b".to_owned(), true, none.clone()));
+    // The sessions after the end of a node's page are unknown.
+    let ended =
+        merge(9, &sessions(&[(1, "b"), (4, "x")], true, ""), &[&sessions(&[(2, "c"), (7, "d")], false, "")], &[]);
+    assert_eq!(ended, ("b c x".to_owned(), true, none));
+    // Nodes and shards without an answer are named.
+    let silent = sessions(&[], false, r#"{"node":"one","why":"shard 3 did not answer within 1 s"}"#);
+    let (clients, _, missing) = merge(9, &own, &[&silent, "[]"], &[("two", "is silent")]);
+    assert_eq!(clients, "b a");
+    for part in [r#"{"node":"one","why":"shard 3 did"#, r#"{"node":"two","why":"is silent"}"#, r#"{"node":"n","why":"#]
+    {
+        assert!(missing.contains(part), "{part} in {missing}");
+    }
+}
+
+#[test]
+fn a_session_that_is_gone_is_not_found_unless_a_node_is_silent() {
+    let query = SessionsQuery { client: Some("c".into()), sessions_max: 1, ..SessionsQuery::default() };
+    let explain = |own: &str, missing: &[(&str, &str)], is_cut_off| {
+        merged(|merging| merge::sessions(merging, &query), own, &[], missing, is_cut_off).map_err(|error| error.code())
+    };
+    assert!(explain(&sessions(&[(1, "c")], false, ""), &[("m", "is silent")], false).is_ok());
+    assert_eq!(explain(&sessions(&[], false, ""), &[], false), Err(104));
+    assert_eq!(explain(&sessions(&[], false, ""), &[("m", "is silent")], false), Err(100));
+    assert_eq!(explain(&sessions(&[], false, ""), &[], true), Err(100));
+    assert_eq!(explain(&sessions(&[], false, r#"{"node":"n","why":"shard 0"}"#), &[], false), Err(100));
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Lists the sessions of a shard with what waits for their sockets.
+
+use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
+
+use dunlin_protocol::ClientInfo;
+
+use crate::{
+    insight::{
+        CHANNELS_MAX, ChannelQueue, CommandsWaitFor, FRAMES_EXAMINED_MAX, PingFacts, QueueLimits, SessionFacts,
+        SessionsPage, SessionsQuery,
+    },
+    session::{PausedOn, Phase, Session},
+};
+
+use super::{Context, open_sessions::OpenSessions};
+
+impl OpenSessions {
+    /// The authenticated sessions that a query selects, those that have been behind for longest first.
+    pub(in crate::shard) fn page(&self, context: &Context, query: &SessionsQuery) -> SessionsPage {
+        let chosen = self.choose(query);
+        let has_more = chosen.len() > query.sessions_max;
+        let mut frames_left = FRAMES_EXAMINED_MAX;
+        let sessions = chosen.into_iter().take(query.sessions_max).map(|(behind_since_us, session, info)| {
+            self.facts(context, session, (info, behind_since_us), &mut frames_left)
+        });
+        let client = &context.options.client;
+        let limits = QueueLimits { bytes_max: client.queue_bytes_max, frames_max: client.queue_frames_max };
+        SessionsPage { sessions: sessions.collect(), has_more, limits }
+    }
+
+    /// The first sessions after the place of the query, and one more if there is one. Only their places are compared, so
+    /// that a list of many sessions costs little for each that is not on the page.
+    fn choose(&self, query: &SessionsQuery) -> Vec<(u64, &Session, &Arc<ClientInfo>)> {
+        let channel = query.channel.as_ref().map(|channel| self.hub.find(channel));
+        if channel == Some(None) {
+            return Vec::new();
+        }
+        let channel = channel.flatten();
+        let after = query.after.as_ref().map(|place| (place.behind_since_us, &*place.client));
+        let candidates: Box<dyn Iterator<Item = &Session>> = match &query.user {
+            Some(user) => Box::new(self.users.of(user).iter().filter_map(|key| self.table.get(*key))),
+            None => Box::new(self.table.iter()),
+        };
+        let mut chosen = BinaryHeap::new();
+        for session in candidates {
+            let Some(info) = session.info.as_ref().filter(|_| session.is_authenticated()) else { continue };
+            let fits = query.client.as_ref().is_none_or(|client| **client == *info.client)
+                && query.address.is_none_or(|address| session.address == Some(address))
+                && channel.is_none_or(|id| session.subscription(id).is_some_and(|found| !found.is_ending()));
+            if !fits {
+                continue;
+            }
+            let since_us = self.table.outbox_at(session.key.index).oldest_us().unwrap_or(u64::MAX);
+            if after.is_none_or(|after| (since_us, &*info.client) > after) {
+                chosen.push((since_us, &*info.client, session.key.index));
+                if chosen.len() > query.sessions_max.saturating_add(1) {
+                    chosen.pop();
+                }
+            }
+        }
+        let in_order = chosen.into_sorted_vec().into_iter();
+        in_order
+            .filter_map(|(since_us, _, index)| {
+                let session = self.table.at(index);
+                Some((since_us, session, session.info.as_ref()?))
+            })
+            .collect()
+    }
+
+    fn facts(
+        &self,
+        context: &Context,
+        session: &Session,
+        (info, behind_since_us): (&Arc<ClientInfo>, u64),
+        frames_left: &mut usize,
+    ) -> SessionFacts {
+        let now_us = context.now.mono_us;
+        let outbox = self.table.outbox_at(session.key.index);
+        let (mut channels, is_complete) = outbox.by_channel(&self.hub, now_us, frames_left);
+        channels.sort_unstable_by(|one, other| {
+            let order = |queue: &ChannelQueue| (Reverse(queue.queued.bytes), queue.channel.clone());
+            order(one).cmp(&order(other))
+        });
+        let are_channels_cut = !is_complete || channels.len() > CHANNELS_MAX;
+        channels.truncate(CHANNELS_MAX);
+        SessionFacts {
+            session: session.key,
+            info: Arc::clone(info),
+            wire: session.wire,
+            address: session.address,
+            subscriptions: session.subscriptions.len() as u32,
+            is_connecting: session.phase == Phase::Connecting,
+            commands_wait_for: session.paused.as_ref().map(|paused| waits_for(&paused.paused_on)),
+            queue: outbox.facts(now_us),
+            behind_since_us,
+            channels,
+            are_channels_cut,
+            pings: pings(session, now_us),
+        }
+    }
+}
+
+fn pings(session: &Session, now_us: u64) -> PingFacts {
+    let age_us = |then_us: u64| (then_us > 0).then(|| now_us.saturating_sub(then_us));
+    PingFacts {
+        pong_age_us: age_us(session.ponged_us),
+        round_trip_us: session.round_trip_us(),
+        unanswered_us: age_us(session.pinged_us).filter(|_| session.awaits_pong),
+    }
+}
+
+const fn waits_for(paused_on: &PausedOn) -> CommandsWaitFor {
+    match paused_on {
+        PausedOn::Connect { .. }
+        | PausedOn::Refresh { .. }
+        | PausedOn::Subscribe { .. }
+        | PausedOn::SubRefresh { .. } => CommandsWaitFor::Token,
+        PausedOn::Admission(_) | PausedOn::Subscriptions(_) | PausedOn::Ending { .. } => CommandsWaitFor::Owner,
+        PausedOn::Backend(_) => CommandsWaitFor::Backend,
+        PausedOn::Pace(_) => CommandsWaitFor::Socket,
+    }
+}

@@ -1,0 +1,165 @@
+//! `sessions` and `explain`: list sessions in pages, those that have been behind for longest first, and say why.
+
+use std::net::IpAddr;
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use dunlin_engine::insight::{SessionPlace, SessionsQuery};
+
+use super::{ApiCommand, ApiError, Parsed, own_node::OwnNode, room_list::PageLimit, wire};
+use crate::{
+    insight::{Judged, SessionJson, SessionNode},
+    node::{NodeSessions, REPORT_TIMEOUT, ShardSessions},
+    peers::{Description, ListedSession, MissingPart, Sessions, SessionsQuestion},
+};
+
+/// Default and maximum number of sessions in a reply of `sessions`.
+const LISTED_DEFAULT: usize = 100;
+const LISTED_MAX: usize = 1_000;
+/// Default and maximum number of sessions in a reply of `explain`.
+const EXPLAINED_DEFAULT: usize = 10;
+const EXPLAINED_MAX: usize = 100;
+/// The version of cursors.
+const CURSOR_VERSION: &str = "1";
+
+/// The sessions that a request selects.
+#[derive(Clone, Debug, Default)]
+pub struct SessionsWanted {
+    pub(super) query: SessionsQuery,
+    /// Whether their queues are divided by channel.
+    pub(super) is_explained: bool,
+}
+
+pub(super) fn list(body: wire::SessionsParams) -> Parsed {
+    let wire::SessionsParams { client, user, address, channel, limit, cursor } = body;
+    let after = match &*cursor {
+        "" => None,
+        cursor => Some(place_of(cursor).ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?),
+    };
+    let sessions_max = number("limit", limit, LISTED_DEFAULT, LISTED_MAX)?;
+    let filter = Filter { client, user, address, channel };
+    let query = SessionsQuery { after, sessions_max, ..filter.to_query()? };
+    Ok(ApiCommand::Sessions(Box::new(SessionsWanted { query, is_explained: false })))
+}
+
+pub(super) fn explain(body: wire::ExplainParams) -> Parsed {
+    let wire::ExplainParams { client, user, address, channel, slowest } = body;
+    let sessions_max = number("slowest", slowest, EXPLAINED_DEFAULT, EXPLAINED_MAX)?;
+    let filter = Filter { client, user, address, channel };
+    let query = SessionsQuery { sessions_max, ..filter.to_query()? };
+    Ok(ApiCommand::Sessions(Box::new(SessionsWanted { query, is_explained: true })))
+}
+
+/// The fields that both methods have.
+struct Filter {
+    client: String,
+    user: Option<String>,
+    address: String,
+    channel: String,
+}
+
+impl Filter {
+    fn to_query(&self) -> Result<SessionsQuery, ApiError> {
+        let some = |text: &str| (!text.is_empty()).then(|| text.into());
+        let address = match &*self.address {
+            "" => None,
+            address => Some(parsed(address)?),
+        };
+        Ok(SessionsQuery {
+            client: some(&self.client),
+            user: self.user.as_deref().map(Into::into),
+            address,
+            channel: some(&self.channel),
+            ..SessionsQuery::default()
+        })
+    }
+}
+
+/// Sessions have the address in this form, also if an IPv4 client is connected to an IPv6 socket.
+fn parsed(address: &str) -> Result<IpAddr, ApiError> {
+    let address = address.parse::<IpAddr>().map_err(|_| ApiError::bad_request("address is not an IP address"))?;
+    Ok(address.to_canonical())
+}
+
+fn number(field: &str, given: Option<u64>, default: usize, max: usize) -> Result<usize, ApiError> {
+    match given.map(usize::try_from) {
+        None => Ok(default),
+        Some(Ok(number)) if (1..=max).contains(&number) => Ok(number),
+        Some(_) => Err(ApiError::bad_request(format_args!("{field} must be from 1 to {max}"))),
+    }
+}
+
+impl SessionsWanted {
+    /// The question to other nodes for the same sessions.
+    pub(super) fn to_question(&self) -> SessionsQuestion {
+        let SessionsQuery { client, user, address, channel, after, sessions_max } = &self.query;
+        SessionsQuestion {
+            address: address.map(|address| address.to_string().into()),
+            channel: channel.clone(),
+            client: client.clone(),
+            cursor: after.as_ref().map(cursor_of).unwrap_or_default().into(),
+            explained: self.is_explained,
+            limit: *sessions_max,
+            user: user.clone(),
+        }
+    }
+
+    /// The sessions that another node asks for.
+    pub(super) fn of_question(question: SessionsQuestion) -> Result<Self, ApiError> {
+        let SessionsQuestion { address, channel, client, cursor, explained, limit, user } = question;
+        let after = match &*cursor {
+            "" => None,
+            cursor => Some(place_of(cursor).ok_or(ApiError::BAD_REQUEST)?),
+        };
+        let address = address.map(|address| parsed(&address)).transpose()?;
+        let sessions_max = limit.clamp(1, LISTED_MAX);
+        let query = SessionsQuery { client, user, address, channel, after, sessions_max };
+        Ok(Self { query, is_explained: explained })
+    }
+}
+
+/// The cursor after a place.
+pub(super) fn cursor_of(place: &SessionPlace) -> String {
+    URL_SAFE_NO_PAD.encode(format!("{CURSOR_VERSION} {} {}", place.behind_since_us, place.client))
+}
+
+fn place_of(cursor: &str) -> Option<SessionPlace> {
+    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
+    let mut parts = text.splitn(3, ' ');
+    let (version, behind_since_us, client) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
+    (version == CURSOR_VERSION && !client.is_empty()).then(|| SessionPlace { behind_since_us, client: client.into() })
+}
+
+/// The sessions of this node.
+pub(super) async fn of_own_node(own: &OwnNode, wanted: &SessionsWanted) -> Result<Sessions, ApiError> {
+    let node = SessionNode { uid: &own.identity().uid, name: &own.identity().name };
+    let NodeSessions { shards, silent } = own.node().sessions(wanted.query.clone()).await;
+    let mut more = shards.iter().any(|shard| shard.page.has_more);
+    let mut found = Vec::new();
+    for ShardSessions { shard, page, sockets, turns } in &shards {
+        for (facts, socket) in page.sessions.iter().zip(sockets) {
+            let judged = Judged { facts, socket, turns: *turns };
+            found.push(((facts.behind_since_us, &facts.info.client), judged, shard.0, page.limits));
+        }
+    }
+    found.sort_unstable_by_key(|(place, ..)| *place);
+    let mut limit = PageLimit::new(wanted.query.sessions_max);
+    let mut sessions = Vec::with_capacity(found.len().min(wanted.query.sessions_max));
+    for ((behind_since_us, client), judged, shard, bounds) in found {
+        let described = SessionJson::new(judged, (node, shard), bounds, wanted.is_explained);
+        let session = Description::new(&described).ok_or(ApiError::INTERNAL)?;
+        if !limit.takes(session.json().len()) {
+            more = true;
+            break;
+        }
+        sessions.push(ListedSession { behind_since_us, client: (**client).into(), session });
+    }
+    let name = if node.name.is_empty() { node.uid } else { node.name };
+    let missing = silent.iter().map(|shard| MissingPart {
+        node: name.into(),
+        why: format!("shard {} did not answer within {} s", shard.0, REPORT_TIMEOUT.as_secs()),
+    });
+    Ok(Sessions { sessions, more, missing: missing.collect() })
+}
+
+#[cfg(test)]
+mod tests;
