@@ -113,7 +113,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     let cores = args.run.pin.cores();
     let progress = Progress::new(args.run.output.quiet);
     progress.doing("starting the server".into());
-    let server = ServerProcess::start(&args.run.server, &cores)?;
+    let server = ServerProcess::start(&args.run.server.speaking(args.speaks), &cores)?;
     let name = server.name.clone();
     let mut rig = args.load.ready_rig(server, args.slow_readers, &args.run.server.api_key, &cores, &progress)?;
     let pace = args.load.pace(args.slow_readers);
