@@ -19,7 +19,7 @@ TIMES := $(CACHE)/stage-times
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test check times build release generate lint unit deny vectors sim mutants oracle api hostile web sdk clients recordings browser guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
+.PHONY: help run cluster test check times build release generate lint unit deny vectors sim mutants oracle api hostile web sdk clients recordings browser pictures guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -154,6 +154,11 @@ recordings: recorder ## The same with 100,000 recorded snapshots (a minute)
 browser: server-for-tests page ## Check the demo's pages in headless Chromium
 	@scripts/need node chromium
 	tests/sdk/with-server $(BINARIES)/dunlin --config demo/config.json --demo web/dist -- tests/browser/run
+
+pictures: server-for-tests page ## Record README's moving picture: a node of a cluster is killed under a page
+	@scripts/need node chromium nats python
+	@tests/browser/install
+	node tests/browser/moving_picture.mjs $(BINARIES)/dunlin docs/images/cluster.png
 
 guides: server-for-tests ## Follow README's quick start, docs/own-game.md, docs/from-*.md and the backup drill as they are written, in headless Chromium
 	@scripts/need cargo cc rocksdb node python chromium

@@ -14,11 +14,11 @@ const ROOT = new URL("../../", import.meta.url).pathname;
 const START_TIMEOUT_MS = 180_000;
 
 export class ClusterDemo {
-  static async start(binary) {
+  static async start(binary, restartDelayS = 1) {
     const demo = new ClusterDemo();
     demo.folder = mkdtempSync(join(tmpdir(), "dunlin-cluster-page-"));
     demo.port = await freePort();
-    const args = [binary, "--pages", join(ROOT, "web/dist"), "--port", demo.port, "--restart-delay-s", "1"];
+    const args = [binary, "--pages", join(ROOT, "web/dist"), "--port", demo.port, "--restart-delay-s", restartDelayS];
     demo.process = spawn(join(ROOT, "demo/cluster/run"), [...args, "--state", demo.stateFile], {
       stdio: ["ignore", "ignore", "inherit"],
     });

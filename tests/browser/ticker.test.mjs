@@ -108,8 +108,8 @@ for (const encoding of ["json", "protobuf"]) {
         assert.equal(report.channels, SYMBOLS.length);
         assert.equal(report.missing, 0);
         assert.ok(report.recovered >= SYMBOLS.length * 12, `recovered ${report.recovered}`);
-        assert.match(report.title, /^Recovered \d+ publications$/);
-        assert.match(report.text, /^on 12 channels, nothing missing/);
+        assert.match(report.title, /^Recovered [\d,]+, missed 0$/);
+        assert.match(report.text, /^Publications of 12 channels: the page checked every number/);
         await page.untilOffset("ACME", Math.max(top, frozen + 15) + 3);
         assert.equal(await page.stat("missing"), 0);
         assert.equal(await page.stat("duplicates"), 0);

@@ -9,9 +9,10 @@ use serde::Serialize;
 
 use crate::cluster::args::{ClusterBenchArgs, ClusterDrainArgs};
 use crate::commands::EncodingOption;
-use crate::control::PublishRate;
+use crate::control::{MessageContent, PublishRate};
 use crate::error::Error;
 use crate::payload::PAYLOAD_BYTES_MIN;
+use crate::peer::PeerProtocol;
 use crate::proc::Cores;
 use crate::room::args::RoomArgs;
 use crate::storage::args::StorageBenchArgs;
@@ -111,6 +112,9 @@ pub(crate) struct FanoutArgs {
     /// Alternate with a second server that uses TLS and report the ratio
     #[arg(long)]
     pub tls: bool,
+    /// What another server speaks instead of Centrifugo's protocol; takes `--publish-via api`
+    #[arg(long, value_enum, value_name = "PROTOCOL", conflicts_with = "tls")]
+    pub speaks: Option<PeerProtocol>,
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -146,6 +150,9 @@ pub(crate) struct IdleArgs {
     /// Use TLS
     #[arg(long)]
     pub tls: bool,
+    /// What another server speaks instead of Centrifugo's protocol
+    #[arg(long, value_enum, value_name = "PROTOCOL", conflicts_with = "tls")]
+    pub speaks: Option<PeerProtocol>,
     #[command(flatten)]
     pub run: RunArgs,
 }
@@ -268,6 +275,9 @@ pub(crate) struct ServerArgs {
     /// The started server speaks TLS; scenarios that can do so have an option for it.
     #[arg(skip)]
     pub tls: bool,
+    /// What the server speaks instead of the client protocol; scenarios with subscribers alone have an option for it.
+    #[arg(skip)]
+    pub speaks: Option<PeerProtocol>,
     /// Operators' paths of the started server have this port; scenarios set it.
     #[arg(skip)]
     pub internal_port: Option<u16>,
@@ -332,6 +342,10 @@ impl LoadArgs {
 impl FanoutArgs {
     pub fn check(&self) -> Result<(), Error> {
         self.load.check(self.slow_readers)?;
+        if self.speaks.is_some() && self.load.publish_via != PublishVia::Api {
+            let remedy = "give `api`: only Centrifugo's protocol has a command to publish".into();
+            return Err(Error::Setting { name: "publish-via", value: "websocket".into(), remedy });
+        }
         if !self.tls {
             return Ok(());
         }
@@ -362,6 +376,16 @@ impl StormArgs {
 }
 
 impl ServerArgs {
+    /// The content of the server's WebSocket messages.
+    pub(crate) fn content(&self) -> MessageContent {
+        self.speaks.map_or(MessageContent::Protocol, MessageContent::Peer)
+    }
+
+    /// The same for a server that speaks something else.
+    pub(crate) fn speaking(&self, speaks: Option<PeerProtocol>) -> Self {
+        ServerArgs { speaks, ..self.clone() }
+    }
+
     /// The same for a further server: on the next port, if there is one given.
     pub fn next(&self, tls: bool) -> Self {
         ServerArgs { port: self.port.map(|port| port + 1), tls, ..self.clone() }

@@ -143,6 +143,11 @@ pub fn send(encoding: EncodingOption, data: &[u8]) -> Vec<u8> {
     frame(encoding, &messages)
 }
 
+/// A text message that contains only `data`.
+pub fn text(data: &[u8]) -> Vec<u8> {
+    masked_frame(1, data)
+}
+
 /// A binary message that contains only `data`.
 pub fn bare(data: &[u8]) -> Vec<u8> {
     masked_frame(2, data)
@@ -297,6 +302,7 @@ mod tests {
         assert_eq!(unmask(&send(EncodingOption::Json, b"{}")), (0x81, br#"{"send":{"data":{}}}"#.to_vec()));
         assert_eq!(unmask(&send(EncodingOption::Protobuf, &[8, 1])), (0x82, vec![6, 0x62, 4, 0x0a, 2, 8, 1]));
         assert_eq!(unmask(&bare(&[8, 1])), (0x82, vec![8, 1]));
+        assert_eq!(unmask(&text(b"40")), (0x81, b"40".to_vec()));
         assert_eq!(unmask(&pong(EncodingOption::Json)), (0x81, b"{}".to_vec()));
         assert_eq!(unmask(&pong(EncodingOption::Protobuf)), (0x82, vec![0]));
         assert_eq!(unmask(&websocket_pong(b"hi")), (0x8a, b"hi".to_vec()));

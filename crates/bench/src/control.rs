@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::commands::EncodingOption;
 use crate::latency::Latency;
+use crate::peer::PeerProtocol;
 use crate::report::per_second;
 use crate::room::player_commands::{PlayersCommand, PlayersReply, PlayersRole};
 
@@ -85,6 +86,8 @@ pub enum MessageContent {
     Protocol,
     /// Only a snapshot of a room or an input.
     Bare,
+    /// What another server speaks.
+    Peer(PeerProtocol),
 }
 
 /// See [`Role::Clients`].

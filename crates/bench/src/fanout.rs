@@ -113,7 +113,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     let cores = args.run.pin.cores();
     let progress = Progress::new(args.run.output.quiet);
     progress.doing("starting the server".into());
-    let server = ServerProcess::start(&args.run.server, &cores)?;
+    let server = ServerProcess::start(&args.run.server.speaking(args.speaks), &cores)?;
     let name = server.name.clone();
     let mut rig = FanoutRig::start(server, &FanoutSetup::of(&args.load, &cores))?.ready(
         &args.load,

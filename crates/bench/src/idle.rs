@@ -56,7 +56,8 @@ pub fn run(args: &IdleArgs) -> Result<(), Error> {
     let cores = args.run.pin.cores();
     let progress = Progress::new(args.run.output.quiet);
     progress.doing("starting the server".into());
-    let server = ServerProcess::start(&ServerArgs { tls: args.tls, ..args.run.server.clone() }, &cores)?;
+    let server = ServerArgs { tls: args.tls, ..args.run.server.speaking(args.speaks) };
+    let server = ServerProcess::start(&server, &cores)?;
     let (name, pid) = (server.name.clone(), server.pid);
     let sessions_max = args.sessions.last().copied().unwrap_or(0);
     let setup = FanoutSetup { sessions_max, encoding: args.encoding, workers: None, slow_receive_bytes: 0, cores };

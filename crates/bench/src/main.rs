@@ -26,6 +26,7 @@ mod idle;
 mod latency;
 mod metrics;
 mod payload;
+mod peer;
 mod proc;
 mod progress;
 mod push;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crate::args::{LoadArgs, PublishVia};
 use crate::commands::EncodingOption;
 use crate::control::{
-    ClientsRole, Connected, MessageContent, Publish, PublishRate, PublisherReport, PublisherRole, Role, Slow,
-    SubscriberReport, Target, WorkerCommand, WorkerReply,
+    ClientsRole, Connected, Publish, PublishRate, PublisherReport, PublisherRole, Role, Slow, SubscriberReport, Target,
+    WorkerCommand, WorkerReply,
 };
 use crate::error::Error;
 use crate::proc::{self, Cores, Memory, Ticks};
@@ -101,7 +101,7 @@ impl FanoutRig {
             encoding: setup.encoding,
             channel: format!("{CHANNEL}{}", std::process::id()),
             join: None,
-            content: MessageContent::Protocol,
+            content: server.content,
             tls: server.tls,
         };
         let count = setup.workers.unwrap_or_else(|| setup.sessions_max.div_ceil(SESSIONS_PER_WORKER));

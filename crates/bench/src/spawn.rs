@@ -14,7 +14,9 @@ use rustls::StreamOwned;
 use serde_json::{Value, json};
 
 use crate::args::{ServerArgs, parse_url};
+use crate::control::MessageContent;
 use crate::error::Error;
+use crate::peer::PeerProtocol;
 use crate::proc::{self, Cores};
 use crate::tls;
 
@@ -39,6 +41,8 @@ pub struct ServerProcess {
     pub path: String,
     /// Whether it uses TLS.
     pub tls: bool,
+    /// What its WebSocket messages contain.
+    pub content: MessageContent,
     /// A description for the report.
     pub name: String,
     started: Option<Started>,
@@ -62,6 +66,7 @@ impl ServerProcess {
                     operators: address,
                     path,
                     tls: false,
+                    content: args.content(),
                     name: url.clone(),
                     started: None,
                 })
@@ -136,8 +141,9 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
         pid: child.id(),
         address,
         operators: args.internal_port.map_or(address, |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))),
-        path: "/connection/websocket".into(),
+        path: args.speaks.map_or("/connection/websocket", PeerProtocol::path).into(),
         tls: args.tls,
+        content: args.content(),
         name,
         started: Some(Started { child, folder }),
     };

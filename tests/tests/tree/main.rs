@@ -8,6 +8,7 @@ mod examples;
 mod generated;
 mod glossary;
 mod map;
+mod pictures;
 mod purity;
 mod queues;
 mod security;

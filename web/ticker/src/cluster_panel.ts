@@ -14,6 +14,8 @@ export class ClusterPanel {
   private readonly node = byId("node", HTMLElement);
   private nodes: readonly ClusterNode[] = [];
   private connectedTo: string | null = null;
+  /** The node of the connection that is open, or was the last one. */
+  private lastConnectedTo: string | null = null;
   private isFollowed = false;
 
   constructor(
@@ -25,6 +27,7 @@ export class ClusterPanel {
   /** Sets the node of the connection, or that the connection is lost. */
   connected(node: string | null): void {
     this.connectedTo = node;
+    this.lastConnectedTo = node ?? this.lastConnectedTo;
     setText(this.node, node ?? "\u2013");
     this.node.dataset["node"] = node ?? "";
     if (node !== null && !this.isFollowed) this.follow();
@@ -65,10 +68,14 @@ export class ClusterPanel {
     this.list.replaceChildren(...this.nodes.map((node) => this.row(node)));
   }
 
-  private row({ name, live }: ClusterNode): HTMLElement {
-    const note = !live ? "down" : name === this.connectedTo ? "this page" : "";
-    const row = element("li", "", element("span", "dot"), element("code", "", name), element("span", "", note));
+  private row({ name, live, pid }: ClusterNode): HTMLElement {
+    const isLost = this.connectedTo === null && name === this.lastConnectedTo;
+    const here = name === this.connectedTo ? "true" : isLost ? "lost" : "false";
+    const note = !live ? "down" : { true: "this page is here", lost: "connection lost", false: "live" }[here];
+    const row = element("li", "", element("span", "dot"), element("b", "", name), element("span", "node-note", note));
+    if (live && pid !== null) row.append(element("code", "", `kill -9 ${pid}`));
     row.dataset["live"] = String(live);
+    row.dataset["here"] = here;
     return row;
   }
 }

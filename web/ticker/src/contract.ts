@@ -104,6 +104,8 @@ export function parseChatMessage(payload: unknown): ChatMessage | null {
 export interface ClusterNode {
   readonly name: string;
   readonly live: boolean;
+  /** The id of its process; null if the process has ended, or if the publisher does not say. */
+  readonly pid: number | null;
 }
 
 /** The nodes of a cluster, from a publication of `nodes:live`. */
@@ -112,7 +114,7 @@ export function parseNodes(payload: unknown): ClusterNode[] | null {
   const nodes: ClusterNode[] = [];
   for (const node of payload["nodes"]) {
     if (!isRecord(node) || typeof node["name"] !== "string" || typeof node["live"] !== "boolean") return null;
-    nodes.push({ name: node["name"], live: node["live"] });
+    nodes.push({ name: node["name"], live: node["live"], pid: finite(node["pid"]) });
   }
   return nodes;
 }

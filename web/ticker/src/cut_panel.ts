@@ -71,7 +71,7 @@ export class CutPanel {
     if (chip === undefined) return;
     const isWhole = complete && missing === 0;
     chip.root.dataset["state"] = isWhole ? "whole" : "refilled";
-    setText(chip.note, isWhole ? `+${recovered} \u2713` : missing > 0 ? `\u2212${missing}` : "refilled");
+    setText(chip.note, isWhole ? `+${recovered}` : missing > 0 ? `\u2212${missing}` : "refilled");
   }
 
   report(report: OutageReport): void {
@@ -99,8 +99,8 @@ export class CutPanel {
       isLate
         ? `About ${count(missed)} publications missed, more than the history of ` +
             `${seconds(HISTORY_MS)} keeps. The page will show what could not be recovered.`
-        : `About ${count(missed)} publications missed so far. ` +
-            "The server keeps them. Switch the network back on.",
+        : `About ${count(missed)} publications missed so far. The server keeps them. ` +
+            (isCut ? "Switch the network back on." : "The page reconnects by itself."),
     );
     setText(this.floatingText, `Network cut for ${seconds(awayMs)}`);
   }
@@ -115,12 +115,12 @@ export class CutPanel {
 }
 
 function wholeTitle({ publications }: OutageReport): string {
-  return `Recovered ${plural(publications, "publication", "publications")}`;
+  return `Recovered ${count(publications)}, missed 0`;
 }
 
 function wholeText({ channels, recoveryMs, awayMs }: OutageReport): string {
   return (
-    `on ${plural(channels, "channel", "channels")}, nothing missing: the page checked every number. ` +
+    `Publications of ${plural(channels, "channel", "channels")}: the page checked every number. ` +
     `Offline for ${seconds(awayMs)}; recovery took ` +
     `${milliseconds(Math.max(1, Math.round(recoveryMs)))}.`
   );

@@ -87,7 +87,7 @@ impl ServerStats {
     pub fn ask(content: MessageContent, address: SocketAddr) -> Result<Self, Error> {
         Ok(match content {
             MessageContent::Protocol => ServerStats::Metrics(MetricsSample::parse(&api::get(address, "/metrics")?)),
-            MessageContent::Bare => {
+            MessageContent::Bare | MessageContent::Peer(_) => {
                 let text = api::get(address, "/stats")?;
                 ServerStats::Peer(serde_json::from_str(&text).map_err(|err| Error::Server {
                     did: format!("answered something else than its figures ({err})"),

@@ -137,7 +137,7 @@ impl LoadPlayer {
         let mut bytes = Vec::with_capacity(48);
         encode_input(self.target.encoding.of_rooms(), &input, &mut bytes);
         let frame = match self.target.content {
-            MessageContent::Bare => commands::bare(&bytes),
+            MessageContent::Bare | MessageContent::Peer(_) => commands::bare(&bytes),
             MessageContent::Protocol => commands::send(self.target.encoding, &bytes),
         };
         let Some(session) = &mut self.session else { return Ok(()) };

@@ -9,6 +9,7 @@ use socket2::{Domain, Socket, Type};
 use super::secure::{DecryptedRead, Secure};
 use crate::commands::{self, CONNECT_ID, EncodingOption, SUBSCRIBE_ID};
 use crate::control::{MessageContent, Target};
+use crate::peer::{PeerProtocol, PeerReaction};
 use crate::wire::{self, Frame, UnstampedMessage, Walk};
 
 /// The stage of a session.
@@ -206,15 +207,16 @@ impl Session {
                 Some(head_bytes) => used = head_bytes,
                 None => return Ok(0),
             }
-            if target.content == MessageContent::Bare {
-                self.stage = LoadSessionStage::Ready;
-            } else {
-                self.stage = LoadSessionStage::Greeting;
-                let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
-                let usual = || commands::hello(target.encoding, channel, target.join.as_deref());
-                let greeting = self.greeting.take().unwrap_or_else(usual);
-                self.write(&greeting)?;
-            }
+            self.stage = match target.content {
+                MessageContent::Bare => LoadSessionStage::Ready,
+                MessageContent::Peer(peer) if peer.is_ready_at_once() => LoadSessionStage::Ready,
+                // The server speaks first.
+                MessageContent::Peer(_) => LoadSessionStage::Greeting,
+                MessageContent::Protocol => {
+                    self.greet(target)?;
+                    LoadSessionStage::Greeting
+                }
+            };
         }
         loop {
             match wire::walk(all.get(used..).unwrap_or_default()) {
@@ -227,6 +229,14 @@ impl Session {
                 Walk::Broken(why) => return Err(format!("broken: {why}")),
             }
         }
+    }
+
+    /// Sends the first commands.
+    fn greet(&mut self, target: &Target) -> Result<(), Ended> {
+        let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
+        let usual = || commands::hello(target.encoding, channel, target.join.as_deref());
+        let greeting = self.greeting.take().unwrap_or_else(usual);
+        self.write(&greeting)
     }
 
     /// The length of the response head, if it is complete.
@@ -245,22 +255,44 @@ impl Session {
 
     fn on_frame(&mut self, target: &Target, frame: &Frame<'_>, observer: &mut impl Observer) -> Result<(), Ended> {
         match frame {
-            Frame::Messages(payload) if target.content == MessageContent::Bare => {
+            Frame::Messages(payload) => self.on_messages(target, payload, observer),
+            Frame::Ping(payload) => self.write(&commands::websocket_pong(payload)),
+            Frame::Pong => Ok(()),
+            Frame::Close(code) => Err(code.to_string()),
+        }
+    }
+
+    fn on_messages(&mut self, target: &Target, payload: &[u8], observer: &mut impl Observer) -> Result<(), Ended> {
+        match target.content {
+            MessageContent::Bare => {
                 observer.message(payload);
-                Ok(())
             }
-            Frame::Messages(payload) => {
+            MessageContent::Peer(peer) => {
+                if !observer.message(payload) {
+                    self.on_peer(peer, payload)?;
+                }
+            }
+            MessageContent::Protocol => {
                 let encoding = target.encoding;
                 for message in wire::messages(encoding, payload) {
                     if !observer.message(message) {
                         self.on_answer(encoding, &wire::answer(encoding, message), observer)?;
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn on_peer(&mut self, peer: PeerProtocol, message: &[u8]) -> Result<(), Ended> {
+        match peer.reaction(message) {
+            PeerReaction::Send(bytes) => self.write(&bytes),
+            PeerReaction::Ready => {
+                self.stage = LoadSessionStage::Ready;
                 Ok(())
             }
-            Frame::Ping(payload) => self.write(&commands::websocket_pong(payload)),
-            Frame::Pong => Ok(()),
-            Frame::Close(code) => Err(code.to_string()),
+            PeerReaction::Refused => Err("refused by the server".into()),
+            PeerReaction::Nothing => Ok(()),
         }
     }
 
