@@ -161,9 +161,9 @@ impl CommandsWaitFor {
 /// Pings and pongs of one session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PingFacts {
-    /// The time since the last pong.
+    /// The time since the last pong, unless a ping is not answered.
     pub pong_age_us: Option<u64>,
-    /// The time from the last ping to its pong, if that has arrived.
+    /// The time from a ping to the last pong, rounded down by at most an eighth.
     pub round_trip_us: Option<u64>,
     /// The time since a ping that is not answered yet.
     pub unanswered_us: Option<u64>,

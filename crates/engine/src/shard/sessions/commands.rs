@@ -214,8 +214,9 @@ impl Executing<'_> {
         let is_send = matches!(command.request, Some(Request::Send { .. }));
         if command.id == 0 && !is_send {
             self.context.counters.commands[CommandKind::Pong as usize] += 1;
-            let is_expected = session.take_pong(self.context.now);
-            if let Some(round_trip_us) = session.round_trip_us().filter(|_| is_expected) {
+            let is_expected = session.take_pong();
+            let client = &self.context.options.client;
+            if is_expected && let Some(round_trip_us) = session.measure_pong(client, self.context.now) {
                 self.context.counters.ping_round_trip.observe(round_trip_us);
             }
             return if is_expected { Ok(None) } else { Err("a command without an id that answers no ping") };

@@ -9,6 +9,7 @@ use crate::{
         CHANNELS_MAX, ChannelQueue, CommandsWaitFor, FRAMES_EXAMINED_MAX, PingFacts, QueueLimits, SessionFacts,
         SessionsPage, SessionsQuery,
     },
+    options::ClientOptions,
     session::{PausedOn, Phase, Session},
 };
 
@@ -95,17 +96,23 @@ impl OpenSessions {
             behind_since_us,
             channels,
             are_channels_cut,
-            pings: pings(session, now_us),
+            pings: pings(session, &context.options.client, now_us),
         }
     }
 }
 
-fn pings(session: &Session, now_us: u64) -> PingFacts {
-    let age_us = |then_us: u64| (then_us > 0).then(|| now_us.saturating_sub(then_us));
+fn pings(session: &Session, client: &ClientOptions, now_us: u64) -> PingFacts {
+    let ping_age_us = session.pinged_us(client).map(|pinged_us| now_us.saturating_sub(pinged_us));
+    let round_trip_us = session.round_trip.us();
+    // Before the first pong it is not known whether a ping was sent at all.
+    let is_answered = round_trip_us.is_some() && !session.awaits_pong;
     PingFacts {
-        pong_age_us: age_us(session.ponged_us),
-        round_trip_us: session.round_trip_us(),
-        unanswered_us: age_us(session.pinged_us).filter(|_| session.awaits_pong),
+        pong_age_us: ping_age_us
+            .zip(round_trip_us)
+            .filter(|_| is_answered)
+            .map(|(ping, trip)| ping.saturating_sub(trip)),
+        round_trip_us,
+        unanswered_us: ping_age_us.filter(|_| session.awaits_pong),
     }
 }
 
