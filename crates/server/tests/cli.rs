@@ -6,6 +6,7 @@ mod cluster;
 mod dev;
 mod health;
 mod new_game;
+mod play;
 mod replay;
 
 use std::{
