@@ -5,6 +5,7 @@ import ctypes
 import json
 import os
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -92,6 +93,21 @@ class NatsServer(Process):
             text = text.replace(word, value)
         config.write_text(text, "utf-8")
         super().__init__(name, port, [nats_binary(), "-c", config], folder / f"{name}.log")
+
+
+def pages_of_cluster(pages, folder):
+    """The ticker page alone, without links to the others: the nodes of a cluster share no rooms."""
+    folder.mkdir()
+    for file in Path(pages).iterdir():
+        if file.is_file():
+            shutil.copy(file, folder)
+    index = folder / "index.html"
+    text = index.read_text("utf-8")
+    marked = text.replace("<html ", '<html data-cluster="true" ', 1)
+    if marked == text:
+        sys.exit(f"{Path(pages) / 'index.html'} has no <html …> to mark as a page of a cluster")
+    index.write_text(marked, "utf-8")
+    return folder
 
 
 class Node(Process):

@@ -105,6 +105,15 @@ test("pages on different nodes chat, and watch prices and presence", async () =>
   await one.page.screenshot({ path: `${SHOTS}cluster.png`, fullPage: true });
 });
 
+test("the page has no link to the games, which a cluster does not serve", async () => {
+  const text = await (await fetch(demo.page)).text();
+  assert.match(text, /<html data-cluster="true"/, "also before it is connected");
+  for (const { page } of pages) {
+    for (const link of await page.locator('a[href*="arena"], a[href*="lobby"]').all()) assert.equal(await link.isVisible(), false);
+  }
+  for (const path of ["arena/", "lobby/", "tag/"]) assert.equal((await fetch(`${demo.page}${path}`)).status, 404, path);
+});
+
 test("a page whose node is killed goes to another one and misses nothing", async () => {
   const [one, other] = pages;
   const node = await one.untilNode();

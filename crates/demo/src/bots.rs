@@ -3,6 +3,7 @@
 mod connection;
 mod hunter;
 mod seats;
+pub mod watcher;
 
 use std::{
     collections::BTreeSet,

@@ -24,6 +24,7 @@ mod migrate_config;
 mod new_game;
 mod operator_request;
 pub(crate) mod output;
+mod play;
 mod publish;
 mod reload;
 mod replay;
@@ -65,6 +66,8 @@ enum Command {
     NewGame(new_game::NewGameArgs),
     /// Build a game and run it, again after each change, while its players stay
     Dev(dev::DevArgs),
+    /// Open a page to try a server with: connect, subscribe, publish, see the frames, copy the code
+    Play(play::PlayArgs),
     /// Create a connection token for a user, signed with the configured key
     #[command(alias = "gentoken")]
     GenToken(gen_token::GenTokenArgs),
@@ -192,6 +195,7 @@ impl Cli {
             Command::Restore(args) => restore::run(&args),
             Command::NewGame(args) => new_game::run(&args),
             Command::Dev(args) => dev::run(&args),
+            Command::Play(args) => play::run(&args, registry),
             Command::MigrateConfig(args) => migrate_config::run(&args, registry),
             Command::GenConfig(args) => gen_config::run(&args),
             Command::GenToken(args) => gen_token::run(&args, registry),
@@ -215,8 +219,7 @@ impl ConfigFile {
 
     /// As [`Self::load`], for a node that is about to start: also checks files that the configuration names.
     fn load_to_start(&self, flags: Vec<Flag>, registry: &Registry) -> Result<Loaded, Failure> {
-        let program = Program { check_site: site::check, has_storage: dunlin_storage::IS_BUILT };
-        self.read(flags).and_then(|input| Config::load_to_start(&input, registry, program)).map_err(Failure::Config)
+        self.read(flags).and_then(|input| Config::load_to_start(&input, registry, program())).map_err(Failure::Config)
     }
 
     /// As [`Self::load`], with the values that are set.
@@ -236,6 +239,11 @@ impl ConfigFile {
     fn with_path(&self) -> Self {
         Self { path: self.path.clone().or_else(ConfigInput::default_file) }
     }
+}
+
+/// What this program can do with a configuration.
+fn program() -> Program {
+    Program { check_site: site::check, has_storage: dunlin_storage::IS_BUILT }
 }
 
 impl Failure {

@@ -36,7 +36,7 @@ use tokio::{
 };
 
 use crate::{
-    demo::site::Site,
+    demo::site::{Site, is_this_machine},
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
@@ -78,26 +78,54 @@ pub(crate) const DEVELOPMENT_END_MAX: Duration = DEVELOPMENT_DRAIN_MAX
     .saturating_add(LAST_LINES_TIMEOUT);
 
 /// What a node is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Purpose {
     /// To serve clients.
     Production,
     /// `dunlin dev`: see [`dunlin_storage::StorageOptions::is_development`].
     Development,
+    /// `dunlin play`: to be tried on this machine.
+    Playground {
+        /// The pages at `/`. They may connect under each name of this machine.
+        site: Site,
+        /// Is called with the address when the node listens.
+        announce: fn(SocketAddr),
+    },
 }
 
-impl Purpose {
-    fn say_listening(self) {
-        if self == Self::Development {
-            // An error means that `dunlin dev` has ended; then a signal follows.
-            let _ = writeln!(io::stdout(), "{DEVELOPMENT_LISTENING}");
+/// Which pages of the node itself may connect, whatever `client.allowed_origins` allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnPages {
+    None,
+    /// Under whatever name the node is reached.
+    AnyHost,
+    /// Under a name of this machine. Another site may give its own name this machine's address.
+    ThisMachine,
+}
+
+impl OwnPages {
+    fn of(config: &Config, purpose: &Purpose) -> Self {
+        match purpose {
+            Purpose::Playground { .. } => Self::ThisMachine,
+            _ if config.demo.is_some() => Self::AnyHost,
+            _ => Self::None,
         }
     }
 
-    /// The shutdown with this drain plan and this delay before it.
-    fn shutdown(self, (plan, delay): (DrainPlan, Duration)) -> (DrainPlan, Duration) {
+    fn may_connect(self, host: &str) -> bool {
         match self {
-            Self::Production => (plan, delay),
+            Self::None => false,
+            Self::AnyHost => !host.is_empty(),
+            Self::ThisMachine => is_this_machine(host),
+        }
+    }
+}
+
+impl Purpose {
+    /// The shutdown with this drain plan and this delay before it.
+    fn shutdown(&self, (plan, delay): (DrainPlan, Duration)) -> (DrainPlan, Duration) {
+        match self {
+            Self::Production | Self::Playground { .. } => (plan, delay),
             // No balancer has to see it, and the next server waits for it.
             Self::Development => {
                 (DrainPlan { timeout: plan.timeout.min(DEVELOPMENT_DRAIN_MAX), ..plan }, Duration::ZERO)
@@ -132,14 +160,15 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     engine.node_id = uid.as_str().into();
     engine.session_tag_key = loaded.config.broker.is_some().then(|| random().map(SessionTagKey::new)).transpose()?;
     let asked = Asked { tokens, backends: start_backends(&loaded.config)? };
-    let site = load_site(&loaded.config)?;
+    let own_pages = OwnPages::of(&loaded.config, &purpose);
+    let (site, announce) = pages(&loaded.config, &purpose)?;
     let certificates = certificate_polling::read(&loaded.config)?;
     let open_files = OpenFiles::of(&loaded.config);
-    let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files, purpose).await?;
+    let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files, &purpose).await?;
     let config = &loaded.config;
     let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
-    let origins = origin_check(config, live_origins.clone());
+    let origins = origin_check(own_pages, live_origins.clone());
     let matchmaking = matchmaking::prepare(&config.matchmaking, &config.lobbies, u32::from_ne_bytes(random()?));
     let match_handle = matchmaking.as_ref().map(MatchTask::handle);
     let node = Node::start(NodeStart {
@@ -177,8 +206,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let mut control = Control::start(served, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
-    log_start(config, &node, &control.identity, open_files);
-    purpose.say_listening();
+    log_start(config, &node, &control.identity, open_files, own_pages);
+    announce(node.local_addr());
     certificate_polling::start(certificates, &control.counters);
     tokio::spawn(reload::on_hangup(Arc::clone(&reloader), hangup));
 
@@ -352,21 +381,30 @@ fn every_address() -> IpAddr {
     }
 }
 
-/// The demo pages belong to the node, so they may connect from any host name.
-fn origin_check(config: &Config, allowed: LiveOrigins) -> OriginCheck {
-    let own_pages = config.demo.is_some();
+/// Pages of the node may connect to it.
+fn origin_check(own_pages: OwnPages, allowed: LiveOrigins) -> OriginCheck {
     Arc::new(move |origin, host| {
         let from_here = |origin: &str| {
             let origin_host = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
-            origin_host.is_some_and(|origin_host| !host.is_empty() && origin_host.eq_ignore_ascii_case(host))
+            origin_host.is_some_and(|origin_host| origin_host.eq_ignore_ascii_case(host))
         };
-        let is_allowed =
-            allowed.now().allows(origin.map(str::as_bytes)) || (own_pages && origin.is_some_and(from_here));
+        let is_own = own_pages.may_connect(host) && origin.is_some_and(from_here);
+        let is_allowed = is_own || allowed.now().allows(origin.map(str::as_bytes));
         if !is_allowed {
             config_events::OriginRefused { origin: origin.unwrap_or_default() }.emit();
         }
         is_allowed
     })
+}
+
+/// The pages at `/`, and what is called with their address.
+fn pages(config: &Config, purpose: &Purpose) -> Result<(Option<Site>, fn(SocketAddr)), ServeError> {
+    match purpose {
+        Purpose::Playground { site, announce } => Ok((Some(site.clone()), *announce)),
+        Purpose::Production => Ok((load_site(config)?, |_| ())),
+        // An error means that `dunlin dev` has ended; then a signal follows.
+        Purpose::Development => Ok((load_site(config)?, |_| drop(writeln!(io::stdout(), "{DEVELOPMENT_LISTENING}")))),
+    }
 }
 
 fn load_site(config: &Config) -> Result<Option<Site>, ServeError> {
@@ -405,7 +443,7 @@ fn random<const N: usize>() -> Result<[u8; N], ServeError> {
     Ok(bytes)
 }
 
-fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: OpenFiles) {
+fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: OpenFiles, own_pages: OwnPages) {
     events::ConfigurationRead { file: config.file.as_deref() }.emit();
     events::NodeStarted {
         address: node.local_addr(),
@@ -429,7 +467,7 @@ fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: 
     for (_, key, meaning) in doors.into_iter().filter(|(open, ..)| *open) {
         events::InsecureSetting { key, meaning }.emit();
     }
-    if config.admits_no_page() {
+    if own_pages == OwnPages::None && config.admits_no_page() {
         config_events::NoPageAdmitted.emit();
     }
     open_files.warn(config);
@@ -516,7 +554,8 @@ mod tests {
         let check = |demo: bool, origin: Option<&str>, host: &str| {
             let demo = demo.then(|| dunlin_config::DemoOptions { dir: "/nowhere".into(), has_guests: false });
             let config = Config { demo, ..Config::default() };
-            origin_check(&config, LiveOrigins::new(config.allowed_origins.clone()))(origin, host)
+            let own_pages = OwnPages::of(&config, &Purpose::Production);
+            origin_check(own_pages, LiveOrigins::new(config.allowed_origins.clone()))(origin, host)
         };
         assert!(check(false, None, "a:1"));
         assert!(!check(false, Some("http://a:1"), "a:1"));
@@ -528,5 +567,23 @@ mod tests {
             assert!(!check(true, Some(origin), "a:1"), "{origin}");
         }
         assert!(!check(true, Some("http://"), ""));
+    }
+
+    #[test]
+    fn the_playground_accepts_its_own_origin_under_names_of_this_machine() {
+        let config = Config::default();
+        let purpose = Purpose::Playground { site: Site::default(), announce: |_| () };
+        let check = origin_check(OwnPages::of(&config, &purpose), LiveOrigins::new(config.allowed_origins.clone()));
+        for (origin, host, expected) in [
+            ("http://localhost:1", "localhost:1", true),
+            ("http://127.0.0.1:1", "127.0.0.1:1", true),
+            ("http://[::1]:1", "[::1]:1", true),
+            ("http://localhost:2", "localhost:1", false),
+            ("http://evil.example:1", "evil.example:1", false),
+            ("http://evil.example:1", "localhost:1", false),
+        ] {
+            assert_eq!(check(Some(origin), host), expected, "{origin} at {host}");
+        }
+        assert!(check(None, "localhost:1"), "no page");
     }
 }

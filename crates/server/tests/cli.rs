@@ -7,6 +7,7 @@ mod completion;
 mod dev;
 mod health;
 mod new_game;
+mod play;
 mod replay;
 
 use std::{

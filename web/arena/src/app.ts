@@ -1,7 +1,7 @@
 /** Assembles the page: one client, its room, the canvas and the panels. */
 
 import { type Place, Room } from "@dunlin/room-client";
-import { byId, setText } from "../../ticker/src/dom";
+import { byId } from "../../ticker/src/dom";
 import { explainLabels } from "../../ticker/src/explanation";
 import { Network } from "../../ticker/src/network";
 import { loadSdk, pageOptions } from "../../ticker/src/sdk";
@@ -17,6 +17,7 @@ import { Minimap } from "./minimap";
 import { type Clue, leadersOf, type News, newsOf } from "./news";
 import { Panel } from "./panel";
 import { Scene } from "./scene";
+import { showScore } from "./score";
 import { Trails } from "./trails";
 import { someColour, someName } from "./visitor";
 
@@ -168,7 +169,7 @@ class Arena {
   private writePurse(): void {
     const { purse, state } = this.me;
     if (purse === null) return;
-    setText(byId("score", HTMLElement), String(purse.score));
+    showScore(purse.score);
     const energy = byId("energy", HTMLElement);
     energy.setAttribute("aria-valuenow", String(purse.energy));
     energy.dataset["low"] = String(purse.energy < 10);

@@ -9,6 +9,8 @@ const SCALE_MAX = 0.75;
 /** Margin around the view in cells, when the whole view is shown. */
 const MARGIN_CELLS = 0.7;
 const HALF_LIFE_MS = 90;
+/** How far the canvas shows what is beyond the map, in pixels: as much as the buttons in its corners cover. */
+const BEYOND_PX = 90;
 
 export class Camera {
   /** Size of the canvas in CSS pixels. */
@@ -25,8 +27,8 @@ export class Camera {
     const wanted = whole ? this.scaleOfView(grid) : this.scaleOfPlay();
     const left = this.isSet ? 0.5 ** (passedMs / HALF_LIFE_MS) : 0;
     this.scale = wanted + (this.scale - wanted) * left;
-    this.x = to.x;
-    this.y = to.y;
+    this.x = this.along(to.x, grid.widthUnits, this.width);
+    this.y = this.along(to.y, grid.heightUnits, this.height);
     this.isSet = true;
   }
 
@@ -49,6 +51,13 @@ export class Camera {
     const { x: left, y: top } = this.toMap(0, 0);
     const { x: right, y: bottom } = this.toMap(this.width, this.height);
     return { left: left - marginUnits, top: top - marginUnits, right: right + marginUnits, bottom: bottom + marginUnits };
+  }
+
+  /** The middle of the canvas on one axis: the wanted one, unless little of the map would be on one side of it. */
+  private along(wanted: number, mapUnits: number, pixels: number): number {
+    const half = (pixels / 2 - BEYOND_PX) / this.scale;
+    // A map that is smaller than the canvas is in its middle.
+    return half * 2 >= mapUnits ? mapUnits / 2 : Math.min(Math.max(wanted, half), mapUnits - half);
   }
 
   private scaleOfPlay(): number {

@@ -2,7 +2,7 @@
 
 import type { Place } from "@dunlin/room-client";
 import { byId, setText } from "../../ticker/src/dom";
-import { count } from "../../ticker/src/format";
+import { count, plural } from "../../ticker/src/format";
 import { DIG_REACH_UNITS, UNITS_PER_PACE } from "./hunt";
 import type { Clue } from "./news";
 
@@ -25,7 +25,8 @@ export class ClueBanner {
     const isHere = distance <= DIG_REACH_UNITS;
     setText(this.title, isHere ? "The clue is here: dig!" : "A clue has dropped");
     const quarter = QUARTERS[(Math.round((angle / Math.PI) * 4) + 8) % 8] ?? "";
-    const paces = `${count(distance / UNITS_PER_PACE)} paces ${quarter}`;
-    setText(this.text, `${isHere ? "" : `${paces} \u00b7 `}${clue.shares} \u00d7 ${count(clue.value)} points \u00b7 ${count(Math.max(0, leftS))} s`);
+    const paces = `${plural(Math.round(distance / UNITS_PER_PACE), "pace", "paces")} ${quarter}`;
+    const worth = `${clue.shares} \u00d7 ${plural(clue.value, "point", "points")}`;
+    setText(this.text, `${isHere ? "" : `${paces} \u00b7 `}${worth} \u00b7 ${count(Math.max(0, leftS))} s`);
   }
 }

@@ -3,6 +3,7 @@
 import { type Place, Room } from "@dunlin/room-client";
 import { Connection } from "../../arena/src/connection";
 import { Feed } from "../../arena/src/feed";
+import { showScore } from "../../arena/src/score";
 import { someColour, someName } from "../../arena/src/visitor";
 import { byId, setText } from "../../ticker/src/dom";
 import { Network } from "../../ticker/src/network";
@@ -127,7 +128,7 @@ class Tag {
 
   private writeState(): void {
     const { replica } = this.room;
-    setText(byId("score", HTMLElement), String(this.scene.pointsOf(replica.avatar)));
+    showScore(this.scene.pointsOf(replica.avatar));
     const condition = this.me.state?.condition ?? 0;
     byId("out", HTMLElement).hidden = this.isWatching || condition !== OUT;
     byId("shoot", HTMLButtonElement).dataset["busy"] = String(condition === OUT);

@@ -39,8 +39,6 @@ export class ClusterPanel {
     document.documentElement.dataset["cluster"] = "true";
     this.panel.hidden = false;
     this.fact.hidden = false;
-    // A room lives on one node, and the nodes of a cluster do not share rooms.
-    for (const link of document.querySelectorAll<HTMLElement>("[data-arena]")) link.hidden = true;
     const subscription = this.client.newSubscription(NODES_CHANNEL, { since: { offset: 0, epoch: "" } });
     subscription.on("publication", ({ data }) => {
       const nodes = parseNodes(this.sdk.payload(data));

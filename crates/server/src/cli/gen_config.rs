@@ -31,7 +31,8 @@ pub(super) fn run(args: &GenConfigArgs) -> Result<(), Failure> {
     output::line(format_args!("wrote {path} with new random keys; start with: dunlin serve -c {path}"))
 }
 
-fn random_key() -> Result<String, Failure> {
+/// A key that nobody guesses.
+pub(super) fn random_key() -> Result<String, Failure> {
     let mut bytes = [0; KEY_BYTES];
     getrandom::fill(&mut bytes).map_err(Failure::Random)?;
     Ok(URL_SAFE_NO_PAD.encode(bytes))

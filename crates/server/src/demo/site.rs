@@ -1,4 +1,5 @@
-//! Static files at `/`, all loaded at the start, so that no request can name a file outside the directory.
+//! Static files at `/`, all loaded at the start, so that no request can name a file outside the directory: those of the
+//! demo, and those of `dunlin play`.
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 
@@ -24,13 +25,22 @@ const POLICY: &str =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'";
 
 /// Files by path.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Site {
     files: BTreeMap<String, File>,
     bytes: usize,
+    policy: HeaderValue,
+    /// Whether only requests to names of this machine are answered.
+    is_private: bool,
 }
 
-#[derive(Debug)]
+impl Default for Site {
+    fn default() -> Self {
+        Self { files: BTreeMap::new(), bytes: 0, policy: HeaderValue::from_static(POLICY), is_private: false }
+    }
+}
+
+#[derive(Clone, Debug)]
 struct File {
     bytes: Bytes,
     content_type: &'static str,
@@ -58,6 +68,22 @@ impl Site {
     pub fn load(dir: &Path) -> io::Result<Self> {
         let mut site = Self::default();
         site.add_dir(dir, "/", 0)?;
+        Ok(site)
+    }
+
+    /// A site of these paths and files, which answers only requests to names of this machine: another site may give its
+    /// own name this machine's address, to read what is in a file. Its pages may connect to `server` as well, an origin.
+    ///
+    /// # Errors
+    /// The site exceeds a limit, or `server` is no text for a header.
+    pub fn private<'a>(files: impl IntoIterator<Item = (&'a str, &'a [u8])>, server: Option<&str>) -> io::Result<Self> {
+        let mut site = Self { is_private: true, ..Self::default() };
+        if let Some(server) = server {
+            site.policy = HeaderValue::try_from(format!("{POLICY} {server}")).map_err(io::Error::other)?;
+        }
+        for (path, bytes) in files {
+            site.add_file(path.to_owned(), bytes.to_vec())?;
+        }
         Ok(site)
     }
 
@@ -105,15 +131,19 @@ impl Site {
 
 /// Handles a request for a file.
 pub async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response {
+    let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+    if site.is_private && !is_to_this_machine(request.headers()) {
+        return (StatusCode::FORBIDDEN, plain, "open this page as http://localhost\n").into_response();
+    }
     let Some(file) = site.file(request.uri().path()) else {
-        let plain = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
         return (StatusCode::NOT_FOUND, plain, "404 page not found\n").into_response();
     };
     let mut headers = HeaderMap::new();
     headers.insert(header::ETAG, file.etag.clone());
-    // The names contain no hash, so browsers must revalidate. Usually they receive 304.
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+    // The names contain no hash, so browsers must revalidate. Usually they receive 304. A private file may have a secret.
+    let caching = if site.is_private { "no-store" } else { "no-cache" };
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
+    headers.insert(header::CONTENT_SECURITY_POLICY, site.policy.clone());
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     if request.headers().get(header::IF_NONE_MATCH).is_some_and(|tags| names(tags, &file.etag)) {
@@ -121,6 +151,18 @@ pub async fn answer(State(site): State<Arc<Site>>, request: Request) -> Response
     }
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(file.content_type));
     (headers, file.bytes.clone()).into_response()
+}
+
+/// Whether a request names this machine.
+pub(crate) fn is_to_this_machine(headers: &HeaderMap) -> bool {
+    headers.get(header::HOST).and_then(|host| host.to_str().ok()).is_some_and(is_this_machine)
+}
+
+/// Whether a host, with or without a port, is a name of this machine that no other site can take.
+pub(crate) fn is_this_machine(host: &str) -> bool {
+    let is_port = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(name, _)| name);
+    ["localhost", "127.0.0.1", "[::1]"].iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
 /// Whether a list of entity tags contains this one, by weak comparison (RFC 9110, section 13.1.2).
@@ -212,6 +254,34 @@ mod tests {
         ] {
             assert_eq!(ask("/app.js", Some(("if-none-match", &tags))).status(), status, "{tags}");
         }
+    }
+
+    #[test]
+    fn a_private_site_answers_to_names_of_this_machine() {
+        let files = [("/index.html", &b"<p>"[..])];
+        let site = Arc::new(Site::private(files, Some("wss://example.com:8443")).expect("small"));
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let ask = |host: Option<&str>| {
+            let request = host.map_or_else(Request::builder, |host| Request::builder().header(header::HOST, host));
+            let request = request.uri("/").body(Body::empty()).expect("a request");
+            runtime.block_on(answer(State(Arc::clone(&site)), request))
+        };
+        for (host, status) in [
+            (Some("localhost:3000"), StatusCode::OK),
+            (Some("LocalHost"), StatusCode::OK),
+            (Some("127.0.0.1:1"), StatusCode::OK),
+            (Some("[::1]:1"), StatusCode::OK),
+            (Some("[::1]"), StatusCode::OK),
+            (Some("evil.example:3000"), StatusCode::FORBIDDEN),
+            (Some("localhost.evil.example"), StatusCode::FORBIDDEN),
+            (Some(""), StatusCode::FORBIDDEN),
+            (None, StatusCode::FORBIDDEN),
+        ] {
+            assert_eq!(ask(host).status(), status, "{host:?}");
+        }
+        let response = ask(Some("localhost"));
+        assert_eq!(response.headers()[header::CONTENT_SECURITY_POLICY], format!("{POLICY} wss://example.com:8443"));
+        assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
     }
 
     #[test]

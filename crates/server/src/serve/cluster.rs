@@ -33,7 +33,7 @@ pub(super) async fn open_logs(
     config: &mut Config,
     signals: &mut Signals,
     open_files: OpenFiles,
-    purpose: Purpose,
+    purpose: &Purpose,
 ) -> Result<NodeLogs, ServeError> {
     let queues = ShardQueues::new(u16::try_from(config.shards).unwrap_or(u16::MAX));
     let storage = storage::open(config, open_files, &queues, purpose)?;

@@ -102,7 +102,7 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
         let executor = executor.with_matchmaking(matchmaking.clone());
         (prefix, Arc::new(Service::new(executor, api_options(config), Arc::clone(counters))))
     });
-    let arena_paths = site.is_some().then(|| ArenaPaths::new(node.clone()));
+    let arena_paths = config.demo.is_some().then(|| ArenaPaths::new(node.clone()));
     let guests = guests(config);
     let for_clients = HttpParts { arena_paths, guests, site, sessions, emulation, init, ..HttpParts::default() };
     let for_operators = for_operators(served, (asked, matchmaking));

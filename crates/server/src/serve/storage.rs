@@ -18,14 +18,14 @@ pub(super) fn open(
     config: &Config,
     open_files: OpenFiles,
     queues: &Arc<ShardQueues>,
-    purpose: Purpose,
+    purpose: &Purpose,
 ) -> Result<Option<Arc<NodeStorage>>, ServeError> {
     let Some(configured) = &config.storage else { return Ok(None) };
     let options = StorageOptions {
         open_files_max: open_files.storage_max,
         // Without it, a full disk would end namespaces in memory as well.
         start: StartPolicy::OpenLater,
-        is_development: purpose == Purpose::Development,
+        is_development: matches!(purpose, Purpose::Development),
         ..configured.clone()
     };
     let storage = NodeStorage::open(&options, Arc::clone(queues)).map_err(ServeError::Storage)?;
