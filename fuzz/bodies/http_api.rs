@@ -57,12 +57,12 @@ fn check(command: ApiCommand) {
         ApiCommand::RoomPaths(wanted) => {
             assert!(!wanted.channel.is_empty() && wanted.points_max > 0 && wanted.from_ms <= wanted.to_ms);
         }
-        ApiCommand::Sessions(_) => {}
         ApiCommand::WithSessions(request) => check_request(&request),
         ApiCommand::Channels { .. }
         | ApiCommand::Info
         | ApiCommand::Rooms
         | ApiCommand::RoomList(_)
+        | ApiCommand::Sessions(_)
         | ApiCommand::Ticket(_) => {}
     }
 }

@@ -57,11 +57,13 @@ impl PeerProtocol {
         match (self, message) {
             (PeerProtocol::SocketIo, [b'0', ..]) => PeerReaction::Send(commands::text(b"40")),
             (PeerProtocol::SocketIo, [b'2', ..]) => PeerReaction::Send(commands::text(b"3")),
-            (PeerProtocol::SocketIo, [b'4', b'0', ..]) => PeerReaction::Ready,
-            (PeerProtocol::SocketIo, [b'1', ..] | [b'4', b'1' | b'4', ..]) => PeerReaction::Refused,
+            (PeerProtocol::SocketIo, [b'4', b'0', ..]) | (PeerProtocol::Colyseus, [ROOM_STATE, ..]) => {
+                PeerReaction::Ready
+            }
+            (PeerProtocol::SocketIo, [b'1', ..] | [b'4', b'1' | b'4', ..]) | (PeerProtocol::Colyseus, [ERROR, ..]) => {
+                PeerReaction::Refused
+            }
             (PeerProtocol::Colyseus, [JOIN_ROOM, ..]) => PeerReaction::Send(commands::bare(&[JOIN_ROOM])),
-            (PeerProtocol::Colyseus, [ROOM_STATE, ..]) => PeerReaction::Ready,
-            (PeerProtocol::Colyseus, [ERROR, ..]) => PeerReaction::Refused,
             _ => PeerReaction::Nothing,
         }
     }

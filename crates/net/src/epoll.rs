@@ -338,11 +338,6 @@ impl Reactor for Epoll {
         Some(Released { stream, read: Vec::new() })
     }
 
-    fn socket(&self, connection: ConnectionKey) -> Option<&TcpStream> {
-        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.is_of(connection))?;
-        slot.stream.as_ref()
-    }
-
     fn close(&mut self, connection: ConnectionKey) {
         // Closing the only descriptor of a socket deregisters it.
         drop(live(&mut self.slots, connection).and_then(|slot| slot.stream.take()));

@@ -370,11 +370,6 @@ impl Reactor for Uring {
         Some(Released { stream, read })
     }
 
-    fn socket(&self, connection: ConnectionKey) -> Option<&TcpStream> {
-        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.is_of(connection))?;
-        slot.stream.as_ref()
-    }
-
     fn close(&mut self, connection: ConnectionKey) {
         let Some(slot) = live(&mut self.slots, connection) else { return };
         let is_full = slot.has(FULL);

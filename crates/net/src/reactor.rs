@@ -142,9 +142,6 @@ pub trait Reactor {
     /// a batch.
     fn release(&mut self, connection: ConnectionKey) -> Option<Released>;
 
-    /// The socket of an open connection.
-    fn socket(&self, connection: ConnectionKey) -> Option<&TcpStream>;
-
     /// Closes the connection.
     fn close(&mut self, connection: ConnectionKey) {
         drop(self.release(connection));

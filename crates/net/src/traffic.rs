@@ -2,8 +2,7 @@
 
 use std::{
     mem::{offset_of, size_of},
-    net::TcpStream,
-    os::fd::AsRawFd,
+    os::fd::{AsRawFd, BorrowedFd},
 };
 
 /// Bytes of a TCP connection since its beginning, with those of TLS.
@@ -17,7 +16,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Asks the kernel, so that no shard has to count. `None` if it does not count.
-    pub fn of(stream: &TcpStream) -> Option<Self> {
+    pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
         const NEEDED: usize = offset_of!(libc::tcp_info, tcpi_bytes_received) + size_of::<u64>();
         // SAFETY: all fields are integers, for which zero is valid.
         let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
@@ -26,7 +25,7 @@ impl Traffic {
         // it returns.
         let failed = unsafe {
             let info = (&raw mut info).cast();
-            libc::getsockopt(stream.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut length)
+            libc::getsockopt(socket.as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut length)
         };
         let is_counted = failed == 0 && usize::try_from(length).is_ok_and(|length| length >= NEEDED);
         is_counted
@@ -38,7 +37,8 @@ impl Traffic {
 mod tests {
     use std::{
         io::{Read, Write},
-        net::TcpListener,
+        net::{TcpListener, TcpStream},
+        os::fd::AsFd,
     };
 
     use super::*;
@@ -56,8 +56,11 @@ mod tests {
         client.write_all(&[3; 5]).expect("sent");
         server.read_exact(&mut [0; 5]).expect("received");
         let expected = Traffic { received_bytes: 15, acknowledged_bytes: 300 };
-        assert_eq!(Traffic::of(&server).map(|found| Traffic { acknowledged_bytes: 300, ..found }), Some(expected));
+        assert_eq!(
+            Traffic::of(server.as_fd()).map(|found| Traffic { acknowledged_bytes: 300, ..found }),
+            Some(expected)
+        );
         // The handshake counts as one byte in some kernels.
-        assert!((300..=301).contains(&Traffic::of(&server).expect("counted").acknowledged_bytes));
+        assert!((300..=301).contains(&Traffic::of(server.as_fd()).expect("counted").acknowledged_bytes));
     }
 }

@@ -188,9 +188,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
     cluster::join(&node, &identity, config);
-    let pages = Pages { site, origins, matchmaking: match_handle };
     let served = Served { config, node: &node, identity: &identity, counters: &counters };
-    let ports = ports::divide(served, asked, pages);
+    let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle });
     let live_parts = LiveParts {
         node: node.clone(),
         tokens,
@@ -397,8 +396,11 @@ fn origin_check(own_pages: OwnPages, allowed: LiveOrigins) -> OriginCheck {
     })
 }
 
+/// What is called with the address when the node listens.
+type Announce = fn(SocketAddr);
+
 /// The pages at `/`, and what is called with their address.
-fn pages(config: &Config, purpose: &Purpose) -> Result<(Option<Site>, fn(SocketAddr)), ServeError> {
+fn pages(config: &Config, purpose: &Purpose) -> Result<(Option<Site>, Announce), ServeError> {
     match purpose {
         Purpose::Playground { site, announce } => Ok((Some(site.clone()), *announce)),
         Purpose::Production => Ok((load_site(config)?, |_| ())),

@@ -15,7 +15,10 @@ fn pictures_of_readme_are_small_and_one_moves() {
     let readme = read("README.md");
     let names: Vec<&str> = readme.split("](").filter_map(|rest| rest.split_once(')')).map(|(name, _)| name).collect();
     let mut moving = Vec::new();
-    for name in names.into_iter().filter(|name| name.ends_with(".png")) {
+    for name in names
+        .into_iter()
+        .filter(|name| std::path::Path::new(name).extension().is_some_and(|extension| extension == "png"))
+    {
         let picture = fs::read(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(picture.len() <= BYTES_MAX, "{name} has {} bytes", picture.len());
         let chunks = chunks(&picture);

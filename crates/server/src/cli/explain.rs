@@ -187,7 +187,7 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry) -> Result<(), Failure
     let loaded = args.config.load_whole(Vec::new(), registry)?;
     let result = api_call::call(&loaded, "explain", &args.params())?;
     if args.json {
-        return output::line(&result.to_string());
+        return output::line(result);
     }
     let explained: Explained = serde_json::from_value(result)
         .map_err(|error| Failure::Api(format!("the answer of the node is not understood: {error}")))?;
@@ -228,8 +228,8 @@ impl fmt::Display for Session {
         for Limit { key, value, used, effect } in &self.limits {
             write!(f, "  limit    {}", Shown(key))?;
             match (used, value) {
-                (Some(used), Some(value)) => write!(f, ": {used} of {value}")?,
-                (Some(used), None) => write!(f, ": {used}")?,
+                (Some(taken), Some(value)) => write!(f, ": {taken} of {value}")?,
+                (Some(taken), None) => write!(f, ": {taken}")?,
                 _ => {}
             }
             writeln!(f, "; {}", Shown(effect))?;

@@ -80,10 +80,10 @@ pub(super) struct PlayArgs {
     /// TCP port of the page; 0: any free port
     #[arg(short, long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// IP address of the page: 127.0.0.1 or ::1
+    /// IP address of the page: `127.0.0.1` or `::1`
     #[arg(short, long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     address: IpAddr,
-    /// Have the page connect to this server, such as ws://localhost:8000/connection/websocket. Without it, it connects to
+    /// Have the page connect to this server, such as `ws://localhost:8000/connection/websocket`. Without it, it connects to
     /// a server of its own, which keeps everything in memory
     #[arg(long, value_name = "URL")]
     url: Option<String>,
@@ -97,7 +97,7 @@ pub(super) fn run(args: &PlayArgs, registry: &Registry) -> Result<(), Failure> {
     if ![IpAddr::from(Ipv4Addr::LOCALHOST), Ipv6Addr::LOCALHOST.into()].contains(&args.address) {
         let text = format!(
             "the page is for this machine alone: everybody who reaches it may publish, and read what it is given. Name \
-             127.0.0.1 or ::1 instead of {}; from another machine, forward the port: ssh -L",
+             `127.0.0.1` or `::1` instead of {}; from another machine, forward the port: ssh -L",
             args.address
         );
         return Err(Failure::Usage(text));
@@ -241,7 +241,7 @@ mod tests {
         for address in ["0.0.0.0", "::", "192.0.2.1", "127.0.0.2"] {
             let args = PlayArgs { address: address.parse().expect("an address"), ..args() };
             match run(&args, &Registry::built_in()) {
-                Err(Failure::Usage(text)) => assert!(text.contains("127.0.0.1 or ::1"), "{text}"),
+                Err(Failure::Usage(text)) => assert!(text.contains("`127.0.0.1` or `::1`"), "{text}"),
                 other => panic!("{other:?}"),
             }
         }

@@ -238,7 +238,7 @@ mod tests {
         let page = Arc::new(Page::new(PathBuf::new()));
         for (host, expected) in [("localhost:3000", StatusCode::OK), ("evil.example:3000", StatusCode::FORBIDDEN)] {
             let headers = HeaderMap::from_iter([(header::HOST, host.parse().expect("a host"))]);
-            assert_eq!(state(State(Arc::clone(&page)), headers).await.status(), expected, "{host}");
+            assert_eq!(state(extract::State(Arc::clone(&page)), headers).await.status(), expected, "{host}");
         }
     }
 

@@ -63,10 +63,6 @@ impl Reactor for Scripted {
 
     fn stop_listening(&mut self) {}
 
-    fn socket(&self, _connection: ConnectionKey) -> Option<&TcpStream> {
-        None
-    }
-
     fn open(&mut self, _connection: ConnectionKey, _stream: TcpStream) -> io::Result<()> {
         Ok(())
     }
