@@ -106,7 +106,7 @@ mod tests {
         server.set_nonblocking(true).expect("a socket");
         let mut written = 0;
         loop {
-            match server.write(&[0; 65_536]) {
+            match server.write(&[0; 16_384]) {
                 Ok(bytes) => written += bytes as u64,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => panic!("{error}"),
