@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::commands::EncodingOption;
 use crate::latency::Latency;
 use crate::room::player_commands::{PlayersCommand, PlayersReply, PlayersRole};
+use crate::scenario::crew_commands::{CrewCommand, CrewReply, CrewRole};
 
 /// The first line to every process: its role.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,6 +32,8 @@ pub enum Role {
     Recoverers(ClientsRole),
     /// Players of rooms. Takes [`WorkerCommand::Connect`] and [`WorkerCommand::Play`].
     Players(Box<PlayersRole>),
+    /// Clients of a scenario that a profile describes. Takes [`WorkerCommand::Crew`].
+    Crew(Box<CrewRole>),
 }
 
 /// See [`Role::Sender`].
@@ -166,6 +169,8 @@ pub enum WorkerCommand {
     Send(Send),
     /// A command for players. → [`WorkerReply::Play`]
     Play(PlayersCommand),
+    /// A command for a crew. → [`WorkerReply::Crew`]
+    Crew(CrewCommand),
 }
 
 /// Sessions that recover one channel from one position.
@@ -256,6 +261,8 @@ pub enum WorkerReply {
     },
     /// An answer of players.
     Play(PlayersReply),
+    /// An answer of a crew.
+    Crew(CrewReply),
     /// The process cannot continue.
     Failed {
         /// The worker's error message.

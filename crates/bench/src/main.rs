@@ -6,7 +6,8 @@
 //! server, or a core if there are enough cores.
 //!
 //! - `args`: the command line.
-//! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
+//! - `scenario`: scenarios that a profile describes, on one rig; their results, comparisons and pages.
+//! - `roofline`, `fanout`, `slow_reader`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
 //!   of them share, `goal` their target figures.
 //! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with their specific code.
 //! - `worker`: the code of the workers. `worker_process`, `control`, `tally`: communication with them.
@@ -22,7 +23,6 @@ mod error;
 mod fanout;
 mod folder;
 mod goal;
-mod idle;
 mod latency;
 mod metrics;
 mod payload;
@@ -33,6 +33,7 @@ mod report;
 mod rig;
 mod roofline;
 mod room;
+mod scenario;
 mod slow_reader;
 mod spawn;
 mod storage;
@@ -58,7 +59,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "dunlin-bench: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -70,13 +71,15 @@ fn run(scenario: Scenario) -> Result<(), Error> {
         Scenario::Roofline(args) => roofline::run(&args),
         Scenario::Fanout(args) => fanout::run(&args),
         Scenario::SlowReader(args) => slow_reader::run(&args),
-        Scenario::Idle(args) => idle::run(&args),
         Scenario::Subscribers(args) => subscribers::run(&args),
         Scenario::Storm(args) => storm::run(&args),
         Scenario::Room(args) => room::run(&args),
         Scenario::Storage(args) => storage::run(&args),
         Scenario::Cluster(args) => cluster::run(&args),
         Scenario::Drain(args) => cluster::run(&ClusterBenchArgs { scenario: ClusterScenario::Drain(args) }),
+        Scenario::Run(args) => scenario::run(&args),
+        Scenario::Compare(args) => scenario::compare::run(&args),
+        Scenario::Report(args) => scenario::report(&args),
         Scenario::Worker => {
             worker::run();
             Ok(())

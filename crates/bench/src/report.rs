@@ -29,11 +29,7 @@ pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> 
     let mut json = serde_json::to_string_pretty(report).expect("reports have string keys only");
     json.push('\n');
     if !output.quiet {
-        let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-        for line in lines {
-            // Standard error may be closed. The result must still be written.
-            let _ = writeln!(std::io::stderr(), "{:width$}  {}", line.name, line.value);
-        }
+        print(lines);
     }
     let written = match &output.json {
         Some(path) => fs::write(path, json),
@@ -43,6 +39,15 @@ pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> 
         let path = output.json.as_ref().map_or("stdout".into(), |path| path.display().to_string());
         Error::os(format!("write the result to {path}"), source, "give another --json FILE")
     })
+}
+
+/// Writes a table to stderr.
+pub fn print(lines: &[Line]) {
+    let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+    for line in lines {
+        // Standard error may be closed. The result must still be written.
+        let _ = writeln!(std::io::stderr(), "{:width$}  {}", line.name, line.value);
+    }
 }
 
 /// Events per second in an interval of `ns`; 0 for an empty interval.
