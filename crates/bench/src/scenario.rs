@@ -28,7 +28,6 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use self::args::{ReportArgs, RunProfileArgs, ScenarioArgs};
-use self::crew_commands::{CountByUs, add_intervals};
 use self::figures::{FIGURES, Values};
 use self::gate::{Broken, Gate};
 use self::machine::Machine;
@@ -188,7 +187,8 @@ struct Course {
     by_phase: BTreeMap<String, Window>,
     /// The longest measured phase.
     longest_s: (f64, f64),
-    intervals: BTreeMap<u64, CountByUs>,
+    /// How often each latency in microseconds occurred, by interval.
+    intervals: BTreeMap<u64, BTreeMap<u64, u64>>,
     broken: Vec<Broken>,
 }
 
@@ -199,8 +199,9 @@ impl Course {
             let mut ramp = rig.ramp(number, log.progress)?;
             for repetition in 0..phase.repeat {
                 let window = rig.phase(number, repetition, log.progress)?;
-                for window in ramp.iter().chain([&window]) {
-                    add_intervals(&mut self.intervals, &window.report.intervals);
+                for (interval, counts) in ramp.iter().chain([&window]).flat_map(|window| &window.report.intervals) {
+                    let sum = self.intervals.entry(*interval).or_default();
+                    counts.iter().for_each(|(us, count)| *sum.entry(*us).or_default() += count);
                 }
                 let values = self.end_phase(profile, rig, (number, window), ramp.take());
                 log.phase(&phase.name, &values);

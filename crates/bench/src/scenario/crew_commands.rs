@@ -146,9 +146,6 @@ pub enum CrewReply {
     Settled(Box<CrewReport>),
 }
 
-/// How often a latency in microseconds occurred.
-pub type CountByUs = BTreeMap<u64, u64>;
-
 /// What a crew did and received in a phase.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CrewReport {
@@ -171,8 +168,6 @@ pub struct CrewReport {
     pub refused: BTreeMap<String, u64>,
     /// Publications that were due while their connection was closed.
     pub unsent: u64,
-    /// Publications without an answer at the end.
-    pub unanswered: u64,
     /// Connections that became ready in this phase.
     pub connected: u64,
     /// Connections that were closed and replaced.
@@ -191,8 +186,9 @@ pub struct CrewReport {
     pub acknowledged: Latency,
     /// From the intended time of a connection until it is subscribed.
     pub connect: Latency,
-    /// The latencies by interval of the run.
-    pub intervals: BTreeMap<u64, CountByUs>,
+    /// For each interval of the run, the latencies in microseconds and how often each occurred. An interval may be there
+    /// several times.
+    pub intervals: Vec<(u64, Vec<(u64, u64)>)>,
     /// Bytes read.
     pub bytes: u64,
     /// Processor time of the processes.
@@ -212,7 +208,6 @@ impl CrewReport {
         self.published += other.published;
         self.accepted += other.accepted;
         self.unsent += other.unsent;
-        self.unanswered += other.unanswered;
         self.connected += other.connected;
         self.churned += other.churned;
         self.bytes += other.bytes;
@@ -222,20 +217,10 @@ impl CrewReport {
         self.lag.add(&other.lag);
         self.acknowledged.add(&other.acknowledged);
         self.connect.add(&other.connect);
-        add_intervals(&mut self.intervals, &other.intervals);
+        self.intervals.extend_from_slice(&other.intervals);
         add_counts(&mut self.refused, &other.refused);
         add_counts(&mut self.failed, &other.failed);
         add_counts(&mut self.closed, &other.closed);
-    }
-}
-
-/// Adds latencies by interval.
-pub fn add_intervals(sum: &mut BTreeMap<u64, CountByUs>, other: &BTreeMap<u64, CountByUs>) {
-    for (interval, counts) in other {
-        let sum = sum.entry(*interval).or_default();
-        for (us, count) in counts {
-            *sum.entry(*us).or_default() += count;
-        }
     }
 }
 

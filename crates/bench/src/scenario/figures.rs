@@ -92,7 +92,7 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
         ("published", report.published),
         ("accepted", report.accepted),
         ("refused", sum(&report.refused)),
-        ("unanswered", report.unanswered),
+        ("unanswered", report.published.saturating_sub(report.accepted + sum(&report.refused))),
         ("unsent", report.unsent),
         ("delivered", report.delivered),
         ("lost", report.lost),

@@ -36,7 +36,8 @@ impl ScenarioTarget {
     }
 
     fn fresh(args: &TargetArgs, profile: &Profile, cores: &Cores) -> Result<Self, Error> {
-        let mut set = vec!["prometheus.enabled=true".to_owned()];
+        // Each scrape counts up to its own time.
+        let mut set = vec!["prometheus.enabled=true".to_owned(), "prometheus.survey_max_age=0s".to_owned()];
         set.extend(profile.server.iter().cloned());
         let server = ServerProcess::start(
             &ServerArgs {

@@ -592,11 +592,10 @@ impl Crew {
             return;
         }
         if member.is_ready {
-            self.ready -= 1
+            self.ready -= 1;
         } else {
-            self.handshakes -= 1
+            self.handshakes -= 1;
         }
-        self.report.unanswered += member.unanswered();
         // Dropping the socket closes it, which also takes it out of the poll.
         member.link = Link::Closed;
         member.is_ready = false;
@@ -644,7 +643,6 @@ impl Crew {
             let client = number as u64 * parts.0 + parts.1;
             let (never_came, refused) = member.tracks.settle(client, &self.streams, &mut self.missing);
             self.report.lost = (self.report.lost + never_came).saturating_sub(refused);
-            self.report.unanswered += member.unanswered();
         }
         self.delivered_ever += self.report.delivered;
         let mut report = std::mem::take(&mut self.report);

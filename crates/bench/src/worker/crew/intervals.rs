@@ -1,22 +1,21 @@
 //! Latencies by interval of the run. Only the current interval has a histogram; the earlier ones keep what occurred.
 
-use std::collections::BTreeMap;
 use std::mem;
 
 use crate::latency::Latency;
-use crate::scenario::crew_commands::CountByUs;
 
 pub struct Intervals {
     run_start_ns: u64,
     length_ns: u64,
     current: u64,
     latency: Latency,
-    ended: BTreeMap<u64, CountByUs>,
+    /// The interval, and how often each latency in microseconds occurred.
+    ended: Vec<(u64, Vec<(u64, u64)>)>,
 }
 
 impl Intervals {
     pub fn new(run_start_ns: u64, length_ns: u64) -> Self {
-        Intervals { run_start_ns, length_ns, current: 0, latency: Latency::default(), ended: BTreeMap::new() }
+        Intervals { run_start_ns, length_ns, current: 0, latency: Latency::default(), ended: Vec::new() }
     }
 
     /// Records a latency. Times never go back.
@@ -30,18 +29,16 @@ impl Intervals {
     }
 
     fn end_current(&mut self) {
-        let counts = self.ended.entry(self.current).or_default();
-        for (us, count) in mem::take(&mut self.latency).counts() {
-            *counts.entry(us).or_default() += count;
+        let counts: Vec<_> = mem::take(&mut self.latency).counts().collect();
+        if !counts.is_empty() {
+            self.ended.push((self.current, counts));
         }
     }
 
     /// All intervals since the last call.
-    pub fn take(&mut self) -> BTreeMap<u64, CountByUs> {
+    pub fn take(&mut self) -> Vec<(u64, Vec<(u64, u64)>)> {
         self.end_current();
-        let mut ended = mem::take(&mut self.ended);
-        ended.retain(|_, counts| !counts.is_empty());
-        ended
+        mem::take(&mut self.ended)
     }
 }
 
@@ -55,10 +52,9 @@ mod tests {
         for (now_ns, latency_us) in [(1_000, 5), (1_099, 5), (1_100, 7), (1_350, 9)] {
             intervals.record(now_ns, latency_us * 1000);
         }
-        let expected = [(0, CountByUs::from([(5, 2)])), (1, CountByUs::from([(7, 1)])), (3, CountByUs::from([(9, 1)]))];
-        assert_eq!(intervals.take(), BTreeMap::from(expected));
+        assert_eq!(intervals.take(), [(0, vec![(5, 2)]), (1, vec![(7, 1)]), (3, vec![(9, 1)])]);
         intervals.record(1_360, 9_000);
-        assert_eq!(intervals.take(), BTreeMap::from([(3, CountByUs::from([(9, 1)]))]), "the rest of the same interval");
+        assert_eq!(intervals.take(), [(3, vec![(9, 1)])], "the rest of the same interval");
         assert!(intervals.take().is_empty());
     }
 }

@@ -15,6 +15,8 @@ pub struct Track {
     next: Option<u64>,
     /// Publications from this number on were sent after the subscription was confirmed.
     must_from: u64,
+    /// Publications of this phase that are missing before a later one.
+    gaps: u64,
     /// Refused publications of the stream at the end of the last phase.
     refused: u64,
 }
@@ -44,8 +46,13 @@ pub struct Missing(BTreeSet<(u64, u32, u64)>);
 impl Tracks {
     /// The subscriptions of a client were confirmed: from now on, nothing of these streams may be missing.
     pub fn begin(streams: impl Iterator<Item = u32>, shared: &Streams) -> Self {
-        let track =
-            |stream| Track { stream, next: None, must_from: shared.sent(stream), refused: shared.refused(stream) };
+        let track = |stream| Track {
+            stream,
+            next: None,
+            must_from: shared.sent(stream),
+            gaps: 0,
+            refused: shared.refused(stream),
+        };
         let mut tracks: Vec<Track> = streams.map(track).collect();
         tracks.sort_unstable_by_key(|track| track.stream);
         Tracks(tracks)
@@ -58,18 +65,23 @@ impl Tracks {
         // The first publication may be older than the confirmation, which the client reads later.
         let next = track.next.unwrap_or(track.must_from.min(sequence));
         if sequence < next {
-            return if missing.0.remove(&(client, stream, sequence)) { Arrival::Late } else { Arrival::Repeated };
+            if !missing.0.remove(&(client, stream, sequence)) {
+                return Arrival::Repeated;
+            }
+            track.gaps = track.gaps.saturating_sub(1);
+            return Arrival::Late;
         }
         missing.add(client, stream, next..sequence);
         track.next = Some(sequence + 1);
+        track.gaps += sequence - next;
         Arrival::New { missing: sequence - next }
     }
 
-    /// The number of publications that are sent and have not arrived.
+    /// The number of publications that are sent, not refused, and have not arrived.
     pub fn behind(&self, shared: &Streams) -> u64 {
         let behind = |track: &Track| {
-            let refused = shared.refused(track.stream) - track.refused;
-            shared.sent(track.stream).saturating_sub(track.next.unwrap_or(track.must_from)).saturating_sub(refused)
+            let at_end = shared.sent(track.stream).saturating_sub(track.next.unwrap_or(track.must_from));
+            (track.gaps + at_end).saturating_sub(shared.refused(track.stream) - track.refused)
         };
         self.0.iter().map(behind).sum()
     }
@@ -84,7 +96,7 @@ impl Tracks {
             never_came += sent.saturating_sub(next);
             missing.add(client, track.stream, next..sent);
             refused += refused_now - track.refused;
-            *track = Track { next: Some(sent.max(next)), refused: refused_now, ..*track };
+            *track = Track { next: Some(sent.max(next)), refused: refused_now, gaps: 0, ..*track };
         }
         (never_came, refused)
     }
@@ -126,7 +138,7 @@ mod tests {
         assert_eq!(take(1), Arrival::Late);
         assert_eq!(take(1), Arrival::Repeated);
         assert_eq!(tracks.take(5, 9, 0, &mut missing), Arrival::Stray);
-        assert_eq!(tracks.behind(&shared), 3, "4, 5 and 6");
+        assert_eq!(tracks.behind(&shared), 4, "2, 4, 5 and 6");
         assert_eq!(tracks.settle(5, &shared, &mut missing), (3, 0));
         assert_eq!(tracks.take(5, 0, 2, &mut missing), Arrival::Late);
         assert_eq!(tracks.settle(5, &shared, &mut missing), (0, 0), "each is counted once");
