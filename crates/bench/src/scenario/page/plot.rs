@@ -7,7 +7,7 @@ use crate::report::whole;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 260.0;
 const LEFT: f64 = 64.0;
-const RIGHT: f64 = 12.0;
+const RIGHT: f64 = 26.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = 34.0;
 
