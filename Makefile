@@ -19,7 +19,7 @@ TIMES := $(CACHE)/stage-times
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test check times build release generate lint unit deny vectors sim mutants oracle api hostile web sdk clients recordings browser pictures guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
+.PHONY: help run cluster test check times bench build release generate lint unit deny vectors sim mutants oracle api hostile web sdk clients recordings browser pictures guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
@@ -235,6 +235,13 @@ recorder: server-for-tests
 ifndef TESTED
 	cargo build --locked --package dunlin-games --example record_snapshots
 endif
+
+bench: ## Run a short version of every load scenario on a fresh server, and write bench/runs/report.html. BENCHED names a folder with built programs
+ifndef BENCHED
+	@scripts/need cargo cc rocksdb
+	@cargo build --profile measured --locked --package dunlin --package dunlin-bench
+endif
+	@$(or $(BENCHED),$(CARGO_TARGET_DIR)/measured)/dunlin bench run --short --page bench/runs/report.html $(basename $(notdir $(wildcard bench/scenarios/*.toml)))
 
 fuzz: ## Fuzz every decoder, and sequences of commands, for SECONDS=60 each
 	@fuzz/all $(or $(SECONDS),60)

@@ -15,6 +15,7 @@ use crate::payload::PAYLOAD_BYTES_MIN;
 use crate::peer::PeerProtocol;
 use crate::proc::Cores;
 use crate::room::args::RoomArgs;
+use crate::scenario::args::{CompareArgs, ReportArgs, RunProfileArgs};
 use crate::storage::args::StorageBenchArgs;
 
 /// Benchmarks of this machine and of a server on it.
@@ -28,13 +29,19 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Scenario {
+    /// Run scenarios that profiles describe: connections, spikes, churn, channels, publishing, hours of load
+    Run(RunProfileArgs),
+    /// Compare two server programs or two profiles: run them in turns, and print ratios with confidence intervals
+    Compare(CompareArgs),
+    /// Make a page with plots of results of `run`
+    Report(ReportArgs),
     /// Measure the kernel's limit: a bare loop of `send` to many loopback sockets
     Roofline(RooflineArgs),
     /// Measure one channel with many subscribers: deliveries per CPU-second, latency, losses
     Fanout(FanoutArgs),
     /// Measure how subscribers that stop reading affect the others
     SlowReader(SlowReaderArgs),
-    /// Measure the memory of idle sessions with one subscription each
+    /// Measure the resident memory of idle sessions, also of servers that speak something else
     Idle(IdleArgs),
     /// Measure the cost of connections that are not subscribed: the same subscribers without and with many others
     Subscribers(SubscribersArgs),
@@ -396,17 +403,6 @@ impl ServerArgs {
         let Some(url) = &self.url else { return Ok(()) };
         let remedy = "leave it out: this scenario starts its servers itself".into();
         Err(Error::Setting { name: "url", value: url.clone(), remedy })
-    }
-}
-
-impl IdleArgs {
-    pub fn check(&self) -> Result<(), Error> {
-        let value = || self.sessions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
-        if self.sessions.len() < 2 || !self.sessions.is_sorted_by(|one, next| one < next) {
-            let remedy = "give at least two numbers, each larger than the one before".into();
-            return Err(Error::Setting { name: "sessions", value: value(), remedy });
-        }
-        if self.tls { self.run.server.check_started() } else { Ok(()) }
     }
 }
 

@@ -75,6 +75,34 @@ pub fn hello(encoding: EncodingOption, channel: Option<&str>, join: Option<&str>
     frame(encoding, &messages)
 }
 
+/// Subscriptions in one frame, which is then shorter than any server's limit.
+const SUBSCRIPTIONS_PER_FRAME: usize = 100;
+
+/// Connect, and subscribe to all these channels. Each command has one answer.
+pub fn hello_to(encoding: EncodingOption, channels: &[String]) -> Vec<u8> {
+    let mut frames = hello(encoding, None, None);
+    for (at, some) in channels.chunks(SUBSCRIPTIONS_PER_FRAME).enumerate() {
+        let mut messages = Vec::new();
+        for (number, channel) in some.iter().enumerate() {
+            let id = SUBSCRIBE_ID + (at * SUBSCRIPTIONS_PER_FRAME + number) as u32;
+            match encoding {
+                EncodingOption::Json => {
+                    let separator = if number == 0 { "" } else { "\n" };
+                    let command = format!(r#"{separator}{{"id":{id},"subscribe":{{"channel":"{channel}"}}}}"#);
+                    messages.extend_from_slice(command.as_bytes());
+                }
+                EncodingOption::Protobuf => {
+                    let mut subscribe = Vec::new();
+                    push_field(&mut subscribe, 1, channel.as_bytes());
+                    push_command(&mut messages, id, 5, &subscribe);
+                }
+            }
+        }
+        frames.extend(frame(encoding, &messages));
+    }
+    frames
+}
+
 /// Connect, and subscribe to `channel` with a recovery of the publications after `offset`.
 pub fn hello_again(encoding: EncodingOption, channel: &str, epoch: &str, offset: u64) -> Vec<u8> {
     let mut messages = Vec::new();
@@ -306,6 +334,20 @@ mod tests {
         assert_eq!(unmask(&pong(EncodingOption::Json)), (0x81, b"{}".to_vec()));
         assert_eq!(unmask(&pong(EncodingOption::Protobuf)), (0x82, vec![0]));
         assert_eq!(unmask(&websocket_pong(b"hi")), (0x8a, b"hi".to_vec()));
+    }
+
+    #[test]
+    fn a_greeting_subscribes_to_all_channels() {
+        let frames = hello_to(EncodingOption::Json, &["a".into(), "b".into()]);
+        let connect_bytes = hello(EncodingOption::Json, None, None).len();
+        let json = "{\"id\":2,\"subscribe\":{\"channel\":\"a\"}}\n{\"id\":3,\"subscribe\":{\"channel\":\"b\"}}";
+        assert_eq!(unmask(&frames[connect_bytes..]), (0x81, json.as_bytes().to_vec()));
+        let frames = hello_to(EncodingOption::Protobuf, &["a".into(), "b".into()]);
+        let connect_bytes = hello(EncodingOption::Protobuf, None, None).len();
+        let subscribe = |id, name| [0x07, 0x08, id, 0x2a, 3, 0x0a, 1, name];
+        let both = [subscribe(2, b'a'), subscribe(3, b'b')].concat();
+        assert_eq!(unmask(&frames[connect_bytes..]), (0x82, both));
+        assert_eq!(hello_to(EncodingOption::Json, &[]), hello(EncodingOption::Json, None, None));
     }
 
     #[test]

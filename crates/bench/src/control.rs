@@ -13,6 +13,7 @@ use crate::latency::Latency;
 use crate::peer::PeerProtocol;
 use crate::report::per_second;
 use crate::room::player_commands::{PlayersCommand, PlayersReply, PlayersRole};
+use crate::scenario::crew_commands::{CrewCommand, CrewReply, CrewRole};
 
 /// The first line to every process: its role.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -33,6 +34,8 @@ pub enum Role {
     Recoverers(ClientsRole),
     /// Players of rooms. Takes [`WorkerCommand::Connect`] and [`WorkerCommand::Play`].
     Players(Box<PlayersRole>),
+    /// Clients of a scenario that a profile describes. Takes [`WorkerCommand::Crew`].
+    Crew(Box<CrewRole>),
 }
 
 /// See [`Role::Sender`].
@@ -170,6 +173,8 @@ pub enum WorkerCommand {
     Send(Send),
     /// A command for players. → [`WorkerReply::Play`]
     Play(PlayersCommand),
+    /// A command for a crew. → [`WorkerReply::Crew`]
+    Crew(CrewCommand),
 }
 
 /// Sessions that recover one channel from one position.
@@ -260,6 +265,8 @@ pub enum WorkerReply {
     },
     /// An answer of players.
     Play(PlayersReply),
+    /// An answer of a crew.
+    Crew(CrewReply),
     /// The process cannot continue.
     Failed {
         /// The worker's error message.

@@ -45,9 +45,21 @@ pub enum Error {
         /// The remedy.
         remedy: String,
     },
+    /// A scenario cannot be run as it is described.
+    Scenario(String),
+    /// Gates of a complete run are broken.
+    Gates(Vec<String>),
 }
 
 impl Error {
+    /// The exit code of the program.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Gates(_) => 3,
+            _ => 1,
+        }
+    }
+
     /// Wraps an operating system error; `doing` reads as "could not {doing}".
     pub(crate) fn os(doing: impl Into<String>, source: io::Error, remedy: &'static str) -> Self {
         Error::Os { doing: doing.into(), source, remedy }
@@ -62,6 +74,8 @@ impl fmt::Display for Error {
             Error::Worker { role, message } => write!(f, "the {role} process failed: {message}"),
             Error::Nats { did, remedy } => write!(f, "NATS {did}; {remedy}"),
             Error::Server { did, remedy } => write!(f, "the server under test {did}; {remedy}"),
+            Error::Scenario(message) => f.write_str(message),
+            Error::Gates(broken) => write!(f, "gates are broken\n{}", broken.join("\n")),
         }
     }
 }
@@ -70,7 +84,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Os { source, .. } => Some(source),
-            Error::Setting { .. } | Error::Worker { .. } | Error::Nats { .. } | Error::Server { .. } => None,
+            _ => None,
         }
     }
 }

@@ -17,6 +17,15 @@ impl Default for Latency {
 }
 
 impl Latency {
+    /// The latencies that these counts describe.
+    pub fn of_counts<'a>(counts: impl IntoIterator<Item = (&'a u64, &'a u64)>) -> Self {
+        let mut latency = Latency::default();
+        for (us, count) in counts {
+            latency.0.saturating_record_n(*us, *count);
+        }
+        latency
+    }
+
     /// Adds a latency in nanoseconds.
     pub fn record_ns(&mut self, ns: u64) {
         self.0.saturating_record(ns / 1000);
@@ -25,6 +34,16 @@ impl Latency {
     /// Adds all latencies of another histogram.
     pub fn add(&mut self, other: &Latency) {
         self.0.add(&other.0).expect("all have the same bounds");
+    }
+
+    /// The latency that this percentage of all does not exceed.
+    pub fn percentile_us(&self, percentage: f64) -> u64 {
+        self.0.value_at_percentile(percentage)
+    }
+
+    /// Each latency in microseconds that occurs, and how often, in order.
+    pub fn counts(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value()))
     }
 
     /// The figures of a report.
@@ -61,17 +80,14 @@ pub struct Summary {
 /// Serializes pairs of value and count. The list is short, because most values do not occur.
 impl Serialize for Latency {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())))
+        serializer.collect_seq(self.counts())
     }
 }
 
 impl<'de> Deserialize<'de> for Latency {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut latency = Latency::default();
-        for (us, count) in Vec::<(u64, u64)>::deserialize(deserializer)? {
-            latency.0.saturating_record_n(us, count);
-        }
-        Ok(latency)
+        let counts = Vec::<(u64, u64)>::deserialize(deserializer)?;
+        Ok(Latency::of_counts(counts.iter().map(|(us, count)| (us, count))))
     }
 }
 

@@ -6,6 +6,7 @@
 //! server, or a core if there are enough cores.
 //!
 //! - `args`: the command line.
+//! - `scenario`: scenarios that a profile describes, on one rig; their results, comparisons and pages.
 //! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
 //!   of them share, `goal` their target figures.
 //! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with their specific code.
@@ -34,6 +35,7 @@ mod report;
 mod rig;
 mod roofline;
 mod room;
+mod scenario;
 mod slow_reader;
 mod spawn;
 mod storage;
@@ -59,7 +61,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(std::io::stderr(), "dunlin-bench: {error}");
-            ExitCode::FAILURE
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -78,6 +80,9 @@ fn run(scenario: Scenario) -> Result<(), Error> {
         Scenario::Storage(args) => storage::run(&args),
         Scenario::Cluster(args) => cluster::run(&args),
         Scenario::Drain(args) => cluster::run(&ClusterBenchArgs { scenario: ClusterScenario::Drain(args) }),
+        Scenario::Run(args) => scenario::run(&args),
+        Scenario::Compare(args) => scenario::compare::run(&args),
+        Scenario::Report(args) => scenario::report(&args),
         Scenario::Worker => {
             worker::run();
             Ok(())

@@ -28,6 +28,12 @@ impl MetricsSample {
         Some(self.samples.get(name)?.values().sum())
     }
 
+    /// The sums of all counters, by name.
+    pub fn sums(&self) -> BTreeMap<String, f64> {
+        let counters = self.samples.iter().filter(|(name, _)| name.ends_with("_total"));
+        counters.map(|(name, all)| (name.clone(), all.values().sum())).collect()
+    }
+
     /// The sums of the series of this name, by the value of a label.
     pub fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
         let mut by = BTreeMap::new();

@@ -81,6 +81,13 @@ pub fn ticks(pid: u32) -> Result<Ticks, Error> {
     parse_stat(&stat).ok_or_else(|| gone(pid, io::Error::other("no times in its stat")))
 }
 
+/// The name and the times of a thread, from its `stat`.
+pub fn parse_thread(stat: &str) -> Option<(&str, Ticks)> {
+    let (before, _) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    Some((name, parse_stat(stat)?))
+}
+
 /// The name in parentheses may itself contain spaces and parentheses; utime and stime are fields 14 and 15 (proc(5)).
 fn parse_stat(stat: &str) -> Option<Ticks> {
     let (_, after_name) = stat.rsplit_once(')')?;
@@ -207,6 +214,7 @@ mod tests {
     fn cpu_times_are_parsed_after_any_process_name() {
         let stat = "77 (a) b (c) S 1 77 77 0 -1 4194304 100 0 0 0 321 45 0 0 20 0 3 0 100 1000 10 18446744073709551615";
         assert_eq!(parse_stat(stat), Some(Ticks { user: 321, system: 45 }));
+        assert_eq!(parse_thread(stat), Some(("a) b (c", Ticks { user: 321, system: 45 })));
         assert_eq!(parse_stat("77 (a) S 1 77"), None);
         assert_eq!(parse_stat(""), None);
     }

@@ -1,5 +1,6 @@
 //! Progress on stderr. Nothing is printed if stderr is not a terminal.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -33,6 +34,12 @@ impl Progress {
     /// Sets the number of completed steps.
     pub fn at(&self, steps: u64) {
         self.0.set_position(steps);
+    }
+
+    /// Prints a line above the bar, also if stderr is not a terminal.
+    pub fn line(&self, line: &str) {
+        // Standard error may be closed.
+        self.0.suspend(|| drop(writeln!(std::io::stderr(), "{line}")));
     }
 
     /// Removes the bar.

@@ -30,11 +30,7 @@ impl Line {
 pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> Result<(), Error> {
     let is_json_printed = output.json.as_deref() == Some(Path::new("-"));
     if !output.quiet {
-        let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
-        let mut table = String::new();
-        for line in lines {
-            let _ = writeln!(table, "{:width$}  {}", line.name, line.value);
-        }
+        let table = table_of(lines);
         if is_json_printed {
             // Standard error may be closed. The result must still be written.
             let _ = std::io::stderr().write_all(table.as_bytes());
@@ -52,6 +48,21 @@ pub fn publish(report: &impl Serialize, lines: &[Line], output: &OutputArgs) -> 
         let path = if is_json_printed { "stdout".into() } else { path.display().to_string() };
         Error::os(format!("write the result to {path}"), source, "give another --json FILE")
     })
+}
+
+/// Writes a table to stderr.
+pub fn print(lines: &[Line]) {
+    // Standard error may be closed. The result must still be written.
+    let _ = std::io::stderr().write_all(table_of(lines).as_bytes());
+}
+
+fn table_of(lines: &[Line]) -> String {
+    let width = lines.iter().map(|line| line.name.chars().count()).max().unwrap_or(0);
+    let mut table = String::new();
+    for line in lines {
+        let _ = writeln!(table, "{:width$}  {}", line.name, line.value);
+    }
+    table
 }
 
 /// Events per second in an interval of `ns`; 0 for an empty interval.

@@ -49,7 +49,7 @@ impl Tally {
             |source| Error::os(format!("make {}", path.display()), source, "check the space and rights of that folder");
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).map_err(failed)?;
         file.set_len(FILE_BYTES as u64).map_err(failed)?;
-        let slots = map(&file).map_err(failed)?;
+        let slots = map_shared(&file, FILE_BYTES).map_err(failed)?.cast();
         Ok(Tally { slots, owned: Some(path) })
     }
 
@@ -61,7 +61,7 @@ impl Tally {
         if !long_enough {
             return Err(failed(io::Error::other("it is too short")));
         }
-        Ok(Tally { slots: map(&file).map_err(failed)?, owned: None })
+        Ok(Tally { slots: map_shared(&file, FILE_BYTES).map_err(failed)?.cast(), owned: None })
     }
 
     /// The path of the file, for other processes.
@@ -101,11 +101,11 @@ impl Drop for Tally {
     }
 }
 
-fn map(file: &File) -> io::Result<NonNull<Slot>> {
+/// Maps this many bytes of a file, so that all processes that do so share them.
+pub fn map_shared(file: &File, bytes: usize) -> io::Result<NonNull<u8>> {
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping of an open file, with the length of the file.
-    let address =
-        unsafe { libc::mmap(std::ptr::null_mut(), FILE_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
+    // SAFETY: a new mapping of an open file; the callers have checked its length.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

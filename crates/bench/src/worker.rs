@@ -2,6 +2,7 @@
 
 mod batches;
 mod clients;
+mod crew;
 mod drain;
 mod player;
 mod players;
@@ -49,6 +50,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Clients(role) | Role::Returners(role) | Role::Recoverers(role) => &role.cores,
         Role::Publisher(role) => &role.cores,
         Role::Players(role) => &role.cores,
+        Role::Crew(role) => &role.cores,
     };
     let doing = format!("pin to cores {cores:?}");
     proc::pin_self(cores).map_err(|source| Error::os(doing, source, "give --no-pin"))?;
@@ -60,6 +62,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Recoverers(role) => recoverers::play(role),
         Role::Publisher(role) => publisher::play(role),
         Role::Players(role) => players::play(role),
+        Role::Crew(role) => crew::play(*role),
     }
 }
 

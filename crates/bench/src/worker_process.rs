@@ -45,6 +45,7 @@ impl Worker {
             Role::Clients(_) | Role::Returners(_) | Role::Recoverers(_) => "client",
             Role::Publisher(_) => "publisher",
             Role::Players(_) => "player",
+            Role::Crew(_) => "crew",
         };
         let stdin = child.stdin.take();
         let mut worker = Worker { name, child, stdin, answers };

@@ -1,12 +1,14 @@
 //! Runs the fan-out scenario against a server with planted faults, and checks that the report shows them.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
 use serde_json::Value;
+
+use crate::faulty_target::{receive, send};
 
 /// The publications that the faulty server sends to one subscriber for one publication.
 type Fault = fn(subscriber: usize, publication: usize) -> &'static [usize];
@@ -147,29 +149,4 @@ fn serve(socket: TcpStream, to_publish: &Sender<String>, to_join: &Sender<TcpStr
             }
         }
     }
-}
-
-fn receive(reader: &mut impl Read) -> Option<String> {
-    let mut head = [0; 2];
-    reader.read_exact(&mut head).ok()?;
-    let mut length = usize::from(head[1] & 0x7f);
-    if length == 126 {
-        let mut long = [0; 2];
-        reader.read_exact(&mut long).ok()?;
-        length = usize::from(u16::from_be_bytes(long));
-    }
-    let mut mask = [0; 4];
-    reader.read_exact(&mut mask).ok()?;
-    let mut payload = vec![0; length];
-    reader.read_exact(&mut payload).ok()?;
-    payload.iter_mut().zip(mask.iter().cycle()).for_each(|(byte, mask)| *byte ^= mask);
-    String::from_utf8(payload).ok()
-}
-
-fn send(writer: &mut TcpStream, text: &str) {
-    let mut frame = vec![0x81, 126];
-    frame.extend_from_slice(&u16::try_from(text.len()).expect("a short frame").to_be_bytes());
-    frame.extend_from_slice(text.as_bytes());
-    // The client may be gone.
-    let _ = writer.write_all(&frame);
 }

@@ -192,6 +192,7 @@ impl Clients {
             WorkerCommand::Publish(_)
             | WorkerCommand::Send(_)
             | WorkerCommand::Play(_)
+            | WorkerCommand::Crew(_)
             | WorkerCommand::Cut
             | WorkerCommand::Lose { .. }
             | WorkerCommand::Recover { .. } => {

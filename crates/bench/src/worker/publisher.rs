@@ -65,7 +65,7 @@ fn pair() -> Result<(UnixStream, UnixStream), Error> {
 
 /// Raises the priority of this process. Otherwise a publication could wait for the processor behind a thousand readers,
 /// and be late because of the load generator. Both calls are best effort; the result contains the lag.
-fn prefer_this_process() {
+pub fn prefer_this_process() {
     // SAFETY: plain system calls on this process without pointers.
     unsafe {
         libc::setpriority(libc::PRIO_PROCESS, 0, -10);
@@ -337,12 +337,12 @@ fn lost(why: &str) -> Error {
     Error::Server { did: format!("failed the publisher ({why})"), remedy: "check its log and its limits".into() }
 }
 
-fn poll_entry(fd: RawFd, events: i16) -> libc::pollfd {
+pub fn poll_entry(fd: RawFd, events: i16) -> libc::pollfd {
     libc::pollfd { fd, events, revents: 0 }
 }
 
 /// Waits with nanosecond precision, which std and mio do not support. Returns whether an entry is ready.
-fn wait(entries: &mut [libc::pollfd], timeout_ns: u64) -> bool {
+pub fn wait(entries: &mut [libc::pollfd], timeout_ns: u64) -> bool {
     let seconds = (timeout_ns / 1_000_000_000).cast_signed();
     let timeout = libc::timespec { tv_sec: seconds, tv_nsec: (timeout_ns % 1_000_000_000).cast_signed() };
     // SAFETY: the entries and the timeout are valid for the call; no signal mask is given.

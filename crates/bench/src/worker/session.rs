@@ -7,7 +7,7 @@ use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
 use super::secure::{DecryptedRead, Secure};
-use crate::commands::{self, CONNECT_ID, EncodingOption, SUBSCRIBE_ID};
+use crate::commands::{self, CONNECT_ID, EncodingOption};
 use crate::control::{MessageContent, Target};
 use crate::peer::{PeerProtocol, PeerReaction};
 use crate::wire::{self, Frame, UnstampedMessage, Walk};
@@ -30,7 +30,10 @@ pub struct Session {
     socket: TcpStream,
     secure: Option<Secure>,
     pub stage: LoadSessionStage,
-    last_id: u32,
+    /// Whether the session subscribes to the channel of the run.
+    subscribes: bool,
+    /// Commands of the greeting without an answer.
+    answers_left: usize,
     /// Commands that replace the default connect and subscribe.
     greeting: Option<Vec<u8>>,
     /// The beginning of a frame whose rest has not arrived.
@@ -74,25 +77,12 @@ impl Session {
         receive_bytes: Option<usize>,
         subscribes: bool,
     ) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        if let Some(bytes) = receive_bytes {
-            socket.set_recv_buffer_size(bytes)?;
-        }
-        if address.ip().is_loopback() && address.is_ipv4() {
-            socket.bind(&SocketAddr::from((source, 0)).into())?;
-        }
-        socket.set_nonblocking(true)?;
-        socket.set_tcp_nodelay(true)?;
-        match socket.connect(&address.into()) {
-            Err(err) if err.raw_os_error() != Some(libc::EINPROGRESS) => return Err(err),
-            _ => {}
-        }
-        let last_id = if subscribes { SUBSCRIBE_ID } else { CONNECT_ID };
         Ok(Session {
-            socket: TcpStream::from_std(socket.into()),
+            socket: open_socket(source, address, receive_bytes)?,
             secure: None,
             stage: LoadSessionStage::Connecting,
-            last_id,
+            subscribes,
+            answers_left: 1 + usize::from(subscribes),
             greeting: None,
             partial: Vec::new(),
         })
@@ -101,6 +91,13 @@ impl Session {
     /// Sets the commands to send when the WebSocket is open: connect and subscribe with the default ids.
     pub fn greet_with(&mut self, greeting: Vec<u8>) {
         self.greeting = Some(greeting);
+    }
+
+    /// Sets the commands to send when the WebSocket is open, and their number. The session is ready when all are
+    /// answered.
+    pub fn greet_with_answers(&mut self, greeting: Vec<u8>, answers: usize) {
+        self.greeting = Some(greeting);
+        self.answers_left = answers;
     }
 
     /// Makes the session use TLS from its first byte on.
@@ -233,7 +230,7 @@ impl Session {
 
     /// Sends the first commands.
     fn greet(&mut self, target: &Target) -> Result<(), Ended> {
-        let channel = (self.last_id == SUBSCRIBE_ID).then_some(target.channel.as_str());
+        let channel = self.subscribes.then_some(target.channel.as_str());
         let usual = || commands::hello(target.encoding, channel, target.join.as_deref());
         let greeting = self.greeting.take().unwrap_or_else(usual);
         self.write(&greeting)
@@ -306,7 +303,8 @@ impl Session {
             UnstampedMessage::Ping => self.write(&commands::pong(encoding)),
             UnstampedMessage::Reply { id, error } if self.stage == LoadSessionStage::Greeting => match error {
                 0 => {
-                    if id == self.last_id {
+                    self.answers_left = self.answers_left.saturating_sub(1);
+                    if self.answers_left == 0 {
                         self.stage = LoadSessionStage::Ready;
                     }
                     Ok(())
@@ -321,4 +319,22 @@ impl Session {
             UnstampedMessage::Other => Ok(()),
         }
     }
+}
+
+/// Begins to connect from `source`, with a receive buffer of the given size, if any.
+pub fn open_socket(source: IpAddr, address: SocketAddr, receive_bytes: Option<usize>) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    if let Some(bytes) = receive_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+    }
+    if address.ip().is_loopback() && address.is_ipv4() {
+        socket.bind(&SocketAddr::from((source, 0)).into())?;
+    }
+    socket.set_nonblocking(true)?;
+    socket.set_tcp_nodelay(true)?;
+    match socket.connect(&address.into()) {
+        Err(err) if err.raw_os_error() != Some(libc::EINPROGRESS) => return Err(err),
+        _ => {}
+    }
+    Ok(TcpStream::from_std(socket.into()))
 }

@@ -1,0 +1,105 @@
+//! The command line of `run`, `compare` and `report`.
+
+use std::path::PathBuf;
+
+use crate::args::PinArgs;
+
+#[derive(Debug, clap::Args)]
+pub struct RunProfileArgs {
+    /// Profiles to run one after the other: TOML files, or names of built-in ones (`--list` prints them)
+    #[arg(value_name = "PROFILE", required_unless_present = "list")]
+    pub profiles: Vec<String>,
+    /// Print the built-in profiles and the figures of gates, and end
+    #[arg(long)]
+    pub list: bool,
+    #[command(flatten)]
+    pub common: ScenarioArgs,
+    /// Write the result of a single profile to this file instead of the folder of results
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write a page with the results of all profiles
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+}
+
+/// What `run` and `compare` have in common.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ScenarioArgs {
+    #[command(flatten)]
+    pub target: TargetArgs,
+    /// Change the profile, as in `crew.audience.connections=5000` or `server.client.queue_max_size=65536`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Run a short version: apply the changes in the profile's table `short`
+    #[arg(long)]
+    pub short: bool,
+    /// Conditions instead of those of the profile, such as `p99<50ms,lost=0`. The exit code is 3 if one is broken
+    #[arg(long, value_name = "GATES")]
+    pub gate: Option<String>,
+    /// Folder for results
+    #[arg(long, value_name = "FOLDER", default_value = "bench/runs")]
+    pub runs: PathBuf,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    /// Print no table and no progress
+    #[arg(long)]
+    pub quiet: bool,
+}
+
+/// The server under test.
+#[derive(Debug, Clone, clap::Args)]
+pub struct TargetArgs {
+    /// A running server, as ws://HOST:PORT/PATH, instead of a fresh one
+    #[arg(long, value_name = "URL", conflicts_with_all = ["spawn", "reactor", "port"])]
+    pub target: Option<String>,
+    /// Its process id, for its CPU time and memory
+    #[arg(long, requires = "target")]
+    pub server_pid: Option<u32>,
+    /// The target is not on this machine, and you may load it
+    #[arg(long, requires = "target")]
+    pub i_own_this_target: bool,
+    /// The server program to start [default: the `dunlin` that `dunlin bench` belongs to; otherwise `dunlin` beside this program or in PATH]
+    #[arg(long, value_name = "PROGRAM")]
+    pub spawn: Option<PathBuf>,
+    /// Its arguments; {config} is replaced by the path of its configuration file
+    #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
+    pub spawn_args: Vec<String>,
+    /// Reactor of the started server: auto, `io_uring` or epoll
+    #[arg(long, value_name = "KIND")]
+    pub reactor: Option<String>,
+    /// Port for the started server [default: a free one]
+    #[arg(long)]
+    pub port: Option<u16>,
+    /// Key of the HTTP API
+    #[arg(long, default_value = "bench")]
+    pub api_key: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct CompareArgs {
+    /// A server program or a profile
+    pub a: String,
+    /// Another one of the same kind
+    pub b: String,
+    /// Runs of each, in turns: A B A B
+    #[arg(long, default_value_t = 5)]
+    pub rounds: u32,
+    /// The profile for two programs
+    #[arg(long, default_value = "fanout")]
+    pub profile: String,
+    #[command(flatten)]
+    pub common: ScenarioArgs,
+    /// Write the comparison to this file instead of the folder of results
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct ReportArgs {
+    /// Results of `run`
+    #[arg(value_name = "RUN.json", required = true)]
+    pub runs: Vec<PathBuf>,
+    /// The page [default: the first result's file with the ending html]
+    #[arg(long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}

@@ -1,0 +1,240 @@
+//! The result of a run, as JSON: everything that is needed to repeat it, to compare it and to draw it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::figures::{self, FIGURES, Slope, Values};
+use super::gate::Broken;
+use super::machine::Machine;
+use super::sampler::Sample;
+use crate::error::Error;
+use crate::latency::{Latency, Summary};
+use crate::proc::Cores;
+use crate::report::Line;
+
+/// Raised when a field changes its meaning.
+pub const FORMAT: u32 = 1;
+
+/// The result of a run.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RunResult {
+    pub format: u32,
+    /// Why the run ended early; none if it is complete.
+    pub partial: Option<String>,
+    /// In UTC.
+    pub started_at: String,
+    pub machine: Machine,
+    /// The commit of the checkout from which the run was started.
+    pub commit: Option<String>,
+    pub bench_version: String,
+    /// The arguments of the command.
+    pub flags: Vec<String>,
+    pub profile: String,
+    pub about: String,
+    /// The profile with all changes.
+    pub document: serde_json::Value,
+    pub target: String,
+    /// Version of the target, if its metrics show one.
+    pub target_version: Option<String>,
+    pub cores: Cores,
+    /// Over all measured phases.
+    pub figures: BTreeMap<String, FigureResult>,
+    pub gates: Vec<String>,
+    pub broken: Vec<Broken>,
+    pub phases: Vec<PhaseResult>,
+    /// Memory by number of connections, at the end of each phase.
+    pub points: Vec<Point>,
+    pub samples: Vec<Sample>,
+    /// Latencies over time, of all phases.
+    pub intervals: Vec<Interval>,
+    /// From the intended time of a publication to its arrival: microseconds and counts, over all measured phases.
+    pub latency: Latency,
+    /// The same from the time at which it was really sent.
+    pub service: Latency,
+    /// CPU time of the server's threads in the measured phases, in seconds.
+    pub threads: BTreeMap<String, f64>,
+    /// What the server's metrics counted in the measured phases.
+    pub counts: BTreeMap<String, f64>,
+    /// Reasons, with numbers: connections that failed or were closed, publications that were refused.
+    pub reasons: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// A figure, and its spread over the measured phases and their repetitions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct FigureResult {
+    pub value: f64,
+    /// For reading.
+    pub shown: String,
+    pub min: f64,
+    pub max: f64,
+}
+
+/// A phase or one of its repetitions.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PhaseResult {
+    pub name: String,
+    pub is_measured: bool,
+    pub from_s: f64,
+    pub until_s: f64,
+    pub figures: BTreeMap<String, f64>,
+}
+
+/// The server's memory at a number of connections.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Point {
+    pub connections: u64,
+    pub anon_bytes: u64,
+    pub rss_bytes: u64,
+    pub kernel_bytes: u64,
+}
+
+/// The latencies of an interval.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub struct Interval {
+    pub at_s: f64,
+    #[serde(flatten)]
+    pub latency: Summary,
+}
+
+/// The slopes of memory over the number of connections, if that varies.
+pub fn memory_slopes(points: &[Point]) -> Values {
+    let mut values = Values::new();
+    let bytes: [(&'static str, fn(&Point) -> u64); 3] = [
+        ("bytes_per_connection", |point| point.anon_bytes),
+        ("rss_per_connection", |point| point.rss_bytes),
+        ("kernel_bytes_per_connection", |point| point.kernel_bytes),
+    ];
+    for (name, of) in bytes {
+        let points: Vec<_> = points.iter().map(|point| (point.connections as f64, of(point) as f64)).collect();
+        values.extend(Slope::of(&points).map(|slope| (name, slope.slope)));
+    }
+    values
+}
+
+/// Fewer points say nothing about growth.
+const GROWTH_POINTS_MIN: usize = 10;
+
+/// Growth per hour between two times of the run.
+pub fn growth(samples: &[Sample], intervals: &[Interval], (from_s, until_s): (f64, f64)) -> Values {
+    let mut values = Values::new();
+    let is_within = |at_s: f64| (from_s..until_s).contains(&at_s);
+    let mut add = |name, points: Vec<(f64, f64)>| {
+        if points.len() >= GROWTH_POINTS_MIN {
+            values.extend(Slope::of(&points).map(|slope| (name, slope.significant() * 3600.0)));
+        }
+    };
+    let of = |value: fn(&Sample) -> u64| {
+        let within = samples.iter().filter(|sample| is_within(sample.at_s));
+        within.map(|sample| (sample.at_s, value(sample) as f64)).collect::<Vec<_>>()
+    };
+    add("memory_growth", of(|sample| sample.anon_bytes));
+    add("files_growth", of(|sample| sample.open_files));
+    let within = intervals.iter().filter(|interval| is_within(interval.at_s));
+    add("latency_growth", within.map(|interval| (interval.at_s, interval.latency.p99_us as f64)).collect());
+    values
+}
+
+/// The figures of a run, with their spread over the measured phases.
+pub fn with_spread(values: &Values, phases: &[PhaseResult]) -> BTreeMap<String, FigureResult> {
+    let figure = |(name, value): (&&'static str, &f64)| {
+        let measured = phases.iter().filter(|phase| phase.is_measured);
+        let found = measured.filter_map(|phase| phase.figures.get(*name)).copied();
+        let (min, max) = found.fold((*value, *value), |(min, max), value| (min.min(value), max.max(value)));
+        let shown = figures::figure(name).map_or_else(|| value.to_string(), |figure| figure.unit.show(*value));
+        ((*name).to_owned(), FigureResult { value: *value, shown, min, max })
+    };
+    values.iter().map(figure).collect()
+}
+
+impl RunResult {
+    /// Reads a file that `run` wrote.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let remedy = "give a file that `dunlin bench run` wrote";
+        let failed = |source| Error::os(format!("read {}", path.display()), source, remedy);
+        let text = fs::read_to_string(path).map_err(failed)?;
+        let result: RunResult =
+            serde_json::from_str(&text).map_err(|err| failed(std::io::Error::other(err.to_string())))?;
+        if result.format != FORMAT {
+            let message = format!("it has format {}, and this program reads {FORMAT}", result.format);
+            return Err(failed(std::io::Error::other(message)));
+        }
+        Ok(result)
+    }
+
+    /// Writes the file, and the folders above it.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        write_file(path, &serde_json::to_string(self).expect("a result has string keys only"))
+    }
+
+    /// The figures as a table.
+    pub fn lines(&self) -> Vec<Line> {
+        let mut lines = vec![
+            Line::new("profile", &self.profile),
+            Line::new("machine", &self.machine.description),
+            Line::new("target", &self.target),
+        ];
+        for figure in FIGURES {
+            let Some(found) = self.figures.get(figure.name) else { continue };
+            let spread = if found.max - found.min > 1e-9 {
+                format!("  ({} to {})", figure.unit.show(found.min), figure.unit.show(found.max))
+            } else {
+                String::new()
+            };
+            lines.push(Line::new(figure.name, format!("{}{spread}", found.shown)));
+        }
+        for (what, reasons) in &self.reasons {
+            lines.extend(reasons.iter().map(|(why, count)| Line::new(what.clone(), format!("{count}: {why}"))));
+        }
+        lines.extend(self.partial.iter().map(|why| Line::new("partial", why)));
+        lines.extend(self.broken.iter().map(|broken| Line::new("gate", &broken.message)));
+        lines
+    }
+}
+
+/// Writes a file and the folders above it.
+pub fn write_file(path: &Path, text: &str) -> Result<(), Error> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let written = folder.map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(path, text));
+    written.map_err(|source| Error::os(format!("write {}", path.display()), source, "give another file or folder"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_connection_is_a_slope() {
+        let point = |connections| Point {
+            connections,
+            anon_bytes: 5_000_000 + 700 * connections,
+            rss_bytes: 9_000_000 + 900 * connections,
+            kernel_bytes: 4_000 * connections,
+        };
+        let values = memory_slopes(&[point(1_000), point(2_000), point(9_000)]);
+        assert!((values["bytes_per_connection"] - 700.0).abs() < 1e-6);
+        assert!((values["rss_per_connection"] - 900.0).abs() < 1e-6);
+        assert_eq!(memory_slopes(&[point(5), point(5)]), Values::new(), "the number does not vary");
+    }
+
+    #[test]
+    fn growth_is_measured_within_the_phase() {
+        let sample = |at: u32| Sample {
+            at_s: f64::from(at),
+            cpu_s: 0.0,
+            user_ticks: 0,
+            system_ticks: 0,
+            rss_bytes: 0,
+            anon_bytes: if at < 20 { 1_000_000 * u64::from(at) } else { 20_000_000 + 1_000 * u64::from(at) },
+            open_files: 9,
+            kernel_bytes: 0,
+        };
+        let samples: Vec<Sample> = (0..60).map(sample).collect();
+        let values = growth(&samples, &[], (20.0, 60.0));
+        assert!((values["memory_growth"] - 3_600_000.0).abs() < 1.0, "{values:?}");
+        assert!(values["files_growth"] == 0.0);
+        assert!(growth(&samples, &[], (55.0, 60.0)).is_empty(), "too few points");
+    }
+}

@@ -1,0 +1,359 @@
+//! The rig of all scenarios that a profile describes: it starts the processes of the crews, gives them the phases, and
+//! collects what they report.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::crew_commands::{CrewCommand, CrewPlan, CrewReply, CrewReport, CrewRole, PhaseOrder, RateCurve, StreamSpan};
+use super::profile::Profile;
+use super::sampler::{Sampler, Usage};
+use super::streams::Streams;
+use super::target::ScenarioTarget;
+use crate::control::{MessageContent, Role, Target, WorkerCommand, WorkerReply};
+use crate::error::Error;
+use crate::proc::{self, Cores};
+use crate::progress::Progress;
+use crate::report::whole;
+use crate::tally::{Tally, WORKERS_MAX};
+use crate::worker_process::Worker;
+
+/// Default number of connections of one process, well below 20,000 open files.
+const CONNECTIONS_PER_WORKER: u64 = 4_000;
+/// Open files of a process that are not connections.
+const OTHER_FILES: u64 = 64;
+const HANDSHAKES_MAX: usize = 256;
+/// Time from an order to the beginning of its phase, in which it reaches all processes.
+const LEAD_NS: u64 = 30_000_000;
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// A target and the crews that load it.
+pub struct ScenarioRig<'a> {
+    // Dropped in this order, so that clients disconnect before the target ends.
+    crews: Vec<CrewProcesses>,
+    sampler: Sampler,
+    target: ScenarioTarget,
+    profile: &'a Profile,
+    tally: Tally,
+    _streams: Streams,
+    pub run_start_ns: u64,
+}
+
+/// The processes of one crew.
+struct CrewProcesses {
+    plan: CrewPlan,
+    workers: Vec<Worker>,
+    /// Connections that were ordered last.
+    connections: u64,
+}
+
+/// What happened in a phase.
+#[derive(Default, Clone)]
+pub struct Window {
+    /// Seconds of the run.
+    pub from_s: f64,
+    pub until_s: f64,
+    /// The sum of all crews.
+    pub report: CrewReport,
+    pub usage: Usage,
+}
+
+impl Window {
+    /// Adds a later window.
+    pub fn add(&mut self, later: &Window) {
+        self.until_s = later.until_s;
+        self.report.add(&later.report, true);
+        self.usage.add(&later.usage);
+    }
+}
+
+impl<'a> ScenarioRig<'a> {
+    /// Starts the client processes and connects the publishers.
+    pub fn start(
+        profile: &'a Profile,
+        target: ScenarioTarget,
+        api_key: &str,
+        cores: &Cores,
+        progress: &Progress,
+    ) -> Result<Self, Error> {
+        let publishers = streams(profile);
+        let streams = Streams::create(publishers.iter().map(|span| span.count as usize).sum())?;
+        let tally = Tally::create()?;
+        let run_start_ns = proc::now_ns();
+        let mut plans = Plans { profile, target: &target, api_key, cores, run_start_ns, publishers, worker: 0 };
+        progress.doing("starting the clients".into());
+        let mut crews = Vec::new();
+        for plan in &profile.crews {
+            let workers = plans.start(plan, &tally, &streams)?;
+            crews.push(CrewProcesses { plan: plan.clone(), workers, connections: 0 });
+        }
+        let sampler = Sampler::start(target.pid, run_start_ns, profile.interval);
+        let mut rig = ScenarioRig { crews, sampler, target, profile, tally, _streams: streams, run_start_ns };
+        rig.connect_publishers(progress)?;
+        Ok(rig)
+    }
+
+    /// The description and the state of the server.
+    pub fn target(&self) -> &ScenarioTarget {
+        &self.target
+    }
+
+    /// The samples of the server.
+    pub fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    fn connect_publishers(&mut self, progress: &Progress) -> Result<(), Error> {
+        let orders: Vec<PhaseOrder> = self
+            .crews
+            .iter()
+            .map(|crew| {
+                let connections = if crew.plan.publish > 0.0 { crew.plan.connections } else { 0 };
+                order(connections, 0, 0.0, flat(0.0))
+            })
+            .collect();
+        let window = self.window(&orders, "connecting publishers", progress)?;
+        let failed: u64 = window.report.failed.values().sum();
+        if failed > 0 {
+            let did = format!("refused {failed} publishers: {:?}", window.report.failed);
+            let remedy = "check its log, and that anonymous clients may connect".into();
+            return Err(Error::Server { did, remedy });
+        }
+        Ok(())
+    }
+
+    /// Opens or closes connections until each crew has those of the phase, while publications go on at the rate of the
+    /// phase before. None if there is nothing to do.
+    pub fn ramp(&mut self, phase: usize, progress: &Progress) -> Result<Option<Window>, Error> {
+        let factor = phase.checked_sub(1).map_or(0.0, |before| self.profile.phases[before].rate);
+        let mut seconds = 0.0_f64;
+        let mut is_needed = false;
+        let mut orders = Vec::new();
+        for crew in &self.crews {
+            let connections = self.profile.connections(&crew.plan, phase);
+            let more = connections.saturating_sub(crew.connections);
+            is_needed |= connections != crew.connections;
+            seconds = seconds.max(crew.plan.connect_rate.map_or(0.0, |rate| more as f64 / rate));
+            orders.push(order(connections, 0, 0.0, flat(factor * crew.plan.publish)));
+        }
+        if !is_needed {
+            return Ok(None);
+        }
+        for order in &mut orders {
+            order.duration_ns = whole(seconds * 1e9);
+        }
+        let label = format!("connecting for {}", self.profile.phases[phase].name);
+        self.window(&orders, &label, progress).map(Some)
+    }
+
+    /// Runs a phase once. Only its first repetition has the rise of its rate.
+    pub fn phase(&mut self, phase: usize, repetition: u32, progress: &Progress) -> Result<Window, Error> {
+        let plan = &self.profile.phases[phase];
+        let before = phase.checked_sub(1).map_or(plan.rate, |before| self.profile.phases[before].rate);
+        let orders: Vec<PhaseOrder> = self
+            .crews
+            .iter()
+            .map(|crew| {
+                let publish = crew.plan.publish;
+                let curve = if repetition == 0 && !plan.rise.is_zero() {
+                    RateCurve { from: before * publish, to: plan.rate * publish, rise_s: plan.rise.as_secs_f64() }
+                } else {
+                    flat(plan.rate * publish)
+                };
+                let connections = self.profile.connections(&crew.plan, phase);
+                order(connections, plan.duration.as_nanos() as u64, plan.churn * crew.plan.churn, curve)
+            })
+            .collect();
+        let label = match plan.repeat {
+            1 => plan.name.clone(),
+            repeat => format!("{}, {} of {repeat}", plan.name, repetition + 1),
+        };
+        self.window(&orders, &label, progress)
+    }
+
+    /// Gives an order to each crew, waits for its end, and then until everything has arrived.
+    fn window(&mut self, orders: &[PhaseOrder], label: &str, progress: &Progress) -> Result<Window, Error> {
+        let mark = self.sampler.mark(self.target.metrics());
+        let start_ns = proc::now_ns() + LEAD_NS;
+        for (crew, order) in self.crews.iter_mut().zip(orders) {
+            crew.connections = order.connections;
+            let command = CrewCommand::Phase(PhaseOrder { start_ns, ..order.clone() });
+            crew.send(&command)?;
+        }
+        let duration_ns = orders.iter().map(|order| order.duration_ns).max().unwrap_or(0);
+        progress.counting(label.to_owned(), duration_ns / 1_000_000);
+        let mut arrivals = Arrivals { deliveries: self.tally.deliveries(), changed_ns: start_ns };
+        self.replies(
+            |reply| matches!(reply, CrewReply::PhaseOver).then_some(()),
+            |tally| {
+                arrivals.look(tally);
+                progress.at(proc::now_ns().saturating_sub(start_ns) / 1_000_000);
+            },
+        )?;
+        for crew in &mut self.crews {
+            crew.send(&CrewCommand::Settle)?;
+        }
+        let report = |reply: CrewReply| match reply {
+            CrewReply::Settled(report) => Some(*report),
+            CrewReply::PhaseOver => None,
+        };
+        let reports = self.replies(report, |tally| arrivals.look(tally))?;
+        let mut window = Window { report: CrewReport::default(), ..self.usage_since(&mark, start_ns) };
+        for report in &reports {
+            window.report.add(report, false);
+        }
+        // The wait for publications that never come is no part of the phase.
+        let until_ns = arrivals.changed_ns.max(start_ns + duration_ns);
+        window.usage.seconds = (until_ns - start_ns) as f64 / 1e9;
+        Ok(window)
+    }
+
+    fn usage_since(&self, mark: &super::sampler::Mark, start_ns: u64) -> Window {
+        let seconds = |ns: u64| ns.saturating_sub(self.run_start_ns) as f64 / 1e9;
+        Window {
+            from_s: seconds(start_ns),
+            until_s: seconds(proc::now_ns()),
+            report: CrewReport::default(),
+            usage: self.sampler.since(mark, self.target.metrics()),
+        }
+    }
+
+    /// One reply of each process.
+    fn replies<T>(&self, take: impl Fn(CrewReply) -> Option<T>, mut look: impl FnMut(&Tally)) -> Result<Vec<T>, Error> {
+        let mut taken = Vec::new();
+        for worker in self.crews.iter().flat_map(|crew| &crew.workers) {
+            let reply = loop {
+                look(&self.tally);
+                match worker.answer_within(LOOK_EVERY)? {
+                    Some(WorkerReply::Crew(reply)) => break reply,
+                    Some(other) => return Err(worker.unexpected(&other)),
+                    None => {}
+                }
+            };
+            let out_of_turn = || Error::Worker { role: "crew", message: "it answered out of turn".into() };
+            taken.push(take(reply).ok_or_else(out_of_turn)?);
+        }
+        Ok(taken)
+    }
+
+    /// Waits until the server's memory changes by less than a thousandth within a second, for ten seconds at most.
+    pub fn settle_memory(&self) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        let Some(mut before) = self.sampler.now() else { return };
+        while Instant::now() < deadline {
+            thread::sleep(Duration::from_secs(1));
+            let Some(now) = self.sampler.now() else { return };
+            if now.anon_bytes.abs_diff(before.anon_bytes) < before.anon_bytes / 1000 {
+                return;
+            }
+            before = now;
+        }
+    }
+}
+
+impl CrewProcesses {
+    fn send(&mut self, command: &CrewCommand) -> Result<(), Error> {
+        self.workers.iter_mut().try_for_each(|worker| worker.send_command(&WorkerCommand::Crew(command.clone())))
+    }
+}
+
+/// When the last delivery was seen.
+struct Arrivals {
+    deliveries: u64,
+    changed_ns: u64,
+}
+
+impl Arrivals {
+    fn look(&mut self, tally: &Tally) {
+        let deliveries = tally.deliveries();
+        if deliveries != self.deliveries {
+            *self = Arrivals { deliveries, changed_ns: proc::now_ns() };
+        }
+    }
+}
+
+/// What the roles of all processes have in common.
+struct Plans<'a> {
+    profile: &'a Profile,
+    target: &'a ScenarioTarget,
+    api_key: &'a str,
+    cores: &'a Cores,
+    run_start_ns: u64,
+    publishers: Vec<StreamSpan>,
+    /// Number of the next process.
+    worker: usize,
+}
+
+impl Plans<'_> {
+    fn start(&mut self, plan: &CrewPlan, tally: &Tally, streams: &Streams) -> Result<Vec<Worker>, Error> {
+        let connections = self.profile.connections_max(plan);
+        let parts = plan.workers.unwrap_or_else(|| connections.div_ceil(CONNECTIONS_PER_WORKER)).max(1);
+        let files = proc::raise_open_files_limit();
+        if connections.div_ceil(parts) + OTHER_FILES > files {
+            return Err(Error::Scenario(format!(
+                "crew.{} needs {connections} open files in {parts} processes, and each may have {files}; raise its \
+                 workers or the limit (ulimit -n)",
+                plan.name
+            )));
+        }
+        let mut workers = Vec::new();
+        for part in 0..parts {
+            if self.worker >= WORKERS_MAX {
+                let message = format!("the crews need more than {WORKERS_MAX} processes; lower their workers");
+                return Err(Error::Scenario(message));
+            }
+            workers.push(Worker::start(&Role::Crew(Box::new(self.role(plan, (part, parts), tally, streams))))?);
+            self.worker += 1;
+        }
+        Ok(workers)
+    }
+
+    fn role(&self, plan: &CrewPlan, (part, parts): (u64, u64), tally: &Tally, streams: &Streams) -> CrewRole {
+        CrewRole {
+            target: Target {
+                address: self.target.address,
+                path: self.target.path.clone(),
+                encoding: self.profile.encoding,
+                channel: format!("{}{:x}", self.profile.channel, std::process::id()),
+                join: None,
+                content: MessageContent::Protocol,
+                tls: self.profile.tls,
+            },
+            operators: self.target.operators,
+            api_key: self.api_key.to_owned(),
+            worker: self.worker,
+            part,
+            parts,
+            plan: plan.clone(),
+            channels: self.profile.channels,
+            publishers: self.publishers.clone(),
+            payload_bytes: self.profile.payload_bytes,
+            handshakes_max: HANDSHAKES_MAX.div_ceil(parts as usize),
+            run_start_ns: self.run_start_ns,
+            interval_ns: self.profile.interval.as_nanos() as u64,
+            tally: tally.path().to_owned(),
+            streams: streams.path().to_owned(),
+            cores: self.cores.clients.clone(),
+        }
+    }
+}
+
+fn streams(profile: &Profile) -> Vec<StreamSpan> {
+    let mut first = 0;
+    let publishers = profile.crews.iter().filter(|crew| crew.publish > 0.0);
+    let span = |crew: &CrewPlan| {
+        let count = u64::from(profile.channels).max(crew.connections) as u32;
+        let span = StreamSpan { of: crew.name.clone(), first, count, connections: crew.connections };
+        first += count;
+        span
+    };
+    publishers.map(span).collect()
+}
+
+fn flat(rate: f64) -> RateCurve {
+    RateCurve { from: rate, to: rate, rise_s: 0.0 }
+}
+
+/// An order whose beginning is set when it is sent.
+fn order(connections: u64, duration_ns: u64, churn: f64, publish: RateCurve) -> PhaseOrder {
+    PhaseOrder { start_ns: 0, duration_ns, connections, churn, publish }
+}

@@ -1,0 +1,732 @@
+//! A worker of a scenario: the clients of one crew that belong to this process, in one thread with one epoll. They
+//! connect, subscribe, publish and leave at times that do not depend on the target.
+
+mod api_link;
+mod intervals;
+mod schedule;
+mod tracks;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use mio::{Events, Interest, Poll, Token};
+use rustls::ClientConfig;
+
+use self::api_link::ApiLink;
+use self::intervals::Intervals;
+use self::schedule::Schedule;
+use self::tracks::{Arrival, Missing, Tracks};
+use super::publisher::{poll_entry, prefer_this_process, wait};
+use super::secure::{secure, tls_config};
+use super::session::{Ended, LoadSessionStage, Observer, Session};
+use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
+use crate::commands;
+use crate::control::{WorkerCommand, WorkerReply};
+use crate::error::Error;
+use crate::proc;
+use crate::scenario::crew_commands::{
+    CrewCommand, CrewReply, CrewReport, CrewRole, PhaseOrder, RateCurve, Subscribe, Via,
+};
+use crate::scenario::stamp::{StreamStamp, StreamStampFinder, write_stamped};
+use crate::scenario::streams::Streams;
+use crate::tally::Tally;
+
+const COMMANDS: Token = Token(usize::MAX);
+/// Source addresses of one process. Closed connections hold their ports for a minute, and one address has 28,000.
+const SOURCES: u64 = 8;
+/// Connections that make no progress for this time have failed.
+const CONNECT_PATIENCE_NS: u64 = 30_000_000_000;
+/// Publications that are missing after this time without any arrival count as lost.
+const ARRIVAL_PATIENCE_NS: u64 = 3_000_000_000;
+/// How often a worker checks whether everything has arrived.
+const SETTLE_EVERY_NS: u64 = 20_000_000;
+/// Wait between attempts to write to full sockets.
+const BLOCKED_NS: u64 = 1_000_000;
+/// Maximum number of unsent bytes of a connection. Above it, the target is considered stuck.
+const OUT_BYTES_MAX: usize = 16 << 20;
+const IDLE_NS: u64 = 1_000_000_000;
+
+pub fn play(role: CrewRole) -> Result<(), Error> {
+    let poll = Poll::new().map_err(poll_failed)?;
+    let commands = commands_for(&poll, COMMANDS)?;
+    let tally = Tally::open(Path::new(&role.tally))?;
+    if role.plan.publish > 0.0 {
+        prefer_this_process();
+    }
+    let crew = Crew {
+        tls: if role.target.tls { Some(tls_config()?) } else { None },
+        streams: Streams::open(&role.streams)?,
+        own_streams: own_streams(&role),
+        poll,
+        members: Vec::new(),
+        finder: StreamStampFinder::new(),
+        buffer: vec![0; BUFFER_BYTES],
+        payload: Vec::new(),
+        missing: Missing::default(),
+        intervals: Intervals::new(role.run_start_ns, role.interval_ns),
+        blocked: Vec::new(),
+        phase: Phase::new(&role),
+        report: CrewReport::default(),
+        ready: 0,
+        handshakes: 0,
+        delivered_ever: 0,
+        role,
+    };
+    crew.run(&commands, &tally)
+}
+
+/// The streams that connections of this process publish.
+fn own_streams(role: &CrewRole) -> Vec<OwnStream> {
+    let (parts, part) = (role.parts, role.part);
+    let Some(span) = role.publishers.iter().find(|span| span.of == role.plan.name) else { return Vec::new() };
+    (0..span.count)
+        .map(|number| (number, u64::from(number) % span.connections))
+        .filter(|(_, connection)| connection % parts == part)
+        .map(|(number, connection)| OwnStream {
+            stream: span.first + number,
+            channel: number % role.channels,
+            member: usize::try_from(connection / parts).unwrap_or(usize::MAX),
+        })
+        .collect()
+}
+
+/// A stream, its channel and the place of its connection among the members.
+struct OwnStream {
+    stream: u32,
+    channel: u32,
+    member: usize,
+}
+
+struct Crew {
+    role: CrewRole,
+    tls: Option<Arc<ClientConfig>>,
+    streams: Streams,
+    own_streams: Vec<OwnStream>,
+    poll: Poll,
+    /// By the connection's number, divided by the number of processes.
+    members: Vec<Member>,
+    finder: StreamStampFinder,
+    buffer: Vec<u8>,
+    payload: Vec<u8>,
+    missing: Missing,
+    intervals: Intervals,
+    /// Members with bytes that the kernel has not accepted yet.
+    blocked: Vec<usize>,
+    phase: Phase,
+    report: CrewReport,
+    ready: u64,
+    handshakes: usize,
+    delivered_ever: u64,
+}
+
+/// A client and its connection.
+struct Member {
+    link: Link,
+    is_ready: bool,
+    /// When it should have begun to connect.
+    intended_ns: u64,
+    tracks: Tracks,
+    /// Bytes that the kernel has not accepted yet.
+    out: Vec<u8>,
+    /// Publications without an answer, by the command's id: their stream and intended time.
+    awaited: HashMap<u32, (u32, u64)>,
+    next_id: u32,
+}
+
+enum Link {
+    Session(Box<Session>),
+    Api(Box<ApiLink>),
+    /// Not open, or ended.
+    Closed,
+}
+
+/// The current phase, and what is due in it.
+struct Phase {
+    cpu_before_ns: u64,
+    end_ns: Option<u64>,
+    settling: bool,
+    /// Connections of this process that should be open, without those that have failed or ended.
+    connections: usize,
+    connects: Option<Schedule>,
+    churn: Schedule,
+    /// Members to close and replace; the next one is this.
+    churn_next: usize,
+    publications: Schedule,
+    published: usize,
+    progress_ns: u64,
+    settle_check_ns: u64,
+}
+
+impl Phase {
+    fn new(role: &CrewRole) -> Self {
+        let never = || Schedule::constant(0.0, 0, (role.part, role.parts));
+        Phase {
+            cpu_before_ns: proc::own_cpu_ns(),
+            end_ns: None,
+            settling: false,
+            connections: 0,
+            connects: None,
+            churn: never(),
+            churn_next: 0,
+            publications: never(),
+            published: 0,
+            progress_ns: proc::now_ns(),
+            settle_check_ns: 0,
+        }
+    }
+}
+
+/// Processes the publications and answers of one read of one member.
+struct Sink<'a> {
+    finder: &'a StreamStampFinder,
+    streams: &'a Streams,
+    tracks: &'a mut Tracks,
+    awaited: &'a mut HashMap<u32, (u32, u64)>,
+    missing: &'a mut Missing,
+    report: &'a mut CrewReport,
+    client: u64,
+    is_ready: bool,
+    intervals: &'a mut Intervals,
+    read_ns: u64,
+}
+
+impl Observer for Sink<'_> {
+    fn message(&mut self, message: &[u8]) -> bool {
+        let stamp = self.finder.find(message);
+        // What comes before the last subscription is confirmed does not have to come.
+        if let Some(stamp) = stamp.filter(|_| self.is_ready) {
+            self.publication(stamp);
+        }
+        stamp.is_some()
+    }
+
+    fn reply(&mut self, id: u32, error: u32) {
+        let Some((stream, intended_ns)) = self.awaited.remove(&id) else { return };
+        count_answer(self.report, self.streams, (stream, intended_ns), error, self.read_ns);
+    }
+}
+
+fn count_answer(report: &mut CrewReport, streams: &Streams, of: (u32, u64), error: u32, now_ns: u64) {
+    let (stream, intended_ns) = of;
+    if error == 0 {
+        report.accepted += 1;
+        report.acknowledged.record_ns(now_ns.saturating_sub(intended_ns));
+    } else {
+        streams.count_refused(stream);
+        *report.refused.entry(error.to_string()).or_default() += 1;
+    }
+}
+
+impl Sink<'_> {
+    fn publication(&mut self, stamp: StreamStamp) {
+        let report = &mut *self.report;
+        match self.tracks.take(self.client, stamp.stream, stamp.sequence, self.missing) {
+            Arrival::New { missing } => report.lost += missing,
+            Arrival::Late => {
+                report.lost = report.lost.saturating_sub(1);
+                report.reordered += 1;
+            }
+            Arrival::Repeated => {
+                report.duplicated += 1;
+                return;
+            }
+            Arrival::Stray => {
+                report.stray += 1;
+                return;
+            }
+        }
+        report.delivered += 1;
+        let latency_ns = self.read_ns.saturating_sub(stamp.intended_ns);
+        report.latency.record_ns(latency_ns);
+        report.service.record_ns(self.read_ns.saturating_sub(stamp.sent_ns));
+        self.intervals.record(self.read_ns, latency_ns);
+    }
+}
+
+impl Crew {
+    fn run(mut self, commands: &Receiver<WorkerCommand>, tally: &Tally) -> Result<(), Error> {
+        let mut events = Events::with_capacity(1024);
+        let slot = tally.slot(self.role.worker);
+        loop {
+            let now_ns = proc::now_ns();
+            self.open_due(now_ns)?;
+            self.churn_due(now_ns);
+            self.publish_due(now_ns);
+            self.flush_blocked();
+            self.answer_what_is_over(now_ns);
+            self.wait(&mut events)?;
+            for event in &events {
+                if event.token() != COMMANDS {
+                    self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
+                }
+            }
+            slot.deliveries.store(self.delivered_ever + self.report.delivered, Ordering::Relaxed);
+            slot.ready.store(self.ready, Ordering::Relaxed);
+            while let Ok(command) = commands.try_recv() {
+                match command {
+                    WorkerCommand::Crew(CrewCommand::Phase(order)) => self.begin(&order),
+                    WorkerCommand::Crew(CrewCommand::Settle) => {
+                        self.phase.settling = true;
+                        self.phase.progress_ns = proc::now_ns();
+                    }
+                    _ => answer(&WorkerReply::Failed { message: "a crew takes no such command".into() }),
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, order: &PhaseOrder) {
+        let part_of = (self.role.part, self.role.parts);
+        let (start_ns, end_ns) = (order.start_ns, order.start_ns + order.duration_ns);
+        let share = order.connections.saturating_sub(self.role.part).div_ceil(self.role.parts);
+        let churn_next = self.phase.churn_next;
+        self.phase = Phase {
+            end_ns: Some(end_ns),
+            connections: usize::try_from(share).unwrap_or(usize::MAX),
+            connects: self.role.plan.connect_rate.map(|rate| Schedule::constant(rate, start_ns, part_of)),
+            churn: Schedule::new(constant(order.churn), (start_ns, end_ns), part_of),
+            churn_next,
+            publications: Schedule::new(order.publish, (start_ns, end_ns), part_of),
+            ..Phase::new(&self.role)
+        };
+        for number in (self.phase.connections..self.members.len()).rev() {
+            self.close(number);
+        }
+        self.members.truncate(self.phase.connections);
+    }
+
+    /// Waits until something is due or arrives. The kernel waits with the precision of nanoseconds only in ppoll.
+    fn wait(&mut self, events: &mut Events) -> Result<(), Error> {
+        wait_for_events(&mut self.poll, events, Some(Duration::ZERO))?;
+        let timeout_ns = self.next_due_ns().saturating_sub(proc::now_ns());
+        if !events.is_empty() || timeout_ns == 0 {
+            return Ok(());
+        }
+        wait(&mut [poll_entry(self.poll.as_raw_fd(), libc::POLLIN)], timeout_ns);
+        wait_for_events(&mut self.poll, events, Some(Duration::ZERO))
+    }
+
+    fn next_due_ns(&self) -> u64 {
+        let phase = &self.phase;
+        let now_ns = proc::now_ns();
+        let mut due_ns = now_ns + IDLE_NS;
+        let opens = self.members.len() < phase.connections && self.handshakes < self.role.handshakes_max;
+        if opens {
+            due_ns = due_ns.min(phase.connects.as_ref().map_or(Some(now_ns), Schedule::next_ns).unwrap_or(u64::MAX));
+        }
+        for next_ns in [phase.churn.next_ns(), phase.publications.next_ns(), phase.end_ns].into_iter().flatten() {
+            due_ns = due_ns.min(next_ns);
+        }
+        if phase.settling {
+            due_ns = due_ns.min(now_ns + SETTLE_EVERY_NS);
+        }
+        if !self.blocked.is_empty() {
+            due_ns = due_ns.min(now_ns + BLOCKED_NS);
+        }
+        due_ns
+    }
+
+    fn open_due(&mut self, now_ns: u64) -> Result<(), Error> {
+        while self.members.len() < self.phase.connections && self.handshakes < self.role.handshakes_max {
+            let intended_ns = match &mut self.phase.connects {
+                Some(schedule) => match schedule.due(now_ns) {
+                    Some(intended_ns) => intended_ns,
+                    None => break,
+                },
+                None => now_ns,
+            };
+            let number = self.members.len();
+            let member = self.open(number, intended_ns)?;
+            self.members.push(member);
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, number: usize, intended_ns: u64) -> Result<Member, Error> {
+        self.phase.progress_ns = proc::now_ns();
+        let link = match self.link(number)? {
+            Ok(link) => {
+                self.handshakes += 1;
+                link
+            }
+            Err(err) => {
+                *self.report.failed.entry(format!("open: {err}")).or_default() += 1;
+                Link::Closed
+            }
+        };
+        Ok(Member {
+            link,
+            is_ready: false,
+            intended_ns,
+            tracks: Tracks::default(),
+            out: Vec::new(),
+            awaited: HashMap::new(),
+            next_id: 0,
+        })
+    }
+
+    fn link(&mut self, number: usize) -> Result<std::io::Result<Link>, Error> {
+        let connection = self.connection(number);
+        let source = source_address(self.role.worker as u64, connection);
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        let registry = self.poll.registry();
+        if self.role.plan.via == Via::Api {
+            return Ok(match ApiLink::open(source, self.role.operators) {
+                Ok(mut link) => {
+                    registry.register(link.socket(), Token(number), interest).map_err(poll_failed)?;
+                    Ok(Link::Api(Box::new(link)))
+                }
+                Err(err) => Err(err),
+            });
+        }
+        let mut session = match Session::open(source, self.role.target.address, None, false) {
+            Ok(session) => session,
+            Err(err) => return Ok(Err(err)),
+        };
+        if let Some(config) = &self.tls {
+            session.speak_tls(secure(config)?);
+        }
+        let channels: Vec<String> =
+            self.subscriptions(connection).iter().map(|channel| self.channel_name(*channel)).collect();
+        session.greet_with_answers(commands::hello_to(self.role.target.encoding, &channels), channels.len() + 1);
+        registry.register(session.socket(), Token(number), interest).map_err(poll_failed)?;
+        Ok(Ok(Link::Session(Box::new(session))))
+    }
+
+    /// The number of a connection among all of its crew.
+    fn connection(&self, number: usize) -> u64 {
+        number as u64 * self.role.parts + self.role.part
+    }
+
+    fn channel_name(&self, channel: u32) -> String {
+        format!("{}-{channel}", self.role.target.channel)
+    }
+
+    /// The channels of a connection.
+    fn subscriptions(&self, connection: u64) -> Vec<u32> {
+        let (plan, channels) = (&self.role.plan, self.role.channels);
+        match plan.subscribe {
+            Subscribe::None => Vec::new(),
+            Subscribe::All => (0..channels).collect(),
+            Subscribe::Single => vec![(connection % u64::from(channels)) as u32],
+            Subscribe::Random => chosen(connection, plan.channels_per_client, channels),
+        }
+    }
+
+    fn churn_due(&mut self, now_ns: u64) {
+        while let Some(intended_ns) = self.phase.churn.due(now_ns) {
+            let Some(number) = self.next_to_replace() else { return };
+            self.close(number);
+            self.report.churned += 1;
+            // A failure to open is counted; only a failed registration ends the worker, at the next connection.
+            if let Ok(member) = self.open(number, intended_ns) {
+                self.members[number] = member;
+            }
+        }
+    }
+
+    fn next_to_replace(&mut self) -> Option<usize> {
+        let count = self.members.len();
+        let from = self.phase.churn_next;
+        let number = (from..from + count).map(|at| at % count.max(1)).find(|&at| self.members[at].is_ready)?;
+        self.phase.churn_next = number + 1;
+        Some(number)
+    }
+
+    fn publish_due(&mut self, now_ns: u64) {
+        while let Some(intended_ns) = self.phase.publications.due(now_ns) {
+            if self.own_streams.is_empty() {
+                return;
+            }
+            let own = &self.own_streams[self.phase.published % self.own_streams.len()];
+            let (stream, channel, member) = (own.stream, own.channel, own.member);
+            self.phase.published += 1;
+            if self.members.get(member).is_some_and(|member| member.is_ready) {
+                self.publish(member, (stream, channel), intended_ns);
+            } else {
+                self.report.unsent += 1;
+            }
+        }
+    }
+
+    fn publish(&mut self, number: usize, (stream, channel): (u32, u32), intended_ns: u64) {
+        let name = self.channel_name(channel);
+        let sent_ns = proc::now_ns();
+        let sequence = self.streams.count_sent(stream);
+        self.payload.clear();
+        let stamp = StreamStamp { intended_ns, sent_ns, stream, sequence };
+        write_stamped(&mut self.payload, stamp, self.role.payload_bytes);
+        let member = &mut self.members[number];
+        let bytes = match &mut member.link {
+            Link::Session(_) => {
+                member.next_id += 1;
+                // Ids differ from those of connect and subscribe.
+                let id = member.next_id | 1 << 30;
+                member.awaited.insert(id, (stream, intended_ns));
+                commands::publish(self.role.target.encoding, id, &name, &self.payload)
+            }
+            Link::Api(link) => {
+                link.await_answer((stream, intended_ns));
+                let host = self.role.operators.to_string();
+                commands::api_publish(&host, &self.role.api_key, &name, &self.payload)
+            }
+            Link::Closed => return,
+        };
+        member.out.extend_from_slice(&bytes);
+        self.report.published += 1;
+        self.report.lag.record_ns(sent_ns.saturating_sub(intended_ns));
+        self.flush(number);
+    }
+
+    fn flush_blocked(&mut self) {
+        for number in std::mem::take(&mut self.blocked) {
+            if number < self.members.len() {
+                self.flush(number);
+            }
+        }
+    }
+
+    fn flush(&mut self, number: usize) {
+        let member = &mut self.members[number];
+        let taken = match &mut member.link {
+            Link::Session(session) => session.write_some(&member.out),
+            Link::Api(link) => link.write_some(&member.out),
+            Link::Closed => Ok(member.out.len()),
+        };
+        match taken {
+            Ok(taken) if member.out.len() - taken <= OUT_BYTES_MAX => {
+                member.out.drain(..taken);
+                if !member.out.is_empty() && !self.blocked.contains(&number) {
+                    self.blocked.push(number);
+                }
+            }
+            Ok(_) => self.end(number, "the target has not read publications for 16 MiB".into()),
+            Err(why) => self.end(number, why),
+        }
+    }
+
+    fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
+        let client = self.connection(number);
+        let Some(member) = self.members.get_mut(number) else { return };
+        let read_ns = proc::now_ns();
+        let result = match &mut member.link {
+            Link::Session(session) if session.stage == LoadSessionStage::Connecting => {
+                if writable {
+                    connected(session, &self.role, &self.poll, number)
+                } else {
+                    Ok(())
+                }
+            }
+            Link::Session(session) => {
+                let mut sink = Sink {
+                    finder: &self.finder,
+                    streams: &self.streams,
+                    tracks: &mut member.tracks,
+                    awaited: &mut member.awaited,
+                    missing: &mut self.missing,
+                    report: &mut self.report,
+                    client,
+                    is_ready: member.is_ready,
+                    intervals: &mut self.intervals,
+                    read_ns,
+                };
+                session.read_all(&self.role.target, &mut self.buffer, &mut sink, read_closed)
+            }
+            Link::Api(link) => link.on_event(writable, &mut self.buffer, |of, error| {
+                count_answer(&mut self.report, &self.streams, of, error, read_ns);
+            }),
+            Link::Closed => return,
+        };
+        self.phase.progress_ns = read_ns;
+        match result {
+            Ok(()) => self.note_ready(number, read_ns),
+            Err(why) => self.end(number, why),
+        }
+    }
+
+    fn note_ready(&mut self, number: usize, now_ns: u64) {
+        let connection = self.connection(number);
+        let is_ready = match &self.members[number].link {
+            Link::Session(session) => session.stage == LoadSessionStage::Ready,
+            Link::Api(link) => link.is_connected(),
+            Link::Closed => false,
+        };
+        if !is_ready || self.members[number].is_ready {
+            return;
+        }
+        let streams: Vec<u32> =
+            self.subscriptions(connection).into_iter().flat_map(|channel| self.streams_of(channel)).collect();
+        let member = &mut self.members[number];
+        member.tracks = Tracks::begin(streams.into_iter(), &self.streams);
+        member.is_ready = true;
+        self.handshakes -= 1;
+        self.ready += 1;
+        self.report.connected += 1;
+        self.report.connect.record_ns(now_ns.saturating_sub(member.intended_ns));
+    }
+
+    fn streams_of(&self, channel: u32) -> impl Iterator<Item = u32> {
+        let step = self.role.channels as usize;
+        let spans = self.role.publishers.iter();
+        spans.flat_map(move |span| (channel..span.count).step_by(step).map(move |number| span.first + number))
+    }
+
+    /// The target has ended a connection, or it has failed.
+    fn end(&mut self, number: usize, why: Ended) {
+        let is_ready = self.members[number].is_ready;
+        let counts = if is_ready { &mut self.report.closed } else { &mut self.report.failed };
+        *counts.entry(why).or_default() += 1;
+        self.close(number);
+    }
+
+    fn close(&mut self, number: usize) {
+        let client = self.connection(number);
+        let member = &mut self.members[number];
+        if matches!(member.link, Link::Closed) {
+            return;
+        }
+        if member.is_ready {
+            self.ready -= 1;
+        } else {
+            self.handshakes -= 1;
+        }
+        // Dropping the socket closes it, which also takes it out of the poll.
+        member.link = Link::Closed;
+        member.is_ready = false;
+        member.tracks = Tracks::default();
+        member.out = Vec::new();
+        member.awaited = HashMap::new();
+        self.missing.forget(client);
+    }
+
+    fn answer_what_is_over(&mut self, now_ns: u64) {
+        if self.phase.end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
+            self.phase.end_ns = None;
+            answer(&WorkerReply::Crew(CrewReply::PhaseOver));
+        }
+        if self.phase.settling && now_ns >= self.phase.settle_check_ns {
+            self.phase.settle_check_ns = now_ns + SETTLE_EVERY_NS;
+            if self.is_settled(now_ns) {
+                self.phase.settling = false;
+                let report = self.settled_report();
+                answer(&WorkerReply::Crew(CrewReply::Settled(Box::new(report))));
+            }
+        }
+    }
+
+    fn is_settled(&mut self, now_ns: u64) -> bool {
+        let waited_ns = now_ns.saturating_sub(self.phase.progress_ns);
+        let connects = self.handshakes > 0 || self.members.len() < self.phase.connections;
+        if connects {
+            if waited_ns < CONNECT_PATIENCE_NS {
+                return false;
+            }
+            for number in 0..self.members.len() {
+                if !self.members[number].is_ready && !matches!(self.members[number].link, Link::Closed) {
+                    self.end(number, "no answer in 30 s".into());
+                }
+            }
+        }
+        waited_ns >= ARRIVAL_PATIENCE_NS
+            || self.members.iter().all(|one| one.tracks.behind(&self.streams) == 0 && one.unanswered() == 0)
+    }
+
+    fn settled_report(&mut self) -> CrewReport {
+        let parts = (self.role.parts, self.role.part);
+        for (number, member) in self.members.iter_mut().enumerate() {
+            let client = number as u64 * parts.0 + parts.1;
+            let (never_came, refused) = member.tracks.settle(client, &self.streams, &mut self.missing);
+            self.report.lost = (self.report.lost + never_came).saturating_sub(refused);
+        }
+        self.delivered_ever += self.report.delivered;
+        let mut report = std::mem::take(&mut self.report);
+        report.connections = self.ready;
+        report.intervals = self.intervals.take();
+        report.cpu_ns = proc::own_cpu_ns() - self.phase.cpu_before_ns;
+        report
+    }
+}
+
+impl Member {
+    fn unanswered(&self) -> u64 {
+        match &self.link {
+            Link::Session(_) => self.awaited.len() as u64,
+            Link::Api(link) => link.awaited() as u64,
+            Link::Closed => 0,
+        }
+    }
+}
+
+fn constant(rate: f64) -> RateCurve {
+    RateCurve { from: rate, to: rate, rise_s: 0.0 }
+}
+
+fn connected(session: &mut Session, role: &CrewRole, poll: &Poll, number: usize) -> Result<(), Ended> {
+    session.connected(&role.target)?;
+    // From now on, wait only for readable data.
+    let reregistered = poll.registry().reregister(session.socket(), Token(number), Interest::READABLE);
+    reregistered.map_err(|err| format!("register: {err}"))
+}
+
+/// An address of the loopback interface for a connection. Each process has its own.
+fn source_address(worker: u64, connection: u64) -> IpAddr {
+    let number = 256 + worker * SOURCES + connection % SOURCES;
+    IpAddr::V4(Ipv4Addr::from(0x7f00_0000 | number as u32))
+}
+
+/// Different channels, chosen by the connection's number alone.
+fn chosen(connection: u64, count: u32, channels: u32) -> Vec<u32> {
+    let mut state = connection;
+    let mut found: Vec<u32> = Vec::with_capacity(count as usize);
+    while found.len() < count.min(channels) as usize {
+        let channel = (next_random(&mut state) % u64::from(channels)) as u32;
+        if !found.contains(&channel) {
+            found.push(channel);
+        }
+    }
+    found
+}
+
+/// splitmix64: statistically even, and repeatable from a seed.
+fn next_random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_channels_differ_and_are_repeatable() {
+        let channels = chosen(7, 10, 12);
+        assert_eq!(channels, chosen(7, 10, 12));
+        let distinct: std::collections::BTreeSet<_> = channels.iter().collect();
+        assert_eq!(distinct.len(), 10);
+        assert!(channels.iter().all(|&channel| channel < 12));
+        assert_eq!(chosen(7, 10, 3).len(), 3, "there are no more");
+        let firsts: std::collections::BTreeSet<u32> = (0..1_000).flat_map(|of| chosen(of, 1, 100)).collect();
+        assert!(firsts.len() > 95, "a thousand choices cover nearly all of a hundred channels");
+    }
+
+    #[test]
+    fn processes_have_different_addresses_in_127() {
+        let mut seen = std::collections::BTreeSet::new();
+        for (worker, connection) in (0..64).flat_map(|worker| (0..16).map(move |connection| (worker, connection))) {
+            let IpAddr::V4(address) = source_address(worker, connection) else { panic!("it is IPv4") };
+            assert!(address.is_loopback());
+            seen.insert((worker, address));
+        }
+        let addresses: std::collections::BTreeSet<_> = seen.iter().map(|(_, address)| address).collect();
+        assert_eq!(seen.len(), addresses.len(), "no two processes share an address");
+    }
+}

@@ -1,0 +1,290 @@
+//! Scenarios that a profile describes: each planted fault of a target is found by its check, mistakes are reported, and
+//! the built-in profiles run against the real server.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::faulty_target::{Fault, start};
+
+/// 100 publications in two channels, to three clients of both.
+const PROFILE: &str = r#"
+about = "test"
+interval = "100ms"
+[channels]
+count = 2
+[[crew]]
+name = "publisher"
+publish = 200
+[[crew]]
+name = "readers"
+connections = 3
+subscribe = "all"
+workers = 2
+[[phase]]
+name = "hold"
+duration = "500ms"
+"#;
+
+/// A folder for the files of a test. It is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("dunlin-bench-test-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder for temporary files");
+        Folder(path)
+    }
+
+    /// Writes a profile and returns its path.
+    fn profile(&self, name: &str, text: &str) -> String {
+        let path = self.0.join(name);
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    }
+
+    fn read(&self, name: &str) -> Value {
+        let text = fs::read_to_string(self.0.join(name)).expect("the run has written its result");
+        serde_json::from_str(&text).expect("a result is JSON")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // Fails only if the folder is already gone.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bench(arguments: &[&str]) -> Output {
+    let program = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
+    Command::new(program).args(arguments).output().expect("the program starts")
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Runs the profile against a target with the fault. Returns the result, the exit code and stderr.
+fn run(fault: Fault, gates: &str) -> (Value, Option<i32>, String) {
+    run_at(start(fault), gates)
+}
+
+fn run_at(target: SocketAddr, gates: &str) -> (Value, Option<i32>, String) {
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", PROFILE);
+    let (url, json) = (format!("ws://{target}"), folder.0.join("run.json").display().to_string());
+    let output = bench(&["run", &profile, "--target", &url, "--gate", gates, "--json", &json, "--quiet", "--no-pin"]);
+    let text = stderr(&output);
+    assert!(folder.0.join("run.json").exists(), "{text}");
+    (folder.read("run.json"), output.status.code(), text)
+}
+
+fn figure(result: &Value, name: &str) -> u64 {
+    let value = result["figures"][name]["value"].as_f64();
+    format!("{}", value.unwrap_or_else(|| panic!("no {name} in {result:#}"))).parse().expect("a whole number")
+}
+
+/// The gates about the sequence of publications.
+const SEQUENCE: &str = "lost=0,duplicated=0,reordered=0,stray=0,refused=0,closed=0,unanswered=0,unsent=0";
+
+#[test]
+fn a_faultless_target_breaks_no_gate() {
+    let (result, code, text) = run(Fault::None, &format!("{SEQUENCE},delivered=300,published=100,accepted=100"));
+    assert_eq!((code, text.as_str()), (Some(0), ""), "{result:#}");
+    assert_eq!(result["partial"], Value::Null);
+    let delivered: u64 =
+        result["latency"].as_array().expect("pairs").iter().map(|pair| pair[1].as_u64().unwrap()).sum();
+    assert_eq!(delivered, 300, "each delivery has a latency");
+    let of_intervals = result["intervals"].as_array().expect("a list").iter().map(|one| one["count"].as_u64().unwrap());
+    assert_eq!(of_intervals.sum::<u64>(), 300);
+}
+
+#[test]
+fn each_planted_fault_breaks_its_gate_alone() {
+    for (fault, gate, name, value) in [
+        (Fault::DropEvery(10), "lost=0", "lost", 30),
+        (Fault::Duplicate(50), "duplicated=0", "duplicated", 3),
+        (Fault::RefuseEvery(25), "refused=0", "refused", 4),
+        // Clients of both channels cannot see from which one it came: to them it is there twice.
+        (Fault::Leak(50), "duplicated=0", "duplicated", 3),
+    ] {
+        let (result, code, text) = run(fault, SEQUENCE);
+        assert_eq!(code, Some(3), "{fault:?}: {text}");
+        assert_eq!(figure(&result, name), value, "{fault:?}: {result:#}");
+        assert_eq!(result["broken"].as_array().map(Vec::len), Some(1), "{fault:?}: {result:#}");
+        assert_eq!(result["broken"][0]["gate"], gate);
+        assert!(text.contains(&format!("{gate} is broken: {name} was {value}")), "{text}");
+    }
+}
+
+#[test]
+fn publications_in_another_order_are_found() {
+    // With one channel, the next publication is of the same stream.
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", PROFILE);
+    let (url, json) = (format!("ws://{}", start(Fault::Swap(50))), folder.0.join("run.json").display().to_string());
+    let one = ["run", &profile, "--target", &url, "--set", "channels.count=1", "--json", &json, "--quiet", "--no-pin"];
+    let output = bench(&[&one[..], &["--gate", SEQUENCE]].concat());
+    let result = folder.read("run.json");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert_eq!((figure(&result, "reordered"), figure(&result, "lost")), (3, 0), "{result:#}");
+    assert_eq!((figure(&result, "duplicated"), figure(&result, "delivered")), (0, 300), "{result:#}");
+}
+
+#[test]
+fn a_client_of_one_channel_finds_publications_of_another() {
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", PROFILE);
+    let (url, json) = (format!("ws://{}", start(Fault::Leak(50))), folder.0.join("run.json").display().to_string());
+    let one = ["run", &profile, "--target", &url, "--set", "crew.readers.subscribe=single", "--json", &json];
+    let output = bench(&[&one[..], &["--quiet", "--no-pin", "--gate", SEQUENCE]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    let result = folder.read("run.json");
+    // Two clients are in channel 0 and one in channel 1.
+    assert_eq!((figure(&result, "stray"), figure(&result, "delivered")), (1, 150), "{result:#}");
+}
+
+#[test]
+fn a_delay_counts_from_the_intended_time() {
+    let (result, code, text) = run(Fault::Delay(20, Duration::from_millis(300)), "max<250ms,lost=0");
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("max<250ms is broken: max was"), "{text}");
+    // The target stands still for 300 ms, in which 60 publications are due. None of them hides its wait.
+    let late = result["latency"].as_array().expect("pairs").iter().filter(|pair| pair[0].as_u64() > Some(100_000));
+    let late: u64 = late.map(|pair| pair[1].as_u64().unwrap()).sum();
+    assert!(late >= 3 * 30, "{late} deliveries are late: {result:#}");
+}
+
+#[test]
+fn a_target_that_ends_is_a_broken_gate() {
+    let (result, code, text) = run(Fault::End(50), "closed=0");
+    assert_eq!(code, Some(3), "{text}");
+    assert_eq!(figure(&result, "closed"), 4, "three readers and the publisher: {result:#}");
+    assert!(figure(&result, "unsent") > 0);
+}
+
+#[test]
+fn mistakes_are_reported_before_anything_is_started() {
+    let folder = Folder::make();
+    let wrong = folder.profile("wrong.toml", &PROFILE.replace("workers", "wrokers"));
+    let right = folder.profile("right.toml", PROFILE);
+    let cases: [(&[&str], &str); 7] = [
+        (&["run", &wrong], "crew.readers.wrokers is unknown; did you mean workers?"),
+        (&["run", &right, "--set", "phase.hold.duraton=1s"], "phase.hold.duraton is unknown; did you mean duration?"),
+        (&["run", &right, "--gate", "p98<5ms"], "there is no figure p98; did you mean p99?"),
+        (&["run", "capasity"], "there is no profile capasity; did you mean capacity?"),
+        (&["run", &right, "--target", "ws://192.0.2.1:9"], "give --i-own-this-target as well if it is yours to load"),
+        (&["run", &right, "--set", "crew.readers.connections=900000"], "crew.readers needs 900000 open files"),
+        (&["compare", &right, "dunlin"], "give two of the same kind"),
+    ];
+    for (arguments, expected) in cases {
+        let url = format!("ws://{}", start(Fault::None));
+        let more: &[&str] = if arguments.contains(&"--target") { &[] } else { &["--target", &url] };
+        let output = bench(&[arguments, more, &["--quiet"]].concat());
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
+fn an_unreachable_target_is_reported() {
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", PROFILE);
+    // Nothing listens at this port of a loopback address.
+    let output = bench(&["run", &profile, "--target", "ws://127.0.0.9:9", "--quiet"]);
+    assert_eq!(output.status.code(), Some(1));
+    let text = stderr(&output);
+    assert!(text.contains("refused 1 publishers") && text.contains("connection refused"), "{text}");
+}
+
+#[test]
+fn two_profiles_are_compared_in_turns_and_a_page_is_made() {
+    let folder = Folder::make();
+    let (a, b) = (folder.profile("a.toml", PROFILE), folder.profile("b.toml", PROFILE));
+    let url = format!("ws://{}", start(Fault::None));
+    let (json, runs) = (folder.0.join("compare.json").display().to_string(), folder.0.join("runs"));
+    let pair = ["compare", &a, &b, "--rounds", "2", "--target", &url, "--json", &json, "--quiet", "--no-pin", "--runs"];
+    let output = bench(&[&pair[..], &[runs.to_str().expect("it is UTF-8")]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let comparison = folder.read("compare.json");
+    let rate = &comparison["ratios"]["deliveries_per_second"];
+    assert_eq!((rate["a"].as_array().map(Vec::len), rate["b"].as_array().map(Vec::len)), (Some(2), Some(2)));
+    assert!(rate["interval"][0].as_f64() <= rate["ratio"].as_f64(), "{comparison:#}");
+    let files: Vec<_> = fs::read_dir(&runs).expect("the results are there").map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    let page = folder.0.join("page.html");
+    let page_text = page.to_str().expect("it is UTF-8");
+    let output = bench(&["report", files[0].to_str().expect("it is UTF-8"), "--output", page_text]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let html = fs::read_to_string(&page).expect("the page is written");
+    assert!(html.contains("<svg") && html.contains("Latency over time"), "{html}");
+    let is_alone = ["src=\"", "<link", "<script", "http://", "https://"].iter().all(|outside| !html.contains(outside));
+    assert!(is_alone, "the page needs no other file");
+}
+
+/// Runs a built-in profile against a fresh server.
+fn built_in(arguments: &[&str]) -> (Value, Output) {
+    let program = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
+    // A run starts the server beside the load generator.
+    dunlin_proof::programs::beside(program, "dunlin");
+    let folder = Folder::make();
+    let json = folder.0.join("run.json").display().to_string();
+    let output = bench(&[&["run"], arguments, &["--short", "--json", &json, "--quiet", "--no-pin"]].concat());
+    assert!(folder.0.join("run.json").exists(), "{}", stderr(&output));
+    (folder.read("run.json"), output)
+}
+
+#[test]
+fn publications_of_clients_and_of_the_api_are_accepted_and_delivered() {
+    let durations = ["--set", "phase.warm-up.duration=100ms", "--set", "phase.hold.duration=300ms"];
+    let gates = ["--gate", "lost=0,duplicated=0,reordered=0,refused=0,unanswered=0,unsent=0,closed=0"];
+    let (result, output) = built_in(&[&["publish"], &durations[..], &gates[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    // 2 × 300 ms of 2,000 publications a second, in ten channels with five readers each.
+    assert_eq!((figure(&result, "published"), figure(&result, "accepted")), (1_200, 1_200), "{result:#}");
+    assert_eq!(figure(&result, "delivered"), 6_000);
+    assert!(result["counts"]["dunlin_publications_total"].as_f64() > Some(0.0), "{}", result["counts"]);
+    assert!(figure(&result, "open_files") > 70, "{result:#}");
+}
+
+#[test]
+fn a_capacity_run_stops_at_the_first_broken_gate() {
+    let steps = ["stability=100", "realistic=200", "high=300", "ultimate=400"].map(|step| {
+        let (phase, connections) = step.split_once('=').expect("a phase and its connections");
+        [
+            "--set".to_owned(),
+            format!("phase.{phase}.connections.clients={connections}"),
+            "--set".to_owned(),
+            format!("phase.{phase}.duration=100ms"),
+        ]
+    });
+    let steps: Vec<&str> = steps.iter().flatten().map(String::as_str).collect();
+    let (result, output) = built_in(&[&["capacity", "--gate", "connections<250,lost=0"], &steps[..]].concat());
+    assert_eq!(output.status.code(), Some(3));
+    let phases: Vec<_> = result["phases"].as_array().expect("a list").iter().map(|phase| &phase["name"]).collect();
+    assert_eq!(phases, ["stability", "realistic", "high"], "{result:#}");
+    let text = stderr(&output);
+    assert!(text.contains("connections<250 is broken in phase high: connections was 301"), "{text}");
+    assert_eq!(result["points"].as_array().map(Vec::len), Some(3));
+    assert!(result["figures"]["bytes_per_connection"].is_object(), "{result:#}");
+}
+
+#[test]
+fn clients_that_come_and_go_miss_nothing() {
+    let durations = ["--set", "phase.warm-up.duration=100ms", "--set", "phase.hold.duration=500ms"];
+    let sizes = ["--set", "crew.clients.connections=100", "--gate", "lost=0,duplicated=0,reordered=0,connect_failed=0"];
+    let (result, output) = built_in(&[&["churn"], &durations[..], &sizes[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    // 200 are due. While no client is ready, none leaves.
+    assert!((100..=200).contains(&figure(&result, "churned")), "{result:#}");
+    assert_eq!(figure(&result, "connections"), 101);
+}
