@@ -406,6 +406,17 @@ impl ServerArgs {
     }
 }
 
+impl IdleArgs {
+    pub fn check(&self) -> Result<(), Error> {
+        let value = || self.sessions.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        if self.sessions.len() < 2 || !self.sessions.is_sorted_by(|one, next| one < next) {
+            let remedy = "give at least two numbers, each larger than the one before".into();
+            return Err(Error::Setting { name: "sessions", value: value(), remedy });
+        }
+        if self.tls { self.run.server.check_started() } else { Ok(()) }
+    }
+}
+
 pub(crate) fn check_count(name: &'static str, value: u64, min: u64, max: u64) -> Result<(), Error> {
     if (min..=max).contains(&value) {
         return Ok(());

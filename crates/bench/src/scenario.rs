@@ -201,7 +201,9 @@ impl Course {
                 let window = rig.phase(number, repetition, log.progress)?;
                 for (interval, counts) in ramp.iter().chain([&window]).flat_map(|window| &window.report.intervals) {
                     let sum = self.intervals.entry(*interval).or_default();
-                    counts.iter().for_each(|(us, count)| *sum.entry(*us).or_default() += count);
+                    for (us, count) in counts {
+                        *sum.entry(*us).or_default() += count;
+                    }
                 }
                 let values = self.end_phase(profile, rig, (number, window), ramp.take());
                 log.phase(&phase.name, &values);
@@ -262,12 +264,12 @@ impl Course {
     /// The result, without what is known before the run.
     fn result(self, profile: &Profile, rig: &ScenarioRig<'_>, partial: Option<String>) -> RunResult {
         let samples = rig.sampler().samples();
-        let interval_s = profile.interval.as_secs_f64();
+        let seconds_each = profile.interval.as_secs_f64();
         let intervals: Vec<Interval> = self
             .intervals
             .iter()
             .map(|(at, latency)| Interval {
-                at_s: *at as f64 * interval_s,
+                at_s: *at as f64 * seconds_each,
                 latency: Latency::of_counts(latency).summary(),
             })
             .collect();

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::args::{CompareArgs, ScenarioArgs};
 use super::figures::{FIGURES, Figure};
 use super::machine::{self, Machine};
-use super::profile::{Profile, built_in_names};
+use super::profile::{Profile, built_in_names, is_toml};
 use super::result::{self, RunResult};
 use crate::error::Error;
 use crate::report::{self, Line};
@@ -90,7 +90,7 @@ struct Side {
 }
 
 fn sides(args: &CompareArgs) -> Result<[Side; 2], Error> {
-    let is_profile = |name: &str| name.ends_with(".toml") || built_in_names().contains(&name);
+    let is_profile = |name: &str| is_toml(name) || built_in_names().contains(&name);
     let side = |name: &String| {
         let mut run = args.common.clone();
         let source = if is_profile(name) {

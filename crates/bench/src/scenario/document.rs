@@ -79,13 +79,11 @@ impl<'a> Section<'a> {
     /// One of a few words.
     pub fn choice<T: Copy>(&self, key: &'static str, choices: &[(&str, T)]) -> Result<Option<T>, String> {
         let Some(word) = self.text(key)? else { return Ok(None) };
-        match choices.iter().find(|(name, _)| *name == word) {
-            Some((_, choice)) => Ok(Some(*choice)),
-            None => {
-                let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-                Err(self.wrong(key, &format!("give {}", names.join(", "))))
-            }
+        if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
+            return Ok(Some(*choice));
         }
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        Err(self.wrong(key, &format!("give {}", names.join(", "))))
     }
 
     /// A table whose keys the caller checks.

@@ -81,7 +81,7 @@ fn run(body: &mut String, result: &RunResult) {
     let profile = escaped(&result.profile);
     let _ = writeln!(body, "<h2 id=\"{profile}\">{profile}</h2>\n<p>{}</p>", escaped(&result.about));
     let _ = writeln!(body, "<p>{}</p>", verdict(result));
-    for why in &result.partial {
+    if let Some(why) = &result.partial {
         let _ = writeln!(body, "<p class=\"bad\">The run ended early: {}</p>", escaped(why));
     }
     for broken in &result.broken {

@@ -87,7 +87,7 @@ impl Profile {
         let built_in = BUILT_IN.iter().find(|(name, _)| *name == source);
         let (name, text) = match built_in {
             Some((name, text)) => ((*name).to_owned(), (*text).to_owned()),
-            None if !source.ends_with(".toml") => {
+            None if !is_toml(source) => {
                 let remedy = suggestion(source, &built_in_names());
                 return Err(format!("there is no profile {source}; {remedy} A file's name ends with .toml"));
             }
@@ -140,7 +140,7 @@ impl Profile {
         distinct("crew", &names)?;
         distinct("phase", &self.phases.iter().map(|phase| phase.name.as_str()).collect::<Vec<_>>())?;
         for phase in &self.phases {
-            for crew in phase.connections.keys().filter(|crew| !names.contains(&crew.as_str())) {
+            if let Some(crew) = phase.connections.keys().find(|crew| !names.contains(&crew.as_str())) {
                 let remedy = suggestion(crew, &names);
                 return Err(format!("phase.{}.connections names no crew {crew}; {remedy}", phase.name));
             }
@@ -246,8 +246,8 @@ fn read(name: &str, root: &Section<'_>) -> Result<Profile, String> {
     if !channel.chars().all(|c| c.is_ascii_alphanumeric() || "_:.-".contains(c)) {
         return Err(format!("channels.name = {channel:?}: give letters, digits and _ : . -"));
     }
-    let crews = root.tables("crew")?.into_iter().map(read_crew).collect::<Result<_, _>>()?;
-    let phases = root.tables("phase")?.into_iter().map(read_phase).collect::<Result<_, _>>()?;
+    let crews = root.tables("crew")?.into_iter().map(|section| read_crew(&section)).collect::<Result<_, _>>()?;
+    let phases = root.tables("phase")?.into_iter().map(|section| read_phase(&section)).collect::<Result<_, _>>()?;
     let profile = Profile {
         name: name.to_owned(),
         about,
@@ -268,7 +268,12 @@ fn read(name: &str, root: &Section<'_>) -> Result<Profile, String> {
     Ok(profile)
 }
 
-fn read_crew(section: Section<'_>) -> Result<CrewPlan, String> {
+/// Whether this is the name of a file with a profile.
+pub fn is_toml(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|extension| extension == "toml")
+}
+
+fn read_crew(section: &Section<'_>) -> Result<CrewPlan, String> {
     let name = section.text("name")?.ok_or_else(|| format!("{} is missing", section.path_of("name")))?;
     let modes = [
         ("none", Subscribe::None),
@@ -291,7 +296,7 @@ fn read_crew(section: Section<'_>) -> Result<CrewPlan, String> {
     Ok(crew)
 }
 
-fn read_phase(section: Section<'_>) -> Result<PhasePlan, String> {
+fn read_phase(section: &Section<'_>) -> Result<PhasePlan, String> {
     let name = section.text("name")?.ok_or_else(|| format!("{} is missing", section.path_of("name")))?;
     let duration =
         section.duration("duration")?.ok_or_else(|| format!("{} is missing", section.path_of("duration")))?;

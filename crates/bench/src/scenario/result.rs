@@ -101,8 +101,9 @@ pub struct Interval {
 
 /// The slopes of memory over the number of connections, if that varies.
 pub fn memory_slopes(points: &[Point]) -> Values {
+    type BytesOf = fn(&Point) -> u64;
     let mut values = Values::new();
-    let bytes: [(&'static str, fn(&Point) -> u64); 3] = [
+    let bytes: [(&'static str, BytesOf); 3] = [
         ("bytes_per_connection", |point| point.anon_bytes),
         ("rss_per_connection", |point| point.rss_bytes),
         ("kernel_bytes_per_connection", |point| point.kernel_bytes),

@@ -92,11 +92,6 @@ impl<'a> ScenarioRig<'a> {
         Ok(rig)
     }
 
-    /// The description and the state of the server.
-    pub fn target(&self) -> &ScenarioTarget {
-        &self.target
-    }
-
     /// The samples of the server.
     pub fn sampler(&self) -> &Sampler {
         &self.sampler

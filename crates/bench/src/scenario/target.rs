@@ -23,7 +23,6 @@ pub struct ScenarioTarget {
     pub path: String,
     /// A description for the result.
     pub name: String,
-    pub is_fresh: bool,
 }
 
 impl ScenarioTarget {
@@ -51,6 +50,7 @@ impl ScenarioTarget {
                 api_key: args.api_key.clone(),
                 tls: profile.tls,
                 internal_port: None,
+                speaks: None,
             },
             cores,
         )?;
@@ -60,7 +60,6 @@ impl ScenarioTarget {
             operators: server.operators,
             path: server.path.clone(),
             name: server.name.clone(),
-            is_fresh: true,
             _started: Some(server),
         })
     }
@@ -85,7 +84,6 @@ impl ScenarioTarget {
             operators: address,
             path,
             name: url.to_owned(),
-            is_fresh: false,
         })
     }
 

@@ -46,7 +46,7 @@ impl RateCurve {
     /// The time of the event with this number, which is the inverse of the integral of the rate; none if there is no
     /// such event.
     fn time_s(&self, number: f64) -> Option<f64> {
-        let in_rise = (self.from + self.to) / 2.0 * self.rise_s;
+        let in_rise = self.from.midpoint(self.to) * self.rise_s;
         if number >= in_rise {
             return (self.to > 0.0).then(|| self.rise_s + (number - in_rise) / self.to);
         }
