@@ -141,7 +141,7 @@ pub enum CommandsWaitFor {
     /// A response of the backend.
     Backend,
     /// The owners of channels, or the home of the user.
-    Owner,
+    Channel,
     /// The socket, which must take earlier replies first.
     Socket,
 }
@@ -152,7 +152,7 @@ impl CommandsWaitFor {
         match self {
             Self::Token => "token",
             Self::Backend => "backend",
-            Self::Owner => "owner",
+            Self::Channel => "owner",
             Self::Socket => "socket",
         }
     }

@@ -106,7 +106,7 @@ mod tests {
         let text = r#"{
             "storage": { "path": "/real", "backup": { "path": "/backups", "interval": "1h", "keep": 3 } },
             "channel": { "namespaces": [
-                { "name": "a", "room": { "simulation": "treasure_hunt" }, "history_size": 1, "history_ttl": "1m" }
+                { "name": "field", "room": { "simulation": "treasure_hunt" }, "history_size": 1, "history_ttl": "1m" }
             ] }
         }"#;
         fs::write(&path, text).expect("a file");

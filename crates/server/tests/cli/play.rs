@@ -162,7 +162,7 @@ fn what_cannot_be_served_is_refused_with_a_remedy() {
     let port = taken.local_addr().expect("bound").port().to_string();
     let secret = "ws://user:secret@example.com/";
     for (args, code, part) in [
-        (&["--address", "0.0.0.0"][..], 2, "127.0.0.1 or ::1"),
+        (&["--address", "0.0.0.0"][..], 2, "`127.0.0.1` or `::1`"),
         (&["--address", "localhost"], 2, "--address"),
         (&["--token", TOKEN], 2, "--url"),
         (&["--url", "http://example.com"], 2, "has to begin with ws:// or wss://"),

@@ -298,6 +298,7 @@ fn a_hundred_reloads_under_load_leak_nothing() {
 on_io_uring![
     a_reload_applies_changes_and_keeps_sessions_and_rooms,
     the_api_key_changes_by_reload_and_other_keys_are_refused,
+    a_reload_changes_the_level_of_the_log_and_of_records,
     an_invalid_configuration_changes_nothing,
     sighup_reloads_the_configuration,
     a_hundred_reloads_under_load_leak_nothing,

@@ -122,7 +122,7 @@ const fn waits_for(paused_on: &PausedOn) -> CommandsWaitFor {
         | PausedOn::Refresh { .. }
         | PausedOn::Subscribe { .. }
         | PausedOn::SubRefresh { .. } => CommandsWaitFor::Token,
-        PausedOn::Admission(_) | PausedOn::Subscriptions(_) | PausedOn::Ending { .. } => CommandsWaitFor::Owner,
+        PausedOn::Admission(_) | PausedOn::Subscriptions(_) | PausedOn::Ending { .. } => CommandsWaitFor::Channel,
         PausedOn::Backend(_) => CommandsWaitFor::Backend,
         PausedOn::Pace(_) => CommandsWaitFor::Socket,
     }

@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(look(&mut sources), OF_SOURCES, "nobody has named game.log");
         // The configuration names it now.
         folder.write("game.log", "longer");
-        sources.skip(&[folder.0.join("game.log"), folder.0.join("logs")]);
+        sources.skip(&["game.pid", "game.log", "logs"].map(|path| folder.0.join(path)));
         for _ in 0..2 {
             folder.write("logs/game", "longer");
             assert_eq!(look(&mut sources), NOTHING);
