@@ -126,6 +126,10 @@ pub fn rows() -> Vec<UnsupportedKey> {
 /// The supported keys of the table at `path`, and the rows of this table; likewise in all tables inside. The slices live
 /// as long as the process, which needs them once.
 pub(super) fn added_to(supported: Groups, path: &str) -> Groups {
+    one_group(all_keys(supported, path))
+}
+
+fn all_keys(supported: Groups, path: &str) -> Vec<Key> {
     let place = first_of_shared(path);
     let rows: Vec<_> = ROWS.keys.iter().filter(|row| row.table() == place).collect();
     let behind = |name: Option<&'static str>| {
@@ -143,7 +147,7 @@ pub(super) fn added_to(supported: Groups, path: &str) -> Groups {
         keys.extend(behind(Some(key.name)));
     }
     keys.extend(behind(None));
-    one_group(keys)
+    keys
 }
 
 /// The path in the first of the tables that share their keys.
@@ -198,16 +202,17 @@ fn keys_of(inside: &'static [Inside]) -> Vec<Key> {
             Inside::Key(row) => keys.push(row.to_key()),
             Inside::Group(name) => match ROWS.groups.get(name) {
                 Some(group) => keys.extend(keys_of(group)),
-                None => keys.extend(names(keys_of_supported(name)).copied()),
+                None => keys.extend(keys_of_supported(name)),
             },
         }
     }
     keys
 }
 
-fn keys_of_supported(path: &str) -> Groups {
+/// Copies of the keys, for another table.
+fn keys_of_supported(path: &str) -> Vec<Key> {
     match at_in(SUPPORTED, path).map(|key| key.kind) {
-        Some(ValueKind::Table(groups)) => added_to(groups, path),
+        Some(ValueKind::Table(groups)) => all_keys(groups, path),
         _ => unreachable!("schema/unsupported_keys.json: {path} is neither a group nor a supported table"),
     }
 }
