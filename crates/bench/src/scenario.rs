@@ -15,6 +15,7 @@ mod machine;
 mod page;
 mod profile;
 mod quantity;
+pub mod rate_curve;
 mod result;
 mod rig;
 mod sampler;

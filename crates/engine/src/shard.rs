@@ -17,7 +17,7 @@ pub use sessions::shard_of_session;
 
 use context::Context;
 use owner::Owner;
-use sessions::Sessions;
+use sessions::{Listing, Sessions};
 
 use dunlin_protocol::decode_connect;
 
@@ -392,7 +392,7 @@ impl Shard {
                 context.answer_api(ticket, Ok(ApiAnswer::Survey(Box::new(survey))));
             }
             ApiRequest::Sessions(query) => {
-                let page = sessions.all.page(context, &query);
+                let page = Listing { context, sessions: &sessions.all }.page(&query);
                 context.answer_api(ticket, Ok(ApiAnswer::Sessions(Box::new(page))));
             }
             ApiRequest::Disconnect { .. }

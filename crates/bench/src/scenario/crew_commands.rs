@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::rate_curve::RateCurve;
 use crate::control::Target;
 use crate::latency::Latency;
 
@@ -126,14 +127,6 @@ pub struct PhaseOrder {
     pub churn: f64,
     /// Publications per second of the whole crew.
     pub publish: RateCurve,
-}
-
-/// A rate that changes linearly from one value to another, and is constant then.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct RateCurve {
-    pub from: f64,
-    pub to: f64,
-    pub rise_s: f64,
 }
 
 /// A reply of a crew.

@@ -4,8 +4,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::crew_commands::{CrewCommand, CrewPlan, CrewReply, CrewReport, CrewRole, PhaseOrder, RateCurve, StreamSpan};
+use super::crew_commands::{CrewCommand, CrewPlan, CrewReply, CrewReport, CrewRole, PhaseOrder, StreamSpan};
 use super::profile::Profile;
+use super::rate_curve::RateCurve;
 use super::sampler::{Sampler, Usage};
 use super::streams::Streams;
 use super::target::ScenarioTarget;
@@ -103,7 +104,7 @@ impl<'a> ScenarioRig<'a> {
             .iter()
             .map(|crew| {
                 let connections = if crew.plan.publish > 0.0 { crew.plan.connections } else { 0 };
-                order(connections, 0, 0.0, flat(0.0))
+                order(connections, 0, 0.0, RateCurve::constant(0.0))
             })
             .collect();
         let window = self.window(&orders, "connecting publishers", progress)?;
@@ -128,7 +129,7 @@ impl<'a> ScenarioRig<'a> {
             let more = connections.saturating_sub(crew.connections);
             is_needed |= connections != crew.connections;
             seconds = seconds.max(crew.plan.connect_rate.map_or(0.0, |rate| more as f64 / rate));
-            orders.push(order(connections, 0, 0.0, flat(factor * crew.plan.publish)));
+            orders.push(order(connections, 0, 0.0, RateCurve::constant(factor * crew.plan.publish)));
         }
         if !is_needed {
             return Ok(None);
@@ -152,7 +153,7 @@ impl<'a> ScenarioRig<'a> {
                 let curve = if repetition == 0 && !plan.rise.is_zero() {
                     RateCurve { from: before * publish, to: plan.rate * publish, rise_s: plan.rise.as_secs_f64() }
                 } else {
-                    flat(plan.rate * publish)
+                    RateCurve::constant(plan.rate * publish)
                 };
                 let connections = self.profile.connections(&crew.plan, phase);
                 order(connections, plan.duration.as_nanos() as u64, plan.churn * crew.plan.churn, curve)
@@ -342,10 +343,6 @@ fn streams(profile: &Profile) -> Vec<StreamSpan> {
         span
     };
     publishers.map(span).collect()
-}
-
-fn flat(rate: f64) -> RateCurve {
-    RateCurve { from: rate, to: rate, rise_s: 0.0 }
 }
 
 /// An order whose beginning is set when it is sent.

@@ -30,9 +30,8 @@ use crate::commands;
 use crate::control::{WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc;
-use crate::scenario::crew_commands::{
-    CrewCommand, CrewReply, CrewReport, CrewRole, PhaseOrder, RateCurve, Subscribe, Via,
-};
+use crate::scenario::crew_commands::{CrewCommand, CrewReply, CrewReport, CrewRole, PhaseOrder, Subscribe, Via};
+use crate::scenario::rate_curve::RateCurve;
 use crate::scenario::stamp::{StreamStamp, StreamStampFinder, write_stamped};
 use crate::scenario::streams::Streams;
 use crate::tally::Tally;
@@ -290,7 +289,7 @@ impl Crew {
             end_ns: Some(end_ns),
             connections: usize::try_from(share).unwrap_or(usize::MAX),
             connects: self.role.plan.connect_rate.map(|rate| Schedule::constant(rate, start_ns, part_of)),
-            churn: Schedule::new(constant(order.churn), (start_ns, end_ns), part_of),
+            churn: Schedule::new(RateCurve::constant(order.churn), (start_ns, end_ns), part_of),
             churn_next,
             publications: Schedule::new(order.publish, (start_ns, end_ns), part_of),
             ..Phase::new(&self.role)
@@ -661,10 +660,6 @@ impl Member {
             Link::Closed => 0,
         }
     }
-}
-
-fn constant(rate: f64) -> RateCurve {
-    RateCurve { from: rate, to: rate, rise_s: 0.0 }
 }
 
 fn connected(session: &mut Session, role: &CrewRole, poll: &Poll, number: usize) -> Result<(), Ended> {

@@ -25,6 +25,7 @@ mod users;
 
 pub(super) use commands::{CommandProgress, CommandsLeft};
 pub use connect::shard_of_session;
+pub(super) use insight::Listing;
 
 use core::net::IpAddr;
 

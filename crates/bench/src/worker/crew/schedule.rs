@@ -1,7 +1,7 @@
 //! When something is due: absolute times that do not depend on the target (open loop).
 
 use crate::report::whole;
-use crate::scenario::crew_commands::RateCurve;
+use crate::scenario::rate_curve::RateCurve;
 
 const NS: f64 = 1e9;
 
@@ -24,7 +24,7 @@ impl Schedule {
 
     /// A constant rate without an end.
     pub fn constant(rate: f64, start_ns: u64, part_of: (u64, u64)) -> Self {
-        Schedule::new(RateCurve { from: rate, to: rate, rise_s: 0.0 }, (start_ns, u64::MAX), part_of)
+        Schedule::new(RateCurve::constant(rate), (start_ns, u64::MAX), part_of)
     }
 
     /// The intended time of the next event; none after the end.
@@ -39,21 +39,6 @@ impl Schedule {
         let at_ns = self.next_ns().filter(|&at_ns| at_ns <= now_ns)?;
         self.taken += 1;
         Some(at_ns)
-    }
-}
-
-impl RateCurve {
-    /// The time of the event with this number, which is the inverse of the integral of the rate; none if there is no
-    /// such event.
-    fn time_s(&self, number: f64) -> Option<f64> {
-        let in_rise = self.from.midpoint(self.to) * self.rise_s;
-        if number >= in_rise {
-            return (self.to > 0.0).then(|| self.rise_s + (number - in_rise) / self.to);
-        }
-        // from·t + (to − from)·t²/(2·rise) = number, in the form that is exact for a small change of the rate.
-        let change = (self.to - self.from) / self.rise_s;
-        let root = (self.from * self.from + 2.0 * change * number).max(0.0).sqrt();
-        Some(if number == 0.0 { 0.0 } else { 2.0 * number / (self.from + root) })
     }
 }
 

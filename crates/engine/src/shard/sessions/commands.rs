@@ -543,7 +543,7 @@ impl Executing<'_> {
 
     /// If the command has to wait for the socket, or for the replies of owners, returns the share of the queue limits
     /// that must not be exceeded before it can run.
-    fn waits_for_pace(&mut self, command: &Command<'_>) -> Option<Share> {
+    fn waits_for_pace(&self, command: &Command<'_>) -> Option<Share> {
         let session = self.sessions.table.get(self.key).filter(|session| session.phase == Phase::Live)?;
         let channels_max = self.context.options.client.channel_limit;
         let (share, waits_for_owners) = match command.request.as_ref()? {
@@ -561,7 +561,7 @@ impl Executing<'_> {
             _ => (Share::ThreeQuarters, false),
         };
         let frames_to_come = session.requests_in_flight as usize;
-        let is_over = self.sessions.table.outbox(self.key.index).is_over_pace(
+        let is_over = self.sessions.table.outbox_at(self.key.index).is_over_pace(
             &self.context.options.client,
             share,
             frames_to_come,

@@ -15,32 +15,40 @@ use crate::{
 
 use super::{Context, open_sessions::OpenSessions};
 
-impl OpenSessions {
+/// What a list of sessions is made from.
+pub(in crate::shard) struct Listing<'a> {
+    pub(in crate::shard) context: &'a Context,
+    pub(in crate::shard) sessions: &'a OpenSessions,
+}
+
+impl<'a> Listing<'a> {
     /// The authenticated sessions that a query selects, those that have been behind for longest first.
-    pub(in crate::shard) fn page(&self, context: &Context, query: &SessionsQuery) -> SessionsPage {
+    pub(in crate::shard) fn page(&self, query: &SessionsQuery) -> SessionsPage {
         let chosen = self.choose(query);
         let has_more = chosen.len() > query.sessions_max;
         let mut frames_left = FRAMES_EXAMINED_MAX;
-        let sessions = chosen.into_iter().take(query.sessions_max).map(|(behind_since_us, session, info)| {
-            self.facts(context, session, (info, behind_since_us), &mut frames_left)
-        });
-        let client = &context.options.client;
+        let sessions = chosen
+            .into_iter()
+            .take(query.sessions_max)
+            .map(|(behind_since_us, session, info)| self.facts(session, info, behind_since_us, &mut frames_left));
+        let client = &self.context.options.client;
         let limits = QueueLimits { bytes_max: client.queue_bytes_max, frames_max: client.queue_frames_max };
         SessionsPage { sessions: sessions.collect(), has_more, limits }
     }
 
     /// The first sessions after the place of the query, and one more if there is one. Only their places are compared, so
     /// that a list of many sessions costs little for each that is not on the page.
-    fn choose(&self, query: &SessionsQuery) -> Vec<(u64, &Session, &Arc<ClientInfo>)> {
-        let channel = query.channel.as_ref().map(|channel| self.hub.find(channel));
+    fn choose(&self, query: &SessionsQuery) -> Vec<(u64, &'a Session, &'a Arc<ClientInfo>)> {
+        let OpenSessions { hub, users, table, .. } = self.sessions;
+        let channel = query.channel.as_ref().map(|channel| hub.find(channel));
         if channel == Some(None) {
             return Vec::new();
         }
         let channel = channel.flatten();
         let after = query.after.as_ref().map(|place| (place.behind_since_us, &*place.client));
-        let candidates: Box<dyn Iterator<Item = &Session>> = match &query.user {
-            Some(user) => Box::new(self.users.of(user).iter().filter_map(|key| self.table.get(*key))),
-            None => Box::new(self.table.iter()),
+        let candidates: Box<dyn Iterator<Item = &'a Session> + '_> = match &query.user {
+            Some(user) => Box::new(users.of(user).iter().filter_map(|key| table.get(*key))),
+            None => Box::new(table.iter()),
         };
         let mut chosen = BinaryHeap::new();
         for session in candidates {
@@ -51,7 +59,7 @@ impl OpenSessions {
             if !fits {
                 continue;
             }
-            let since_us = self.table.outbox_at(session.key.index).oldest_us().unwrap_or(u64::MAX);
+            let since_us = table.outbox_at(session.key.index).oldest_us().unwrap_or(u64::MAX);
             if after.is_none_or(|after| (since_us, &*info.client) > after) {
                 chosen.push((since_us, &*info.client, session.key.index));
                 if chosen.len() > query.sessions_max.saturating_add(1) {
@@ -62,7 +70,7 @@ impl OpenSessions {
         let in_order = chosen.into_sorted_vec().into_iter();
         in_order
             .filter_map(|(since_us, _, index)| {
-                let session = self.table.at(index);
+                let session = table.at(index);
                 Some((since_us, session, session.info.as_ref()?))
             })
             .collect()
@@ -70,14 +78,15 @@ impl OpenSessions {
 
     fn facts(
         &self,
-        context: &Context,
         session: &Session,
-        (info, behind_since_us): (&Arc<ClientInfo>, u64),
+        info: &Arc<ClientInfo>,
+        behind_since_us: u64,
         frames_left: &mut usize,
     ) -> SessionFacts {
+        let Self { context, sessions } = self;
         let now_us = context.now.mono_us;
-        let outbox = self.table.outbox_at(session.key.index);
-        let (mut channels, is_complete) = outbox.by_channel(&self.hub, now_us, frames_left);
+        let outbox = sessions.table.outbox_at(session.key.index);
+        let (mut channels, is_complete) = outbox.by_channel(&sessions.hub, now_us, frames_left);
         channels.sort_unstable_by(|one, other| {
             let order = |queue: &ChannelQueue| (Reverse(queue.queued.bytes), queue.channel.clone());
             order(one).cmp(&order(other))
