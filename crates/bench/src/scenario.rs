@@ -113,9 +113,8 @@ fn load(source: &str, args: &ScenarioArgs) -> Result<Profile, Error> {
     let mut profile = Profile::load(source, args.short, &args.set).map_err(Error::Scenario)?;
     if let Some(gates) = &args.gate {
         profile.gates = Gate::parse_all(gates).map_err(Error::Scenario)?;
-        let phases: Vec<&str> = profile.phases.iter().map(|phase| phase.name.as_str()).collect();
         for gate in &profile.gates {
-            profile::gate_names_a_phase(gate, &phases).map_err(Error::Scenario)?;
+            profile.check_gate(gate).map_err(Error::Scenario)?;
         }
     }
     Ok(profile)
@@ -295,7 +294,7 @@ impl Course {
             machine: Machine::now(),
             commit: machine::commit(),
             bench_version: env!("CARGO_PKG_VERSION").to_owned(),
-            flags: std::env::args().skip(1).collect(),
+            flags: result::shown_flags(std::env::args().skip(1)),
             profile: profile.name.clone(),
             about: profile.about.clone(),
             document: serde_json::to_value(&profile.document).unwrap_or_default(),

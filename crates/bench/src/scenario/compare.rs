@@ -66,7 +66,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         started_at,
         machine,
         commit: machine::commit(),
-        flags: std::env::args().skip(1).collect(),
+        flags: result::shown_flags(std::env::args().skip(1)),
         a: args.a.clone(),
         b: args.b.clone(),
         rounds: args.rounds,

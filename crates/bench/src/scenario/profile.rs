@@ -148,14 +148,30 @@ impl Profile {
         for crew in &self.crews {
             self.check_crew(crew)?;
         }
-        let phases: Vec<&str> = self.phases.iter().map(|phase| phase.name.as_str()).collect();
         for gate in &self.gates {
-            gate_names_a_phase(gate, &phases)?;
+            self.check_gate(gate)?;
         }
         if !self.phases.iter().any(|phase| phase.is_measured) {
             return Err("no phase is measured; remove measure = false from one".to_owned());
         }
         Ok(())
+    }
+
+    /// A gate of a phase names a measured one: otherwise nothing is there to be checked.
+    pub fn check_gate(&self, gate: &Gate) -> Result<(), String> {
+        let Some(named) = &gate.phase else { return Ok(()) };
+        match self.phases.iter().find(|phase| phase.name == *named) {
+            Some(phase) if phase.is_measured => Ok(()),
+            Some(_) => Err(format!(
+                "gate {}: phase {named} is not measured; remove its measure = false, or name another phase",
+                String::from(gate.clone())
+            )),
+            None => {
+                let phases: Vec<&str> = self.phases.iter().map(|phase| phase.name.as_str()).collect();
+                let remedy = suggestion(named, &phases);
+                Err(format!("gate {}: there is no phase {named}; {remedy}", String::from(gate.clone())))
+            }
+        }
     }
 
     fn check_crew(&self, crew: &CrewPlan) -> Result<(), String> {
@@ -189,18 +205,6 @@ impl Profile {
             return Err(format!("{at} uses the HTTP API, so it cannot subscribe: give subscribe = \"none\""));
         }
         Ok(())
-    }
-}
-
-/// A gate of a phase names one that exists.
-pub fn gate_names_a_phase(gate: &Gate, phases: &[&str]) -> Result<(), String> {
-    match &gate.phase {
-        Some(phase) if !phases.contains(&phase.as_str()) => Err(format!(
-            "gate {}: there is no phase {phase}; {}",
-            String::from(gate.clone()),
-            suggestion(phase, phases)
-        )),
-        _ => Ok(()),
     }
 }
 
@@ -384,6 +388,7 @@ mod tests {
             ("crew.audience.subscribe=some", "give none, all, single, random"),
             ("phase.hold.connections={ audiense = 3 }", "names no crew audiense; did you mean audience?"),
             ("phase.hold.name=warm", "two phases are named warm"),
+            ("gates=warm.p99<5ms", "phase warm is not measured"),
             ("gates=hodl.p99<5ms", "there is no phase hodl; did you mean hold?"),
             ("crew.audience", "give KEY=VALUE"),
             ("phase.none.rate=1", "there is no phase.none"),

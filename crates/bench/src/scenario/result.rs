@@ -18,6 +18,22 @@ use crate::report::Line;
 /// Raised when a field changes its meaning.
 pub const FORMAT: u32 = 1;
 
+/// The arguments of the command without its API key: results are published.
+pub fn shown_flags(args: impl Iterator<Item = String>) -> Vec<String> {
+    const KEY: &str = "--api-key";
+    let mut follows_key = false;
+    let shown = args.map(|arg| {
+        let is_key = std::mem::replace(&mut follows_key, arg == KEY);
+        let has_key = arg.strip_prefix(KEY).is_some_and(|rest| rest.starts_with('='));
+        match (is_key, has_key) {
+            (true, _) => "…".to_owned(),
+            (_, true) => format!("{KEY}=…"),
+            _ => arg,
+        }
+    });
+    shown.collect()
+}
+
 /// The result of a run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunResult {
@@ -205,6 +221,14 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_arguments_of_a_result_have_no_api_key() {
+        let shown = |args: &str| shown_flags(args.split(' ').map(str::to_owned)).join(" ");
+        assert_eq!(shown("run idle --api-key s3cret --quiet"), "run idle --api-key … --quiet");
+        assert_eq!(shown("run idle --api-key=s3cret --quiet"), "run idle --api-key=… --quiet");
+        assert_eq!(shown("run idle --api-keys s3cret"), "run idle --api-keys s3cret");
+    }
 
     #[test]
     fn the_memory_of_a_connection_is_a_slope() {
