@@ -14,6 +14,7 @@ use rustls::{ClientConnection, StreamOwned, pki_types::ServerName};
 use serde_json::Value;
 
 use super::{Failure, operator_request::reachable};
+use crate::telemetry::log::Outside;
 
 /// Maximum duration of each step. Longer than `http_api.timeout` by default.
 const TIMEOUT: Duration = Duration::from_secs(15);
@@ -42,8 +43,10 @@ pub(super) fn call(loaded: &Loaded, method: &str, body: &Value) -> Result<Value,
         ApiAccess::Keys(_) => keys.iter().map(Some).collect(),
     };
     for key in keys {
-        let sent = place.post(method, key, &body.to_string());
-        let (status, text) = sent.map_err(|error| failed(format!("cannot reach the node: {error}")))?;
+        let stream = place.connect().map_err(|error| failed(format!("cannot reach the node: {error}")))?;
+        let answer = place.post(stream, method, key, &body.to_string());
+        let unanswered = |error| failed(format!("no answer, so the node may have done what it was asked: {error}"));
+        let (status, text) = answer.map_err(unanswered)?;
         // A node that has not reloaded its configuration knows the previous key only.
         if status != 401 {
             return result(status, &text).map_err(failed);
@@ -73,8 +76,13 @@ impl<T: Read + Write> Duplex for T {}
 
 impl Place {
     /// Returns the status and the body of the response.
-    fn post(&self, method: &str, key: Option<&Secret>, body: &str) -> io::Result<(u16, String)> {
-        let mut stream = self.connect()?;
+    fn post(
+        &self,
+        mut stream: Box<dyn Duplex>,
+        method: &str,
+        key: Option<&Secret>,
+        body: &str,
+    ) -> io::Result<(u16, String)> {
         let (address, path, length) = (self.address, self.prefix.trim_end_matches('/'), body.len());
         let head = format!(
             "POST {path}/{method} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
@@ -127,10 +135,10 @@ fn result(status: u16, body: &str) -> Result<Value, String> {
         (result, _) if result.is_object() => Ok(result.clone()),
         (_, Some(code)) => {
             let message = error["message"].as_str().unwrap_or_default();
-            Err(format!("error {code}: {message}"))
+            Err(format!("error {code}: {}", Outside(message)))
         }
         (_, None) if status == 404 => Err("this port has no server API: is it the port of a dunlin node?".to_owned()),
-        (_, None) => Err(format!("the node responded with status {status}: {}", body.trim())),
+        (_, None) => Err(format!("the node responded with status {status}: {}", Outside(body.trim()))),
     }
 }
 
@@ -146,6 +154,7 @@ mod tests {
             (200, r#"{"error":{"code":102,"message":"unknown channel"}}"#, Err("error 102: unknown channel")),
             (404, r#"{"code":102,"message":"unknown channel"}"#, Err("error 102: unknown channel")),
             (404, "not found", Err("this port has no server API: is it the port of a dunlin node?")),
+            (502, "\u{1b}[2J", Err("the node responded with status 502: \\u{1b}[2J")),
             (503, "busy\n", Err("the node responded with status 503: busy")),
         ] {
             assert_eq!(result(status, body), expected.map_err(str::to_owned), "{status} {body}");

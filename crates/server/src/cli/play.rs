@@ -62,8 +62,8 @@ struct Suggestion {
     about: &'static str,
 }
 
-/// What the page is told.
-#[derive(Debug, Serialize)]
+/// What the page is told. It has no `Debug`, because of its token and its key.
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Settings<'a> {
     /// The server; `None` for the one that serves the page.

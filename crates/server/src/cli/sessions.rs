@@ -27,7 +27,30 @@ pub(super) fn run(args: &SessionsArgs, registry: &Registry) -> Result<(), Failur
         None => (api_call::call(&loaded, "info", &json!({}))?, nodes),
         Some(channel) => (api_call::call(&loaded, "presence", &json!({ "channel": channel }))?, clients),
     };
-    if args.json { output::line(result) } else { output::text(show(&result)) }
+    if args.json {
+        return output::line(result);
+    }
+    output::text(show(&result))?;
+    for line in missing(&result) {
+        output::error_line(line);
+    }
+    Ok(())
+}
+
+/// What the answer does not contain, a line each.
+fn missing(result: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    for node in result["nodes"].as_array().into_iter().flatten() {
+        let silent = node["silent_shards"].as_array().map_or(0, Vec::len);
+        if silent > 0 {
+            let name = Outside(node["name"].as_str().unwrap_or_default());
+            lines.push(format!("no answer: {silent} shards of node {name}, whose sessions are not counted"));
+        }
+    }
+    if result["partial"] == true {
+        lines.push("no answer: at least one node of the cluster, whose sessions are not in the table".to_owned());
+    }
+    lines
 }
 
 /// A table with one line for each node.
@@ -87,5 +110,19 @@ frankfurt-1  12        9      40             11
             json!({ "presence": { "c2": { "user": "bob" }, "c1": { "user": "ann" }, "c3": { "user": "" } } });
         assert_eq!(clients(&presence), "user  client\n-     c3\nann   c1\nbob   c2\n");
         assert_eq!(clients(&json!({ "presence": {} })), "user  client\n");
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let whole = json!({ "nodes": [{ "name": "a" }], "partial": false });
+        assert_eq!(missing(&whole), <[String; 0]>::default());
+        let silent = json!({ "nodes": [{ "name": "a" }, { "name": "b", "silent_shards": [0, 3] }], "partial": true });
+        assert_eq!(
+            missing(&silent),
+            [
+                "no answer: 2 shards of node b, whose sessions are not counted",
+                "no answer: at least one node of the cluster, whose sessions are not in the table",
+            ]
+        );
     }
 }
