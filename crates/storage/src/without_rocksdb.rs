@@ -95,7 +95,12 @@ impl UnbuiltStorage {
         fs::create_dir_all(&path).map_err(|error| failed(ACTION, &path, &error))?;
         // The rooms go on from here; after a crash, those of the run before must not come back.
         let file = path.join(FILE);
-        let checkpoints = fs::read(&file).ok().and_then(|bytes| read(&bytes)).unwrap_or_default();
+        let checkpoints = match fs::read(&file) {
+            Ok(bytes) => read(&bytes).unwrap_or_default(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Entries::new(),
+            // The rooms may still be in it, so it stays.
+            Err(error) => return Err(failed(ACTION, &file, &error)),
+        };
         let _ = fs::remove_file(file);
         let bytes = checkpoints.iter().map(|(key, value)| key.len() + value.len()).sum();
         // A batch is written at once, but whoever writes it may hold locks that its result needs.
@@ -411,6 +416,17 @@ mod tests {
     fn found(storage: &UnbuiltStorage, room: &str) -> Option<(u64, Vec<u8>)> {
         let newest = storage.newest_checkpoint(room, 1, u64::MAX).expect("it is read");
         newest.map(|found| (found.tick, found.bytes.into_vec()))
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_stays_and_is_named() {
+        let path = std::env::temp_dir().join(format!("dunlin-unreadable-{}", std::process::id()));
+        fs::create_dir_all(path.join(FILE)).expect("a directory where the file should be");
+        let options = StorageOptions { is_development: true, ..StorageOptions::at(&path) };
+        let error = UnbuiltStorage::open(&options, Arc::new(NoShards)).expect_err("it cannot be read").to_string();
+        assert!(error.contains(path.join(FILE).to_str().expect("it is text")), "{error}");
+        assert!(path.join(FILE).exists());
+        fs::remove_dir_all(path).expect("it exists");
     }
 
     #[test]

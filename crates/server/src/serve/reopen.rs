@@ -20,7 +20,7 @@ const CHANNELS_AT_ONCE: usize = 256;
 /// Time between two attempts to open a room while a limit on new rooms is reached.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Time between two looks at a storage that is not open yet.
+/// Time between two looks at a storage that is not open yet or cannot be read.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens all rooms that have a checkpoint and whose namespace stores rooms. Returns when all are open or the node
@@ -35,7 +35,7 @@ pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
     let (mut opened, mut not_opened) = (0, 0);
     let mut after: Option<Box<str>> = None;
     loop {
-        let channels = list(Arc::clone(&storage), after.take()).await;
+        let channels = list(&storage, after.take()).await;
         let Some(last) = channels.last() else { break };
         after = Some(last.clone());
         for channel in channels.iter().filter(|channel| kept.keeps(channel)) {
@@ -51,12 +51,22 @@ pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
     }
 }
 
-/// The next channels. If the storage cannot be read, rooms open with their first join, whose error contains the reason.
-async fn list(storage: Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<str>> {
-    let listed = tokio::task::spawn_blocking(move || {
-        storage.storage().rooms_with_checkpoints(after.as_deref(), CHANNELS_AT_ONCE).unwrap_or_default()
-    });
-    listed.await.unwrap_or_default()
+/// The next channels; none at the end. While the storage cannot be read, rooms open with their first join, and the list is
+/// tried again: an error taken for the end would leave the other rooms closed without a word.
+async fn list(storage: &Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<str>> {
+    loop {
+        let (storage, after) = (Arc::clone(storage), after.clone());
+        let listed = tokio::task::spawn_blocking(move || {
+            storage.storage().rooms_with_checkpoints(after.as_deref(), CHANNELS_AT_ONCE)
+        });
+        match listed.await {
+            Ok(Ok(channels)) => return channels,
+            Ok(Err(error)) => room_events::StoredRoomsNotListed { error: &error }.emit(),
+            // The node is stopping.
+            Err(_) => return Vec::new(),
+        }
+        tokio::time::sleep(OPEN_INTERVAL).await;
+    }
 }
 
 /// Opens a room. Returns whether it is open; `None` if the node is stopping.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dunlin_protocol::ErrorCode;
+use dunlin_storage::StorageError;
 use tracing::{info, warn};
 
 use super::{events::now_s, log::Outside, throttle::Throttle};
@@ -65,6 +66,22 @@ impl StoredRoomsOpened {
             info!(opened, duration_ms, "all stored rooms opened");
         } else {
             warn!(opened, not_opened, duration_ms, "stored rooms opened, but not all of them");
+        }
+    }
+}
+
+/// The storage cannot say which rooms it has. The node asks it again.
+pub struct StoredRoomsNotListed<'a> {
+    /// Why not.
+    pub error: &'a StorageError,
+}
+
+impl StoredRoomsNotListed<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(error = %self.error, suppressed, "stored rooms not listed, so they wait for their first join");
         }
     }
 }
