@@ -266,8 +266,8 @@ impl Session {
         Some(round_trip_us)
     }
 
-    /// When the last ping was sent, if one was. It is one interval before the next. After a reload that changes the interval,
-    /// it is wrong until the next ping.
+    /// When the last ping was sent, if one was. It is one interval before the next, because the interval of a
+    /// running node stays as it is.
     pub(crate) fn pinged_us(&self, client: &ClientOptions) -> Option<u64> {
         let next_us = Some(self.deadlines.ping_us).filter(|next_us| *next_us != u64::MAX)?;
         next_us.checked_sub(client.ping_interval_ms.saturating_mul(1_000))

@@ -185,7 +185,7 @@ impl<'a> QueueJson<'a> {
             room_bytes: queue.room_bytes as u64,
             rooms_due: queue.rooms_due,
             channels: with_channels.then(|| facts.channels.iter().map(ChannelJson::from).collect()),
-            channels_cut: with_channels && facts.are_channels_cut,
+            channels_cut: facts.are_channels_cut,
         }
     }
 }

@@ -187,6 +187,8 @@ impl<R: Reactor> ShardThread<R> {
     fn take_report_requests(&mut self) {
         while let Some(request) = self.inbox.next_report_request() {
             match request {
+                // A list for a requester that has stopped waiting would cost the shard a visit of all its sessions.
+                ReportRequest::Sessions { reply, .. } if reply.is_closed() => {}
                 ReportRequest::Counters(reply) => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
                 ReportRequest::Sessions { query, reply } => {
                     return self.ask_engine(Asker::Sessions(reply), ApiRequest::Sessions(query));
