@@ -10,6 +10,7 @@ pub mod keys;
 pub mod link;
 pub mod links;
 pub mod names;
+pub mod node_frames;
 pub mod record;
 pub mod streams;
 pub mod thread;

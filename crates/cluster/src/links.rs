@@ -24,6 +24,7 @@ pub use async_nats::{Client as NatsClient, HeaderMap as NatsHeaders, ServerAddr}
 pub(crate) use connecting::ClientNotice;
 pub use connecting::{LinkCredentials, parsed_servers};
 pub(crate) use replies::stream_state_of;
+pub(crate) use session::Servers;
 
 /// How to connect to the servers.
 #[derive(Clone)]
@@ -60,27 +61,60 @@ impl fmt::Debug for LinkOptions {
     }
 }
 
+/// A connection of a node, for the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionName {
+    /// One of the protocol of channels.
+    Channels(LinkName),
+    /// The one for frames about rooms.
+    Rooms,
+}
+
+impl ConnectionName {
+    /// The name in logs.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Channels(link) => link.label(),
+            Self::Rooms => "rooms",
+        }
+    }
+
+    /// A number that no other connection has.
+    const fn index(self) -> usize {
+        match self {
+            Self::Channels(link) => link as usize,
+            Self::Rooms => LinkName::ALL.len(),
+        }
+    }
+}
+
+impl From<LinkName> for ConnectionName {
+    fn from(link: LinkName) -> Self {
+        Self::Channels(link)
+    }
+}
+
 /// An event of a connection, for the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkReport {
     /// A connection was opened.
     Connected {
         /// The connection.
-        link: LinkName,
+        link: ConnectionName,
         /// Host and port.
         server: String,
     },
     /// A connection went down.
     Lost {
         /// The connection.
-        link: LinkName,
+        link: ConnectionName,
         /// Host and port.
         server: String,
     },
     /// A server refused a connection. Reported once per server, until one accepts it.
     ConnectFailed {
         /// The connection.
-        link: LinkName,
+        link: ConnectionName,
         /// Host and port.
         server: String,
         /// The reason, as text of the system or the server.
@@ -96,7 +130,7 @@ pub enum LinkReport {
     /// A server has reported an error, for example a missing permission.
     ServerError {
         /// The connection.
-        link: LinkName,
+        link: ConnectionName,
         /// The server's text.
         text: String,
     },
@@ -109,7 +143,7 @@ pub enum LinkReport {
 pub async fn open_once(options: &LinkOptions) -> Result<NatsClient, ConnectFaults> {
     let mut faults = ConnectFaults::default();
     for server in &options.servers {
-        match connecting::connect(LinkName::Read, server, options).await {
+        match connecting::connect(LinkName::Read.into(), server, options).await {
             Ok((client, _notices)) => return Ok(client),
             Err(error) => {
                 faults.is_refused |= connecting::is_refused(&error);

@@ -12,7 +12,7 @@ use std::{
 use bytes::Bytes;
 use dunlin_cluster::{
     link::{LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, RequestNumber},
-    links::{LinkCredentials, LinkOptions, LinkReport, Links, open_once, parsed_servers},
+    links::{ConnectionName, LinkCredentials, LinkOptions, LinkReport, Links, open_once, parsed_servers},
     streams::{StreamTerms, ensure},
 };
 use dunlin_proof::nats::NatsServers;
@@ -319,7 +319,7 @@ async fn a_link_moves_to_another_server() {
     driven.links.perform(LinkEffect::Subscribe { subject: "dn.r.chat.0.a".into() });
     driven.publish_until_acknowledged(1, "a").await;
     let live = driven.reports.try_iter().find_map(|report| match report {
-        LinkReport::Connected { link: LinkName::Live, server } => Some(server),
+        LinkReport::Connected { link: ConnectionName::Channels(LinkName::Live), server } => Some(server),
         _ => None,
     });
     servers.kill(servers.index_of(&live.expect("it is connected")).expect("it is one of ours"));

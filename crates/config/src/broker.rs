@@ -178,22 +178,6 @@ fn check_prefix(r: &mut Reader<'_>, prefix: &str) {
     }
 }
 
-/// Warns of what nodes do not share.
-pub(super) fn check_sharing(r: &mut Reader<'_>, namespaces: &[NamespaceOptions]) {
-    if !is_on(r) {
-        return;
-    }
-    let names = |is_meant: fn(&NamespaceOptions) -> bool| -> Vec<&str> {
-        namespaces.iter().filter(|namespace| is_meant(namespace)).map(|namespace| namespace.name.as_str()).collect()
-    };
-    let unshared = names(|namespace| namespace.room.is_some());
-    if !unshared.is_empty() {
-        let text =
-            format!("nodes do not share rooms: only players of one node can join a room of {}", unshared.join(", "));
-        r.warning(TYPE, text);
-    }
-}
-
 /// Warns of limits that each node applies by itself.
 pub(super) fn check_user_limits(r: &mut Reader<'_>) {
     if !is_on(r) {

@@ -77,7 +77,6 @@ fn check_namespaces(r: &mut Reader<'_>, config: &Config) {
         r.error("channel.namespaces", format!("contains more than {NAMESPACES_MAX} namespaces: remove some"));
     }
     rooms::check_survival(r, config);
-    broker::check_sharing(r, &engine.namespaces);
     broker::check_user_limits(r);
     let mut first_index = BTreeMap::new();
     for (index, namespace) in engine.namespaces.iter().enumerate() {

@@ -45,9 +45,39 @@ impl Now {
     }
 }
 
-/// A shard's number on its node, from 0.
+/// A shard's number, from 0. A room addresses the shards of other nodes by numbers above those of its own node; see
+/// [`NodeSlot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ShardIndex(pub u16);
+
+/// A node whose players are in rooms of this node: the high byte of the numbers of its shards. 0 is this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeSlot(pub u8);
+
+impl NodeSlot {
+    /// This node.
+    pub const OWN: Self = Self(0);
+    /// Maximum number of shards of a node.
+    pub const SHARDS_MAX: u16 = 256;
+
+    /// The number of this node's shard `index`; `None` for a shard that has none.
+    pub fn shard(self, index: u16) -> Option<ShardIndex> {
+        let index = u8::try_from(index).ok()?;
+        Some(ShardIndex(u16::from_be_bytes([self.0, index])))
+    }
+}
+
+impl ShardIndex {
+    /// The node of the shard.
+    pub const fn node(self) -> NodeSlot {
+        NodeSlot(self.0.to_be_bytes()[0])
+    }
+
+    /// The shard's number on its own node.
+    pub const fn on_its_node(self) -> u16 {
+        self.0.to_be_bytes()[1] as u16
+    }
+}
 
 /// A session on its shard. The caller assigns indices densely. It may reuse an index after [`Event::Gone`] with another
 /// generation, so that a late message for the earlier session matches no session.

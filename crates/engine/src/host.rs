@@ -6,6 +6,7 @@
 //! messages to send. Only the second step runs foreign code. If it never returns, the host is intact, and
 //! [`RoomHost::end`] notifies every player.
 
+mod by_shard;
 mod calls;
 mod checkpoint;
 mod not_restored;
@@ -33,6 +34,7 @@ use crate::{
     room::{Departure, EventAudience, FromRoom, JoinedAs, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
 };
 
+use by_shard::ByShard;
 pub use calls::CallCounts;
 use calls::outcome_of;
 pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
@@ -68,12 +70,11 @@ pub struct HostOptions {
 pub struct TickBatch {
     /// In the order of arrival.
     pub steps: Vec<Step>,
-    /// By shard index.
-    shards: Vec<ShardBefore>,
+    shards: ByShard<ShardBefore>,
 }
 
 /// A shard before a tick.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct ShardBefore {
     players: u32,
     /// The encodings in which it has the world.
@@ -93,8 +94,7 @@ pub struct RoomHost {
     players: HashMap<PlayerId, Player, foldhash::quality::FixedState>,
     seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
     places: ReservedPlaces,
-    /// By shard index.
-    shards: Vec<ShardPart>,
+    shards: ByShard<ShardPart>,
     empty_ticks: u32,
     /// While the node drains, players whose clients are gone stay for the restart.
     is_draining: bool,
@@ -132,6 +132,11 @@ struct ShardPart {
 const CHANGES_MIN: usize = 8;
 
 impl ShardPart {
+    /// Whether anything has to be known about the shard after a tick.
+    fn is_used(&self) -> bool {
+        self.player_count() > 0 || self.inputs_taken > 0
+    }
+
     fn player_count(&self) -> u32 {
         self.players.iter().sum()
     }
@@ -155,7 +160,7 @@ impl RoomHost {
             players: HashMap::default(),
             seats: HashMap::default(),
             places: ReservedPlaces::default(),
-            shards: vec![ShardPart::default(); usize::from(options.shard_count)],
+            shards: ByShard::new(options.shard_count),
             empty_ticks: 0,
             is_draining: false,
         }
@@ -219,7 +224,9 @@ impl RoomHost {
             ToRoom::ReservePlaces { reservations, .. } => {
                 return self.places.reserve(&reservations, self.options.ticks_per_second);
             }
-            ToRoom::Open { .. } | ToRoom::Close { .. } => unreachable!("the caller opens and closes rooms"),
+            ToRoom::Open { .. } | ToRoom::OpenRemote { .. } | ToRoom::Close { .. } => {
+                unreachable!("the caller opens and closes rooms")
+            }
         };
         self.arrived.push_back(step);
     }
@@ -251,7 +258,7 @@ impl RoomHost {
                 && let Some(request) = requests.remove(seat)
             {
                 let outcome = Err(NotJoined::Reserved);
-                outgoing.push((key.owner, FromRoom::Joined { room: *key, request, outcome }));
+                outgoing.push((key.answers_join_at(*seat), FromRoom::Joined { room: *key, request, outcome }));
             }
             is_admitted
         });
@@ -262,11 +269,11 @@ impl RoomHost {
         let steps: Vec<Step> = self.arrived.drain(..).collect();
         for step in &steps {
             if let Step::Input { seat, .. } = step {
-                self.shards[usize::from(seat.shard.0)].inputs_taken += 1;
+                self.shards.get_or_insert(seat.shard).inputs_taken += 1;
             }
         }
         let before = |part: &ShardPart| ShardBefore { players: part.player_count(), known: part.known };
-        TickBatch { steps, shards: self.shards.iter().map(before).collect() }
+        TickBatch { steps, shards: self.shards.map(before) }
     }
 
     /// Ends a tick and appends its messages to `outgoing`.
@@ -288,7 +295,7 @@ impl RoomHost {
                 }
                 Err(refusal) => Err(NotJoined::Refused(refusal)),
             };
-            outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
+            outgoing.push((self.key.answers_join_at(seat), FromRoom::Joined { room: self.key, request, outcome }));
         }
         left.for_each(|(_, seat)| self.remove(seat));
         // Kicked players do not receive this tick, because their subscription ends.
@@ -308,7 +315,7 @@ impl RoomHost {
             let Some(player) = self.players.get(&change.player) else { continue };
             let seat = player.seat;
             let dunlin_rooms::PlayerChange { view, ack, avatar, own, .. } = change;
-            let part = &mut self.shards[usize::from(seat.shard.0)];
+            let part = self.shards.get_or_insert(seat.shard);
             if part.changes.capacity() == 0 {
                 // The tick takes ownership of the list, so reserve about the length of the last one at once.
                 part.changes.reserve(part.changes_before.max(CHANGES_MIN));
@@ -316,7 +323,7 @@ impl RoomHost {
             part.changes.push(SeatChange { seat, view, ack, avatar, own });
         }
         let encodings = outcome.update.encodings();
-        for (index, part) in (0..).zip(&mut self.shards) {
+        for (shard, part) in self.shards.iter_mut() {
             // The shard no longer receives updates in encodings without readers, so its world in them is out of date.
             let up_to_date = part.known.iter().filter(|encoding| encodings.contains(*encoding));
             part.known = up_to_date.fold(EncodingSet::default(), EncodingSet::with);
@@ -328,13 +335,14 @@ impl RoomHost {
                     changes: std::mem::take(&mut part.changes),
                     inputs_taken: std::mem::take(&mut part.inputs_taken),
                 };
-                outgoing.push((ShardIndex(index), message));
+                outgoing.push((shard, message));
             }
         }
         let mut addressed = Addressed::default();
         for scoped in outcome.scoped {
-            outgoing.push(self.address(scoped, &mut addressed));
+            self.address(scoped, &mut addressed, outgoing);
         }
+        self.shards.retain_remote(ShardPart::is_used);
         if let Some(reason) = outcome.removals.closing {
             let (channel, reason) = (Arc::clone(&self.channel), reason.into());
             outgoing.push((self.key.owner, FromRoom::Closing { room: self.key, channel, reason }));
@@ -367,7 +375,7 @@ impl RoomHost {
         encodings: EncodingSet,
         outgoing: &mut Vec<RoutedMessage>,
     ) {
-        for (index, part) in (0..).zip(&mut self.shards) {
+        for (shard, part) in self.shards.iter_mut() {
             if !part.known.covers(part.read()) {
                 part.known = encodings;
                 let message = FromRoom::Keyframe {
@@ -377,7 +385,7 @@ impl RoomHost {
                     ticks_per_second: self.options.ticks_per_second,
                     keyframe: Arc::clone(keyframe),
                 };
-                outgoing.push((ShardIndex(index), message));
+                outgoing.push((shard, message));
             }
         }
     }
@@ -389,14 +397,14 @@ impl RoomHost {
     /// Ends the room, because it failed or was closed: notifies all players and all pending joins. A caller that ends
     /// the room on its own initiative also sends [`FromRoom::Failed`] to the owner.
     pub fn end(&mut self, code: UnsubscribeCode, reason: Option<&Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
-        for (_, request) in self.requests.drain() {
+        for (seat, request) in self.requests.drain() {
             let outcome = Err(NotJoined::Gone);
-            outgoing.push((self.key.owner, FromRoom::Joined { room: self.key, request, outcome }));
+            outgoing.push((self.key.answers_join_at(seat), FromRoom::Joined { room: self.key, request, outcome }));
         }
-        for (index, part) in (0..).zip(&mut self.shards) {
+        for (shard, part) in self.shards.iter_mut() {
             if std::mem::take(&mut part.players) != [0; Encoding::ALL.len()] {
                 let reason = reason.cloned();
-                outgoing.push((ShardIndex(index), FromRoom::Over { room: self.key, code, reason }));
+                outgoing.push((shard, FromRoom::Over { room: self.key, code, reason }));
             }
         }
         self.players.clear();
@@ -415,7 +423,7 @@ impl RoomHost {
         let encoding = request.subscriber.class.encoding();
         let before = self.players.insert(player, Player { seat, encoding, user, client });
         self.seats.insert(seat, player);
-        self.shards[usize::from(seat.shard.0)].players[encoding.index()] += 1;
+        self.shards.get_or_insert(seat.shard).players[encoding.index()] += 1;
         // The new seat is added before the old one is removed: a shard that has both keeps the world.
         let before = before?;
         self.seats.remove(&before.seat);
@@ -430,7 +438,7 @@ impl RoomHost {
 
     /// Subtracts a player from a shard.
     fn leave_shard(&mut self, seat: SeatKey, encoding: Encoding) {
-        let part = &mut self.shards[usize::from(seat.shard.0)];
+        let part = self.shards.get_or_insert(seat.shard);
         part.players[encoding.index()] -= 1;
         if part.player_count() == 0 {
             // A shard drops the world with its last seat.
@@ -438,8 +446,8 @@ impl RoomHost {
         }
     }
 
-    fn address(&self, scoped: Scoped, addressed: &mut Addressed) -> RoutedMessage {
-        match scoped {
+    fn address(&self, scoped: Scoped, addressed: &mut Addressed, outgoing: &mut Vec<RoutedMessage>) {
+        let message = match scoped {
             Scoped::Event { players, data } => {
                 let audience = players.map(|players| {
                     if addressed.players != players {
@@ -447,14 +455,35 @@ impl RoomHost {
                     }
                     Box::new(addressed.audience.clone())
                 });
-                let (channel, data) = (Arc::clone(&self.channel), Payload::from_json(data));
-                (self.key.owner, FromRoom::Event { room: self.key, channel, data, audience })
+                let data = Payload::from_json(data);
+                let event = |audience| {
+                    let (channel, data) = (Arc::clone(&self.channel), data.clone());
+                    FromRoom::Event { room: self.key, channel, data, audience }
+                };
+                // Each other node has its own stream of the room's events, to which its owner appends this one.
+                for shard in self.nodes_with_players(audience.as_deref()) {
+                    outgoing.push((shard, event(audience.clone())));
+                }
+                (self.key.owner, event(audience))
             }
             Scoped::Publication { channel, data } => {
                 let owner = owner_of(&channel, self.options.shard_count, self.options.node_seed);
                 (owner, FromRoom::Publish { channel: channel.into(), data: Payload::from_json(data) })
             }
-        }
+        };
+        outgoing.push(message);
+    }
+
+    /// One shard of each other node with players who receive an event.
+    fn nodes_with_players(&self, audience: Option<&EventAudience>) -> Vec<ShardIndex> {
+        let receives = |shard: ShardIndex, part: &ShardPart| match audience {
+            Some(audience) => !audience.seats_on(shard).is_empty(),
+            None => part.player_count() > 0,
+        };
+        let with_players = self.shards.remote().filter(|(shard, part)| receives(*shard, part));
+        let mut shards: Vec<ShardIndex> = with_players.map(|(shard, _)| shard).collect();
+        shards.dedup_by_key(|shard| shard.node());
+        shards
     }
 
     fn audience(&self, players: &[PlayerId]) -> EventAudience {

@@ -24,6 +24,7 @@ use dunlin_rooms::{CellIndex, Grid, ListingChange, Refusal, RoomOverrides, TickU
 use crate::{
     ShardIndex,
     api::{KickOrder, PlaceReservation},
+    event::NodeSlot,
     message::SubscriptionRequest,
 };
 
@@ -49,6 +50,14 @@ pub struct SeatKey {
     pub index: u32,
     /// Counts the seats that have used this index, so that a late message for an earlier seat matches no seat.
     pub generation: u32,
+}
+
+impl RoomKey {
+    /// The shard that receives the answer to a join: the owner, which subscribes the player; or that of a session on
+    /// another node, where the owner of the channel on that node does.
+    pub fn answers_join_at(self, seat: SeatKey) -> ShardIndex {
+        if seat.shard.node() == NodeSlot::OWN { self.owner } else { seat.shard }
+    }
 }
 
 /// The part of a subscription to a room that plain channels do not have.
@@ -243,6 +252,17 @@ impl RoomRefusal {
 /// is told to try again.
 pub const PROMISES_MAX: usize = 10_000;
 
+/// Where another node of the cluster has a room.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoomSite {
+    /// The id of this run of the node.
+    pub node: Arc<str>,
+    /// The room on that node.
+    pub room: RoomKey,
+    /// The thread there that runs it.
+    pub thread: RoomThreadIndex,
+}
+
 /// Whether another node of the cluster has a room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoomElsewhere {
@@ -252,6 +272,8 @@ pub enum RoomElsewhere {
     Open {
         /// The name of the node.
         node: Box<str>,
+        /// Where to send joins; `None` if that node takes none from other nodes.
+        site: Option<Box<RoomSite>>,
     },
     /// It is not known: a node has not answered, or is about to open it and may still be refused.
     Unanswered,
@@ -265,7 +287,12 @@ pub enum RoomState {
     /// This node asks the others whether it may open it.
     Asking,
     /// It is open, or its world is being created.
-    Open,
+    Open {
+        /// The room.
+        room: RoomKey,
+        /// Its thread.
+        thread: RoomThreadIndex,
+    },
 }
 
 /// A message to a room thread.
@@ -281,6 +308,16 @@ pub enum ToRoom {
         namespace: u16,
         /// Overrides of the namespace's settings.
         overrides: Arc<RoomOverrides>,
+    },
+    /// From the owner, before all other messages about the room: the players of this node join a room of another node.
+    /// Only the relay receives it, which takes the place of the room's thread.
+    OpenRemote {
+        /// The room on this node.
+        room: RoomKey,
+        /// The room's channel.
+        channel: Arc<str>,
+        /// The room on its node.
+        site: Box<RoomSite>,
     },
     /// From the owner: a client asks to join. Answered with [`FromRoom::Joined`]. `request.join` is set.
     Join {
@@ -371,6 +408,7 @@ impl ToRoom {
     pub const fn room(&self) -> RoomKey {
         match self {
             Self::Open { room, .. }
+            | Self::OpenRemote { room, .. }
             | Self::Join { room, .. }
             | Self::Leave { room, .. }
             | Self::Input { room, .. }
@@ -383,7 +421,8 @@ impl ToRoom {
     }
 }
 
-/// A message from a room thread. The first eight variants go to the owner of the channel that they name.
+/// A message from a room thread. The first eight variants go to the owner of the channel that they name. The answer to
+/// the join of a player on another node, and events for such players, go to a shard of that node, which the relay serves.
 #[derive(Debug)]
 pub enum FromRoom {
     /// The room's world is created. The first message about a room, unless it fails first.

@@ -111,6 +111,16 @@ queues! {
     /// Over all three connections. One turn of the cluster's thread may exceed it.
     LINK_EFFECTS = "operations that wait for the connections to NATS",
         fixed(8_192), counted(32 * MIB), "the cluster's thread takes no requests";
+    /// A frame is at most half a mebibyte and its head.
+    NODE_FRAMES_OUT = "frames about rooms that wait for the connection to NATS",
+        fixed(16_384), counted(64 * MIB), "dropped: the rooms and players between the two nodes end, and clients join again";
+    /// See [`NODE_FRAMES_OUT`].
+    NODE_FRAMES_IN = "frames about rooms of other nodes that wait for the relay",
+        fixed(16_384), counted(64 * MIB), "dropped, as above";
+    /// Each holds a reference to what the tick's other receivers hold.
+    RELAY_RING = "messages in a ring between a room thread and the relay, in each direction",
+        keyed(1_024, "room.ring_messages_limit"), counted(16 * MIB),
+        "wait in the sender: rooms with messages for the relay skip ticks; the bounds on inputs and subscriptions limit what waits in the relay";
     /// Answers are bounded by what is asked for, and count as well.
     LINK_EVENTS = "messages of NATS that wait for the cluster's thread",
         keyed(65_536, "broker.nats.jetstream.messages_limit"),

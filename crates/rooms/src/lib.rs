@@ -39,7 +39,7 @@ pub use replica::{Replica, ReplicaError, SeenObject};
 pub use room::{Joined, PlayerChange, Removals, Room, SAVED_ROOM_VERSION, Scoped, TickOutcome};
 pub use room_options::RoomOptions;
 pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};
-pub use tick_update::{EncodingSet, ObjectView, TickUpdate, UpdateWriter};
+pub use tick_update::{EncodingSet, MalformedUpdate, ObjectView, TickUpdate, UpdateWriter};
 pub use world::{
     CallError, CallId, CallsOfTick, GameCall, Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId, Rewound,
     Scope, Visibility, World, WorldError,

@@ -1,5 +1,6 @@
 //! The changes of one tick, encoded once and shared by all shards.
 
+mod format;
 mod still;
 
 use std::ops::Range;
@@ -10,6 +11,7 @@ use crate::{
     CellIndex, Grid, ObjectId,
     wire::{self, SegmentHead},
 };
+pub use format::MalformedUpdate;
 use still::StillCells;
 pub(crate) use still::StillObject;
 
@@ -137,6 +139,21 @@ impl TickUpdate {
         self.forms.iter().map(Form::memory_bytes).sum::<usize>()
             + self.cells.capacity() * size_of::<ChangedCell>()
             + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
+    }
+
+    /// The update as another node receives it.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        format::write(self, &mut bytes);
+        bytes
+    }
+
+    /// Reads what [`TickUpdate::to_bytes`] returned.
+    ///
+    /// # Errors
+    /// If the bytes are anything else. No bytes cause a panic in a mirror that applies the update.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedUpdate> {
+        format::read(bytes)
     }
 
     /// The cells of the update, in ascending order. Other functions take the indices in this list.

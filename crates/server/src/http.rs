@@ -239,6 +239,7 @@ async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
         silent_shards: &survey.silent,
         room_threads: &room_threads,
         room_builder: node.room_builder(),
+        room_relay: node.room_relay(),
         room_memory_bytes: node.room_memory_bytes(),
         room_survival: node.room_survival(),
         paths: node.path_counts(),

@@ -369,6 +369,11 @@ impl Node {
         self.inner.rooms.survival()
     }
 
+    /// The counters of rooms with players on several nodes; `None` outside a cluster.
+    pub fn room_relay(&self) -> Option<dunlin_relay::RelayCounters> {
+        self.inner.rooms.relay()
+    }
+
     /// The memory of all rooms in bytes.
     pub fn room_memory_bytes(&self) -> u64 {
         self.inner.rooms.memory_bytes()

@@ -13,6 +13,7 @@ mod keeper;
 mod links;
 mod paths;
 mod recorder;
+mod relay_thread;
 mod report;
 mod restore;
 mod scheduled_room;
@@ -32,16 +33,19 @@ use std::{
     time::Duration,
 };
 
+use dunlin_cluster::node_frames::NodeFramesOptions;
 use dunlin_config::RoomsOptions;
 use dunlin_queues::{
-    declared::{MADE_ROOMS, ROOM_RING, ROOM_TASKS},
+    declared::{MADE_ROOMS, RELAY_RING, ROOM_RING, ROOM_TASKS},
     end_channel,
 };
+use dunlin_relay::RelayCounters;
 use tokio::sync::{Mutex, mpsc};
 
 use builder::{RoomBuilder, Task, ToThread};
 use calls::CallLink;
 use paths::{PathMeter, PathSink};
+use relay_thread::{RelayHandle, RelayRings};
 use scheduler::Scheduler;
 use shared::Shared;
 use survival::KeptRooms;
@@ -66,6 +70,8 @@ pub(crate) struct Rooms {
     builder: Arc<RoomBuilder>,
     tasks: std::sync::mpsc::Sender<Task>,
     watchdog: Option<Thread>,
+    /// In a cluster.
+    relay: Option<RelayHandle>,
     paths: PathMeter,
     /// Disconnected when all threads have ended.
     ended: Mutex<mpsc::Receiver<()>>,
@@ -80,6 +86,8 @@ pub(crate) const SAVE_TIMEOUT: Duration = Duration::from_secs(10);
 /// What rooms use of their node.
 pub(crate) struct RoomsOfNode<'a> {
     pub(crate) node_seed: u64,
+    /// The connection to other nodes of a cluster.
+    pub(crate) frames: Option<NodeFramesOptions>,
     pub(crate) storage: Option<Arc<NodeStorage>>,
     pub(crate) backends: &'a Arc<dyn ProxyClient>,
 }
@@ -96,9 +104,20 @@ impl Rooms {
         shard_wakers: &[Arc<ShardWaker>],
         of_node: RoomsOfNode<'_>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
-        let RoomsOfNode { node_seed, storage, backends } = of_node;
-        let wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
-        let (links, outgoing) = links::connect(shard_wakers, &wakers, &ROOM_RING.with_messages(options.ring_messages));
+        let RoomsOfNode { node_seed, frames, storage, backends } = of_node;
+        let mut wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
+        let frames = frames.filter(|_| thread_count > 0);
+        // For the shards, the relay is one more room thread.
+        wakers.extend(frames.iter().map(|_| Arc::default()));
+        let ring_messages = options.ring_messages;
+        let (links, mut outgoing) = links::connect(shard_wakers, &wakers, &ROOM_RING.with_messages(ring_messages));
+        let relay_rings = frames.is_some().then(|| {
+            let (waker, shards) = (wakers.pop(), outgoing.pop());
+            let (waker, shards) = (waker.expect("added above"), shards.expect("connected above"));
+            let threads = outgoing.iter_mut().zip(&wakers);
+            let threads = links::connect_relay(threads, &waker, &RELAY_RING.with_messages(ring_messages));
+            RelayRings { shards, threads, waker }
+        });
         let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, storage.clone()));
         let (alive, ended) = end_channel();
         let stores_paths = shared.options.namespaces.iter().flatten().any(|settings| settings.paths.is_some());
@@ -120,6 +139,7 @@ impl Rooms {
                 Arc::new(RoomThread::new(index, Arc::clone(&shared), waker, scheduler))
             })
             .collect();
+        let alive_relay = alive.clone();
         let alive = Some(alive).filter(|_| thread_count > 0);
         let builder = Arc::new(RoomBuilder::new(Arc::clone(&shared), waiting_tasks, to_threads, alive, sink));
         let mut rooms = Self {
@@ -128,6 +148,7 @@ impl Rooms {
             builder,
             tasks,
             watchdog: None,
+            relay: None,
             paths: meter.unwrap_or_default(),
             ended: Mutex::new(ended),
         };
@@ -138,6 +159,10 @@ impl Rooms {
             builder::spawn(&rooms.builder, 0).inspect_err(|_| rooms.stop())?;
             let watchdog = watchdog::start(rooms.room_threads.clone(), Arc::clone(&rooms.builder));
             rooms.watchdog = Some(watchdog.inspect_err(|_| rooms.stop())?);
+        }
+        if let Some((rings, frames)) = relay_rings.zip(frames) {
+            let relay = relay_thread::start(rings, frames, Arc::clone(&rooms.shared), alive_relay);
+            rooms.relay = Some(relay.inspect_err(|_| rooms.stop())?);
         }
         Ok((rooms, links))
     }
@@ -161,6 +186,9 @@ impl Rooms {
     pub(crate) fn stop(&self) {
         self.shared.stopping.store(true, Ordering::Release);
         self.room_threads.iter().for_each(|room_thread| room_thread.waker.call());
+        if let Some(relay) = &self.relay {
+            relay.waker.call();
+        }
         // The builder may have ended already.
         let _ = self.tasks.send(Task::Stop);
         if let Some(watchdog) = &self.watchdog {
@@ -191,6 +219,11 @@ impl Rooms {
             }
         };
         self.room_threads.iter().map(report).collect()
+    }
+
+    /// The counters of the relay; `None` outside a cluster.
+    pub(crate) fn relay(&self) -> Option<RelayCounters> {
+        self.relay.as_ref().map(RelayHandle::counters)
     }
 
     /// The report of the room builder.

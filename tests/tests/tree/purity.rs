@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use crate::{production_files, read, without_tests};
 
 /// The third-party crates on which each crate may depend, outside tests. `server` may use all.
-const ALLOWED: [(&str, &[&str]); 6] = [
+const ALLOWED: [(&str, &[&str]); 7] = [
     ("websocket", &["base64", "flate2", "sha1"]),
     ("rooms", &["base64", "bytes", "dunlin-protocol", "foldhash", "hashbrown", "rand_chacha", "serde", "serde_json"]),
     ("games", &["dunlin-protocol", "dunlin-rooms", "serde_json"]),
     ("matchmaking", &[]),
+    ("relay", &["bytes", "dunlin-engine", "dunlin-protocol", "dunlin-rooms", "postcard", "serde", "serde_bytes"]),
     ("protocol", &["bytes", "memchr", "serde", "serde_json"]),
     (
         "engine",
@@ -75,6 +76,7 @@ const KNOWN: [(&str, &[&str]); 9] = [
             "dunlin-processes",
             "dunlin-protocol",
             "dunlin-queues",
+            "dunlin-relay",
             "dunlin-rooms",
             "dunlin-storage",
             "dunlin-token",

@@ -27,7 +27,7 @@ pub(super) async fn check(options: &ClusterOptions, findings: &mut Findings) -> 
     let mut versions: Vec<String> = Vec::new();
     for address in &options.links.servers {
         let subject = format!("server {}:{}", address.host(), address.port());
-        match connecting::connect(LinkName::Read, address, &options.links).await {
+        match connecting::connect(LinkName::Read.into(), address, &options.links).await {
             Ok((client, notices)) => {
                 let info = client.server_info();
                 judge(&subject, &info, wanted_bytes, findings);

@@ -16,8 +16,7 @@ use async_nats::{Auth, AuthError, Client, ConnectError, ConnectErrorKind, Connec
 use dunlin_queues::declared::{NATS_COMMANDS, NATS_NOTICES, NATS_SUBSCRIPTION};
 use tokio::sync::mpsc;
 
-use super::LinkOptions;
-use crate::link::LinkName;
+use super::{ConnectionName, LinkOptions};
 
 /// A connection is lost after three intervals without any data.
 const PING_INTERVAL: Duration = Duration::from_millis(1_500);
@@ -61,7 +60,7 @@ pub enum ClientNotice {
 
 /// Opens a connection for a link.
 pub async fn connect(
-    link: LinkName,
+    link: ConnectionName,
     server: &ServerAddr,
     options: &LinkOptions,
 ) -> Result<(Client, mpsc::Receiver<ClientNotice>), ConnectError> {

@@ -20,7 +20,7 @@ use tokio::{
 };
 
 use super::{
-    LinkOptions, LinkReport,
+    ConnectionName, LinkOptions, LinkReport,
     awaited::{Answered, Awaited, AwaitedRequests, Unanswered},
     connecting::{ClientNotice, connect, described},
     reads::{DirectRead, ReadQuery},
@@ -48,11 +48,11 @@ pub async fn run(
     events: CountedSender<LinkEvent>,
 ) {
     let mut wanted = Wanted::default();
-    let mut servers = Servers::new(link, &options);
+    let mut servers = Servers::new(link.into(), &options);
     let mut session_count = 0_u64;
     loop {
         let (client, notices) = {
-            let mut connecting = pin!(servers.connect(link, &options));
+            let mut connecting = pin!(servers.connect(link.into(), &options));
             // Effects are answered while the connection is being opened.
             loop {
                 tokio::select! {
@@ -69,12 +69,12 @@ pub async fn run(
         let timeout = if link == LinkName::Read { options.read_timeout } else { options.ack_timeout };
         let opened = Session::open(Opened { link, client, notices, inbox, timeout }, &wanted, events.clone()).await;
         let Some(mut session) = opened else { continue };
-        (options.report)(LinkReport::Connected { link, server: servers.current() });
+        (options.report)(LinkReport::Connected { link: link.into(), server: servers.current() });
         let ended = session.run(&mut effects, &mut wanted, &options).await;
         session.close();
         match ended {
             SessionEnd::Lost => {
-                (options.report)(LinkReport::Lost { link, server: servers.current() });
+                (options.report)(LinkReport::Lost { link: link.into(), server: servers.current() });
                 servers.move_on();
             }
             SessionEnd::Stopped => return,
@@ -83,7 +83,7 @@ pub async fn run(
 }
 
 /// The servers, in the order of attempts.
-struct Servers {
+pub(crate) struct Servers {
     list: Vec<ServerAddr>,
     next: usize,
     /// Earliest time of the next attempt, so that connections that are lost at once are not reopened in a tight loop.
@@ -92,22 +92,26 @@ struct Servers {
 
 impl Servers {
     /// Nodes and links start at different servers.
-    fn new(link: LinkName, options: &LinkOptions) -> Self {
+    pub(crate) fn new(link: ConnectionName, options: &LinkOptions) -> Self {
         let hash = |sum: usize, byte: u8| sum.wrapping_mul(31).wrapping_add(usize::from(byte));
-        let start = options.name.bytes().fold(link as usize, hash);
+        let start = options.name.bytes().fold(link.index(), hash);
         Self { next: start % options.servers.len().max(1), list: options.servers.clone(), not_before: Instant::now() }
     }
 
-    fn current(&self) -> String {
+    pub(crate) fn current(&self) -> String {
         self.list.get(self.next).map(|server| format!("{}:{}", server.host(), server.port())).unwrap_or_default()
     }
 
-    fn move_on(&mut self) {
+    pub(crate) fn move_on(&mut self) {
         self.next = (self.next + 1) % self.list.len().max(1);
     }
 
     /// Tries the servers in turn until one accepts the connection. The first failure of each is reported.
-    async fn connect(&mut self, link: LinkName, options: &LinkOptions) -> (Client, mpsc::Receiver<ClientNotice>) {
+    pub(crate) async fn connect(
+        &mut self,
+        link: ConnectionName,
+        options: &LinkOptions,
+    ) -> (Client, mpsc::Receiver<ClientNotice>) {
         let mut pause = PAUSE_MIN;
         sleep_until(self.not_before).await;
         self.not_before = Instant::now() + PAUSE_MIN;
@@ -276,7 +280,9 @@ impl Session {
         match notice {
             None | Some(ClientNotice::Lost) => return Err(Lost),
             Some(ClientNotice::SlowConsumer) => self.report(LinkEvent::SlowConsumer),
-            Some(ClientNotice::Error(text)) => (options.report)(LinkReport::ServerError { link: self.link, text }),
+            Some(ClientNotice::Error(text)) => {
+                (options.report)(LinkReport::ServerError { link: self.link.into(), text })
+            }
         }
         Ok(())
     }

@@ -30,7 +30,9 @@ impl Event<'_> {
             Self::ProxyResponded { outcome: Err(ProxyError::Disconnect(disconnect)), .. } => disconnect.reason.len(),
             Self::Authenticated { outcome: Ok(claims), .. } => claims.bytes(),
             Self::SubscriptionAuthorized { outcome: Ok(claims), .. } => claims.bytes(),
-            Self::RoomQueried { found: RoomElsewhere::Open { node }, .. } => node.len(),
+            Self::RoomQueried { found: RoomElsewhere::Open { node, site }, .. } => {
+                node.len() + site.as_ref().map_or(0, |site| size_of_val(&**site) + site.node.len())
+            }
             Self::KeysAnswered { found, .. } => found.kept_bytes(),
             Self::PeersAnswered { outcome: Ok(ClusterPresence::Clients(clients)), .. } => {
                 clients.iter().map(|client| kept_bytes(client)).sum()
@@ -204,7 +206,10 @@ mod tests {
             (
                 "a room's node",
                 1,
-                Event::RoomQueried { channel: channel(), found: RoomElsewhere::Open { node: content.into() } },
+                Event::RoomQueried {
+                    channel: channel(),
+                    found: RoomElsewhere::Open { node: content.into(), site: None },
+                },
             ),
         ]
     }

@@ -11,7 +11,7 @@ use dunlin_rooms::{
 };
 
 use super::{
-    CallCounts, NotRestored, RoomOrigin, ShardBefore, TickBatch, TickRecord, checkpoint,
+    ByShard, CallCounts, NotRestored, RoomOrigin, ShardBefore, TickBatch, TickRecord, checkpoint,
     returning_players::{LeavesAt, ReturningPlayers},
     seated_players::SeatedPlayers,
     tokens_refused::TokensRefused,
@@ -445,24 +445,22 @@ impl Runner {
     /// Whether a join, if accepted, needs a keyframe: its shard does not have the world in its encoding. Joins and
     /// leaves on a shard with other players need none.
     fn may_need_keyframe(&self, batch: &TickBatch) -> bool {
-        let mut shards: Option<Vec<ShardBefore>> = None;
+        let mut shards: Option<ByShard<ShardBefore>> = None;
         batch.steps.iter().any(|step| match step {
             // The player's seat on another shard may be the last one there.
             Step::Join { info, claim, .. } if self.returning_players.claimed_by(&info.user, *claim).is_some() => true,
             Step::Join { seat, encoding, .. } => {
-                let shards = shards.as_deref().unwrap_or(&batch.shards);
-                shards.get(usize::from(seat.shard.0)).is_none_or(|shard| !shard.known.contains(*encoding))
+                let shards = shards.as_ref().unwrap_or(&batch.shards);
+                shards.get(seat.shard).is_none_or(|shard| !shard.known.contains(*encoding))
             }
             Step::Leave { seat } | Step::Away { seat, .. } if self.seated_players.player(*seat).is_some() => {
                 let shards = shards.get_or_insert_with(|| batch.shards.clone());
-                if let Some(shard) = shards.get_mut(usize::from(seat.shard.0)) {
-                    // Joins are not counted, because they may be refused: this is a lower bound on the number of
-                    // players.
-                    shard.players = shard.players.saturating_sub(1);
-                    if shard.players == 0 {
-                        // A shard drops the world with its last player.
-                        shard.known = EncodingSet::default();
-                    }
+                let shard = shards.get_or_insert(seat.shard);
+                // Joins are not counted, because they may be refused: this is a lower bound on the number of players.
+                shard.players = shard.players.saturating_sub(1);
+                if shard.players == 0 {
+                    // A shard drops the world with its last player.
+                    shard.known = EncodingSet::default();
                 }
                 false
             }

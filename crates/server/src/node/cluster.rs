@@ -9,6 +9,7 @@ use dunlin_cluster::{
         CoreEvent, StreamChange,
         peers::{PeerEffect, PeerEvent},
     },
+    node_frames::NodeFramesOptions,
     streams::StreamDifference,
     thread::{ClusterFault, ClusterHost, ClusterOptions, ClusterState, ClusterThread},
 };
@@ -32,6 +33,8 @@ pub struct NodeCluster {
     host: Arc<HostOfCluster>,
     /// Maximum number of queued requests of other nodes.
     queries_max: usize,
+    /// The connection for rooms with players on several nodes.
+    frames: NodeFramesOptions,
 }
 
 impl NodeCluster {
@@ -47,9 +50,15 @@ impl NodeCluster {
     ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
         let host = Arc::new(HostOfCluster { queues, surveying: Surveying::default() });
         let queries_max = options.limits.peers.queries_max;
+        let frames = NodeFramesOptions::new(&options);
         let of_thread = Arc::clone(&host) as Arc<dyn ClusterHost>;
         let (thread, differences) = ClusterThread::start(options, of_thread)?;
-        Ok((Self { thread, names: NamespaceNames::new(engine), host, queries_max }, differences))
+        Ok((Self { thread, names: NamespaceNames::new(engine), host, queries_max, frames }, differences))
+    }
+
+    /// How to connect for rooms with players on several nodes.
+    pub(crate) fn frames(&self) -> &NodeFramesOptions {
+        &self.frames
     }
 
     /// The state of the cluster connection, for the metrics.

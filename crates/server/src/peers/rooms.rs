@@ -1,7 +1,10 @@
 //! Whether another node has a room, which this node is about to open.
 
 use dunlin_cluster::core::peers::SurveyTarget;
-use dunlin_engine::room::{RoomElsewhere, RoomState};
+use dunlin_engine::{
+    ShardIndex,
+    room::{RoomElsewhere, RoomKey, RoomSite, RoomState, RoomThreadIndex},
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -39,17 +42,34 @@ pub struct RoomStateAnswer {
     pub uid: Box<str>,
     /// Its name; may be empty.
     pub name: Box<str>,
+    /// The open room. A node of an earlier version takes no joins of other nodes, and names none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub room: Option<RoomAddress>,
+}
+
+/// A room on its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomAddress {
+    /// The shard of its channel's owner.
+    pub owner: u16,
+    /// Its number among the rooms of the owner.
+    pub number: u64,
+    /// The thread that runs it.
+    pub thread: u16,
 }
 
 impl RoomStateAnswer {
     /// The answer of a node on which the room has this state.
     pub(super) fn new(state: RoomState, own: &OwnName) -> Self {
-        let state = match state {
-            RoomState::None => PeerRoomState::None,
-            RoomState::Asking => PeerRoomState::Asking,
-            RoomState::Open => PeerRoomState::Open,
+        let (state, room) = match state {
+            RoomState::None => (PeerRoomState::None, None),
+            RoomState::Asking => (PeerRoomState::Asking, None),
+            RoomState::Open { room, thread } => {
+                let address = RoomAddress { owner: room.owner.0, number: room.number, thread: thread.0 };
+                (PeerRoomState::Open, Some(address))
+            }
         };
-        Self { state, uid: own.uid.clone(), name: own.name.clone() }
+        Self { state, uid: own.uid.clone(), name: own.name.clone(), room }
     }
 }
 
@@ -81,7 +101,12 @@ fn elsewhere(states: impl Iterator<Item = RoomStateAnswer>, own_uid: &str, is_co
             // Both nodes ask: the one with the lower id opens the room, unless a third one has it or does not answer.
             PeerRoomState::Asking => is_left |= *other.uid < *own_uid,
             PeerRoomState::Open => {
-                return RoomElsewhere::Open { node: if other.name.is_empty() { other.uid } else { other.name } };
+                let site = other.room.map(|RoomAddress { owner, number, thread }| {
+                    let room = RoomKey { owner: ShardIndex(owner), number };
+                    Box::new(RoomSite { node: (*other.uid).into(), room, thread: RoomThreadIndex(thread) })
+                });
+                let node = if other.name.is_empty() { other.uid } else { other.name };
+                return RoomElsewhere::Open { node, site };
             }
         }
     }
@@ -93,13 +118,17 @@ mod tests {
     use super::*;
 
     fn found(answers: &[(PeerRoomState, &str)], own_uid: &str, is_complete: bool) -> RoomElsewhere {
-        let states =
-            answers.iter().map(|(state, uid)| RoomStateAnswer { state: *state, uid: (*uid).into(), name: "".into() });
+        let states = answers.iter().map(|(state, uid)| RoomStateAnswer {
+            state: *state,
+            uid: (*uid).into(),
+            name: "".into(),
+            room: None,
+        });
         elsewhere(states, own_uid, is_complete)
     }
 
     fn open(node: &str) -> RoomElsewhere {
-        RoomElsewhere::Open { node: node.into() }
+        RoomElsewhere::Open { node: node.into(), site: None }
     }
 
     #[test]

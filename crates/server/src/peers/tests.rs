@@ -223,7 +223,7 @@ fn answers() -> Messages {
     all.answer::<ChannelRoomsQuestion>("channel_rooms", &ChannelRooms { rooms: Vec::new() });
     all.answer::<NewestKeysQuestion>("newest_keys", &NewestKeys::new(keys(), 4_096));
     for state in [PeerRoomState::None, PeerRoomState::Asking, PeerRoomState::Open] {
-        let answer = RoomStateAnswer { state, uid: "n".into(), name: "one".into() };
+        let answer = RoomStateAnswer { state, uid: "n".into(), name: "one".into(), room: None };
         all.answer::<RoomStateQuestion>("room_state", &answer);
     }
     all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });

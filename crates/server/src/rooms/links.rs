@@ -4,6 +4,9 @@
 //! engine bounds and which delays nothing else. Messages to shards wait in the room thread's overflow. While too many
 //! wait for one shard, the rooms that last sent to this shard do not tick. A shard reads them as it reads requests,
 //! because they cause only notices.
+//!
+//! The relay, if there is one, is the last room thread for the shards. For the room threads it is the shards of all other
+//! nodes: one ring takes the messages to all of them.
 
 use std::sync::Arc;
 
@@ -42,6 +45,34 @@ pub(super) struct ShardLinks {
     /// By shard index.
     links: Vec<LinkToShard>,
     overflow: usize,
+    /// To the shards of other nodes.
+    relay: Option<LinkToRelay>,
+}
+
+#[derive(Debug)]
+struct LinkToRelay {
+    out: RingSender<RemoteMessage>,
+    inward: RingReceiver<ToRoom>,
+    waker: Arc<ThreadWaker>,
+    unannounced: bool,
+}
+
+/// A message to a shard of another node.
+pub(super) type RemoteMessage = (ShardIndex, FromRoom);
+
+/// The relay's links to the room threads.
+#[derive(Debug, Default)]
+pub(super) struct ThreadLinks {
+    /// By thread index.
+    links: Vec<LinkFromRelay>,
+}
+
+#[derive(Debug)]
+struct LinkFromRelay {
+    out: RingSender<ToRoom>,
+    inward: RingReceiver<RemoteMessage>,
+    waker: Arc<ThreadWaker>,
+    unannounced: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +95,12 @@ impl RingMessage for FromRoom {
     }
 }
 
+impl RingMessage for RemoteMessage {
+    fn bytes(&self) -> usize {
+        self.1.queued_bytes()
+    }
+}
+
 /// Connects each shard with each room thread by rings of these bounds.
 pub(super) fn connect(
     shards: &[Arc<ShardWaker>],
@@ -73,7 +110,7 @@ pub(super) fn connect(
     let mut of_shards: Vec<RoomLinks> = shards.iter().map(|_| RoomLinks::default()).collect();
     let mut of_threads = Vec::with_capacity(threads.len());
     for thread_door in threads {
-        let mut links = ShardLinks { links: Vec::with_capacity(shards.len()), overflow: 0 };
+        let mut links = ShardLinks { links: Vec::with_capacity(shards.len()), overflow: 0, relay: None };
         for (shard_door, shard) in shards.iter().zip(&mut of_shards) {
             let (to_thread, at_thread) = ring(queue);
             let (to_shard, at_shard) = ring(queue);
@@ -89,6 +126,64 @@ pub(super) fn connect(
         of_threads.push(links);
     }
     (of_shards, of_threads)
+}
+
+/// Connects each room thread with the relay. `threads` are their links to the shards, and their wakers.
+pub(super) fn connect_relay<'t>(
+    threads: impl Iterator<Item = (&'t mut ShardLinks, &'t Arc<ThreadWaker>)>,
+    relay: &Arc<ThreadWaker>,
+    queue: &Queue,
+) -> ThreadLinks {
+    let mut of_relay = ThreadLinks::default();
+    for (links, thread) in threads {
+        let (to_relay, at_relay) = ring(queue);
+        let (to_thread, at_thread) = ring(queue);
+        links.relay =
+            Some(LinkToRelay { out: to_relay, inward: at_thread, waker: Arc::clone(relay), unannounced: false });
+        let waker = Arc::clone(thread);
+        of_relay.links.push(LinkFromRelay { out: to_thread, inward: at_relay, waker, unannounced: false });
+    }
+    of_relay
+}
+
+impl ThreadLinks {
+    /// The number of threads.
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Sends `message`. [`ThreadLinks::announce`] wakes its receiver.
+    pub(super) fn send(&mut self, to: RoomThreadIndex, message: ToRoom) {
+        let link = self.links.get_mut(usize::from(to.0)).expect("the relay checks the numbers of threads");
+        link.unannounced |= link.out.send(message) == SentTo::Ring;
+    }
+
+    /// Moves messages from overflows to their rings while there is space.
+    pub(super) fn flush(&mut self) {
+        for link in self.links.iter_mut().filter(|link| link.out.overflow_len() > 0) {
+            link.unannounced |= link.out.flush() > 0;
+        }
+    }
+
+    /// Wakes the receivers of sent messages, and the threads that wait for space in their rings to the relay.
+    pub(super) fn announce(&mut self) {
+        for link in &mut self.links {
+            let starves = link.inward.made_room();
+            if std::mem::take(&mut link.unannounced) || starves {
+                link.waker.wake();
+            }
+        }
+    }
+
+    /// The next message from the thread with index `place`.
+    pub(super) fn next(&mut self, place: usize) -> Option<RemoteMessage> {
+        self.links.get_mut(place)?.inward.receive()
+    }
+
+    /// Whether there is a message.
+    pub(super) fn has_messages(&self) -> bool {
+        self.links.iter().any(|link| !link.inward.is_empty())
+    }
 }
 
 impl RoomLinks {
@@ -163,9 +258,15 @@ impl ShardLinks {
 
     /// Sends `message`. [`ShardLinks::announce`] wakes its receiver.
     pub(super) fn send(&mut self, to: ShardIndex, message: FromRoom) {
-        let link = self.links.get_mut(usize::from(to.0)).expect("rooms know shards of their node alone");
-        match link.out.send(message) {
-            SentTo::Ring => link.unannounced = true,
+        let (sent, unannounced) = match self.links.get_mut(usize::from(to.0)) {
+            Some(link) => (link.out.send(message), &mut link.unannounced),
+            None => {
+                let relay = self.relay.as_mut().expect("players of other nodes join through the relay");
+                (relay.out.send((to, message)), &mut relay.unannounced)
+            }
+        };
+        match sent {
+            SentTo::Ring => *unannounced = true,
             SentTo::Overflow => self.overflow += 1,
         }
     }
@@ -180,6 +281,11 @@ impl ShardLinks {
             self.overflow -= moved;
             link.unannounced |= moved > 0;
         }
+        if let Some(relay) = &mut self.relay {
+            let moved = relay.out.flush();
+            self.overflow -= moved;
+            relay.unannounced |= moved > 0;
+        }
     }
 
     /// Wakes the receivers of sent messages, and the shards that wait for space in their rings to this thread.
@@ -190,16 +296,26 @@ impl ShardLinks {
                 link.waker.wake();
             }
         }
+        if let Some(relay) = &mut self.relay {
+            let starves = relay.inward.made_room();
+            if std::mem::take(&mut relay.unannounced) || starves {
+                relay.waker.wake();
+            }
+        }
     }
 
-    /// The next message from the shard with index `place`.
+    /// The next message from the shard with index `place`; from the relay behind the last one.
     pub(super) fn next(&mut self, place: u16) -> Option<ToRoom> {
-        self.links.get_mut(usize::from(place))?.inward.receive()
+        match self.links.get_mut(usize::from(place)) {
+            Some(link) => link.inward.receive(),
+            None => self.relay.as_mut()?.inward.receive(),
+        }
     }
 
     /// Whether there is a message.
     pub(super) fn has_messages(&self) -> bool {
         self.links.iter().any(|link| !link.inward.is_empty())
+            || self.relay.as_ref().is_some_and(|relay| !relay.inward.is_empty())
     }
 
     /// Number of messages that wait for space in the ring to a shard.
@@ -207,6 +323,9 @@ impl ShardLinks {
         if self.overflow == 0 {
             return 0;
         }
-        self.links.get(usize::from(shard.0)).map_or(0, |link| link.out.overflow_len())
+        match self.links.get(usize::from(shard.0)) {
+            Some(link) => link.out.overflow_len(),
+            None => self.relay.as_ref().map_or(0, |relay| relay.out.overflow_len()),
+        }
     }
 }

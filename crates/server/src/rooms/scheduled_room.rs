@@ -7,7 +7,8 @@ use dunlin_engine::{
     ShardIndex,
     backend::ProxyResult,
     host::{CompletedTick, Entered, HostOptions, RoomHost, RoutedMessage, Runner, Step},
-    room::{FromRoom, NotJoined, RoomKey, SeatKey, ToRoom},
+    message::SubscriptionRequest,
+    room::{FromRoom, JoinedAs, NotJoined, RoomKey, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{CallId, Grid, Refusal, Room};
@@ -170,7 +171,7 @@ impl ScheduledRoom {
         for message_to_room in arrived.drain(..) {
             let ToRoom::Join { room, request } = message_to_room else { continue };
             let outcome = Err(NotJoined::Refused(refusal.clone()));
-            outgoing.push((room.owner, FromRoom::Joined { room, request, outcome }));
+            outgoing.push(answer_to_join(room, request, outcome));
         }
     }
 
@@ -330,5 +331,15 @@ const LOOK_INTERVAL_TICKS: u32 = 64;
 /// The reply to a message for a room that does not exist: a join is refused; other messages need no reply.
 pub(super) fn refusal(message: ToRoom) -> Option<RoutedMessage> {
     let ToRoom::Join { room, request } = message else { return None };
-    Some((room.owner, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) }))
+    Some(answer_to_join(room, request, Err(NotJoined::Gone)))
+}
+
+fn answer_to_join(
+    room: RoomKey,
+    request: Box<SubscriptionRequest>,
+    outcome: Result<JoinedAs, NotJoined>,
+) -> RoutedMessage {
+    let seat = request.join.as_ref().map(|join| join.seat);
+    let to = seat.map_or(room.owner, |seat| room.answers_join_at(seat));
+    (to, FromRoom::Joined { room, request, outcome })
 }

@@ -154,7 +154,8 @@ impl Scheduler {
 
     /// Reads messages from shards.
     pub(super) fn take_messages(&mut self, shared: &Shared, now_ns: u64) {
-        for shard in 0..self.links.shard_count() {
+        // The relay follows the last shard.
+        for shard in 0..=self.links.shard_count() {
             for _ in 0..MESSAGES_PER_LOOK {
                 let Some(message) = self.links.next(shard) else { break };
                 self.take(message, shared, now_ns);
@@ -224,6 +225,7 @@ impl Scheduler {
                 self.open((room, channel, namespace), overrides, shared, now_ns);
             }
             ToRoom::Close { room, code, reason } => self.close(room, code, reason),
+            ToRoom::OpenRemote { .. } => unreachable!("only the relay receives it"),
             message => {
                 match self.by_key.get(&message.room()).and_then(|&place| self.places[place].as_mut()) {
                     Some(scheduled_room) => {

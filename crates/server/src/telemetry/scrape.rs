@@ -20,6 +20,7 @@ use dunlin_engine::{
 };
 use dunlin_net::RefusalReason;
 use dunlin_protocol::{Disconnect, ErrorCode};
+use dunlin_relay::RelayCounters;
 use dunlin_token::TokenCounts;
 
 use super::{
@@ -60,6 +61,8 @@ pub struct Moment<'a> {
     pub room_threads: &'a [ThreadReport],
     /// The room builder's report.
     pub room_builder: BuilderReport,
+    /// Counters of the relay; `None` without a cluster.
+    pub room_relay: Option<RelayCounters>,
     /// Memory of all rooms in bytes.
     pub room_memory_bytes: u64,
     /// Counters of stored rooms; `None` without a storage.

@@ -17,7 +17,7 @@ use crate::{
     names::NamespaceIndex,
     options::RoomLimits,
     refused::Refused,
-    room::{Opening, RoomKey, RoomRefusal, RoomThreadIndex, ToRoom},
+    room::{Opening, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom},
     shard::ShardIdentity,
     token_bucket::{Bucket, RefillRate},
 };
@@ -124,6 +124,27 @@ impl RoomDirectory {
         let open = ToRoom::Open { room: key, channel: name, namespace: namespace.0, overrides };
         send_to_room(thread, open, &mut context.effects);
         channel.room = Some(Box::new(OwnedRoom { key, thread, pending_joins: 0, players: 0, is_made: false }));
+    }
+
+    /// Begins to forward a channel's joins to the room that another node has. The limits on rooms do not apply: this node
+    /// runs no world for it.
+    pub(super) fn open_remote(&mut self, context: &mut Context, channel: &mut OwnedChannel, site: &RoomSite) {
+        self.opened += 1;
+        let key = RoomKey { owner: context.identity.index, number: self.opened };
+        let thread = self.relay();
+        let open = ToRoom::OpenRemote { room: key, channel: Arc::clone(&channel.name), site: Box::new(site.clone()) };
+        send_to_room(thread, open, &mut context.effects);
+        channel.room = Some(Box::new(OwnedRoom { key, thread, pending_joins: 0, players: 0, is_made: true }));
+    }
+
+    /// The relay, which follows the room threads.
+    fn relay(&self) -> RoomThreadIndex {
+        RoomThreadIndex(u16::try_from(self.threads.len()).expect("the number of room threads is of this type"))
+    }
+
+    /// Whether another node has the room.
+    pub(super) fn is_remote(&self, room: &OwnedRoom) -> bool {
+        room.thread == self.relay()
     }
 
     /// Answers a request to open a room, or lets it wait until the world of the room is created. Returns the answer, if

@@ -1,5 +1,5 @@
-//! Asks the other nodes of a cluster for a room before this node opens it. Nodes do not share rooms, so a second world
-//! under the same name would divide the players, and its events would carry the same offsets.
+//! Asks the other nodes of a cluster for a room before this node opens it. If one has it, joins are forwarded to that
+//! node: a second world under the same name would divide the players.
 //!
 //! If two nodes ask at the same time, each is told that the other one asks. Then the node with the lower id opens the
 //! room: both compare the same two ids, so exactly one of them does. A node that does not ask promises the room with its
@@ -118,7 +118,7 @@ pub(super) const fn not_here(found: &RoomElsewhere) -> Option<RoomRefusal> {
 
 pub(super) fn why_not_joined(found: &RoomElsewhere, refusal: RoomRefusal) -> NotSubscribed {
     match found {
-        RoomElsewhere::Open { node } => {
+        RoomElsewhere::Open { node, .. } => {
             let message = format!("the room is open on the node {node}").into();
             NotSubscribed::Refused(Refusal { code: ELSEWHERE_CODE, message })
         }

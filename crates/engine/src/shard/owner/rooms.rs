@@ -18,7 +18,7 @@ use crate::{
     refused::Refused,
     room::{
         Departure, EventAudience, JoinedAs, LeftSeat, NotJoined, Opening, RoomElsewhere, RoomKey, RoomRefusal,
-        RoomState, RoomThreadIndex, ToRoom,
+        RoomSite, RoomState, RoomThreadIndex, ToRoom,
     },
 };
 
@@ -107,9 +107,10 @@ impl Rooms<'_> {
             match request {
                 WaitingRequest::Join(request) => {
                     self.channels.log_traffic.unpark(&request);
-                    match not_here(found) {
-                        None => self.join_here(request),
-                        Some(refusal) => {
+                    match (not_here(found), found) {
+                        (None, _) => self.join_here(request),
+                        (_, RoomElsewhere::Open { site: Some(site), .. }) => self.join_there(request, site),
+                        (Some(refusal), _) => {
                             count_refusal(self.context, name, refusal);
                             refuse_join(self.context, request, why_not_joined(found, refusal));
                         }
@@ -132,10 +133,36 @@ impl Rooms<'_> {
     /// # Errors
     /// See [`RoomQueries::state_for_peer`].
     pub(super) fn room_state_for_peer(&mut self, name: Arc<str>, wait_ms: u64) -> Result<RoomState, Refused> {
-        if self.channels.table.named(&name).is_some_and(|channel| channel.room.is_some()) {
-            return Ok(RoomState::Open);
+        let room = self.channels.table.named(&name).and_then(|channel| channel.room.as_deref());
+        // The node that has the room answers for it.
+        if let Some(OwnedRoom { key, thread, .. }) = room.filter(|room| !self.directory.is_remote(room)) {
+            return Ok(RoomState::Open { room: *key, thread: *thread });
         }
         self.queries.state_for_peer(self.context, name, wait_ms)
+    }
+
+    /// Sends a join to a room of another node.
+    fn join_there(&mut self, request: Box<SubscriptionRequest>, site: &RoomSite) {
+        let name = Arc::clone(&request.channel);
+        let key = self.context.resolve(&name).and_then(|namespace| {
+            let mut channel = NamedChannel { name: &name, namespace, key: self.channels.table.find(&name) };
+            self.channels.ensure(self.context, &mut channel)
+        });
+        match key {
+            Ok(key) => {
+                let channel = &mut self.channels.table[key];
+                // The join before this one may have been waiting for the same answers.
+                if channel.room.is_none() {
+                    self.directory.open_remote(self.context, channel, site);
+                }
+                let room = channel.room.as_deref_mut().expect("opened above");
+                room.pending_joins += 1;
+                let OwnedRoom { key: room, thread, .. } = *room;
+                self.channels.review(self.context, key);
+                send_to_room(thread, ToRoom::Join { room, request }, &mut self.context.effects);
+            }
+            Err(refused) => refuse_join(self.context, request, refused.into()),
+        }
     }
 
     pub(super) fn join_here(&mut self, mut request: Box<SubscriptionRequest>) {
@@ -233,6 +260,9 @@ impl Rooms<'_> {
         let mut channel = NamedChannel { name, namespace, key: self.channels.table.find(name) };
         let (room, is_new) = self.room_to_join(&mut channel, Opening::Reserved, overrides)?;
         let room = *room;
+        if self.directory.is_remote(&room) {
+            return Err(Refused::new(RoomRefusal::Elsewhere.code(), ELSEWHERE));
+        }
         if !is_new && !overrides.is_empty() {
             return Err(Refused::new(ErrorCode::BadRequest, IS_OPEN));
         }
@@ -352,7 +382,7 @@ impl Rooms<'_> {
     fn end_room_of(&mut self, channel: ChannelKey, key: RoomKey, reason: Option<Arc<str>>) {
         let code = UnsubscribeCode::ROOM_CLOSED;
         if let Some((room, namespace)) = self.forget_room(channel, key, (code, reason.clone())) {
-            self.context.count(namespace).rooms.closed += 1;
+            self.context.count(namespace).rooms.closed += u64::from(!self.directory.is_remote(&room));
             self.directory.note_closed(&room);
             send_to_room(room.thread, ToRoom::Close { room: key, code, reason }, &mut self.context.effects);
         }
@@ -367,6 +397,9 @@ impl Rooms<'_> {
         let Some(room) = self.channels.table[channel].room.as_deref().copied() else {
             return Ok(ApiAnswer::Done { sessions: 0 });
         };
+        if self.directory.is_remote(&room) {
+            return Err(Refused::new(ErrorCode::NotAvailable, ELSEWHERE));
+        }
         self.end_room_of(channel, room.key, None);
         Ok(ApiAnswer::Done { sessions: room.players })
     }
@@ -376,8 +409,8 @@ impl Rooms<'_> {
         let Some(channel) = self.channel_of_room(name, key) else { return };
         self.directory.answer_openings(self.context, key, &Err(refusal));
         let ended = (UnsubscribeCode::ROOM_FAILED, None);
-        if let Some((_, namespace)) = self.forget_room(channel, key, ended) {
-            self.context.count(namespace).rooms.failed += 1;
+        if let Some((room, namespace)) = self.forget_room(channel, key, ended) {
+            self.context.count(namespace).rooms.failed += u64::from(!self.directory.is_remote(&room));
         }
     }
 

@@ -6,6 +6,8 @@ use dunlin_engine::{
     room::RoomRefusal,
 };
 
+use dunlin_relay::{LinkLoss, RelayCounters};
+
 use super::{Moment, Page, Scrape, ShardReport, in_namespace, m, place, sum};
 use crate::rooms::{FailureReason, RoomCounters, SurvivalReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
 
@@ -50,6 +52,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     });
     joins(page, threads);
     ticks(page, moment);
+    relay(page, moment.room_relay);
     page.family(&m::ROOM_INPUTS, |samples| {
         let undecodable = total(|counters| counters.undecodable_inputs);
         samples.add(&["applied"], total(|counters| counters.inputs) - undecodable);
@@ -149,6 +152,37 @@ fn survival(page: &mut Page, report: Option<SurvivalReport>) {
         &m::ROOMS_RESTORED,
         [("restored", |report| report.restored), ("failed", |report| report.not_restored)],
     );
+}
+
+/// Adds the families of rooms with players on several nodes; without a cluster they have no samples.
+fn relay(page: &mut Page, counters: Option<RelayCounters>) {
+    let with_label: [(&'static m::Family, &[(&str, fn(&RelayCounters) -> u64)]); 3] = [
+        (&m::ROOM_REMOTE_PLAYERS, &[("away", |of| of.players_away), ("here", |of| of.players_here)]),
+        (
+            &m::ROOM_RELAY_FRAMES,
+            &[
+                ("sent", |of| of.frames_sent),
+                ("received", |of| of.frames_received),
+                ("unknown", |of| of.frames_unknown),
+            ],
+        ),
+        (&m::ROOM_RELAY_BYTES, &[("sent", |of| of.bytes_sent), ("received", |of| of.bytes_received)]),
+    ];
+    page.family(&m::ROOM_REMOTE_ROOMS, |samples| counters.iter().for_each(|of| samples.add(&[], of.rooms)));
+    for (family, values) in with_label {
+        page.family(family, |samples| {
+            if let Some(counters) = &counters {
+                values.iter().for_each(|(label, value)| samples.add(&[label], value(counters)));
+            }
+        });
+    }
+    page.family(&m::ROOM_RELAY_LOSSES, |samples| {
+        if let Some(counters) = counters {
+            for (why, lost) in LinkLoss::ALL.into_iter().zip(counters.losses) {
+                samples.add(&[why.name()], lost);
+            }
+        }
+    });
 }
 
 fn ticks(page: &mut Page, moment: &Moment<'_>) {

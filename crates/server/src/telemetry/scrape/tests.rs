@@ -39,6 +39,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         silent_shards: &[ShardIndex(7)],
         room_threads: &[],
         room_builder: BuilderReport::default(),
+        room_relay: Some(dunlin_relay::RelayCounters::default()),
         room_memory_bytes: 0,
         room_survival: None,
         paths: PathCounts::default(),

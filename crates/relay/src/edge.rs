@@ -1,0 +1,332 @@
+//! The rooms of other nodes in which this node has players. The owner of a channel and the sessions' shards see each as a
+//! room of this node, whose thread is the relay.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use dunlin_engine::{
+    ShardIndex,
+    message::SubscriptionRequest,
+    room::{
+        Departure, EventAudience, FromRoom, JoinParams, JoinedAs, NotJoined, RoomKey, RoomSite, SeatChange, SeatKey,
+        SeatToken, ToRoom,
+    },
+};
+use dunlin_protocol::{Encoding, Payload, UnsubscribeCode};
+use dunlin_rooms::{CellIndex, Grid, GridShape, Refusal, TickUpdate};
+
+use crate::{
+    Output, RelayEffect,
+    format::{
+        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Map, RoomId, Seat, TickPart, ToEdge, ToHost,
+    },
+};
+
+/// The code and text of the answer to a message of the backend.
+const ELSEWHERE_CODE: u16 = 421;
+const ELSEWHERE: &str = "the room is open on another node of the cluster: room_info says on which";
+
+/// The rooms of other nodes.
+#[derive(Debug)]
+pub(crate) struct RemoteRooms {
+    /// Shards of this node.
+    shard_count: u16,
+    rooms: BTreeMap<RoomKey, RemoteRoom>,
+    /// The room on this node, by its node and its number there.
+    by_site: BTreeMap<(Arc<str>, RoomId), RoomKey>,
+}
+
+#[derive(Debug)]
+struct RemoteRoom {
+    channel: Arc<str>,
+    site: RoomSite,
+    /// Joins that the room has not answered.
+    requests: BTreeMap<SeatKey, Box<SubscriptionRequest>>,
+    /// Players that have joined.
+    seats: BTreeSet<SeatKey>,
+    /// The number of cells of its map; 0 before the first keyframe.
+    cells: usize,
+    /// The game has closed it; the owner will confirm.
+    is_closing: bool,
+}
+
+/// The other node has sent what no room sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed;
+
+impl RemoteRooms {
+    pub(crate) fn new(shard_count: u16) -> Self {
+        Self { shard_count, rooms: BTreeMap::new(), by_site: BTreeMap::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rooms.len()
+    }
+
+    pub(crate) fn player_count(&self) -> usize {
+        self.rooms.values().map(|room| room.seats.len()).sum()
+    }
+
+    /// Whether this node has players, or joins, in rooms of a node.
+    pub(crate) fn uses(&self, node: &Arc<str>) -> bool {
+        let first = (Arc::clone(node), RoomId { owner: 0, number: 0 });
+        self.by_site.range(first..).next().is_some_and(|((of, _), _)| of == node)
+    }
+
+    /// Processes a message for a room.
+    pub(crate) fn take(&mut self, message: ToRoom, out: &mut Output) {
+        let key = message.room();
+        if let ToRoom::OpenRemote { room, channel, site } = message {
+            self.by_site.insert((Arc::clone(&site.node), room_id(site.room)), room);
+            let remote = RemoteRoom {
+                channel,
+                site: *site,
+                requests: BTreeMap::new(),
+                seats: BTreeSet::new(),
+                cells: 0,
+                is_closing: false,
+            };
+            self.rooms.insert(room, remote);
+            return;
+        }
+        let Some(room) = self.rooms.get_mut(&key) else {
+            // The room has ended while the message was on its way.
+            if let ToRoom::Join { room, request } = message {
+                out.effects.push(not_joined(room, request));
+            }
+            return;
+        };
+        match message {
+            ToRoom::Join { request, .. } => {
+                let (seat, join) = room.join(&request);
+                room.requests.insert(seat, request);
+                out.to_host(&room.site.node, join);
+            }
+            ToRoom::Leave { seat, departure, .. } => {
+                room.seats.remove(&seat);
+                out.to_host(&room.site.node, room.leave(seat, departure));
+                self.close_if_unused(key, out);
+            }
+            ToRoom::Input { seat, number, data, .. } => {
+                let (room_id, seat) = (room_id(room.site.room), seat_of(seat));
+                out.to_host(&room.site.node, ToHost::Input { room: room_id, seat, number, data: data.into() });
+            }
+            ToRoom::Message { id, .. } | ToRoom::ChangeListing { id, .. } | ToRoom::Kick { id, .. } => {
+                let answer = Err(Refusal { code: ELSEWHERE_CODE, message: ELSEWHERE.into() });
+                let channel = Arc::clone(&room.channel);
+                out.effects.push(to_owner(key, FromRoom::Answered { room: key, channel, id, answer }));
+            }
+            // Only matchmaking reserves places, and it does not run in a cluster.
+            ToRoom::ReservePlaces { .. } => {}
+            ToRoom::Close { .. } => self.remove(key, out),
+            ToRoom::Open { .. } | ToRoom::OpenRemote { .. } => unreachable!("room threads open rooms of this node"),
+        }
+    }
+
+    /// Processes a message of a room's node.
+    ///
+    /// # Errors
+    /// If a room cannot have sent it.
+    pub(crate) fn receive(&mut self, from: &Arc<str>, message: ToEdge, out: &mut Output) -> Result<(), Malformed> {
+        // The room has ended here while the message was on its way.
+        let Some(&key) = self.by_site.get(&(Arc::clone(from), message.room())) else { return Ok(()) };
+        match message {
+            ToEdge::Joined { seat, outcome, .. } => {
+                let seat = self.seat_here(seat)?;
+                let room = self.room_mut(key);
+                let Some(request) = room.requests.remove(&seat) else { return Ok(()) };
+                let outcome = outcome_of(outcome);
+                if outcome.is_ok() {
+                    room.seats.insert(seat);
+                }
+                out.effects.push(to_owner(key, FromRoom::Joined { room: key, request, outcome }));
+                self.close_if_unused(key, out);
+            }
+            ToEdge::Keyframe { shard, map, update, .. } => {
+                let (grid, shard) = (grid_of(map)?, self.shard_here(shard)?);
+                let room = self.room_mut(key);
+                room.cells = grid.len();
+                let keyframe = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
+                let (channel, ticks_per_second) = (Arc::clone(&room.channel), map.ticks_per_second);
+                let message = FromRoom::Keyframe { room: key, channel, grid, ticks_per_second, keyframe };
+                out.effects.push(RelayEffect::ToShard { shard, message });
+            }
+            ToEdge::Tick { update, parts, .. } => {
+                let update = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
+                for part in parts {
+                    let (shard, inputs_taken) = (self.shard_here(part.shard)?, part.inputs_taken);
+                    let changes = self.room_mut(key).changes(part)?;
+                    let message = FromRoom::Tick { room: key, update: Arc::clone(&update), changes, inputs_taken };
+                    out.effects.push(RelayEffect::ToShard { shard, message });
+                }
+            }
+            ToEdge::Event { data, audience, .. } => {
+                let (channel, data) = (Arc::clone(&self.room_mut(key).channel), Payload::from_opaque(data.into()));
+                if !data.is_json() {
+                    return Err(Malformed);
+                }
+                let audience = audience.map(|audience| Box::new(audience_of(audience)));
+                let data = Payload::from_json(data.bytes().clone());
+                out.effects.push(to_owner(key, FromRoom::Event { room: key, channel, data, audience }));
+            }
+            ToEdge::Unseated { seat, code, reason, .. } => {
+                let (seat, code) = (self.seat_here(seat)?, UnsubscribeCode(code));
+                let message = FromRoom::Unseated { room: key, seat, code, reason: reason.map(Arc::from) };
+                out.effects.push(RelayEffect::ToShard { shard: seat.shard, message });
+            }
+            ToEdge::Over { code, reason, .. } => self.end(key, UnsubscribeCode(code), reason.as_deref(), out),
+        }
+        Ok(())
+    }
+
+    fn room_mut(&mut self, key: RoomKey) -> &mut RemoteRoom {
+        self.rooms.get_mut(&key).expect("both tables have the same rooms")
+    }
+
+    fn shard_here(&self, shard: u16) -> Result<ShardIndex, Malformed> {
+        if shard < self.shard_count { Ok(ShardIndex(shard)) } else { Err(Malformed) }
+    }
+
+    fn seat_here(&self, seat: Seat) -> Result<SeatKey, Malformed> {
+        let Seat { shard, index, generation } = seat;
+        Ok(SeatKey { shard: self.shard_here(shard)?, index, generation })
+    }
+
+    /// A node is gone, or the stream of its messages has a gap: its rooms end here.
+    pub(crate) fn lose(&mut self, node: &Arc<str>, out: &mut Output) -> usize {
+        let of_node = |(_, room): &(&RoomKey, &RemoteRoom)| room.site.node == *node;
+        let lost: Vec<RoomKey> = self.rooms.iter().filter(of_node).map(|(key, _)| *key).collect();
+        for key in &lost {
+            self.end(*key, UnsubscribeCode::ROOM_FAILED, None, out);
+        }
+        lost.len()
+    }
+
+    /// A room has ended on its node.
+    fn end(&mut self, key: RoomKey, code: UnsubscribeCode, reason: Option<&str>, out: &mut Output) {
+        let Some(room) = self.rooms.get_mut(&key) else { return };
+        let channel = Arc::clone(&room.channel);
+        out.effects.extend(std::mem::take(&mut room.requests).into_values().map(|request| not_joined(key, request)));
+        if code == UnsubscribeCode::ROOM_CLOSED && !room.is_closing {
+            // The owner ends the subscriptions, and answers with the last message about the room.
+            room.is_closing = true;
+            let reason = reason.unwrap_or(code.reason()).into();
+            out.effects.push(to_owner(key, FromRoom::Closing { room: key, channel, reason }));
+        } else if code != UnsubscribeCode::ROOM_CLOSED {
+            self.remove(key, out);
+            out.effects.push(to_owner(key, FromRoom::Failed { room: key, channel, refusal: None }));
+        }
+    }
+
+    /// Without players, the owner asks the nodes again for the next join: the room may have moved.
+    fn close_if_unused(&mut self, key: RoomKey, out: &mut Output) {
+        if let Some(room) = self.rooms.get(&key).filter(|room| room.seats.is_empty() && room.requests.is_empty()) {
+            let channel = Arc::clone(&room.channel);
+            out.effects.push(to_owner(key, FromRoom::Idle { room: key, channel }));
+        }
+    }
+
+    fn remove(&mut self, key: RoomKey, out: &mut Output) {
+        let Some(room) = self.rooms.remove(&key) else { return };
+        self.by_site.remove(&(Arc::clone(&room.site.node), room_id(room.site.room)));
+        out.effects.extend(room.requests.into_values().map(|request| not_joined(key, request)));
+        let node = &room.site.node;
+        for seat in &room.seats {
+            let leave = ToHost::Leave { room: room_id(room.site.room), seat: seat_of(*seat), is_lost: false };
+            out.to_host(node, leave);
+        }
+    }
+}
+
+impl RemoteRoom {
+    fn join(&self, request: &SubscriptionRequest) -> (SeatKey, ToHost) {
+        let join = request.join.as_deref().expect("a room's subscription says what joining takes");
+        let JoinParams { seat, info, address, is_spectator, data, opening: _, claim } = join;
+        let document = |payload: &Payload| Document { is_json: payload.is_json(), bytes: payload.bytes().to_vec() };
+        let player = JoiningPlayer {
+            user: (*info.user).into(),
+            client: (*info.client).into(),
+            connection_info: info.conn_info.as_ref().map(document),
+            channel_info: info.chan_info.as_ref().map(document),
+            address: *address,
+            is_spectator: *is_spectator,
+            is_protobuf: request.subscriber.class.encoding() == Encoding::Protobuf,
+            data: data.to_vec(),
+            claim: Claim {
+                given: claim.given.map(|SeatToken(token)| token),
+                returned: claim.returned.map(|SeatToken(token)| token),
+                is_one_per_user: claim.is_one_per_user,
+                keeps_returned: claim.keeps_returned,
+            },
+        };
+        let join = ToHost::Join {
+            room: room_id(self.site.room),
+            thread: self.site.thread.0,
+            channel: (*self.channel).into(),
+            seat: seat_of(*seat),
+            player: Box::new(player),
+        };
+        (*seat, join)
+    }
+
+    fn leave(&self, seat: SeatKey, departure: Departure) -> ToHost {
+        let is_lost = departure == Departure::Lost;
+        ToHost::Leave { room: room_id(self.site.room), seat: seat_of(seat), is_lost }
+    }
+
+    /// The changes of the players of one shard. A mirror shows any cell of its map, and no other.
+    fn changes(&self, part: TickPart) -> Result<Vec<SeatChange>, Malformed> {
+        let change = |change: Change| {
+            let Change { index, generation, view, ack, avatar, own } = change;
+            let seat = SeatKey { shard: ShardIndex(part.shard), index, generation };
+            let own = own.map(|own| own.into_vec().into());
+            let is_on_map = usize::try_from(view).is_ok_and(|view| view < self.cells);
+            let change = SeatChange { seat, view: CellIndex(view), ack, avatar, own };
+            if is_on_map { Ok(change) } else { Err(Malformed) }
+        };
+        part.changes.into_iter().map(change).collect()
+    }
+}
+
+fn to_owner(key: RoomKey, message: FromRoom) -> RelayEffect {
+    RelayEffect::ToShard { shard: key.owner, message }
+}
+
+fn not_joined(room: RoomKey, request: Box<SubscriptionRequest>) -> RelayEffect {
+    to_owner(room, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) })
+}
+
+fn outcome_of(outcome: JoinOutcome) -> Result<JoinedAs, NotJoined> {
+    match outcome {
+        JoinOutcome::Joined { is_back } => Ok(JoinedAs { is_back }),
+        JoinOutcome::Refused { code, message } => Err(NotJoined::Refused(Refusal { code, message })),
+        JoinOutcome::Reserved => Err(NotJoined::Reserved),
+        JoinOutcome::Gone => Err(NotJoined::Gone),
+    }
+}
+
+fn grid_of(map: Map) -> Result<Grid, Malformed> {
+    let Map { columns, rows, cell_units, near_cells, far_cells, far_interval_ticks, ticks_per_second: _ } = map;
+    let shape = GridShape { columns, rows, cell_units, near_cells, far_cells, far_interval_ticks };
+    Grid::new(shape).map_err(|_| Malformed)
+}
+
+fn audience_of(audience: Audience) -> EventAudience {
+    let mut seats: Vec<SeatKey> = audience.seats.into_iter().map(seat_key).collect();
+    seats.sort_unstable();
+    EventAudience { seats: seats.into(), users: audience.users.into_iter().map(Arc::from).collect() }
+}
+
+pub(crate) const fn room_id(key: RoomKey) -> RoomId {
+    RoomId { owner: key.owner.0, number: key.number }
+}
+
+const fn seat_of(seat: SeatKey) -> Seat {
+    Seat { shard: seat.shard.0, index: seat.index, generation: seat.generation }
+}
+
+const fn seat_key(seat: Seat) -> SeatKey {
+    SeatKey { shard: ShardIndex(seat.shard), index: seat.index, generation: seat.generation }
+}

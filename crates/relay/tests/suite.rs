@@ -1,0 +1,4 @@
+//! All tests of the relay.
+
+mod nodes;
+mod remote_play;

@@ -1,0 +1,239 @@
+//! The encoding of an update between the nodes of a cluster.
+//!
+//! Cells, ids and ranges are lists in ascending order, so each number is written as the difference to the one before.
+//! The segments are what clients receive, and are copied as they are.
+
+use super::{ChangedCell, EncodingSet, TickUpdate};
+use crate::{
+    CellIndex,
+    binary::{Reader, Unreadable, put_bytes, put_number},
+};
+use dunlin_protocol::Encoding;
+
+/// The bytes are not an update, or are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MalformedUpdate;
+
+impl std::fmt::Display for MalformedUpdate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the bytes are not an update of a room, or are cut")
+    }
+}
+
+impl std::error::Error for MalformedUpdate {}
+
+impl From<Unreadable> for MalformedUpdate {
+    fn from(_: Unreadable) -> Self {
+        Self
+    }
+}
+
+/// The bit of the first byte that marks a keyframe. The bits above it are the encodings, by [`Encoding::index`].
+const KEYFRAME: u8 = 1;
+
+/// Appends an update.
+pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
+    let encodings = update.encodings.iter().fold(0, |bits, encoding| bits | 2 << encoding.index());
+    out.push(u8::from(update.is_keyframe) * KEYFRAME | encodings);
+    put_number(update.tick.into(), out);
+    put_number(update.time_us, out);
+    put_number(update.cells.len() as u64, out);
+    let mut before = ChangedCell { cell: CellIndex(0), is_empty: false, departed_end: 0, upserted_end: 0 };
+    for cell in &update.cells {
+        put_number(u64::from(cell.cell.0 - before.cell.0), out);
+        put_number(((cell.departed_end - before.departed_end) as u64) << 1 | u64::from(cell.is_empty), out);
+        put_number((cell.upserted_end - before.upserted_end) as u64, out);
+        before = *cell;
+    }
+    let ids = update.departed[..before.departed_end].iter().chain(&update.upserted[..before.upserted_end]);
+    ids.for_each(|id| put_number(u64::from(*id), out));
+    for encoding in update.encodings.iter() {
+        let form = &update.forms[encoding.index()];
+        if !update.is_keyframe {
+            write_parts(&form.deltas, &form.delta_ends[..update.cells.len()], out);
+            let mut end_before = 0;
+            for (start, end) in &form.upserts[..before.upserted_end] {
+                put_number((start - end_before) as u64, out);
+                put_number((end - start) as u64, out);
+                end_before = *end;
+            }
+        }
+        write_parts(&form.fulls, &form.full_ends[..update.cells.len()], out);
+    }
+}
+
+/// Appends contiguous parts: the length of each, then all bytes.
+fn write_parts(bytes: &[u8], ends: &[usize], out: &mut Vec<u8>) {
+    let mut start = 0;
+    for end in ends {
+        put_number((end - start) as u64, out);
+        start = *end;
+    }
+    put_bytes(&bytes[..start], out);
+}
+
+/// Reads what [`write`] appended, up to the end of `bytes`.
+pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
+    let mut reader = Reader::new(bytes);
+    let first = reader.byte()?;
+    let encodings = Encoding::ALL.into_iter().filter(|encoding| first & 2 << encoding.index() != 0);
+    let encodings = encodings.fold(EncodingSet::default(), EncodingSet::with);
+    let mut update = TickUpdate {
+        is_keyframe: first & KEYFRAME != 0,
+        encodings,
+        tick: reader.number_of()?,
+        time_us: reader.number()?,
+        ..TickUpdate::default()
+    };
+    let cell_count = reader.count()?;
+    read_cells(&mut reader, cell_count, &mut update)?;
+    let (departed_count, upserted_count) =
+        update.cells.last().map_or((0, 0), |cell| (cell.departed_end, cell.upserted_end));
+    for (ids, count) in [(&mut update.departed, departed_count), (&mut update.upserted, upserted_count)] {
+        for _ in 0..count {
+            ids.push(reader.number_of()?);
+        }
+    }
+    for encoding in encodings.iter() {
+        let form = &mut update.forms[encoding.index()];
+        if !update.is_keyframe {
+            (form.deltas, form.delta_ends) = read_parts(&mut reader, cell_count)?;
+            form.upserts = read_ranges(&mut reader, upserted_count, form.deltas.len())?;
+        }
+        (form.fulls, form.full_ends) = read_parts(&mut reader, cell_count)?;
+    }
+    if reader.left() > 0 { Err(MalformedUpdate) } else { Ok(update) }
+}
+
+fn read_cells(reader: &mut Reader<'_>, count: usize, update: &mut TickUpdate) -> Result<(), MalformedUpdate> {
+    let (mut next, mut departed_end, mut upserted_end) = (0_u32, 0_usize, 0_usize);
+    for place in 0..count {
+        let distance: u32 = reader.number_of()?;
+        // A mirror searches the list, so each cell is in it once.
+        if place > 0 && distance == 0 {
+            return Err(MalformedUpdate);
+        }
+        next = next.checked_add(distance).ok_or(MalformedUpdate)?;
+        let departed: usize = reader.number_of()?;
+        departed_end = departed_end.checked_add(departed >> 1).ok_or(MalformedUpdate)?;
+        upserted_end = upserted_end.checked_add(reader.number_of()?).ok_or(MalformedUpdate)?;
+        let cell = ChangedCell { cell: CellIndex(next), is_empty: departed & 1 != 0, departed_end, upserted_end };
+        update.cells.push(cell);
+    }
+    // Each id takes at least one byte.
+    let ids = departed_end.checked_add(upserted_end).ok_or(MalformedUpdate)?;
+    if ids > reader.left() { Err(MalformedUpdate) } else { Ok(()) }
+}
+
+fn read_parts(reader: &mut Reader<'_>, count: usize) -> Result<(Vec<u8>, Vec<usize>), MalformedUpdate> {
+    let mut ends = Vec::with_capacity(count.min(reader.left()));
+    let mut end = 0_usize;
+    for _ in 0..count {
+        end = end.checked_add(reader.number_of()?).ok_or(MalformedUpdate)?;
+        ends.push(end);
+    }
+    let bytes = reader.bytes()?;
+    if bytes.len() == end { Ok((bytes.to_vec(), ends)) } else { Err(MalformedUpdate) }
+}
+
+fn read_ranges(
+    reader: &mut Reader<'_>,
+    count: usize,
+    bytes_max: usize,
+) -> Result<Vec<(usize, usize)>, MalformedUpdate> {
+    let mut ranges = Vec::with_capacity(count.min(reader.left()));
+    let mut end_before = 0_usize;
+    for _ in 0..count {
+        let start = end_before.checked_add(reader.number_of()?).ok_or(MalformedUpdate)?;
+        let end = start.checked_add(reader.number_of()?).ok_or(MalformedUpdate)?;
+        if end > bytes_max {
+            return Err(MalformedUpdate);
+        }
+        ranges.push((start, end));
+        end_before = end;
+    }
+    Ok(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Grid, GridShape, ObjectId, ObjectView, UpdateWriter};
+
+    fn object(id: u32, state: &[u8]) -> ObjectView<'_> {
+        ObjectView { id: ObjectId(id), kind: 7, x: id % 50, y: 3, state }
+    }
+
+    fn grid() -> Grid {
+        let shape =
+            GridShape { columns: 4, rows: 2, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+        Grid::new(shape).expect("a possible map")
+    }
+
+    fn update(is_keyframe: bool, encodings: EncodingSet) -> TickUpdate {
+        let mut writer = UpdateWriter::default();
+        writer.begin(900, 1_700_000_000_000_123, encodings, is_keyframe);
+        let all = || [object(300, b"abc"), object(301, b"")].into_iter();
+        writer.cell(CellIndex(1), [object(301, b"")].into_iter(), [ObjectId(4)].into_iter(), all());
+        writer.cell(CellIndex(6), [].into_iter(), [ObjectId(9), ObjectId(2)].into_iter(), [].into_iter());
+        writer.cell(CellIndex(7), all(), [].into_iter(), all());
+        // Off the map, so it is left out.
+        writer.cell(CellIndex(8), all(), [].into_iter(), all());
+        writer.finish(&grid())
+    }
+
+    fn every_update() -> impl Iterator<Item = TickUpdate> {
+        let one = |encoding| EncodingSet::default().with(encoding);
+        let sets = Encoding::ALL
+            .map(one)
+            .into_iter()
+            .chain([EncodingSet::default(), Encoding::ALL.into_iter().fold(EncodingSet::default(), EncodingSet::with)]);
+        sets.flat_map(|set| [false, true].map(|is_keyframe| update(is_keyframe, set)))
+    }
+
+    #[test]
+    fn an_update_is_the_same_after_the_way_between_nodes() {
+        for update in every_update() {
+            let bytes = update.to_bytes();
+            let arrived = TickUpdate::from_bytes(&bytes).expect("it was written here");
+            assert_eq!(arrived.to_bytes(), bytes);
+            assert_eq!((arrived.tick(), arrived.time_us()), (update.tick(), update.time_us()));
+            assert_eq!((arrived.is_keyframe(), arrived.encodings()), (update.is_keyframe(), update.encodings()));
+            assert_eq!(arrived.cell_count(), update.cell_count());
+            for place in 0..update.cell_count() {
+                assert_eq!(arrived.departed(place), update.departed(place));
+                let ((ids, first), (ids_before, first_before)) = (arrived.upserted(place), update.upserted(place));
+                assert_eq!((ids, first), (ids_before, first_before));
+                for encoding in update.encodings().iter() {
+                    assert_eq!(arrived.full(encoding, place), update.full(encoding, place));
+                    let deltas = |of: &TickUpdate| of.deltas(encoding)[of.delta(encoding, place)].to_vec();
+                    assert_eq!(deltas(&arrived), deltas(&update));
+                    for object in first..first + ids.len() {
+                        assert_eq!(arrived.upsert(encoding, object), update.upsert(encoding, object));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_cut_or_longer_is_malformed() {
+        for update in every_update() {
+            let mut bytes = update.to_bytes();
+            for length in 0..bytes.len() {
+                assert!(TickUpdate::from_bytes(&bytes[..length]).is_err(), "{length} of {}", bytes.len());
+            }
+            bytes.push(0);
+            assert!(TickUpdate::from_bytes(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn cells_are_listed_once() {
+        let update = update(false, EncodingSet::default());
+        let mut bytes = update.to_bytes();
+        let place = bytes.iter().rposition(|byte| *byte == 5).expect("the distance from cell 1 to 6");
+        bytes[place] = 0;
+        assert!(TickUpdate::from_bytes(&bytes).is_err());
+    }
+}
