@@ -14,6 +14,8 @@ pub mod http_emulation;
 pub mod http_head;
 #[path = "../bodies/protocol.rs"]
 pub mod protocol;
+#[path = "../bodies/relay.rs"]
+pub mod relay;
 #[path = "../bodies/rooms.rs"]
 pub mod rooms;
 #[path = "../bodies/storage.rs"]

@@ -254,7 +254,7 @@ class Connection:
 
     def __init__(self, url, encoding, connect_request=None):
         self.encoding, self.ids, self.waiting, self.ping_s = encoding, itertools.count(1), [], 25
-        self.socket = connect(url, subprotocols=[f"centrifuge-{encoding}"], max_size=None)
+        self.socket = connect(url, subprotocols=[f"centrifuge-{encoding}"], max_size=None, ping_interval=None)  # the server pings
         self.connected = self.ask({"connect": connect_request or {}})["connect"]
         self.ping_s = self.connected.get("ping", 25)
 

@@ -18,5 +18,6 @@ mod relay;
 
 pub mod format;
 
+pub use link::frame;
 pub(crate) use relay::Output;
 pub use relay::{LinkLoss, Relay, RelayCounters, RelayEffect, RelayOptions, SILENCE_US_MAX, WAKE_INTERVAL_US};

@@ -149,8 +149,11 @@ impl NodeLink {
     }
 }
 
-/// A frame of the node `from`.
-pub(crate) fn frame(from: &str, kind: FrameKind, part: &[u8]) -> Vec<u8> {
+/// A frame of the node `from`, with a part of a batch or nothing.
+///
+/// # Panics
+/// Never: a buffer takes all heads.
+pub fn frame(from: &str, kind: FrameKind, part: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(part.len() + 64);
     let head = FrameHead { version: VERSION, from, kind };
     let mut serializer = postcard::Serializer { output: Batch(&mut bytes) };

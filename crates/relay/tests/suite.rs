@@ -1,4 +1,8 @@
-//! All tests of the relay.
+//! All tests of this crate's public interface, in one binary.
 
+#[path = "../../../fuzz/bodies/relay.rs"]
+mod fuzzing;
+
+mod corpus;
 mod nodes;
 mod remote_play;
