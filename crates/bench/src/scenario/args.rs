@@ -30,6 +30,9 @@ pub struct ScenarioArgs {
     /// Change the profile, as in `crew.audience.connections=5000` or `server.client.queue_max_size=65536`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Run the phases and gates of the profile with the channels, crews and server of this one, as in `run spike --on channels`
+    #[arg(long, value_name = "PROFILE")]
+    pub on: Option<String>,
     /// Run a short version: apply the changes in the profile's table `short`
     #[arg(long)]
     pub short: bool,

@@ -50,11 +50,13 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     let (mut runs, mut broken) = ([Vec::new(), Vec::new()], Vec::new());
     for round in 1..=args.rounds {
         for (side, (letter, runs)) in [&a, &b].into_iter().zip(["A", "B"].into_iter().zip(&mut runs)) {
-            let result = super::run_once(&side.profile, &side.args)?;
+            let result = super::run_once(&side.profile, &side.args);
             if let Some(why) = &result.partial {
                 return Err(Error::Scenario(format!("run {round} of {letter} is partial: {why}")));
             }
-            broken.extend(result.broken.iter().map(|broken| format!("{letter}, run {round}: {}", broken.message)));
+            broken.extend(
+                result.outcome.broken.iter().map(|broken| format!("{letter}, run {round}: {}", broken.message)),
+            );
             result
                 .write(&super::path_of(&args.common.runs, &result).with_extension(format!("{letter}{round}.json")))?;
             runs.push(result);
@@ -115,7 +117,9 @@ fn ratios(a: &[RunResult], b: &[RunResult]) -> BTreeMap<&'static str, Ratio> {
     let compared = FIGURES.iter().filter(|figure| figure.is_compared);
     let ratio = |figure: &Figure| {
         let values = |runs: &[RunResult]| {
-            runs.iter().map(|run| run.figures.get(figure.name).map(|found| found.value)).collect::<Option<Vec<_>>>()
+            runs.iter()
+                .map(|run| run.outcome.figures.get(figure.name).map(|found| found.value))
+                .collect::<Option<Vec<_>>>()
         };
         Some((figure.name, Ratio::of(values(a)?, values(b)?)?))
     };
