@@ -520,3 +520,42 @@ fn soak_finds_1_kib_that_each_connection_leaves_behind() {
     let (result, _) = run(&start_process(0));
     assert_eq!(broken(&result), [""; 0], "{}", result["figures"]);
 }
+
+#[test]
+fn bots_play_a_room_and_what_they_expect_is_checked() {
+    let durations = ["--set", "phase.warm-up.duration=300ms", "--set", "phase.play.duration=500ms"];
+    let sizes = ["--set", "crew.bots.connections=10", "--set", "crew.bots.inputs=100", "--set", "phase.play.repeat=1"];
+    let (result, output) = built_in(&[&["own-game"], &durations[..], &sizes[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!((figure(&result, "players"), figure(&result, "inputs")), (10, 50), "{}", result["figures"]);
+    assert!(figure(&result, "snapshots") > 10, "{}", result["figures"]);
+    let more = ["--set", "crew.bots.expect=[\"welcome\", \"a dragon\"]", "--gate", "expectations_missed=0,closed=0"];
+    let (result, output) = built_in(&[&["own-game"], &durations[..], &sizes[..], &more[..]].concat());
+    assert_eq!((output.status.code(), broken(&result)), (Some(3), vec!["expectations_missed=0".to_owned()]));
+    assert_eq!(figure(&result, "expectations_missed"), 10, "no bot has met one: {}", result["figures"]);
+}
+
+#[test]
+fn publications_on_disk_are_accepted_and_delivered() {
+    let durations = ["--set", "phase.warm-up.duration=100ms", "--set", "phase.hold.duration=300ms"];
+    let gates = ["--gate", "lost=0,duplicated=0,reordered=0,refused=0,unanswered=0,unsent=0,closed=0"];
+    let (result, output) = built_in(&[&["durable-disk"], &durations[..], &gates[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    // 2 × 300 ms of 500 publications a second, in ten channels with ten readers each.
+    assert_eq!((figure(&result, "accepted"), figure(&result, "delivered")), (300, 3_000), "{result:#}");
+}
+
+#[test]
+fn the_spike_comes_on_top_of_another_load() {
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", PROFILE);
+    let phases = ["warm-up", "calm", "spike", "after"].map(|phase| format!("phase.{phase}.duration=600ms"));
+    let mut changes = vec!["crew.publisher.publish=50", "gates=lost=0,spike.published>150,calm.published<40"];
+    changes.extend(phases.iter().map(String::as_str));
+    let url = format!("ws://{}", start(Fault::None));
+    let (result, output) = built_in_at(&url, "spike", &changes, &["--on", &profile]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(result["profile"], "spike-on-test");
+    // 30 in calm; 50/s to 500/s within 500 ms and 100 ms of 500/s; back to 50/s within 500 ms.
+    assert_eq!(figure(&result, "published"), 30 + 188 + 143, "{result:#}");
+}

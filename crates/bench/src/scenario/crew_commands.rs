@@ -82,8 +82,32 @@ pub struct CrewPlan {
     /// Publications per second of the whole crew.
     pub publish: f64,
     pub via: Via,
+    /// What its clients do in a room; none: they are in channels.
+    pub play: Option<PlayPlan>,
     /// Number of processes; none: one for each 4,000 connections.
     pub workers: Option<u64>,
+}
+
+impl CrewPlan {
+    /// Publications and inputs per second of the whole crew.
+    pub fn rates(&self) -> [f64; 2] {
+        [self.publish, self.play.as_ref().map_or(0.0, |play| play.inputs)]
+    }
+}
+
+/// What the clients of a crew do in a room.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlayPlan {
+    /// The room's channel.
+    pub room: String,
+    /// The data with which they join, a JSON document.
+    pub join: Option<String>,
+    /// Inputs per second of the whole crew.
+    pub inputs: f64,
+    /// The inputs of each client, again and again.
+    pub script: Vec<Vec<u8>>,
+    /// Texts of which each client must see each one in an event of the room.
+    pub expect: Vec<String>,
 }
 
 /// Which channels a client subscribes to.
@@ -147,6 +171,8 @@ pub struct PhaseOrder {
     pub churn: f64,
     /// Publications per second of the whole crew.
     pub publish: RateCurve,
+    /// Inputs per second of the whole crew.
+    pub inputs: RateCurve,
 }
 
 /// A reply of a crew.
@@ -165,6 +191,7 @@ pub struct CrewReport {
     pub connections: Connections,
     pub sent: Sent,
     pub received: Received,
+    pub played: Played,
     /// For each interval of the run, the latencies in microseconds and how often each occurred. An interval may be there
     /// several times.
     pub intervals: Vec<(u64, Vec<(u64, u64)>)>,
@@ -225,6 +252,54 @@ pub struct Received {
     pub slowest_client_ns: Option<u64>,
 }
 
+/// What players in rooms did and received in a phase.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Played {
+    /// Players at the end.
+    pub players: u64,
+    pub inputs: u64,
+    /// Inputs that no snapshot acknowledged.
+    pub inputs_lost: u64,
+    /// From the intended time of an input to the snapshot that acknowledges it.
+    pub input_time: Latency,
+    pub snapshots: u64,
+    /// Snapshots that could not be applied.
+    pub snapshots_broken: u64,
+    pub events: u64,
+    /// Players whose subscription the target ended.
+    pub removed: u64,
+    /// Players that received no snapshot in the phase.
+    pub silent_players: u64,
+    /// Expectations of players that are not met at the end.
+    pub expectations_missed: u64,
+}
+
+impl Played {
+    fn add(&mut self, other: &Played, later: bool) {
+        if later {
+            (self.players, self.expectations_missed) = (0, 0);
+        }
+        self.players += other.players;
+        self.expectations_missed += other.expectations_missed;
+        self.inputs += other.inputs;
+        self.inputs_lost += other.inputs_lost;
+        self.input_time.add(&other.input_time);
+        self.snapshots += other.snapshots;
+        self.snapshots_broken += other.snapshots_broken;
+        self.events += other.events;
+        self.removed += other.removed;
+        self.silent_players += other.silent_players;
+    }
+
+    /// Adds what went wrong. A player may be silent before its room has begun.
+    fn add_faults(&mut self, other: &Played) {
+        self.inputs += other.inputs_lost;
+        self.inputs_lost += other.inputs_lost;
+        self.snapshots_broken += other.snapshots_broken;
+        self.removed += other.removed;
+    }
+}
+
 impl CrewReport {
     /// Adds the report of another process or of a later phase. The number of connections is a state: with `later`, that
     /// of the other report counts.
@@ -246,6 +321,7 @@ impl CrewReport {
         sent.acknowledged.add(&of.acknowledged);
         add_counts(&mut sent.refused, &of.refused);
         self.connections.churned += other.connections.churned;
+        self.played.add(&other.played, later);
         self.intervals.extend_from_slice(&other.intervals);
         self.cpu_ns += other.cpu_ns;
     }
@@ -254,6 +330,7 @@ impl CrewReport {
     pub fn add_faults(&mut self, other: &CrewReport) {
         self.add_connections(&other.connections);
         self.received.add_faults(&other.received);
+        self.played.add_faults(&other.played);
         let (sent, of) = (&mut self.sent, &other.sent);
         // Those that were not accepted.
         sent.published += of.published.saturating_sub(of.accepted);

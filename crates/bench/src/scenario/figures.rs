@@ -40,6 +40,17 @@ figures! {
     "lag_p99" Time false "how late the load generator sent publications, 99th percentile",
     "connect_p50" Time false "from the intended time of a connection until it is subscribed, median",
     "connect_p99" Time true "the same, 99th percentile",
+    "players" Count false "players in rooms at the end",
+    "inputs" Count false "inputs that players sent",
+    "inputs_lost" Count false "inputs that no snapshot acknowledged",
+    "input_p50" Time true "from the intended time of an input to the snapshot that acknowledges it, median",
+    "input_p99" Time true "the same, 99th percentile",
+    "snapshots" Count false "snapshots of rooms that players received",
+    "snapshots_broken" Count false "snapshots that do not follow the ones before",
+    "events" Count false "events of rooms that players received",
+    "removed_players" Count false "players whose subscription the target ended",
+    "silent_players" Count false "players that received no snapshot in a phase",
+    "expectations_missed" Count false "expected texts that a player had not seen in an event at the end",
     "connections" Count false "open connections at the end",
     "connected" Count false "connections that were opened",
     "churned" Count false "connections that were closed and replaced",
@@ -108,6 +119,21 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
     ] {
         values.insert(name, count as f64);
     }
+    let played = &report.played;
+    for (name, count) in [
+        ("players", played.players),
+        ("inputs", played.inputs),
+        ("inputs_lost", played.inputs_lost),
+        ("snapshots", played.snapshots),
+        ("snapshots_broken", played.snapshots_broken),
+        ("events", played.events),
+        ("removed_players", played.removed),
+        ("silent_players", played.silent_players),
+        ("expectations_missed", played.expectations_missed),
+    ] {
+        // Runs without rooms have no such figures.
+        values.extend((played.players > 0).then_some((name, count as f64)));
+    }
     let delivered = received.delivered as f64;
     values.insert("deliveries_per_second", ratio(delivered, usage.seconds));
     values.insert("client_cores", ratio(report.cpu_ns as f64 / 1e9, usage.seconds));
@@ -137,6 +163,7 @@ fn latencies(report: &CrewReport, values: &mut Values) {
     add(&sent.acknowledged, &[("ack_p50", 50.0), ("ack_p99", 99.0)]);
     add(&sent.lag, &[("lag_p99", 99.0)]);
     add(&report.connections.time, &[("connect_p50", 50.0), ("connect_p99", 99.0)]);
+    add(&report.played.input_time, &[("input_p50", 50.0), ("input_p99", 99.0)]);
     values.extend(received.slowest_client_ns.map(|ns| ("slowest_client", ns as f64 / 1e3)));
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::crew_commands::{CrewPlan, Subscribe, Via};
+use super::crew_commands::{CrewPlan, PlayPlan, Subscribe, Via};
 use super::document::{Section, set, set_value, shown, suggestion};
 use super::gate::Gate;
 use super::stamp::STAMPED_BYTES_MIN;
@@ -24,6 +24,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("durable-memory", include_str!("../../../../bench/scenarios/durable-memory.toml")),
     ("fanout", include_str!("../../../../bench/scenarios/fanout.toml")),
     ("idle", include_str!("../../../../bench/scenarios/idle.toml")),
+    ("own-game", include_str!("../../../../bench/scenarios/own-game.toml")),
     ("publish", include_str!("../../../../bench/scenarios/publish.toml")),
     ("soak", include_str!("../../../../bench/scenarios/soak.toml")),
     ("spike", include_str!("../../../../bench/scenarios/spike.toml")),
@@ -276,6 +277,9 @@ impl Profile {
                 return Err(format!("{at} publishes, but has no connections"));
             }
         }
+        if crew.play.is_some() && (crew.subscribe != Subscribe::None || crew.publish > 0.0 || crew.via == Via::Api) {
+            return Err(format!("{at} plays in a room: remove its subscribe, publish and via"));
+        }
         if crew.via == Via::Api && crew.subscribe != Subscribe::None {
             return Err(format!("{at} uses the HTTP API, so it cannot subscribe: give subscribe = \"none\""));
         }
@@ -376,10 +380,45 @@ fn read_crew(section: &Section<'_>) -> Result<CrewPlan, String> {
         churn: section.number("churn", RATE_MAX)?.unwrap_or(0.0),
         publish: section.number("publish", RATE_MAX)?.unwrap_or(0.0),
         via: section.choice("via", &[("client", Via::Client), ("api", Via::Api)])?.unwrap_or(Via::Client),
+        play: read_play(section)?,
         workers: section.count("workers", 1, 60)?,
     };
     section.finish()?;
     Ok(crew)
+}
+
+/// The keys of crews in rooms.
+fn read_play(section: &Section<'_>) -> Result<Option<PlayPlan>, String> {
+    let room = section.text("room")?;
+    let wrong = |key: &str, remedy: &str| format!("{}: {remedy}", section.path_of(key));
+    let join = section.text("join")?;
+    if join.is_some_and(|join| serde_json::from_str::<serde_json::Value>(join).is_err()) {
+        return Err(wrong("join", "give a JSON document as a text, such as '{\"name\":\"bot\"}'"));
+    }
+    let inputs = section.number("inputs", RATE_MAX)?;
+    let input = |value: &Value| match value {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Array(bytes) => bytes.iter().map(|byte| u8::try_from(byte.as_integer()?).ok()).collect(),
+        _ => None,
+    };
+    let script: Option<Vec<Vec<u8>>> = section.list("script")?.iter().map(input).collect();
+    let script =
+        script.ok_or_else(|| wrong("script", "give each input as a text or as a list of bytes, [[0, 5], [1]]"))?;
+    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+    let expect: Option<Vec<String>> = section.list("expect")?.iter().map(text).collect();
+    let expect = expect.ok_or_else(|| wrong("expect", "give a list of texts"))?;
+    let Some(room) = room else {
+        let given = [("join", join.is_some()), ("inputs", inputs.is_some()), ("script", !script.is_empty())];
+        return match given.into_iter().chain([("expect", !expect.is_empty())]).find(|(_, is_given)| *is_given) {
+            Some((key, _)) => Err(wrong(key, "give the channel of the room as well, room = \"game:1\"")),
+            None => Ok(None),
+        };
+    };
+    if inputs.is_some() && script.is_empty() {
+        return Err(wrong("inputs", "give the inputs as well, script = [[0, 5], [1]]"));
+    }
+    let join = join.map(ToOwned::to_owned);
+    Ok(Some(PlayPlan { room: room.to_owned(), join, inputs: inputs.unwrap_or(0.0), script, expect }))
 }
 
 fn read_phase(section: &Section<'_>) -> Result<PhasePlan, String> {
@@ -496,6 +535,10 @@ mod tests {
             ("crew.press.churn=1", "crew.press publishes, so its connections stay"),
             ("crew.press.via=api", ""),
             ("crew.audience.via=api", "crew.audience uses the HTTP API"),
+            ("crew.audience.room=game:1", "crew.audience plays in a room: remove its subscribe"),
+            ("crew.audience.inputs=5", "crew.audience.inputs: give the channel of the room as well"),
+            ("crew.audience.script=[[300]]", "crew.audience.script: give each input as a text or as a list of bytes"),
+            ("crew.audience.join={", "crew.audience.join: give a JSON document"),
             ("crew.audience.channels_per_client=11", "is more than channels.count = 10"),
             ("crew.audience.subscribe=some", "give none, all, single, random"),
             ("phase.hold.connections={ audiense = 3 }", "names no crew audiense; did you mean audience?"),

@@ -111,7 +111,7 @@ impl<'a> ScenarioRig<'a> {
             .iter()
             .map(|crew| {
                 let connections = if crew.plan.publish > 0.0 { crew.plan.connections } else { 0 };
-                order(connections, 0, 0.0, RateCurve::constant(0.0))
+                order(connections, 0, 0.0, [RateCurve::constant(0.0); 2])
             })
             .collect();
         let window = self.window(&orders, "connecting publishers", progress)?;
@@ -136,7 +136,8 @@ impl<'a> ScenarioRig<'a> {
             let more = connections.saturating_sub(crew.connections);
             is_needed |= connections != crew.connections;
             seconds = seconds.max(crew.plan.connect_rate.map_or(0.0, |rate| more as f64 / rate));
-            orders.push(order(connections, 0, 0.0, RateCurve::constant(factor * crew.plan.publish)));
+            let rates = crew.plan.rates().map(|rate| RateCurve::constant(factor * rate));
+            orders.push(order(connections, 0, 0.0, rates));
         }
         if !is_needed {
             return Ok(None);
@@ -156,14 +157,20 @@ impl<'a> ScenarioRig<'a> {
             .crews
             .iter()
             .map(|crew| {
-                let publish = crew.plan.publish;
-                let curve = if repetition == 0 && !plan.rise.is_zero() {
-                    RateCurve { from: before * publish, to: plan.rate * publish, rise_s: plan.rise.as_secs_f64() }
-                } else {
-                    RateCurve::constant(plan.rate * publish)
+                let curve = |rate: f64| {
+                    if repetition == 0 && !plan.rise.is_zero() {
+                        RateCurve { from: before * rate, to: plan.rate * rate, rise_s: plan.rise.as_secs_f64() }
+                    } else {
+                        RateCurve::constant(plan.rate * rate)
+                    }
                 };
                 let connections = self.profile.connections(&crew.plan, phase);
-                order(connections, plan.duration.as_nanos() as u64, plan.churn * crew.plan.churn, curve)
+                order(
+                    connections,
+                    plan.duration.as_nanos() as u64,
+                    plan.churn * crew.plan.churn,
+                    crew.plan.rates().map(curve),
+                )
             })
             .collect();
         let label = match plan.repeat {
@@ -371,6 +378,6 @@ fn streams(profile: &Profile) -> Vec<StreamSpan> {
 }
 
 /// An order whose beginning is set when it is sent.
-fn order(connections: u64, duration_ns: u64, churn: f64, publish: RateCurve) -> PhaseOrder {
-    PhaseOrder { start_ns: 0, duration_ns, connections, churn, publish }
+fn order(connections: u64, duration_ns: u64, churn: f64, [publish, inputs]: [RateCurve; 2]) -> PhaseOrder {
+    PhaseOrder { start_ns: 0, duration_ns, connections, churn, publish, inputs }
 }

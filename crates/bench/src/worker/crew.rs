@@ -2,6 +2,7 @@
 //! connect, subscribe, publish and leave at times that do not depend on the target.
 
 mod api_link;
+mod bot;
 mod checks;
 mod intervals;
 mod publishing;
@@ -22,6 +23,7 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
 use self::api_link::ApiLink;
+use self::bot::Bot;
 use self::checks::{Checks, Inbox, Sink};
 use self::publishing::{Awaited, OwnStream, Publishing};
 use self::schedule::Schedule;
@@ -113,6 +115,8 @@ struct Member {
     /// When it should have begun to connect.
     intended_ns: u64,
     inbox: Inbox,
+    /// The player, if the crew is in a room.
+    bot: Option<Box<Bot>>,
     /// Bytes that the kernel has not accepted yet.
     out: Vec<u8>,
     /// Publications without an answer, by the command's id.
@@ -139,6 +143,9 @@ struct Phase {
     churn_next: usize,
     publications: Schedule,
     published: usize,
+    inputs: Schedule,
+    /// Inputs that were due.
+    inputs_due: usize,
 }
 
 impl Phase {
@@ -153,6 +160,8 @@ impl Phase {
             churn_next: 0,
             publications: never(),
             published: 0,
+            inputs: never(),
+            inputs_due: 0,
         }
     }
 }
@@ -166,6 +175,7 @@ impl Crew {
             self.open_due(now_ns)?;
             self.churn_due(now_ns);
             self.publish_due(now_ns);
+            self.play_due(now_ns);
             self.flush_blocked();
             self.answer_what_is_over(now_ns);
             self.wait(&mut events)?;
@@ -201,6 +211,7 @@ impl Crew {
             churn: Schedule::new(RateCurve::constant(order.churn), (start_ns, end_ns), part_of),
             churn_next,
             publications: Schedule::new(order.publish, (start_ns, end_ns), part_of),
+            inputs: Schedule::new(order.inputs, (start_ns, end_ns), part_of),
             ..Phase::new(&self.role)
         };
         for number in (self.phase.connections..self.members.len()).rev() {
@@ -231,7 +242,8 @@ impl Crew {
         if self.can_open() {
             due_ns = due_ns.min(phase.connects.as_ref().map_or(Some(now_ns), Schedule::next_ns).unwrap_or(u64::MAX));
         }
-        let next = [phase.churn.next_ns(), phase.publications.next_ns(), phase.end_ns, self.settling.next_ns(now_ns)];
+        let (churn_ns, publication_ns) = (phase.churn.next_ns(), phase.publications.next_ns());
+        let next = [churn_ns, publication_ns, phase.inputs.next_ns(), phase.end_ns, self.settling.next_ns(now_ns)];
         for next_ns in next.into_iter().flatten() {
             due_ns = due_ns.min(next_ns);
         }
@@ -273,6 +285,7 @@ impl Crew {
             is_ready: false,
             intended_ns,
             inbox: Inbox::default(),
+            bot: self.role.plan.play.as_ref().map(|plan| Box::new(Bot::new(plan, self.role.target.encoding))),
             out: Vec::new(),
             awaited: HashMap::new(),
             next_id: 0,
@@ -300,11 +313,21 @@ impl Crew {
         if let Some(config) = &self.net.tls {
             session.speak_tls(secure(config)?);
         }
-        let channels: Vec<String> =
-            self.subscriptions(connection).iter().map(|channel| self.channel_name(*channel)).collect();
-        session.greet_with_answers(commands::hello_to(self.role.target.encoding, &channels), channels.len() + 1);
+        let (greeting, answers) = self.greeting(connection);
+        session.greet_with_answers(greeting, answers);
         registry.register(session.socket(), Token(number), interest).map_err(poll_failed)?;
         Ok(Ok(Link::Session(Box::new(session))))
+    }
+
+    /// The first commands of a connection, and their number.
+    fn greeting(&self, connection: u64) -> (Vec<u8>, usize) {
+        let encoding = self.role.target.encoding;
+        if let Some(play) = &self.role.plan.play {
+            return (commands::hello(encoding, Some(&play.room), play.join.as_deref()), 2);
+        }
+        let channels: Vec<String> =
+            self.subscriptions(connection).iter().map(|channel| self.channel_name(*channel)).collect();
+        (commands::hello_to(encoding, &channels), channels.len() + 1)
     }
 
     fn channel_name(&self, channel: u32) -> String {
@@ -350,6 +373,24 @@ impl Crew {
                 self.publish(own, intended_ns);
             } else {
                 self.report.sent.unsent += 1;
+            }
+        }
+    }
+
+    /// Each player sends its next input in turn.
+    fn play_due(&mut self, now_ns: u64) {
+        while let Some(intended_ns) = self.phase.inputs.due(now_ns) {
+            let Some(number) = self.phase.inputs_due.checked_rem(self.members.len()) else { return };
+            self.phase.inputs_due += 1;
+            let (member, plan) = (&mut self.members[number], self.role.plan.play.as_ref());
+            let Some((bot, plan)) = member.bot.as_mut().zip(plan).filter(|_| member.is_ready) else {
+                self.report.sent.unsent += 1;
+                continue;
+            };
+            if let Some(frame) = bot.input(plan, intended_ns, &mut self.report.played) {
+                member.out.extend_from_slice(&frame);
+                self.report.sent.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
+                self.flush(number);
             }
         }
     }
@@ -424,6 +465,7 @@ impl Crew {
                 let mut sink = Sink {
                     checks: &mut self.checks,
                     inbox: &mut member.inbox,
+                    bot: member.bot.as_deref_mut().zip(self.role.plan.play.as_ref()),
                     awaited: &mut member.awaited,
                     report: &mut self.report,
                     client,
@@ -561,6 +603,9 @@ impl Crew {
         for (number, member) in self.members.iter_mut().enumerate() {
             let client = self.role.place.connection(number);
             member.inbox.settle(client, &mut self.checks, &mut self.report.received);
+            if let Some(bot) = member.bot.as_mut().filter(|_| member.is_ready) {
+                bot.settle(&mut self.report.played);
+            }
         }
         self.report.received.lost += self.checks.gaps.settle();
         self.delivered_ever += self.report.received.delivered;
@@ -575,7 +620,7 @@ impl Crew {
 impl Member {
     fn unanswered(&self) -> u64 {
         match &self.link {
-            Link::Session(_) => self.awaited.len() as u64,
+            Link::Session(_) => (self.awaited.len() + self.bot.as_ref().map_or(0, |bot| bot.waiting())) as u64,
             Link::Api(link) => link.awaited() as u64,
             Link::Closed => 0,
         }

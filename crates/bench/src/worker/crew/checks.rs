@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
+use super::bot::Bot;
 use super::intervals::Intervals;
 use super::publishing::Awaited;
 use super::tracks::{Arrival, Gaps, Tracks};
-use crate::scenario::crew_commands::{CrewReport, CrewRole, Received};
+use crate::scenario::crew_commands::{CrewReport, CrewRole, PlayPlan, Received};
 use crate::scenario::stamp::{StreamStamp, StreamStampFinder};
 use crate::scenario::streams::Streams;
 use crate::worker::session::Observer;
@@ -64,6 +65,7 @@ impl Inbox {
 pub struct Sink<'a> {
     pub checks: &'a mut Checks,
     pub inbox: &'a mut Inbox,
+    pub bot: Option<(&'a mut Bot, &'a PlayPlan)>,
     pub awaited: &'a mut HashMap<u32, Awaited>,
     pub report: &'a mut CrewReport,
     pub client: u64,
@@ -75,6 +77,11 @@ pub struct Sink<'a> {
 
 impl Observer for Sink<'_> {
     fn message(&mut self, message: &[u8]) -> bool {
+        if let Some((bot, plan)) = &mut self.bot {
+            let (is_of_room, is_progress) = bot.message(message, plan, self.read_ns, &mut self.report.played);
+            self.has_progress |= is_progress;
+            return is_of_room;
+        }
         let stamp = self.checks.finder.find(message);
         // What comes before the last subscription is confirmed does not have to come.
         if let Some(stamp) = stamp.filter(|_| self.is_ready) {
