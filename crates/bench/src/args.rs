@@ -15,7 +15,7 @@ use crate::payload::PAYLOAD_BYTES_MIN;
 use crate::peer::PeerProtocol;
 use crate::proc::Cores;
 use crate::room::args::RoomArgs;
-use crate::scenario::args::{CompareArgs, ReportArgs, RunProfileArgs};
+use crate::scenario::args::{CompareArgs, PlanArgs, ReportArgs, RunProfileArgs};
 use crate::storage::args::StorageBenchArgs;
 
 /// Benchmarks of this machine and of a server on it.
@@ -35,6 +35,8 @@ pub(crate) enum Scenario {
     Compare(CompareArgs),
     /// Make a page with plots of results of `run`
     Report(ReportArgs),
+    /// Estimate the cores, memory, network and cost of a load, from two short runs on this machine
+    Plan(PlanArgs),
     /// Measure the kernel's limit: a bare loop of `send` to many loopback sockets
     Roofline(RooflineArgs),
     /// Measure one channel with many subscribers: deliveries per CPU-second, latency, losses

@@ -87,6 +87,7 @@ fn run(scenario: Scenario) -> Result<(), Error> {
         Scenario::Run(args) => scenario::run(&args),
         Scenario::Compare(args) => scenario::compare::run(&args),
         Scenario::Report(args) => scenario::report(&args),
+        Scenario::Plan(args) => scenario::plan::run(&args),
         Scenario::Worker => {
             worker::run();
             Ok(())

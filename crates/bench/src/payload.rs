@@ -2,7 +2,7 @@
 
 use crate::stamp_numbers::{Magic, NumbersFinder, stamped_bytes_min, write_numbers};
 
-const MAGIC: &Magic = b"~dunlin:";
+const MAGIC: Magic = *b"~dunlin:";
 
 /// The smallest payload that can carry a stamp.
 pub const PAYLOAD_BYTES_MIN: usize = stamped_bytes_min(2);

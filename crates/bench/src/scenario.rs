@@ -3,7 +3,7 @@
 //!
 //! - `profile`, `document`, `quantity`: reading a profile. `gate`, `figures`: what is measured, and what must hold.
 //! - `course`, `rig`, `target`, `sampler`: a run. `crew_commands`, `streams`, `stamp`: what it shares with `worker::crew`.
-//! - `result`, `machine`: what a run writes. `compare`, `page`: what is made of it.
+//! - `result`, `machine`: what a run writes. `compare`, `page`, `plan`: what is made of it.
 
 pub mod args;
 pub mod compare;
@@ -14,6 +14,7 @@ mod figures;
 mod gate;
 mod machine;
 mod page;
+pub mod plan;
 mod profile;
 mod quantity;
 pub mod rate_curve;

@@ -15,11 +15,11 @@ pub const fn stamped_bytes_min(numbers: usize) -> usize {
 }
 
 /// Appends a payload of `bytes` bytes (at least [`stamped_bytes_min`]) to `out`.
-pub fn write_numbers(out: &mut Vec<u8>, magic: &Magic, numbers: &[u64], bytes: usize) {
+pub fn write_numbers(out: &mut Vec<u8>, magic: Magic, numbers: &[u64], bytes: usize) {
     const DIGITS: [u8; 16] = *b"0123456789abcdef";
     let filler = bytes.checked_sub(stamped_bytes_min(numbers.len())).expect("the size was checked before");
     out.push(b'"');
-    out.extend_from_slice(magic);
+    out.extend_from_slice(&magic);
     for number in numbers {
         out.extend((0..16).rev().map(|nibble| DIGITS[(number >> (4 * nibble)) as usize & 15]));
     }
@@ -32,8 +32,8 @@ pub struct NumbersFinder<const N: usize>(Finder<'static>);
 
 impl<const N: usize> NumbersFinder<N> {
     /// Prepares the search once.
-    pub fn new(magic: &'static Magic) -> Self {
-        NumbersFinder(Finder::new(magic))
+    pub fn new(magic: Magic) -> Self {
+        NumbersFinder(Finder::new(&magic).into_owned())
     }
 
     /// The numbers of the first stamp, and the bytes after it.
@@ -66,7 +66,7 @@ fn parse_hex(digits: [u8; HEX_DIGITS]) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const MAGIC: &Magic = b"~magic~:";
+    const MAGIC: Magic = *b"~magic~:";
 
     #[test]
     fn numbers_round_trip_in_payloads_of_any_size() {

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::args::PinArgs;
+use crate::args::{OutputArgs, PinArgs};
+use crate::commands::EncodingOption;
 
 #[derive(Debug, clap::Args)]
 pub struct RunProfileArgs {
@@ -95,6 +96,37 @@ pub struct CompareArgs {
     /// Write the comparison to this file instead of the folder of results
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PlanArgs {
+    /// Clients that are connected at a time, each subscribed to one channel
+    #[arg(long)]
+    pub connections: u64,
+    /// Publications per second in all channels
+    #[arg(long)]
+    pub publications: f64,
+    /// Bytes of each publication
+    #[arg(long, default_value_t = 128)]
+    pub bytes: u64,
+    /// Channels: a publication reaches the clients of one
+    #[arg(long, default_value_t = 1)]
+    pub channels: u64,
+    /// Encoding of the clients
+    #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
+    pub encoding: EncodingOption,
+    /// A TOML file with machines and what they cost
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
+    /// Share of a machine to use, so that a peak finds the rest
+    #[arg(long, default_value_t = 0.6)]
+    pub share: f64,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, clap::Args)]

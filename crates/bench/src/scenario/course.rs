@@ -16,6 +16,9 @@ use crate::error::Error;
 use crate::latency::Latency;
 use crate::progress::Progress;
 
+/// The figures of a phase in the log, if they were measured.
+const LOGGED: [&str; 8] = ["connections", "delivered", "lost", "p50", "p99", "input_p99", "inputs_lost", "memory"];
+
 /// Where a run says what it does: a bar on a terminal, and a line for each phase.
 pub struct Log<'a> {
     pub progress: &'a Progress,
@@ -27,7 +30,7 @@ impl Log<'_> {
         if self.is_quiet {
             return;
         }
-        let shown = ["connections", "delivered", "lost", "p50", "p99", "memory"].into_iter().filter_map(|name| {
+        let shown = LOGGED.into_iter().filter_map(|name| {
             let value = values.get(name)?;
             Some(format!("{name} {}", figures::figure(name)?.unit.show(*value)))
         });
@@ -48,6 +51,7 @@ pub struct Course {
     /// How often each latency in microseconds occurred, by interval.
     intervals: BTreeMap<u64, BTreeMap<u64, u64>>,
     broken: Vec<Broken>,
+    stopped_after: Option<String>,
 }
 
 /// The sums of measured phases.
@@ -97,6 +101,8 @@ impl Course {
                 if profile.stops_at_broken_gate && phase.is_measured {
                     self.broken = broken_in_phase(profile, &phase.name, &values);
                     if !self.broken.is_empty() {
+                        let is_last = number + 1 == profile.phases.len() && repetition + 1 == phase.repeat;
+                        self.stopped_after = (!is_last).then(|| phase.name.clone());
                         return Ok(());
                     }
                 }
@@ -192,6 +198,7 @@ impl Course {
                 figures: result::with_spread(&values, &self.phases),
                 broken,
                 phases: self.phases,
+                stopped_after: self.stopped_after,
                 reasons: reasons
                     .into_iter()
                     .filter(|(_, reasons)| !reasons.is_empty())

@@ -88,6 +88,9 @@ fn run(body: &mut String, result: &RunResult) {
     for broken in &result.outcome.broken {
         let _ = writeln!(body, "<p class=\"bad\">{}</p>", escaped(&broken.message));
     }
+    if let Some(phase) = &result.outcome.stopped_after {
+        let _ = writeln!(body, "<p>The run stopped after phase {}. Later ones did not run.</p>", escaped(phase));
+    }
     for (what, reasons) in &result.outcome.reasons {
         for (why, count) in reasons {
             let _ = writeln!(body, "<p class=\"soft\">{what}, {}: {}</p>", grouped(*count as f64), escaped(why));

@@ -138,8 +138,8 @@ impl Document {
     fn on(self, load: Document) -> Document {
         let mut table = load.table;
         let last = |crew: &str| {
-            let phases = table.get("phase").and_then(Value::as_array).into_iter().flatten().rev();
-            phases.filter_map(|phase| phase.get("connections")?.get(crew)).next().cloned()
+            let mut phases = table.get("phase").and_then(Value::as_array).into_iter().flatten().rev();
+            phases.find_map(|phase| phase.get("connections")?.get(crew)).cloned()
         };
         let named = |crew: &Value| crew.get("name").and_then(Value::as_str).map(ToOwned::to_owned);
         let crews = table.get("crew").and_then(Value::as_array).into_iter().flatten();
@@ -182,6 +182,12 @@ impl Profile {
     pub fn load_on(source: &str, load: &str, is_short: bool, changes: &[String]) -> Result<Profile, String> {
         let document = Document::load(source, is_short)?.on(Document::load(load, is_short)?);
         Profile::of(document, changes).map_err(|why| format!("profile {source} on {load}: {why}"))
+    }
+
+    /// Reads a profile that is not in a file.
+    pub fn parse(name: &str, text: &str, changes: &[String]) -> Result<Profile, String> {
+        let of = |document| Profile::of(document, changes);
+        Document::parse(name.to_owned(), text, false).and_then(of).map_err(|why| format!("profile {name}: {why}"))
     }
 
     fn of(mut document: Document, changes: &[String]) -> Result<Profile, String> {

@@ -109,6 +109,9 @@ pub struct Outcome {
     pub figures: BTreeMap<String, FigureResult>,
     pub broken: Vec<Broken>,
     pub phases: Vec<PhaseResult>,
+    /// The phase after which the run stopped, because one of its gates is broken.
+    #[serde(default)]
+    pub stopped_after: Option<String>,
     /// Reasons, with numbers: connections that failed or were closed, publications that were refused.
     pub reasons: BTreeMap<String, BTreeMap<String, u64>>,
 }
@@ -258,6 +261,8 @@ impl RunResult {
         for (what, reasons) in &self.outcome.reasons {
             lines.extend(reasons.iter().map(|(why, count)| Line::new(what.clone(), format!("{count}: {why}"))));
         }
+        let stopped = self.outcome.stopped_after.iter();
+        lines.extend(stopped.map(|phase| Line::new("stopped", format!("after phase {phase}; later ones did not run"))));
         lines.extend(self.partial.iter().map(|why| Line::new("partial", why)));
         lines.extend(self.outcome.broken.iter().map(|broken| Line::new("gate", &broken.message)));
         lines
@@ -306,7 +311,7 @@ mod tests {
             system_ticks: 0,
             rss_bytes: 0,
             anon_bytes: if at < 20 { 1_000_000 * u64::from(at) } else { 20_000_000 + 1_000 * u64::from(at) },
-            open_files: (at % 2 == 0).then_some(9),
+            open_files: at.is_multiple_of(2).then_some(9),
             kernel_bytes: None,
         };
         let samples: Vec<Sample> = (0..60).map(sample).collect();

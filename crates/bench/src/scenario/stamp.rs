@@ -3,7 +3,7 @@
 
 use crate::stamp_numbers::{Magic, NumbersFinder, stamped_bytes_min, write_numbers};
 
-const MAGIC: &Magic = b"~stream:";
+const MAGIC: Magic = *b"~stream:";
 
 /// The smallest payload that can carry a stamp.
 pub const STAMPED_BYTES_MIN: usize = stamped_bytes_min(4);
