@@ -254,15 +254,9 @@ pub(crate) enum PublishVia {
     Api,
 }
 
-/// The server under test.
+/// How the server under test is started, and its key.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct ServerArgs {
-    /// A running server, as ws://ADDRESS:PORT/PATH
-    #[arg(long, requires = "server_pid", conflicts_with = "spawn")]
-    pub url: Option<String>,
-    /// Its process id
-    #[arg(long, requires = "url")]
-    pub server_pid: Option<u32>,
+pub(crate) struct StartArgs {
     /// The server program to start [default: the `dunlin` that `dunlin bench` belongs to; otherwise `dunlin` beside this program or in PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub spawn: Option<PathBuf>,
@@ -272,15 +266,28 @@ pub(crate) struct ServerArgs {
     /// Reactor of the started server: auto, `io_uring` or epoll
     #[arg(long, value_name = "KIND")]
     pub reactor: Option<String>,
-    /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
     /// Port for the started server [default: a free one]
     #[arg(long)]
     pub port: Option<u16>,
     /// Key of the HTTP API
     #[arg(long, default_value = "bench")]
     pub api_key: String,
+}
+
+/// The server under test.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ServerArgs {
+    /// A running server, as ws://ADDRESS:PORT/PATH
+    #[arg(long, requires = "server_pid", conflicts_with = "spawn")]
+    pub url: Option<String>,
+    /// Its process id
+    #[arg(long, requires = "url")]
+    pub server_pid: Option<u32>,
+    #[command(flatten)]
+    pub start: StartArgs,
+    /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// The started server speaks TLS; scenarios that can do so have an option for it.
     #[arg(skip)]
     pub tls: bool,
@@ -397,7 +404,12 @@ impl ServerArgs {
 
     /// The same for a further server: on the next port, if there is one given.
     pub fn next(&self, tls: bool) -> Self {
-        ServerArgs { port: self.port.map(|port| port + 1), tls, ..self.clone() }
+        self.at(self.start.port.map(|port| port + 1), tls)
+    }
+
+    /// The same on this port.
+    pub fn at(&self, port: Option<u16>, tls: bool) -> Self {
+        ServerArgs { start: StartArgs { port, ..self.start.clone() }, tls, ..self.clone() }
     }
 
     /// For scenarios that need a separate server.

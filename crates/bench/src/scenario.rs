@@ -172,7 +172,7 @@ fn measure(
 ) -> Result<(), Error> {
     let target = ScenarioTarget::start(&args.target, profile, cores)?;
     course.meets(&target);
-    let mut rig = ScenarioRig::start(profile, target, &args.target.api_key, cores, progress)?;
+    let mut rig = ScenarioRig::start(profile, target, &args.target.start.api_key, cores, progress)?;
     let ended = course.run(profile, &mut rig, &Log { progress, is_quiet: args.quiet });
     course.sampled(&rig);
     ended

@@ -133,19 +133,19 @@ impl Drop for ServerProcess {
 }
 
 fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
-    let program = args.spawn.clone().unwrap_or_else(default_program);
-    let port = args.port.map_or_else(free_port, Ok)?;
+    let program = args.start.spawn.clone().unwrap_or_else(default_program);
+    let port = args.start.port.map_or_else(free_port, Ok)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let folder = make_folder(port)?;
     let config_path = folder.join("config.json");
     // Other servers do not know this key, so it is only set if requested.
-    let reactor = args.reactor.iter().map(|kind| format!("reactor={kind}"));
+    let reactor = args.start.reactor.iter().map(|kind| format!("reactor={kind}"));
     let tls = args.tls.then(tls::server_settings).into_iter().flatten();
     let internal = args.internal_port.map(|port| format!("http_server.internal_port={port}"));
     // Files of the server go where they are removed with it.
     let set = args.set.iter().map(|setting| setting.replace("{folder}", &folder.to_string_lossy()));
     let settings: Vec<String> = reactor.chain(tls).chain(internal).chain(set).collect();
-    write(&config_path, &config(port, &args.api_key, &settings)?)?;
+    write(&config_path, &config(port, &args.start.api_key, &settings)?)?;
     let child = start_process(&program, args, &config_path, &folder.join(LOG), cores)?;
     let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let mut server = ServerProcess {
@@ -237,7 +237,7 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
     let config = config.to_string_lossy();
     let mut command = Command::new(program);
     command
-        .args(args.spawn_args.iter().map(|arg| arg.replace("{config}", &config)))
+        .args(args.start.spawn_args.iter().map(|arg| arg.replace("{config}", &config)))
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log);

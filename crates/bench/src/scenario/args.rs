@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::args::{OutputArgs, PinArgs};
+use crate::args::{OutputArgs, PinArgs, StartArgs};
 use crate::commands::EncodingOption;
 
 #[derive(Debug, clap::Args)]
@@ -62,21 +62,8 @@ pub struct TargetArgs {
     /// The target is not on this machine, and you may load it
     #[arg(long, requires = "target")]
     pub i_own_this_target: bool,
-    /// The server program to start [default: the `dunlin` that `dunlin bench` belongs to; otherwise `dunlin` beside this program or in PATH]
-    #[arg(long, value_name = "PROGRAM")]
-    pub spawn: Option<PathBuf>,
-    /// Its arguments; {config} is replaced by the path of its configuration file
-    #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
-    pub spawn_args: Vec<String>,
-    /// Reactor of the started server: auto, `io_uring` or epoll
-    #[arg(long, value_name = "KIND")]
-    pub reactor: Option<String>,
-    /// Port for the started server [default: a free one]
-    #[arg(long)]
-    pub port: Option<u16>,
-    /// Key of the HTTP API
-    #[arg(long, default_value = "bench")]
-    pub api_key: String,
+    #[command(flatten)]
+    pub start: StartArgs,
 }
 
 #[derive(Debug, clap::Args)]

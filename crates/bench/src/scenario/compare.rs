@@ -98,7 +98,7 @@ fn sides(args: &CompareArgs) -> Result<[Side; 2], Error> {
         let source = if is_profile(name) {
             name
         } else {
-            run.target.spawn = Some(PathBuf::from(name));
+            run.target.start.spawn = Some(PathBuf::from(name));
             &args.profile
         };
         Ok(Side { profile: super::load(source, &run)?, args: run })

@@ -58,9 +58,10 @@ struct PlannedLoad {
 pub fn run(args: &PlanArgs) -> Result<(), Error> {
     let prices = args.prices.as_deref().map(PriceList::read).transpose()?;
     let load = load(args)?;
-    let machine = Machine::now();
+    let mut machine = Machine::now();
     let publications = calibrate(args, PUBLICATIONS)?;
     let deliveries = calibrate(args, DELIVERIES)?;
+    machine.end();
     let mut plan = estimate(load, machine, &publications, &deliveries)?;
     if let Some(prices) = prices {
         // With the upper ends: machines that may be too small are no plan.

@@ -42,12 +42,8 @@ impl ScenarioTarget {
             &ServerArgs {
                 url: None,
                 server_pid: None,
-                spawn: args.spawn.clone(),
-                spawn_args: args.spawn_args.clone(),
-                reactor: args.reactor.clone(),
+                start: args.start.clone(),
                 set,
-                port: args.port,
-                api_key: args.api_key.clone(),
                 tls: profile.message.tls,
                 internal_port: None,
                 speaks: None,
