@@ -87,17 +87,19 @@ impl Course {
     /// Runs the phases.
     pub fn run(&mut self, profile: &Profile, rig: &mut ScenarioRig<'_>, log: &Log<'_>) -> Result<(), Error> {
         self.before.add_faults(&rig.connect_publishers(log.progress)?.report);
+        rig.check()?;
         for (number, phase) in profile.phases.iter().enumerate() {
             if let Some(ramp) = rig.ramp(number, log.progress)? {
                 self.collect(&ramp.report);
                 self.before.add_faults(&ramp.report);
+                rig.check()?;
             }
             for repetition in 0..phase.repeat {
                 let window = rig.phase(number, repetition, log.progress)?;
                 self.collect(&window.report);
                 let values = self.end_phase(profile, rig, (number, window));
                 log.phase(&phase.name, &values);
-                rig.check_target()?;
+                rig.check()?;
                 if profile.stops_at_broken_gate && phase.is_measured {
                     self.broken = broken_in_phase(profile, &phase.name, &values);
                     if !self.broken.is_empty() {

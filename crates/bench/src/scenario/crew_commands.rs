@@ -148,11 +148,11 @@ pub struct StreamSpan {
     pub connections: u64,
 }
 
-/// A command to a crew. Each has one reply.
+/// A command to a crew.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub enum CrewCommand {
-    /// Work until the end of the phase. → [`CrewReply::PhaseOver`], at that time
+    /// Work until the end of the phase. → [`CrewReply::PhaseOver`], at that time, unless the next command comes before
     Phase(PhaseOrder),
     /// Wait until everything has arrived and all connections are open, or nothing happens any more, or this time is
     /// over. → [`CrewReply::Settled`]

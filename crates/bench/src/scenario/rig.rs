@@ -28,6 +28,8 @@ const OTHER_FILES: u64 = 64;
 const HANDSHAKES_MAX: usize = 256;
 /// Time from an order to the beginning of its phase, in which it reaches all processes.
 const LEAD_NS: u64 = 30_000_000;
+/// How often the target's process is looked for in a phase.
+const CHECK_NS: u64 = 100_000_000;
 /// How much later than a phase a process may answer. More means that it is stopped.
 const ANSWER_NS: u64 = 60_000_000_000;
 /// Maximum wait for what is missing at the end of a phase, and what each connection adds to it.
@@ -192,11 +194,24 @@ impl<'a> ScenarioRig<'a> {
         let duration_ns = orders.iter().map(|order| order.duration_ns).max().unwrap_or(0);
         progress.counting(label.to_owned(), duration_ns / 1_000_000);
         let mut arrivals = Arrivals { deliveries: self.tally.deliveries(), changed_ns: start_ns };
+        let mut check_ns = start_ns;
         let over = |reply| matches!(reply, CrewReply::PhaseOver).then_some(());
-        self.replies(start_ns + duration_ns + ANSWER_NS, over, |tally| {
+        let ended = self.replies(start_ns + duration_ns + ANSWER_NS, over, |tally| {
             arrivals.look(tally);
-            progress.at(proc::now_ns().saturating_sub(start_ns) / 1_000_000);
-        })?;
+            let now_ns = proc::now_ns();
+            progress.at(now_ns.saturating_sub(start_ns) / 1_000_000);
+            if now_ns < check_ns {
+                return Ok(());
+            }
+            check_ns = now_ns + CHECK_NS;
+            self.check()
+        });
+        // What was measured until an early end is not lost.
+        let end_ns = match ended {
+            Ok(_) => start_ns + duration_ns,
+            Err(_) if self.check().is_err() => proc::now_ns(),
+            Err(error) => return Err(error),
+        };
         let most = orders.iter().map(|order| order.connections).max().unwrap_or(0);
         let patience_ns = SETTLE_NS + most * SETTLE_CONNECTION_NS;
         for crew in &mut self.crews {
@@ -204,21 +219,26 @@ impl<'a> ScenarioRig<'a> {
         }
         let report = |reply| match reply {
             CrewReply::Settled(report) => Some(*report),
+            // It is still there after an early end.
             CrewReply::PhaseOver => None,
         };
-        let reports = self.replies(proc::now_ns() + patience_ns + ANSWER_NS, report, |tally| arrivals.look(tally))?;
+        let reports = self.replies(proc::now_ns() + patience_ns + ANSWER_NS, report, |tally| {
+            arrivals.look(tally);
+            Ok(())
+        })?;
         let mut window = Window { report: CrewReport::default(), ..self.usage_since(&mark, start_ns) };
         for report in &reports {
             window.report.add(report, false);
         }
         // The wait for publications that never come is no part of the phase.
-        let until_ns = arrivals.changed_ns.max(start_ns + duration_ns);
-        window.usage.seconds = (until_ns - start_ns) as f64 / 1e9;
+        let until_ns = arrivals.changed_ns.max(end_ns);
+        window.usage.seconds = (until_ns.saturating_sub(start_ns)) as f64 / 1e9;
         Ok(window)
     }
 
-    /// Fails if the target has ended.
-    pub fn check_target(&mut self) -> Result<(), Error> {
+    /// Fails if the run was interrupted, or if the target has ended.
+    pub fn check(&self) -> Result<(), Error> {
+        interrupt::check()?;
         if self.sampler.has_lost_its_process() { Err(self.target.ended()) } else { Ok(()) }
     }
 
@@ -237,25 +257,27 @@ impl<'a> ScenarioRig<'a> {
         &self,
         deadline_ns: u64,
         take: impl Fn(CrewReply) -> Option<T>,
-        mut look: impl FnMut(&Tally),
+        mut look: impl FnMut(&Tally) -> Result<(), Error>,
     ) -> Result<Vec<T>, Error> {
         let failed = |message: &str| Error::Worker { role: "crew", message: message.to_owned() };
-        let mut taken = Vec::new();
+        let mut replies = Vec::new();
         for worker in self.crews.iter().flat_map(|crew| &crew.workers) {
-            let reply = loop {
-                look(&self.tally);
-                let answer = worker.answer_within(LOOK_EVERY);
-                interrupt::check()?;
-                match answer? {
-                    Some(WorkerReply::Crew(reply)) => break reply,
+            let taken = loop {
+                look(&self.tally)?;
+                match worker.answer_within(LOOK_EVERY)? {
+                    Some(WorkerReply::Crew(reply)) => {
+                        if let Some(taken) = take(reply) {
+                            break taken;
+                        }
+                    }
                     Some(other) => return Err(worker.unexpected(&other)),
                     None if proc::now_ns() > deadline_ns => return Err(failed("it does not answer; is it stopped?")),
                     None => {}
                 }
             };
-            taken.push(take(reply).ok_or_else(|| failed("it answered out of turn"))?);
+            replies.push(taken);
         }
-        Ok(taken)
+        Ok(replies)
     }
 
     /// Waits until the server's memory changes by less than a thousandth within a second, for ten seconds at most.

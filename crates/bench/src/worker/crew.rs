@@ -190,6 +190,7 @@ impl Crew {
                 match command {
                     WorkerCommand::Crew(CrewCommand::Phase(order)) => self.begin(&order),
                     WorkerCommand::Crew(CrewCommand::Settle { patience_ns }) => {
+                        self.cut_phase();
                         self.settling.begin(proc::now_ns(), patience_ns);
                     }
                     _ => answer(&WorkerReply::Failed { message: "a crew takes no such command".into() }),
@@ -218,6 +219,15 @@ impl Crew {
             self.close(number);
         }
         self.members.truncate(self.phase.connections);
+    }
+
+    /// The phase ends early, if it has not ended.
+    fn cut_phase(&mut self) {
+        if self.phase.end_ns.is_some() {
+            let connections = self.members.len();
+            let (cpu_before_ns, churn_next) = (self.phase.cpu_before_ns, self.phase.churn_next);
+            self.phase = Phase { cpu_before_ns, connections, churn_next, ..Phase::new(&self.role) };
+        }
     }
 
     /// Waits until something is due or arrives. The kernel waits with the precision of nanoseconds only in ppoll.
