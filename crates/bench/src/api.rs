@@ -3,11 +3,12 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
 
 const PAGE_PATIENCE: Duration = Duration::from_secs(10);
+const PAGE_BYTES_MAX: usize = 64 << 20;
 /// A backup may take a while.
 const POST_PATIENCE: Duration = Duration::from_mins(2);
 
@@ -30,16 +31,31 @@ pub fn post(address: SocketAddr, path: &str, api_key: &str, body: &str) -> Resul
 fn body_of_response(address: SocketAddr, path: &str, request: &str, patience: Duration) -> Result<String, Error> {
     let ask = || -> io::Result<String> {
         let mut socket = TcpStream::connect_timeout(&address, patience)?;
-        socket.set_read_timeout(Some(patience))?;
         socket.write_all(request.as_bytes())?;
-        let mut response = String::new();
-        socket.read_to_string(&mut response)?;
+        let response = read_to_end(&mut socket, patience)?;
         match response.split_once("\r\n\r\n") {
             Some((head, body)) if head.split(' ').nth(1) == Some("200") => Ok(body.to_owned()),
             _ => Err(io::Error::other(response.lines().next().unwrap_or("no answer").to_owned())),
         }
     };
     ask().map_err(|source| Error::os(format!("read http://{address}{path}"), source, "check the server's log"))
+}
+
+/// Reads until the end of a connection. It takes no longer in total, also if the server sends a byte now and then.
+fn read_to_end(socket: &mut TcpStream, patience: Duration) -> io::Result<String> {
+    let deadline = Instant::now() + patience;
+    let (mut response, mut buffer) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero());
+        socket.set_read_timeout(Some(left.ok_or(io::ErrorKind::TimedOut)?))?;
+        match socket.read(&mut buffer)? {
+            0 => return String::from_utf8(response).map_err(io::Error::other),
+            bytes => response.extend_from_slice(buffer.get(..bytes).unwrap_or_default()),
+        }
+        if response.len() > PAGE_BYTES_MAX {
+            return Err(io::Error::other("the response is longer than 64 MiB"));
+        }
+    }
 }
 
 /// Collects received bytes, and splits them into responses.

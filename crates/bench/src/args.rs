@@ -15,7 +15,7 @@ use crate::payload::PAYLOAD_BYTES_MIN;
 use crate::peer::PeerProtocol;
 use crate::proc::Cores;
 use crate::room::args::RoomArgs;
-use crate::scenario::args::{CompareArgs, ReportArgs, RunProfileArgs};
+use crate::scenario::args::{CompareArgs, PlanArgs, ReportArgs, RunProfileArgs};
 use crate::storage::args::StorageBenchArgs;
 
 /// Benchmarks of this machine and of a server on it.
@@ -35,6 +35,8 @@ pub(crate) enum Scenario {
     Compare(CompareArgs),
     /// Make a page with plots of results of `run`
     Report(ReportArgs),
+    /// Estimate the cores, memory, network and cost of a load, from two short runs on this machine
+    Plan(PlanArgs),
     /// Measure the kernel's limit: a bare loop of `send` to many loopback sockets
     Roofline(RooflineArgs),
     /// Measure one channel with many subscribers: deliveries per CPU-second, latency, losses
@@ -252,15 +254,9 @@ pub(crate) enum PublishVia {
     Api,
 }
 
-/// The server under test.
+/// How the server under test is started, and its key.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct ServerArgs {
-    /// A running server, as ws://ADDRESS:PORT/PATH
-    #[arg(long, requires = "server_pid", conflicts_with = "spawn")]
-    pub url: Option<String>,
-    /// Its process id
-    #[arg(long, requires = "url")]
-    pub server_pid: Option<u32>,
+pub(crate) struct StartArgs {
     /// The server program to start [default: the `dunlin` that `dunlin bench` belongs to; otherwise `dunlin` beside this program or in PATH]
     #[arg(long, value_name = "PROGRAM")]
     pub spawn: Option<PathBuf>,
@@ -270,15 +266,28 @@ pub(crate) struct ServerArgs {
     /// Reactor of the started server: auto, `io_uring` or epoll
     #[arg(long, value_name = "KIND")]
     pub reactor: Option<String>,
-    /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
     /// Port for the started server [default: a free one]
     #[arg(long)]
     pub port: Option<u16>,
     /// Key of the HTTP API
     #[arg(long, default_value = "bench")]
     pub api_key: String,
+}
+
+/// The server under test.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct ServerArgs {
+    /// A running server, as ws://ADDRESS:PORT/PATH
+    #[arg(long, requires = "server_pid", conflicts_with = "spawn")]
+    pub url: Option<String>,
+    /// Its process id
+    #[arg(long, requires = "url")]
+    pub server_pid: Option<u32>,
+    #[command(flatten)]
+    pub start: StartArgs,
+    /// A configuration key for the started server, such as `client.queue_max_size=65536`; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// The started server speaks TLS; scenarios that can do so have an option for it.
     #[arg(skip)]
     pub tls: bool,
@@ -395,7 +404,12 @@ impl ServerArgs {
 
     /// The same for a further server: on the next port, if there is one given.
     pub fn next(&self, tls: bool) -> Self {
-        ServerArgs { port: self.port.map(|port| port + 1), tls, ..self.clone() }
+        self.at(self.start.port.map(|port| port + 1), tls)
+    }
+
+    /// The same on this port.
+    pub fn at(&self, port: Option<u16>, tls: bool) -> Self {
+        ServerArgs { start: StartArgs { port, ..self.start.clone() }, tls, ..self.clone() }
     }
 
     /// For scenarios that need a separate server.

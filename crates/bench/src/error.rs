@@ -49,6 +49,8 @@ pub enum Error {
     Scenario(String),
     /// Gates of a complete run are broken.
     Gates(Vec<String>),
+    /// Runs ended early, so their results are partial. The gates of others may be broken.
+    Partial { why: Vec<String>, broken: Vec<String> },
 }
 
 impl Error {
@@ -76,6 +78,12 @@ impl fmt::Display for Error {
             Error::Server { did, remedy } => write!(f, "the server under test {did}; {remedy}"),
             Error::Scenario(message) => f.write_str(message),
             Error::Gates(broken) => write!(f, "gates are broken\n{}", broken.join("\n")),
+            Error::Partial { why, broken } if broken.is_empty() => {
+                write!(f, "the result is partial\n{}", why.join("\n"))
+            }
+            Error::Partial { why, broken } => {
+                write!(f, "the result is partial\n{}\n{}", why.join("\n"), Error::Gates(broken.clone()))
+            }
         }
     }
 }

@@ -118,7 +118,7 @@ pub fn run(args: &FanoutArgs) -> Result<(), Error> {
     let mut rig = FanoutRig::start(server, &FanoutSetup::of(&args.load, &cores))?.ready(
         &args.load,
         args.slow_readers,
-        &args.run.server.api_key,
+        &args.run.server.start.api_key,
         &progress,
     )?;
     let pace = args.load.pace(args.slow_readers);
@@ -184,7 +184,7 @@ impl TlsSide {
         let mut rig = FanoutRig::start(server, &FanoutSetup::of(&args.load, cores))?.ready(
             &args.load,
             0,
-            &args.run.server.api_key,
+            &args.run.server.start.api_key,
             progress,
         )?;
         let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up, TLS", progress)?;

@@ -10,8 +10,9 @@
 //! - `roofline`, `fanout`, `slow_reader`, `idle`, `subscribers`, `storm`: the scenarios; `rig` is the setup that most
 //!   of them share, `goal` their target figures.
 //! - `room`, `storage`, `cluster`: the scenarios of rooms, of the storage and of clusters, with their specific code.
-//! - `worker`: the code of the workers. `worker_process`, `control`, `tally`: communication with them.
-//! - `wire`, `push`, `commands`, `payload`, `api`: encoding and decoding. `metrics`: the server's metrics. `proc`,
+//! - `worker`: the code of the workers. `worker_process`, `control`, `tally`, `shared_array`: communication with them.
+//!   `interrupt`: Ctrl-C.
+//! - `wire`, `push`, `commands`, `payload`, `stamp_numbers`, `api`: encoding and decoding. `metrics`: the server's metrics. `proc`,
 //!   `spawn`, `folder`, `tls`: the machine and the server under test.
 
 mod api;
@@ -24,6 +25,7 @@ mod fanout;
 mod folder;
 mod goal;
 mod idle;
+mod interrupt;
 mod latency;
 mod metrics;
 mod payload;
@@ -36,8 +38,10 @@ mod rig;
 mod roofline;
 mod room;
 mod scenario;
+mod shared_array;
 mod slow_reader;
 mod spawn;
+mod stamp_numbers;
 mod storage;
 mod storm;
 mod subscribers;
@@ -83,6 +87,7 @@ fn run(scenario: Scenario) -> Result<(), Error> {
         Scenario::Run(args) => scenario::run(&args),
         Scenario::Compare(args) => scenario::compare::run(&args),
         Scenario::Report(args) => scenario::report(&args),
+        Scenario::Plan(args) => scenario::plan::run(&args),
         Scenario::Worker => {
             worker::run();
             Ok(())

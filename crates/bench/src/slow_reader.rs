@@ -89,7 +89,7 @@ impl Scenario<'_> {
         let mut rig = FanoutRig::start(server, &FanoutSetup::of(&args.load, &self.cores))?.ready(
             &args.load,
             slow,
-            &args.run.server.api_key,
+            &args.run.server.start.api_key,
             &self.progress,
         )?;
         let pace = args.load.pace(slow);

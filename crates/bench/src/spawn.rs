@@ -24,6 +24,8 @@ use crate::tls;
 const SERVER: &str = "dunlin";
 /// The variable with which `dunlin bench` names itself.
 const CALLER: &str = "CALLER_OF_DUNLIN_BENCH";
+/// The file with the output of a started server, in its folder.
+const LOG: &str = "server.log";
 /// Maximum time for a server to become healthy.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 /// Time after which a server that does not end is killed.
@@ -85,6 +87,14 @@ impl ServerProcess {
         }
     }
 
+    /// The last lines that it has written, if it was started here.
+    pub fn last_output(&self) -> String {
+        let log = self.started.as_ref().map(|started| started.folder.join(LOG));
+        let text = log.and_then(|log| fs::read_to_string(log).ok()).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(10)..).unwrap_or_default().join("\n")
+    }
+
     /// Shuts the server down, and waits for its end. Returns the duration.
     pub fn stop(mut self, patience: Duration) -> Result<Duration, Error> {
         let began = Instant::now();
@@ -123,19 +133,20 @@ impl Drop for ServerProcess {
 }
 
 fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
-    let program = args.spawn.clone().unwrap_or_else(default_program);
-    let port = args.port.map_or_else(free_port, Ok)?;
+    let program = args.start.spawn.clone().unwrap_or_else(default_program);
+    let port = args.start.port.map_or_else(free_port, Ok)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let folder = make_folder(port)?;
     let config_path = folder.join("config.json");
     // Other servers do not know this key, so it is only set if requested.
-    let reactor = args.reactor.iter().map(|kind| format!("reactor={kind}"));
+    let reactor = args.start.reactor.iter().map(|kind| format!("reactor={kind}"));
     let tls = args.tls.then(tls::server_settings).into_iter().flatten();
     let internal = args.internal_port.map(|port| format!("http_server.internal_port={port}"));
-    let settings: Vec<String> = reactor.chain(tls).chain(internal).chain(args.set.iter().cloned()).collect();
-    write(&config_path, &config(port, &args.api_key, &settings)?)?;
-    let log_path = folder.join("server.log");
-    let child = start_process(&program, args, &config_path, &log_path, cores)?;
+    // Files of the server go where they are removed with it.
+    let set = args.set.iter().map(|setting| setting.replace("{folder}", &folder.to_string_lossy()));
+    let settings: Vec<String> = reactor.chain(tls).chain(internal).chain(set).collect();
+    write(&config_path, &config(port, &args.start.api_key, &settings)?)?;
+    let child = start_process(&program, args, &config_path, &folder.join(LOG), cores)?;
     let name = program.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     let mut server = ServerProcess {
         pid: child.id(),
@@ -147,7 +158,7 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
         name,
         started: Some(Started { child, folder }),
     };
-    wait_until_healthy(&mut server, &log_path)?;
+    wait_until_healthy(&mut server)?;
     Ok(server)
 }
 
@@ -226,12 +237,14 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
     let config = config.to_string_lossy();
     let mut command = Command::new(program);
     command
-        .args(args.spawn_args.iter().map(|arg| arg.replace("{config}", &config)))
+        .args(args.start.spawn_args.iter().map(|arg| arg.replace("{config}", &config)))
         .stdin(Stdio::null())
         .stdout(log.try_clone().map_err(failed)?)
         .stderr(log);
     let cores = cores.server.clone();
     dunlin_processes::end_with_this(&mut command, libc::SIGTERM);
+    // Ctrl-C in a terminal ends the run, which then ends the server.
+    command.process_group(0);
     // SAFETY: between fork and exec only one system call is made; nothing is allocated or locked.
     unsafe { command.pre_exec(move || proc::pin_self(&cores)) };
     command.spawn().map_err(|source| match source.kind() {
@@ -243,7 +256,7 @@ fn start_process(program: &Path, args: &ServerArgs, config: &Path, log: &Path, c
     })
 }
 
-fn wait_until_healthy(server: &mut ServerProcess, log: &Path) -> Result<(), Error> {
+fn wait_until_healthy(server: &mut ServerProcess) -> Result<(), Error> {
     let deadline = Instant::now() + START_PATIENCE;
     let did = loop {
         if is_healthy(server) {
@@ -258,10 +271,7 @@ fn wait_until_healthy(server: &mut ServerProcess, log: &Path) -> Result<(), Erro
         }
         thread::sleep(Duration::from_millis(20));
     };
-    let log_text = fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = log_text.lines().collect();
-    let last = lines.get(lines.len().saturating_sub(10)..).unwrap_or_default().join("\n");
-    Err(Error::Server { did, remedy: format!("its output was:\n{last}") })
+    Err(Error::Server { did, remedy: format!("its output was:\n{}", server.last_output()) })
 }
 
 fn is_healthy(server: &ServerProcess) -> bool {

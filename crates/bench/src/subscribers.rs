@@ -47,7 +47,7 @@ pub fn run(args: &SubscribersArgs) -> Result<(), Error> {
         FanoutRig::start(server, &FanoutSetup::of(&args.load, &cores))?.ready(
             &args.load,
             0,
-            &args.run.server.api_key,
+            &args.run.server.start.api_key,
             &progress,
         )
     };

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use crate::control::{Role, WorkerCommand, WorkerReply};
 use crate::error::Error;
+use crate::interrupt;
 use crate::proc;
 
 /// Size of the read buffer: large enough for any burst that fits in a socket's buffer of the usual size, and small
@@ -30,6 +31,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Reads the role from stdin, and runs it until stdin ends. Failures are reported to the orchestrator, because only
 /// that communicates with the user.
 pub fn run() {
+    interrupt::leave_to_the_orchestrator();
     let mut line = String::new();
     let role = match io::stdin().lock().read_line(&mut line).map_err(|err| err.to_string()) {
         Ok(_) => serde_json::from_str::<Role>(&line)
@@ -50,7 +52,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Clients(role) | Role::Returners(role) | Role::Recoverers(role) => &role.cores,
         Role::Publisher(role) => &role.cores,
         Role::Players(role) => &role.cores,
-        Role::Crew(role) => &role.cores,
+        Role::Crew(role) => &role.place.cores,
     };
     let doing = format!("pin to cores {cores:?}");
     proc::pin_self(cores).map_err(|source| Error::os(doing, source, "give --no-pin"))?;

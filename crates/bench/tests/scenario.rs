@@ -2,15 +2,16 @@
 //! the built-in profiles run against the real server.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::faulty_target::{Fault, start};
+use crate::faulty_target::{Fault, OwnProcess, start, start_process};
 
 /// 100 publications in two channels, to three clients of both.
 const PROFILE: &str = r#"
@@ -125,6 +126,160 @@ fn each_planted_fault_breaks_its_gate_alone() {
     }
 }
 
+/// A profile whose connections are opened, and whose first publications are sent, in a phase that is not measured.
+const WARM: &str = r#"
+about = "test"
+[[crew]]
+name = "publisher"
+publish = 200
+[[crew]]
+name = "readers"
+connections = 3
+subscribe = "all"
+[[phase]]
+name = "warm-up"
+duration = "200ms"
+measure = false
+[[phase]]
+name = "hold"
+duration = "300ms"
+"#;
+
+#[test]
+fn what_goes_wrong_before_the_first_measured_phase_breaks_its_gate() {
+    let folder = Folder::make();
+    let profile = folder.profile("warm.toml", WARM);
+    let json = folder.0.join("run.json").display().to_string();
+    let gates = format!("{SEQUENCE},connect_failed=0,published<100");
+    for (fault, gate, name, value) in [
+        (Fault::RefuseSubscription(1), "connect_failed=0", "connect_failed", 1),
+        (Fault::Drop(5), "lost=0", "lost", 3),
+        (Fault::Duplicate(5), "duplicated=0", "duplicated", 3),
+    ] {
+        let url = format!("ws://{}", start(fault));
+        let output =
+            bench(&["run", &profile, "--target", &url, "--gate", &gates, "--json", &json, "--quiet", "--no-pin"]);
+        let result = folder.read("run.json");
+        assert_eq!(output.status.code(), Some(3), "{fault:?}: {result:#}");
+        assert_eq!(figure(&result, name), value, "{fault:?}: {result:#}");
+        assert_eq!(result["broken"].as_array().map(Vec::len), Some(1), "{fault:?}: {result:#}");
+        assert_eq!(result["broken"][0]["gate"], gate);
+        // The 40 publications of the warm-up are not among them.
+        assert_eq!(figure(&result, "published"), 60, "{fault:?}: {result:#}");
+    }
+}
+
+/// The end of a program, or its kill if it takes longer.
+fn wait_within(child: &mut Child, patience: Duration) -> Option<i32> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(status) = child.try_wait().expect("the program can be waited for") {
+            return status.code();
+        }
+        if Instant::now() > deadline {
+            child.kill().expect("the program can be killed");
+            child.wait().expect("the program can be waited for");
+            panic!("the program has not ended");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn pings_do_not_prolong_the_wait_for_what_is_lost() {
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", PROFILE);
+    let (url, json) = (format!("ws://{}", start(Fault::DropAndPing(50))), folder.0.join("run.json"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"))
+        .args(["run", &profile, "--target", &url, "--gate", SEQUENCE, "--quiet", "--no-pin", "--json"])
+        .arg(&json)
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    assert_eq!(wait_within(&mut child, Duration::from_mins(1)), Some(3));
+    assert_eq!(figure(&folder.read("run.json"), "lost"), 3);
+}
+
+#[test]
+fn a_refused_publication_that_is_delivered_does_not_hide_a_loss() {
+    let (result, code, text) = run(Fault::RefuseAndDrop(20, 60), "lost=0");
+    assert_eq!(code, Some(3), "{text}");
+    assert_eq!((figure(&result, "refused"), figure(&result, "lost")), (1, 3), "{result:#}");
+}
+
+#[test]
+fn a_profile_that_fails_does_not_take_the_others_with_it() {
+    let folder = Folder::make();
+    let bad = folder.profile("bad.toml", &PROFILE.replace("connections = 3", "connections = 900000"));
+    let good = folder.profile("good.toml", PROFILE);
+    let url = format!("ws://{}", start(Fault::None));
+    let (runs, page) = (folder.0.join("runs"), folder.0.join("page.html"));
+    let paths = [runs.to_str().expect("it is UTF-8"), page.to_str().expect("it is UTF-8")];
+    let output =
+        bench(&["run", &bad, &good, "--target", &url, "--runs", paths[0], "--page", paths[1], "--quiet", "--no-pin"]);
+    let text = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("bad: crew.readers needs 900000 open files") && !text.contains("good: "), "{text}");
+    let mut partial = Vec::new();
+    for file in fs::read_dir(&runs).expect("the results are there") {
+        let result: Value = serde_json::from_slice(&fs::read(file.unwrap().path()).unwrap()).expect("JSON");
+        partial.push((result["profile"].as_str().unwrap().to_owned(), result["partial"].is_string()));
+    }
+    partial.sort();
+    assert_eq!(partial, [("bad".to_owned(), true), ("good".to_owned(), false)]);
+    let html = fs::read_to_string(&page).expect("the page is written");
+    assert!(html.contains("The run ended early: crew.readers needs 900000 open files"), "{html}");
+    assert!(html.contains("<h2 id=\"good\">") && html.contains("Latency over time"), "{html}");
+}
+
+#[test]
+fn a_target_whose_process_ends_makes_the_result_partial() {
+    let folder = Folder::make();
+    let more = "[[phase]]\nname = \"long\"\nduration = \"10m\"\n[[phase]]\nname = \"third\"\nduration = \"10m\"\n";
+    let profile = folder.profile("test.toml", &format!("{PROFILE}{more}"));
+    let json = folder.0.join("run.json").display().to_string();
+    let url = format!("ws://{}", start(Fault::None));
+    // It stands for the process of the target.
+    let mut process = Command::new("sleep").arg("1").spawn().expect("it starts");
+    let pid = process.id().to_string();
+    let reaper = std::thread::spawn(move || process.wait());
+    let output =
+        bench(&["run", &profile, "--target", &url, "--server-pid", &pid, "--json", &json, "--quiet", "--no-pin"]);
+    reaper.join().expect("it does not panic").expect("it has ended");
+    let (result, text) = (folder.read("run.json"), stderr(&output));
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("test: the server under test ended during the run; read its log"), "{text}");
+    assert!(result["partial"].is_string(), "{result:#}");
+    assert!(result["phases"].as_array().map(Vec::len) < Some(3), "{result:#}");
+}
+
+#[test]
+fn an_interrupted_run_writes_what_it_has_and_says_that_it_is_partial() {
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", &format!("{PROFILE}[[phase]]\nname = \"long\"\nduration = \"10m\"\n"));
+    let (url, json) = (format!("ws://{}", start(Fault::None)), folder.0.join("run.json"));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"))
+        .args(["run", &profile, "--target", &url, "--no-pin", "--json"])
+        .arg(&json)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("stderr is piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("hold: ")), "the first phase ends");
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+    assert!(killed.success());
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(wait_within(&mut child, Duration::from_secs(30)), Some(1), "{rest:?}");
+    let result = folder.read("run.json");
+    assert_eq!(result["partial"], "the run was interrupted");
+    // What the second phase has done until then is there as well.
+    assert_eq!(result["phases"].as_array().map(Vec::len), Some(2), "{result:#}");
+    assert!(figure(&result, "published") >= 100, "{result:#}");
+    assert_eq!(figure(&result, "delivered"), 3 * figure(&result, "published"), "{result:#}");
+    assert!(rest.iter().any(|line| line.contains("the run was interrupted")), "{rest:?}");
+}
+
 #[test]
 fn publications_in_another_order_are_found() {
     // With one channel, the next publication is of the same stream.
@@ -176,6 +331,8 @@ fn mistakes_are_reported_before_anything_is_started() {
     let folder = Folder::make();
     let wrong = folder.profile("wrong.toml", &PROFILE.replace("workers", "wrokers"));
     let right = folder.profile("right.toml", PROFILE);
+    let runs = folder.0.join("runs");
+    let runs = runs.to_str().expect("it is UTF-8");
     let cases: [(&[&str], &str); 7] = [
         (&["run", &wrong], "crew.readers.wrokers is unknown; did you mean workers?"),
         (&["run", &right, "--set", "phase.hold.duraton=1s"], "phase.hold.duraton is unknown; did you mean duration?"),
@@ -188,7 +345,7 @@ fn mistakes_are_reported_before_anything_is_started() {
     for (arguments, expected) in cases {
         let url = format!("ws://{}", start(Fault::None));
         let more: &[&str] = if arguments.contains(&"--target") { &[] } else { &["--target", &url] };
-        let output = bench(&[arguments, more, &["--quiet"]].concat());
+        let output = bench(&[arguments, more, &["--quiet", "--runs", runs]].concat());
         let text = stderr(&output);
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
         assert!(text.contains(expected), "{arguments:?}: {text}");
@@ -200,10 +357,14 @@ fn an_unreachable_target_is_reported() {
     let folder = Folder::make();
     let profile = folder.profile("test.toml", PROFILE);
     // Nothing listens at this port of a loopback address.
-    let output = bench(&["run", &profile, "--target", "ws://127.0.0.9:9", "--quiet"]);
+    let json = folder.0.join("run.json").display().to_string();
+    let output = bench(&["run", &profile, "--target", "ws://127.0.0.9:9", "--json", &json, "--quiet"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stderr(&output);
     assert!(text.contains("refused 1 publishers") && text.contains("connection refused"), "{text}");
+    let result = folder.read("run.json");
+    assert!(result["partial"].as_str().is_some_and(|why| why.contains("check its address")), "{result:#}");
+    assert_eq!(result["figures"], serde_json::json!({}), "nothing was measured");
 }
 
 #[test]
@@ -272,6 +433,7 @@ fn a_capacity_run_stops_at_the_first_broken_gate() {
     assert_eq!(output.status.code(), Some(3));
     let phases: Vec<_> = result["phases"].as_array().expect("a list").iter().map(|phase| &phase["name"]).collect();
     assert_eq!(phases, ["stability", "realistic", "high"], "{result:#}");
+    assert_eq!(result["stopped_after"], "high");
     let text = stderr(&output);
     assert!(text.contains("connections<250 is broken in phase high: connections was 301"), "{text}");
     assert_eq!(result["points"].as_array().map(Vec::len), Some(3));
@@ -287,4 +449,179 @@ fn clients_that_come_and_go_miss_nothing() {
     // 200 are due. While no client is ready, none leaves.
     assert!((100..=200).contains(&figure(&result, "churned")), "{result:#}");
     assert_eq!(figure(&result, "connections"), 101);
+}
+
+/// Runs a built-in profile with changes against a target that is already there.
+fn built_in_at(url: &str, profile: &str, changes: &[&str], more: &[&str]) -> (Value, Output) {
+    let folder = Folder::make();
+    let json = folder.0.join("run.json").display().to_string();
+    let mut arguments = vec!["run", profile, "--short", "--target", url, "--json", &json, "--quiet", "--no-pin"];
+    arguments.extend(changes.iter().flat_map(|change| ["--set", *change]));
+    arguments.extend(more);
+    let output = bench(&arguments);
+    assert!(folder.0.join("run.json").exists(), "{}", stderr(&output));
+    (folder.read("run.json"), output)
+}
+
+/// The messages of the gates that a run broke.
+fn broken(result: &Value) -> Vec<String> {
+    let list = result["broken"].as_array().expect("a list");
+    list.iter().map(|broken| broken["gate"].as_str().expect("a text").to_owned()).collect()
+}
+
+const SHORT_FANOUT: [&str; 3] = ["phase.warm-up.duration=100ms", "phase.hold.duration=2s", "phase.hold.repeat=1"];
+
+#[test]
+fn fanout_finds_that_every_ten_thousandth_publication_is_dropped() {
+    let url = format!("ws://{}", start(Fault::DropEvery(10_000)));
+    let load = ["crew.publisher.publish=10000", "crew.subscribers.connections=1", "gates=lost=0,duplicated=0"];
+    let (result, output) = built_in_at(&url, "fanout", &[&SHORT_FANOUT[..], &load].concat(), &[]);
+    assert_eq!((output.status.code(), broken(&result)), (Some(3), vec!["lost=0".to_owned()]), "{result:#}");
+    // There are 1,000 in the warm-up and 20,000 afterwards.
+    assert_eq!((figure(&result, "lost"), figure(&result, "accepted")), (2, 20_000), "{result:#}");
+}
+
+#[test]
+fn fanout_finds_two_publications_that_are_swapped() {
+    let url = format!("ws://{}", start(Fault::Swap(40)));
+    let load = ["crew.subscribers.connections=5", "gates=lost=0,duplicated=0,reordered=0"];
+    let (result, output) = built_in_at(&url, "fanout", &[&SHORT_FANOUT[..], &load].concat(), &[]);
+    assert_eq!((output.status.code(), broken(&result)), (Some(3), vec!["reordered=0".to_owned()]), "{result:#}");
+    assert_eq!(figure(&result, "reordered"), 5, "{result:#}");
+}
+
+#[test]
+fn fanout_finds_the_one_connection_that_is_always_50_ms_late() {
+    let load = ["crew.publisher.publish=30", "crew.subscribers.connections=100", "gates=slowest_client<50ms,lost=0"];
+    let run = |fault| {
+        let url = format!("ws://{}", start(fault));
+        built_in_at(&url, "fanout", &[&SHORT_FANOUT[..], &load].concat(), &[])
+    };
+    let (result, output) = run(Fault::SlowSubscription(7, Duration::from_millis(50)));
+    assert_eq!(output.status.code(), Some(3), "{result:#}");
+    assert_eq!(broken(&result), ["slowest_client<50ms"], "{result:#}");
+    let (result, output) = run(Fault::None);
+    assert_eq!(output.status.code(), Some(0), "{result:#}");
+}
+
+#[test]
+fn soak_finds_1_kib_that_each_connection_leaves_behind() {
+    // 200 connections a second, so 200 KiB a second or 703 MiB an hour.
+    let load = [
+        "crew.clients.connections=20",
+        "crew.visitors.churn=200",
+        "phase.hold.duration=5s",
+        "interval=50ms",
+        "gates=memory_growth<350MiB,memory_growth_floor<350MiB,closed=0,connect_failed=0",
+    ];
+    let run = |target: &OwnProcess| {
+        built_in_at(&format!("ws://{}", target.address), "soak", &load, &["--server-pid", &target.pid()])
+    };
+    let (result, output) = run(&start_process(1024));
+    assert_eq!(broken(&result), ["memory_growth<350MiB"], "{}", result["figures"]);
+    assert_eq!(output.status.code(), Some(3));
+    let (result, _) = run(&start_process(0));
+    assert_eq!(broken(&result), [""; 0], "{}", result["figures"]);
+}
+
+#[test]
+fn bots_play_a_room_and_what_they_expect_is_checked() {
+    let durations = ["--set", "phase.warm-up.duration=300ms", "--set", "phase.play.duration=500ms"];
+    let sizes = ["--set", "crew.bots.connections=10", "--set", "crew.bots.inputs=100", "--set", "phase.play.repeat=1"];
+    let (result, output) = built_in(&[&["own-game"], &durations[..], &sizes[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!((figure(&result, "players"), figure(&result, "inputs")), (10, 50), "{}", result["figures"]);
+    assert!(figure(&result, "snapshots") > 10, "{}", result["figures"]);
+    let more = ["--set", "crew.bots.expect=[\"welcome\", \"a dragon\"]", "--gate", "expectations_missed=0,closed=0"];
+    let (result, output) = built_in(&[&["own-game"], &durations[..], &sizes[..], &more[..]].concat());
+    assert_eq!((output.status.code(), broken(&result)), (Some(3), vec!["expectations_missed=0".to_owned()]));
+    assert_eq!(figure(&result, "expectations_missed"), 10, "no bot has met one: {}", result["figures"]);
+}
+
+#[test]
+fn publications_on_disk_are_accepted_and_delivered() {
+    let durations = ["--set", "phase.warm-up.duration=100ms", "--set", "phase.hold.duration=300ms"];
+    let gates = ["--gate", "lost=0,duplicated=0,reordered=0,refused=0,unanswered=0,unsent=0,closed=0"];
+    let (result, output) = built_in(&[&["durable-disk"], &durations[..], &gates[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    // 2 × 300 ms of 500 publications a second, in ten channels with ten readers each.
+    assert_eq!((figure(&result, "accepted"), figure(&result, "delivered")), (300, 3_000), "{result:#}");
+}
+
+#[test]
+fn the_spike_comes_on_top_of_another_load() {
+    let folder = Folder::make();
+    let profile = folder.profile("test.toml", PROFILE);
+    let phases = ["warm-up", "calm", "spike", "after"].map(|phase| format!("phase.{phase}.duration=600ms"));
+    let mut changes = vec!["crew.publisher.publish=50", "gates=lost=0,spike.published>150,calm.published<40"];
+    changes.extend(phases.iter().map(String::as_str));
+    let url = format!("ws://{}", start(Fault::None));
+    let (result, output) = built_in_at(&url, "spike", &changes, &["--on", &profile]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(result["profile"], "spike-on-test");
+    // 30 in calm; 50/s to 500/s within 500 ms and 100 ms of 500/s; back to 50/s within 500 ms.
+    assert_eq!(figure(&result, "published"), 30 + 188 + 143, "{result:#}");
+}
+
+#[test]
+fn a_plan_agrees_with_a_larger_run() {
+    dunlin_proof::programs::beside(Path::new(env!("CARGO_BIN_EXE_dunlin-bench")), "dunlin");
+    let folder = Folder::make();
+    let prices = "unit = \"EUR a month\"\n[[machine]]\nname = \"small\"\ncores = 2\nmemory_gib = 4\nnetwork_mbit = 1000\nprice = 8\n";
+    let prices = folder.profile("prices.toml", prices);
+    let json = folder.0.join("plan.json").display().to_string();
+    let load = ["--connections", "4000", "--publications", "8", "--prices", &prices];
+    let output = bench(&[&["plan"], &load[..], &["--json", &json, "--no-pin"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let plan = folder.read("plan.json");
+    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(table.contains("32,000 deliveries/s") && table.contains("EUR a month: "), "{table}");
+    let larger = r#"
+about = "twice as many connections as in the calibration"
+[[crew]]
+name = "publisher"
+publish = 8
+[[crew]]
+name = "readers"
+connections = 4000
+connect_rate = 2000
+subscribe = "all"
+[[phase]]
+name = "warm-up"
+duration = "500ms"
+measure = false
+[[phase]]
+name = "hold"
+duration = "2s"
+"#;
+    let (profile, json) = (folder.profile("larger.toml", larger), folder.0.join("run.json").display().to_string());
+    let output = bench(&["run", &profile, "--json", &json, "--quiet", "--no-pin"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let figures = &folder.read("run.json")["figures"];
+    let within = |name: &str, key: &str, slack: (f64, f64)| {
+        let measured = figures[name]["value"].as_f64().expect("it was measured");
+        let end = |end: &str| plan[key][end].as_f64().expect("it is estimated");
+        let is_within = end("low") * slack.0 <= measured && measured <= end("high") * slack.1;
+        assert!(is_within, "{name} was {measured}, planned {:#}\n{figures:#}", plan[key]);
+    };
+    within("memory", "memory_bytes", (0.8, 1.2));
+    // The larger run may batch more, if other programs keep the server from running.
+    within("cpu_cores", "cores", (0.4, 1.2));
+}
+
+#[test]
+fn a_plan_that_cannot_be_made_says_why() {
+    let folder = Folder::make();
+    let prices = folder.profile("prices.toml", "unit = \"EUR\"\n[[machine]]\nname = \"small\"\ncoers = 2\n");
+    let load = ["plan", "--connections", "10", "--publications", "1"];
+    for (more, expected) in [
+        (&["--prices", &prices][..], "unknown field `coers`"),
+        (&["--share", "2"], "--share 2: give more than 0, at most 1"),
+        (&["--bytes", "10"], "message.bytes = 10: give a whole number from 74"),
+        (&["--spawn", "/nonexistent/dunlin"], "the calibration plan-publications ended early: could not start"),
+    ] {
+        let output = bench(&[&load[..], more, &["--quiet"]].concat());
+        assert_eq!(output.status.code(), Some(1), "{more:?}");
+        assert!(stderr(&output).contains(expected), "{more:?}: {}", stderr(&output));
+    }
 }

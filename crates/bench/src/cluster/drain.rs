@@ -88,7 +88,7 @@ pub fn run(args: &ClusterDrainArgs) -> Result<(), Error> {
         settings.iter().map(|settings| ServerProcess::start(settings, &cores)).collect::<Result<Vec<_>, _>>()?;
     let mut sessions = NodeSessions::start(args.sessions, &nodes, CHANNEL, &cores)?;
     let addresses = nodes.iter().map(|node| node.operators).collect();
-    let load = DrainPublisher::start(addresses, args.run.server.api_key.clone(), args.rate);
+    let load = DrainPublisher::start(addresses, args.run.server.start.api_key.clone(), args.rate);
     thread::sleep(BEFORE);
     let mut drains = Vec::new();
     for (number, settings) in settings.iter().enumerate() {
@@ -139,7 +139,7 @@ fn drain(
     sessions: &mut NodeSessions,
     cores: &Cores,
 ) -> Result<(NodeDrain, ServerProcess), Error> {
-    let settings = ServerArgs { port: Some(node.address.port()), ..settings.clone() };
+    let settings = settings.at(Some(node.address.port()), settings.tls);
     sessions.expect_loss(node.address)?;
     thread::sleep(NOTICE);
     let stopped = node.stop(Duration::from_secs(SHUTDOWN_TIMEOUT_S + 5))?;

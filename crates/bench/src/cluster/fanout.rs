@@ -112,7 +112,7 @@ impl FanoutSides {
         progress.doing("starting NATS and four nodes".into());
         // The NATS servers share the clients' cores, because only the nodes are measured on their core.
         let nats = NatsProcesses::start(&args.nats, &cores.clients)?;
-        let (load, api_key) = (&args.load, &args.run.server.api_key);
+        let (load, api_key) = (&args.load, &args.run.server.start.api_key);
         let node = |name: &str| ServerProcess::start(&node::in_cluster(&args.run.server, name, &nats, &[]), cores);
         let in_cluster =
             FanoutRig::start(node("all")?, &FanoutSetup::of(load, cores))?.ready(load, 0, api_key, progress)?;

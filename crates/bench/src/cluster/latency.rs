@@ -141,7 +141,7 @@ impl Sides {
             FanoutRig::start(ServerProcess::start(server, cores)?, &FanoutSetup::of(&load, cores))?.ready(
                 &load,
                 0,
-                &args.run.server.api_key,
+                &args.run.server.start.api_key,
                 progress,
             )
         };

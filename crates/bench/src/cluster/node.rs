@@ -42,5 +42,5 @@ fn with_history(server: &ServerArgs, more: impl Iterator<Item = String>) -> Serv
     ];
     let set = history.into_iter().chain(more).chain(server.set.iter().cloned()).collect();
     // Each node has its own port.
-    ServerArgs { set, port: None, ..server.clone() }
+    ServerArgs { set, ..server.at(None, server.tls) }
 }

@@ -141,7 +141,8 @@ impl<'a> RecoveryRig<'a> {
     /// Connects all sessions to a node with nothing in memory.
     fn storm(&mut self, recovers: bool, storms: &mut Storms) -> Result<(), Error> {
         let args = self.args;
-        let channels = histories::publish(&self.writer, &args.run.server.api_key, args.channels, args.publications)?;
+        let channels =
+            histories::publish(&self.writer, &args.run.server.start.api_key, args.channels, args.publications)?;
         let groups = groups(args, &channels, recovers);
         let cold = ServerProcess::start(&settings(args, "cold", &self.nats), &self.storm_cores)?;
         let mut workers = self.start_workers(&cold)?;

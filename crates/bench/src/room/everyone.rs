@@ -12,7 +12,7 @@ use super::rig::{RoomPhase, RoomRig, RoomSetup, Scratch, room_settings};
 use super::side::Side;
 use super::verify::Verified;
 use super::{Found, finish};
-use crate::args::ServerArgs;
+use crate::args::{ServerArgs, StartArgs};
 use crate::control::MessageContent;
 use crate::error::Error;
 use crate::goal::Goal;
@@ -122,9 +122,12 @@ fn contenders(args: &EveryoneArgs, cores: &Cores) -> Result<Vec<Contender>, Erro
         let server = ServerArgs {
             url: None,
             server_pid: None,
-            spawn: Some(peer.clone()),
-            spawn_args: program_args.split(' ').map(str::to_owned).collect(),
-            reactor: None,
+            start: StartArgs {
+                spawn: Some(peer.clone()),
+                spawn_args: program_args.split(' ').map(str::to_owned).collect(),
+                reactor: None,
+                ..args.run.server.start.clone()
+            },
             set: Vec::new(),
             ..args.run.server.clone()
         };

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::args::PinArgs;
+use crate::args::{OutputArgs, PinArgs, StartArgs};
+use crate::commands::EncodingOption;
 
 #[derive(Debug, clap::Args)]
 pub struct RunProfileArgs {
@@ -30,6 +31,9 @@ pub struct ScenarioArgs {
     /// Change the profile, as in `crew.audience.connections=5000` or `server.client.queue_max_size=65536`; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Run the phases and gates of the profile with the channels, crews and server of this one, as in `run spike --on channels`
+    #[arg(long, value_name = "PROFILE")]
+    pub on: Option<String>,
     /// Run a short version: apply the changes in the profile's table `short`
     #[arg(long)]
     pub short: bool,
@@ -58,21 +62,8 @@ pub struct TargetArgs {
     /// The target is not on this machine, and you may load it
     #[arg(long, requires = "target")]
     pub i_own_this_target: bool,
-    /// The server program to start [default: the `dunlin` that `dunlin bench` belongs to; otherwise `dunlin` beside this program or in PATH]
-    #[arg(long, value_name = "PROGRAM")]
-    pub spawn: Option<PathBuf>,
-    /// Its arguments; {config} is replaced by the path of its configuration file
-    #[arg(long, value_delimiter = ' ', default_value = "serve -c {config}", allow_hyphen_values = true)]
-    pub spawn_args: Vec<String>,
-    /// Reactor of the started server: auto, `io_uring` or epoll
-    #[arg(long, value_name = "KIND")]
-    pub reactor: Option<String>,
-    /// Port for the started server [default: a free one]
-    #[arg(long)]
-    pub port: Option<u16>,
-    /// Key of the HTTP API
-    #[arg(long, default_value = "bench")]
-    pub api_key: String,
+    #[command(flatten)]
+    pub start: StartArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -92,6 +83,37 @@ pub struct CompareArgs {
     /// Write the comparison to this file instead of the folder of results
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct PlanArgs {
+    /// Clients that are connected at a time, each subscribed to one channel
+    #[arg(long)]
+    pub connections: u64,
+    /// Publications per second in all channels
+    #[arg(long)]
+    pub publications: f64,
+    /// Bytes of each publication
+    #[arg(long, default_value_t = 128)]
+    pub bytes: u64,
+    /// Channels: a publication reaches the clients of one
+    #[arg(long, default_value_t = 1)]
+    pub channels: u64,
+    /// Encoding of the clients
+    #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
+    pub encoding: EncodingOption,
+    /// A TOML file with machines and what they cost
+    #[arg(long, value_name = "FILE")]
+    pub prices: Option<PathBuf>,
+    /// Share of a machine to use, so that a peak finds the rest
+    #[arg(long, default_value_t = 0.6)]
+    pub share: f64,
+    #[command(flatten)]
+    pub target: TargetArgs,
+    #[command(flatten)]
+    pub pin: PinArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 #[derive(Debug, clap::Args)]

@@ -50,11 +50,13 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
     let (mut runs, mut broken) = ([Vec::new(), Vec::new()], Vec::new());
     for round in 1..=args.rounds {
         for (side, (letter, runs)) in [&a, &b].into_iter().zip(["A", "B"].into_iter().zip(&mut runs)) {
-            let result = super::run_once(&side.profile, &side.args)?;
+            let result = super::run_once(&side.profile, &side.args);
             if let Some(why) = &result.partial {
                 return Err(Error::Scenario(format!("run {round} of {letter} is partial: {why}")));
             }
-            broken.extend(result.broken.iter().map(|broken| format!("{letter}, run {round}: {}", broken.message)));
+            broken.extend(
+                result.outcome.broken.iter().map(|broken| format!("{letter}, run {round}: {}", broken.message)),
+            );
             result
                 .write(&super::path_of(&args.common.runs, &result).with_extension(format!("{letter}{round}.json")))?;
             runs.push(result);
@@ -96,7 +98,7 @@ fn sides(args: &CompareArgs) -> Result<[Side; 2], Error> {
         let source = if is_profile(name) {
             name
         } else {
-            run.target.spawn = Some(PathBuf::from(name));
+            run.target.start.spawn = Some(PathBuf::from(name));
             &args.profile
         };
         Ok(Side { profile: super::load(source, &run)?, args: run })
@@ -115,7 +117,9 @@ fn ratios(a: &[RunResult], b: &[RunResult]) -> BTreeMap<&'static str, Ratio> {
     let compared = FIGURES.iter().filter(|figure| figure.is_compared);
     let ratio = |figure: &Figure| {
         let values = |runs: &[RunResult]| {
-            runs.iter().map(|run| run.figures.get(figure.name).map(|found| found.value)).collect::<Option<Vec<_>>>()
+            runs.iter()
+                .map(|run| run.outcome.figures.get(figure.name).map(|found| found.value))
+                .collect::<Option<Vec<_>>>()
         };
         Some((figure.name, Ratio::of(values(a)?, values(b)?)?))
     };
@@ -157,7 +161,7 @@ fn median(values: &[f64]) -> f64 {
 }
 
 /// The quantile of Student's t distribution that 2.5 % exceed, by degrees of freedom.
-fn student(freedom: usize) -> f64 {
+pub fn student(freedom: usize) -> f64 {
     const QUANTILES: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
         2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,

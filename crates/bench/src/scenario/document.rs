@@ -92,6 +92,12 @@ impl<'a> Section<'a> {
         value.as_table().map(Some).ok_or_else(|| self.wrong(key, &format!("give a table: [{}]", self.path_of(key))))
     }
 
+    /// A list of any values.
+    pub fn list(&self, key: &'static str) -> Result<&'a [Value], String> {
+        let Some(value) = self.find(key) else { return Ok(&[]) };
+        value.as_array().map(Vec::as_slice).ok_or_else(|| self.wrong(key, "give a list in brackets"))
+    }
+
     /// The tables of an array, each with its path: by its name, if it has one.
     pub fn tables(&self, key: &'static str) -> Result<Vec<Section<'a>>, String> {
         let Some(value) = self.find(key) else { return Ok(Vec::new()) };

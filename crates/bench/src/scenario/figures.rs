@@ -33,12 +33,24 @@ figures! {
     "p99" Time true "the same, 99th percentile",
     "p999" Time true "the same, 99.9th percentile",
     "max" Time false "the same, longest",
+    "slowest_client" Time false "shortest latency of the client whose shortest one is the longest: one that is always late",
     "service_p99" Time false "from the time at which a publication was really sent to its arrival, 99th percentile",
     "ack_p50" Time false "from the intended time of a publication to the target's answer, median",
     "ack_p99" Time true "the same, 99th percentile",
     "lag_p99" Time false "how late the load generator sent publications, 99th percentile",
     "connect_p50" Time false "from the intended time of a connection until it is subscribed, median",
     "connect_p99" Time true "the same, 99th percentile",
+    "players" Count false "players in rooms at the end",
+    "inputs" Count false "inputs that players sent",
+    "inputs_lost" Count false "inputs that no snapshot acknowledged",
+    "input_p50" Time true "from the intended time of an input to the snapshot that acknowledges it, median",
+    "input_p99" Time true "the same, 99th percentile",
+    "snapshots" Count false "snapshots of rooms that players received",
+    "snapshots_broken" Count false "snapshots that do not follow the ones before",
+    "events" Count false "events of rooms that players received",
+    "removed_players" Count false "players whose subscription the target ended",
+    "silent_players" Count false "players that received no snapshot in a phase",
+    "expectations_missed" Count false "expected texts that a player had not seen in an event at the end",
     "connections" Count false "open connections at the end",
     "connected" Count false "connections that were opened",
     "churned" Count false "connections that were closed and replaced",
@@ -58,7 +70,8 @@ figures! {
     "deliveries_per_cpu_second" Rate true "deliveries per second of the server's CPU time",
     "cpu_cores" Ratio true "CPU time of the server per second",
     "cpu_user_share" Ratio false "share of that time outside the kernel",
-    "client_cost" Ratio false "CPU time of the clients per delivery, divided by that of the server; it should be below 1",
+    "client_cores" Ratio false "CPU time of the clients per second; close to their number of cores, they are the bottleneck",
+    "client_cost" Ratio false "CPU time of the clients per delivery, divided by that of the server",
     "memory" Bytes true "private memory of the server at the end",
     "memory_max" Bytes false "the same, largest sample",
     "bytes_per_connection" Bytes true "private memory of the server for each further connection (slope over the phases)",
@@ -68,6 +81,9 @@ figures! {
     "memory_growth" BytesPerHour false "growth of private memory at a constant load; 0 if it is not significant",
     "latency_growth" TimePerHour false "growth of the 99th percentile of intervals; 0 if it is not significant",
     "files_growth" CountPerHour false "growth of open files; 0 if it is not significant",
+    "memory_growth_floor" BytesPerHour false "the smallest growth of private memory that this run would have shown",
+    "latency_growth_floor" TimePerHour false "the smallest growth of the 99th percentile that this run would have shown",
+    "files_growth_floor" CountPerHour false "the smallest growth of open files that this run would have shown",
 }
 
 /// The figure of this name.
@@ -83,27 +99,44 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
     let mut values = Values::new();
     latencies(report, &mut values);
     let sum = |counts: &BTreeMap<String, u64>| counts.values().sum::<u64>();
+    let (connections, sent, received) = (&report.connections, &report.sent, &report.received);
     for (name, count) in [
-        ("connections", report.connections),
-        ("connected", report.connected),
-        ("churned", report.churned),
-        ("connect_failed", sum(&report.failed)),
-        ("closed", sum(&report.closed)),
-        ("published", report.published),
-        ("accepted", report.accepted),
-        ("refused", sum(&report.refused)),
-        ("unanswered", report.published.saturating_sub(report.accepted + sum(&report.refused))),
-        ("unsent", report.unsent),
-        ("delivered", report.delivered),
-        ("lost", report.lost),
-        ("duplicated", report.duplicated),
-        ("reordered", report.reordered),
-        ("stray", report.stray),
+        ("connections", connections.open),
+        ("connected", connections.connected),
+        ("churned", connections.churned),
+        ("connect_failed", sum(&connections.failed)),
+        ("closed", sum(&connections.closed)),
+        ("published", sent.published),
+        ("accepted", sent.accepted),
+        ("refused", sum(&sent.refused)),
+        ("unanswered", sent.published.saturating_sub(sent.accepted + sum(&sent.refused))),
+        ("unsent", sent.unsent),
+        ("delivered", received.delivered),
+        ("lost", received.lost),
+        ("duplicated", received.duplicated),
+        ("reordered", received.reordered),
+        ("stray", received.stray),
     ] {
         values.insert(name, count as f64);
     }
-    let delivered = report.delivered as f64;
+    let played = &report.played;
+    for (name, count) in [
+        ("players", played.players),
+        ("inputs", played.inputs),
+        ("inputs_lost", played.inputs_lost),
+        ("snapshots", played.snapshots),
+        ("snapshots_broken", played.snapshots_broken),
+        ("events", played.events),
+        ("removed_players", played.removed),
+        ("silent_players", played.silent_players),
+        ("expectations_missed", played.expectations_missed),
+    ] {
+        // Runs without rooms have no such figures.
+        values.extend((played.players > 0).then_some((name, count as f64)));
+    }
+    let delivered = received.delivered as f64;
     values.insert("deliveries_per_second", ratio(delivered, usage.seconds));
+    values.insert("client_cores", ratio(report.cpu_ns as f64 / 1e9, usage.seconds));
     if let Some(cpu_s) = usage.cpu_s {
         values.insert("deliveries_per_cpu_second", ratio(delivered, cpu_s));
         values.insert("cpu_cores", ratio(cpu_s, usage.seconds));
@@ -124,11 +157,14 @@ fn latencies(report: &CrewReport, values: &mut Values) {
             values.extend(names.iter().map(|&(name, percentile)| (name, latency.percentile_us(percentile) as f64)));
         }
     };
-    add(&report.latency, &[("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9), ("max", 100.0)]);
-    add(&report.service, &[("service_p99", 99.0)]);
-    add(&report.acknowledged, &[("ack_p50", 50.0), ("ack_p99", 99.0)]);
-    add(&report.lag, &[("lag_p99", 99.0)]);
-    add(&report.connect, &[("connect_p50", 50.0), ("connect_p99", 99.0)]);
+    let (received, sent) = (&report.received, &report.sent);
+    add(&received.latency, &[("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p999", 99.9), ("max", 100.0)]);
+    add(&received.service, &[("service_p99", 99.0)]);
+    add(&sent.acknowledged, &[("ack_p50", 50.0), ("ack_p99", 99.0)]);
+    add(&sent.lag, &[("lag_p99", 99.0)]);
+    add(&report.connections.time, &[("connect_p50", 50.0), ("connect_p99", 99.0)]);
+    add(&report.played.input_time, &[("input_p50", 50.0), ("input_p99", 99.0)]);
+    values.extend(received.slowest_client_ns.map(|ns| ("slowest_client", ns as f64 / 1e3)));
 }
 
 /// The least-squares line through points, and how sure its slope is.
@@ -160,7 +196,12 @@ impl Slope {
     /// The slope, or 0 if it may be due to chance. Samples of one process follow each other closely, so the bound is
     /// wider than for independent ones.
     pub fn significant(&self) -> f64 {
-        if self.slope.abs() > 4.0 * self.error { self.slope } else { 0.0 }
+        if self.slope.abs() > self.floor() { self.slope } else { 0.0 }
+    }
+
+    /// The smallest slope that is no chance among points that scatter like these.
+    pub fn floor(&self) -> f64 {
+        4.0 * self.error
     }
 }
 

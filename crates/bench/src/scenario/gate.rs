@@ -77,6 +77,11 @@ impl Gate {
         Ok(Gate { text: text.to_owned(), phase, name: found.name, relation, bound })
     }
 
+    /// Whether a gate that is not read yet is about one phase.
+    pub fn text_names_phase(text: &str) -> bool {
+        text.find(['<', '>', '=']).is_some_and(|at| text[..at].contains('.'))
+    }
+
     /// The figure that it is about.
     pub fn figure(&self) -> &'static Figure {
         figure(self.name).expect("the name was checked when it was read")

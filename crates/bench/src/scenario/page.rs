@@ -6,12 +6,13 @@ use std::fmt::Write as _;
 
 use self::plot::{Axis, Kind, Plot, Series, escaped};
 use super::figures::{self, FIGURES, Slope};
+use super::gate::Gate;
 use super::quantity::Unit;
 use super::result::RunResult;
 use super::sampler::Sample;
 use crate::report::{grouped, ratio};
 
-/// The figures at the top of a run, if they were measured.
+/// The figures at the top of a run, if they were measured. Those of its gates follow.
 const TILES: [&str; 10] = [
     "p50",
     "p99",
@@ -36,7 +37,7 @@ pub fn page(results: &[RunResult]) -> String {
         run(&mut body, result);
     }
     let title = match results {
-        [one] => format!("Dunlin benchmark: {}", escaped(&one.profile)),
+        [one] => format!("Dunlin benchmark: {}", escaped(&one.scenario.profile)),
         _ => "Dunlin benchmarks".to_owned(),
     };
     format!(
@@ -55,10 +56,10 @@ fn contents(results: &[RunResult]) -> String {
     }
     table.push_str("</tr>");
     for result in results {
-        let profile = escaped(&result.profile);
+        let profile = escaped(&result.scenario.profile);
         let _ = write!(table, "<tr><td><a href=\"#{profile}\">{profile}</a></td><td>{}</td>", verdict(result));
         for name in names {
-            let shown = result.figures.get(name).map_or("", |figure| figure.shown.as_str());
+            let shown = result.outcome.figures.get(name).map_or("", |figure| figure.shown.as_str());
             let _ = write!(table, "<td>{}</td>", escaped(shown));
         }
         table.push_str("</tr>");
@@ -68,35 +69,43 @@ fn contents(results: &[RunResult]) -> String {
 }
 
 fn verdict(result: &RunResult) -> String {
-    let (class, text) = match (&result.partial, result.broken.len()) {
+    let (class, text) = match (&result.partial, result.outcome.broken.len()) {
         (Some(_), _) => ("bad", "partial".to_owned()),
-        (None, 0) if result.gates.is_empty() => ("soft", "no gates".to_owned()),
-        (None, 0) => ("good", format!("✓ all {} hold", result.gates.len())),
+        (None, 0) if result.scenario.gates.is_empty() => ("soft", "no gates".to_owned()),
+        (None, 0) => ("good", format!("✓ all {} hold", result.scenario.gates.len())),
         (None, broken) => ("bad", format!("✗ {broken} broken")),
     };
     format!("<span class=\"verdict {class}\">{text}</span>")
 }
 
 fn run(body: &mut String, result: &RunResult) {
-    let profile = escaped(&result.profile);
-    let _ = writeln!(body, "<h2 id=\"{profile}\">{profile}</h2>\n<p>{}</p>", escaped(&result.about));
+    let profile = escaped(&result.scenario.profile);
+    let _ = writeln!(body, "<h2 id=\"{profile}\">{profile}</h2>\n<p>{}</p>", escaped(&result.scenario.about));
     let _ = writeln!(body, "<p>{}</p>", verdict(result));
     if let Some(why) = &result.partial {
         let _ = writeln!(body, "<p class=\"bad\">The run ended early: {}</p>", escaped(why));
     }
-    for broken in &result.broken {
+    for broken in &result.outcome.broken {
         let _ = writeln!(body, "<p class=\"bad\">{}</p>", escaped(&broken.message));
     }
-    let version = result.target_version.as_deref().map_or(String::new(), |version| format!(" {version}"));
-    let commit = result.commit.as_deref().map_or(String::new(), |commit| format!(", commit {commit}"));
+    if let Some(phase) = &result.outcome.stopped_after {
+        let _ = writeln!(body, "<p>The run stopped after phase {}. Later ones did not run.</p>", escaped(phase));
+    }
+    for (what, reasons) in &result.outcome.reasons {
+        for (why, count) in reasons {
+            let _ = writeln!(body, "<p class=\"soft\">{what}, {}: {}</p>", grouped(*count as f64), escaped(why));
+        }
+    }
+    let version = result.target.target_version.as_deref().map_or(String::new(), |version| format!(" {version}"));
+    let commit = result.origin.commit.as_deref().map_or(String::new(), |commit| format!(", commit {commit}"));
     let place = format!(
         "{}, {}, {} MiB of memory, load {:.1} before and {:.1} after; {}{version}{commit}",
-        result.started_at,
-        result.machine.description,
-        grouped(result.machine.memory_bytes as f64 / 1_048_576.0),
-        result.machine.load_before,
-        result.machine.load_after,
-        result.target,
+        result.origin.started_at,
+        result.origin.machine.description,
+        grouped(result.origin.machine.memory_bytes as f64 / 1_048_576.0),
+        result.origin.machine.load_before,
+        result.origin.machine.load_after,
+        result.target.target,
     );
     let _ = writeln!(body, "<p class=\"soft\">{}</p>", escaped(&place));
     tiles(body, result);
@@ -111,8 +120,16 @@ fn run(body: &mut String, result: &RunResult) {
 
 fn tiles(body: &mut String, result: &RunResult) {
     body.push_str("<div class=\"tiles\">\n");
-    for name in TILES {
-        if let Some(found) = result.figures.get(name) {
+    let gates = Gate::parse_all(&result.scenario.gates.join(",")).unwrap_or_default();
+    let mut names = TILES.to_vec();
+    names.extend(gates.iter().map(|gate| gate.figure().name));
+    let mut shown = Vec::new();
+    for name in names {
+        if shown.contains(&name) {
+            continue;
+        }
+        shown.push(name);
+        if let Some(found) = result.outcome.figures.get(name) {
             let (shown, name) = (escaped(&found.shown), name.replace('_', " "));
             let _ = writeln!(body, "<div class=\"card\"><b>{shown}</b><span class=\"soft\">{name}</span></div>");
         }
@@ -124,7 +141,7 @@ fn tables(body: &mut String, result: &RunResult) {
     body.push_str("<details><summary>All figures</summary><div class=\"scroll\"><table>");
     body.push_str("<tr><th>figure</th><th>value</th><th>lowest phase</th><th>highest phase</th><th>meaning</th></tr>");
     for figure in FIGURES {
-        let Some(found) = result.figures.get(figure.name) else { continue };
+        let Some(found) = result.outcome.figures.get(figure.name) else { continue };
         let [value, min, max] = [found.value, found.min, found.max].map(|value| escaped(&figure.unit.show(value)));
         let (name, meaning) = (figure.name, escaped(figure.meaning));
         let _ = write!(
@@ -139,7 +156,7 @@ fn tables(body: &mut String, result: &RunResult) {
         let _ = write!(body, "<th>{name}</th>");
     }
     body.push_str("</tr>");
-    for phase in &result.phases {
+    for phase in &result.outcome.phases {
         let counts = if phase.is_measured { "yes" } else { "no" };
         let _ = write!(body, "<tr><td>{}</td><td>{:.1} s</td><td>{counts}</td>", escaped(&phase.name), phase.from_s);
         for name in names {
@@ -150,13 +167,13 @@ fn tables(body: &mut String, result: &RunResult) {
         body.push_str("</tr>");
     }
     body.push_str("</table></div></details>\n");
-    counted(body, "CPU time of the server by thread, in seconds", &result.threads);
-    counted(body, "What the server's metrics counted", &result.counts);
-    let document = serde_json::to_string_pretty(&result.document).unwrap_or_default();
+    counted(body, "CPU time of the server by thread, in seconds", &result.target.threads);
+    counted(body, "What the server's metrics counted", &result.target.counts);
+    let document = serde_json::to_string_pretty(&result.scenario.document).unwrap_or_default();
     let _ = writeln!(
         body,
         "<details><summary>Command and profile</summary><pre>dunlin bench {}\n\n{}</pre></details>",
-        escaped(&result.flags.join(" ")),
+        escaped(&result.origin.flags.join(" ")),
         escaped(&document)
     );
 }
@@ -175,7 +192,8 @@ fn counted(body: &mut String, summary: &str, counts: &std::collections::BTreeMap
 }
 
 fn plots(result: &RunResult) -> Vec<Plot> {
-    let spans: Vec<_> = result.phases.iter().map(|phase| (phase.name.clone(), phase.from_s, phase.until_s)).collect();
+    let spans: Vec<_> =
+        result.outcome.phases.iter().map(|phase| (phase.name.clone(), phase.from_s, phase.until_s)).collect();
     let seconds = || Axis { name: "seconds", is_log: false, show: |s| format!("{s:.0}"), from_zero: true };
     vec![
         latency_over_time(result, seconds(), spans.clone()),
@@ -188,7 +206,7 @@ fn plots(result: &RunResult) -> Vec<Plot> {
 
 fn latency_over_time(result: &RunResult, x: Axis, spans: Vec<(String, f64, f64)>) -> Plot {
     let of = |value: fn(&super::result::Interval) -> u64| {
-        result.intervals.iter().map(|interval| (interval.at_s, value(interval) as f64)).collect()
+        result.series.intervals.iter().map(|interval| (interval.at_s, value(interval) as f64)).collect()
     };
     let line = |name: &str, class, points| Series { name: name.to_owned(), class, kind: Kind::Line, points };
     Plot {
@@ -225,7 +243,7 @@ fn short(value: f64) -> String {
 fn histogram(result: &RunResult) -> Plot {
     const PER_DECADE: f64 = 10.0;
     let mut bars: Vec<(f64, f64)> = Vec::new();
-    for (us, count) in result.latency.counts() {
+    for (us, count) in result.series.latency.counts() {
         let at = 10_f64.powf(((us.max(1) as f64).log10() * PER_DECADE).floor() / PER_DECADE);
         match bars.last_mut() {
             Some((last, sum)) if (*last - at).abs() < at * 1e-9 => *sum += count as f64,
@@ -243,7 +261,7 @@ fn histogram(result: &RunResult) -> Plot {
 
 fn memory_by_connections(result: &RunResult) -> Plot {
     let points: Vec<_> =
-        result.points.iter().map(|point| (point.connections as f64, point.anon_bytes as f64)).collect();
+        result.series.points.iter().map(|point| (point.connections as f64, point.anon_bytes as f64)).collect();
     let mut series = Vec::new();
     if let Some(line) = Slope::of(&points) {
         let at = |x: f64| (x, line.intercept + line.slope * x);
@@ -268,7 +286,7 @@ fn bytes() -> Axis {
 
 fn memory_over_time(result: &RunResult, x: Axis, spans: Vec<(String, f64, f64)>) -> Plot {
     let of = |value: fn(&Sample) -> u64| {
-        result.samples.iter().map(|sample| (sample.at_s, value(sample) as f64)).collect::<Vec<_>>()
+        result.series.samples.iter().map(|sample| (sample.at_s, value(sample) as f64)).collect::<Vec<_>>()
     };
     let line = |name: &str, class, points| Series { name: name.to_owned(), class, kind: Kind::Line, points };
     Plot {
@@ -289,7 +307,7 @@ fn cpu(result: &RunResult, x: Axis, spans: Vec<(String, f64, f64)>) -> Plot {
         ratio(user as f64, (user + system) as f64)
     };
     let of = |part: &dyn Fn(f64) -> f64| {
-        let pairs = result.samples.iter().zip(result.samples.iter().skip(1));
+        let pairs = result.series.samples.iter().zip(result.series.samples.iter().skip(1));
         pairs
             .map(|(from, to)| {
                 let cores = ratio(to.cpu_s - from.cpu_s, to.at_s - from.at_s);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::crew_commands::{CrewPlan, Subscribe, Via};
+use super::crew_commands::{CrewPlan, PlayPlan, Subscribe, Via};
 use super::document::{Section, set, set_value, shown, suggestion};
 use super::gate::Gate;
 use super::stamp::STAMPED_BYTES_MIN;
@@ -19,8 +19,12 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("channels", include_str!("../../../../bench/scenarios/channels.toml")),
     ("channels-many", include_str!("../../../../bench/scenarios/channels-many.toml")),
     ("churn", include_str!("../../../../bench/scenarios/churn.toml")),
+    ("durable-disk", include_str!("../../../../bench/scenarios/durable-disk.toml")),
+    ("durable-disk-sync", include_str!("../../../../bench/scenarios/durable-disk-sync.toml")),
+    ("durable-memory", include_str!("../../../../bench/scenarios/durable-memory.toml")),
     ("fanout", include_str!("../../../../bench/scenarios/fanout.toml")),
     ("idle", include_str!("../../../../bench/scenarios/idle.toml")),
+    ("own-game", include_str!("../../../../bench/scenarios/own-game.toml")),
     ("publish", include_str!("../../../../bench/scenarios/publish.toml")),
     ("soak", include_str!("../../../../bench/scenarios/soak.toml")),
     ("spike", include_str!("../../../../bench/scenarios/spike.toml")),
@@ -46,15 +50,27 @@ pub struct Profile {
     pub interval: Duration,
     /// Settings of a fresh server, as `key=value`.
     pub server: Vec<String>,
-    pub encoding: EncodingOption,
-    pub payload_bytes: usize,
-    pub tls: bool,
-    pub channel: String,
-    pub channels: u32,
+    pub message: MessagePlan,
+    pub channels: ChannelsPlan,
     pub crews: Vec<CrewPlan>,
     pub phases: Vec<PhasePlan>,
     /// The document after all changes, for the result.
     pub document: Table,
+}
+
+/// What clients send and receive.
+#[derive(Debug)]
+pub struct MessagePlan {
+    pub encoding: EncodingOption,
+    pub payload_bytes: usize,
+    pub tls: bool,
+}
+
+/// The channels of a run: their names are this one with a number.
+#[derive(Debug)]
+pub struct ChannelsPlan {
+    pub name: String,
+    pub count: u32,
 }
 
 /// A phase of the load.
@@ -80,10 +96,15 @@ pub fn built_in_names() -> Vec<&'static str> {
     BUILT_IN.iter().map(|(name, _)| *name).collect()
 }
 
-impl Profile {
-    /// Reads a profile: a file, or the name of a built-in one. `changes` are `key=value`; with `is_short`, the profile's
-    /// own changes for a short run come before them.
-    pub fn load(source: &str, is_short: bool, changes: &[String]) -> Result<Profile, String> {
+/// A profile before it is checked.
+struct Document {
+    name: String,
+    table: Table,
+}
+
+impl Document {
+    /// Reads a file, or a built-in profile by its name.
+    fn load(source: &str, is_short: bool) -> Result<Self, String> {
         let built_in = BUILT_IN.iter().find(|(name, _)| *name == source);
         let (name, text) = match built_in {
             Some((name, text)) => ((*name).to_owned(), (*text).to_owned()),
@@ -97,24 +118,85 @@ impl Profile {
                 (stem.to_string_lossy().into_owned(), text)
             }
         };
-        Profile::parse(&name, &text, is_short, changes).map_err(|why| format!("profile {source}: {why}"))
+        Document::parse(name, &text, is_short).map_err(|why| format!("profile {source}: {why}"))
     }
 
-    fn parse(name: &str, text: &str, is_short: bool, changes: &[String]) -> Result<Profile, String> {
-        let mut document: Table = text.parse().map_err(|err: toml::de::Error| err.to_string().trim().to_owned())?;
-        let short = document.remove("short");
+    fn parse(name: String, text: &str, is_short: bool) -> Result<Self, String> {
+        let mut table: Table = text.parse().map_err(|err: toml::de::Error| err.to_string().trim().to_owned())?;
+        let short = table.remove("short");
         if let Some(short) = short.as_ref().filter(|_| is_short) {
             let short = short.as_table().ok_or("short is no table: write [short]")?;
             for (path, value) in short {
-                set_value(&mut document, path, value.clone()).map_err(|why| format!("short: {why}"))?;
+                set_value(&mut table, path, value.clone()).map_err(|why| format!("short: {why}"))?;
             }
         }
+        Ok(Document { name, table })
+    }
+
+    /// The phases and gates of this one with everything else from another one. Its crews have the connections of its last
+    /// phase, and its gates about phases are left out.
+    fn on(self, load: Document) -> Document {
+        let mut table = load.table;
+        let last = |crew: &str| {
+            let mut phases = table.get("phase").and_then(Value::as_array).into_iter().flatten().rev();
+            phases.find_map(|phase| phase.get("connections")?.get(crew)).cloned()
+        };
+        let named = |crew: &Value| crew.get("name").and_then(Value::as_str).map(ToOwned::to_owned);
+        let crews = table.get("crew").and_then(Value::as_array).into_iter().flatten();
+        let connections: Vec<_> = crews.map(|crew| last(&named(crew)?)).collect();
+        let crews = table.get_mut("crew").and_then(Value::as_array_mut).into_iter().flatten();
+        for (crew, connections) in crews.zip(connections) {
+            if let (Some(crew), Some(connections)) = (crew.as_table_mut(), connections) {
+                crew.insert("connections".to_owned(), connections);
+            }
+        }
+        let text = |table: &Table, key: &str| table.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let of_load = text(&table, "gates");
+        let of_load = of_load.split(',').filter(|gate| !Gate::text_names_phase(gate));
+        let of_phases = text(&self.table, "gates");
+        let mut gates: Vec<&str> = of_load.chain(of_phases.split(',')).map(str::trim).collect();
+        gates.sort_unstable();
+        gates.dedup();
+        let (phases_of, load_of) = (text(&self.table, "about"), text(&table, "about"));
+        let about = format!("Phases of {}: {phases_of}. Load of {}: {load_of}", self.name, load.name);
+        let gates = gates.into_iter().filter(|gate| !gate.is_empty()).collect::<Vec<_>>().join(",");
+        table.insert("about".to_owned(), Value::String(about));
+        table.insert("gates".to_owned(), Value::String(gates));
+        for key in ["phase", "stop_at_broken_gate"] {
+            table.remove(key);
+            table.extend(self.table.get(key).map(|value| (key.to_owned(), value.clone())));
+        }
+        Document { name: format!("{}-on-{}", self.name, load.name), table }
+    }
+}
+
+impl Profile {
+    /// Reads a profile. `changes` are `key=value`; with `is_short`, the profile's own changes for a short run come before
+    /// them.
+    pub fn load(source: &str, is_short: bool, changes: &[String]) -> Result<Profile, String> {
+        let document = Document::load(source, is_short)?;
+        Profile::of(document, changes).map_err(|why| format!("profile {source}: {why}"))
+    }
+
+    /// The phases and gates of one profile with the load of another one.
+    pub fn load_on(source: &str, load: &str, is_short: bool, changes: &[String]) -> Result<Profile, String> {
+        let document = Document::load(source, is_short)?.on(Document::load(load, is_short)?);
+        Profile::of(document, changes).map_err(|why| format!("profile {source} on {load}: {why}"))
+    }
+
+    /// Reads a profile that is not in a file.
+    pub fn parse(name: &str, text: &str, changes: &[String]) -> Result<Profile, String> {
+        let of = |document| Profile::of(document, changes);
+        Document::parse(name.to_owned(), text, false).and_then(of).map_err(|why| format!("profile {name}: {why}"))
+    }
+
+    fn of(mut document: Document, changes: &[String]) -> Result<Profile, String> {
         for change in changes {
             let (path, value) = change.split_once('=').ok_or_else(|| format!("--set {change}: give KEY=VALUE"))?;
-            set(&mut document, path.trim(), value.trim()).map_err(|why| format!("--set {change}: {why}"))?;
+            set(&mut document.table, path.trim(), value.trim()).map_err(|why| format!("--set {change}: {why}"))?;
         }
-        let mut profile = read(name, &Section::new("", &document))?;
-        profile.document = document;
+        let mut profile = read(&document.name, &Section::new("", &document.table))?;
+        profile.document = document.table;
         profile.check()?;
         Ok(profile)
     }
@@ -178,7 +260,7 @@ impl Profile {
         let at = format!("crew.{}", crew.name);
         let subscriptions = match crew.subscribe {
             Subscribe::None => 0,
-            Subscribe::All => self.channels,
+            Subscribe::All => self.channels.count,
             Subscribe::Single => 1,
             Subscribe::Random => crew.channels_per_client,
         };
@@ -187,8 +269,8 @@ impl Profile {
                 "{at} subscribes to {subscriptions} channels; at most {SUBSCRIPTIONS_MAX} are possible"
             ));
         }
-        if crew.subscribe == Subscribe::Random && crew.channels_per_client > self.channels {
-            return Err(format!("{at}.channels_per_client is more than channels.count = {}", self.channels));
+        if crew.subscribe == Subscribe::Random && crew.channels_per_client > self.channels.count {
+            return Err(format!("{at}.channels_per_client is more than channels.count = {}", self.channels.count));
         }
         if crew.publish > 0.0 {
             let varies = self.phases.iter().any(|phase| phase.connections.contains_key(&crew.name));
@@ -200,6 +282,9 @@ impl Profile {
             if crew.connections == 0 {
                 return Err(format!("{at} publishes, but has no connections"));
             }
+        }
+        if crew.play.is_some() && (crew.subscribe != Subscribe::None || crew.publish > 0.0 || crew.via == Via::Api) {
+            return Err(format!("{at} plays in a room: remove its subscribe, publish and via"));
         }
         if crew.via == Via::Api && crew.subscribe != Subscribe::None {
             return Err(format!("{at} uses the HTTP API, so it cannot subscribe: give subscribe = \"none\""));
@@ -236,20 +321,7 @@ fn read(name: &str, root: &Section<'_>) -> Result<Profile, String> {
     if let Some(table) = root.table("server")? {
         flatten("", table, &mut server);
     }
-    let empty = Table::new();
-    let message = Section::new("message", root.table("message")?.unwrap_or(&empty));
-    let encodings = [("json", EncodingOption::Json), ("protobuf", EncodingOption::Protobuf)];
-    let encoding = message.choice("encoding", &encodings)?.unwrap_or(EncodingOption::Json);
-    let payload_bytes = message.count("bytes", STAMPED_BYTES_MIN as u64, PAYLOAD_BYTES_MAX)?.unwrap_or(128);
-    let tls = message.flag("tls")?.unwrap_or(false);
-    message.finish()?;
-    let channels = Section::new("channels", root.table("channels")?.unwrap_or(&empty));
-    let channel = channels.text("name")?.unwrap_or("bench").to_owned();
-    let channel_count = channels.count("count", 1, CHANNELS_MAX)?.unwrap_or(1);
-    channels.finish()?;
-    if !channel.chars().all(|c| c.is_ascii_alphanumeric() || "_:.-".contains(c)) {
-        return Err(format!("channels.name = {channel:?}: give letters, digits and _ : . -"));
-    }
+    let (message, channels) = (read_message(root)?, read_channels(root)?);
     let crews = root.tables("crew")?.into_iter().map(|section| read_crew(&section)).collect::<Result<_, _>>()?;
     let phases = root.tables("phase")?.into_iter().map(|section| read_phase(&section)).collect::<Result<_, _>>()?;
     let profile = Profile {
@@ -259,17 +331,37 @@ fn read(name: &str, root: &Section<'_>) -> Result<Profile, String> {
         stops_at_broken_gate,
         interval,
         server,
-        encoding,
-        payload_bytes: payload_bytes as usize,
-        tls,
-        channel,
-        channels: channel_count as u32,
+        message,
+        channels,
         crews,
         phases,
         document: Table::new(),
     };
     root.finish()?;
     Ok(profile)
+}
+
+fn read_message(root: &Section<'_>) -> Result<MessagePlan, String> {
+    let empty = Table::new();
+    let message = Section::new("message", root.table("message")?.unwrap_or(&empty));
+    let encodings = [("json", EncodingOption::Json), ("protobuf", EncodingOption::Protobuf)];
+    let encoding = message.choice("encoding", &encodings)?.unwrap_or(EncodingOption::Json);
+    let payload_bytes = message.count("bytes", STAMPED_BYTES_MIN as u64, PAYLOAD_BYTES_MAX)?.unwrap_or(128) as usize;
+    let tls = message.flag("tls")?.unwrap_or(false);
+    message.finish()?;
+    Ok(MessagePlan { encoding, payload_bytes, tls })
+}
+
+fn read_channels(root: &Section<'_>) -> Result<ChannelsPlan, String> {
+    let empty = Table::new();
+    let channels = Section::new("channels", root.table("channels")?.unwrap_or(&empty));
+    let name = channels.text("name")?.unwrap_or("bench").to_owned();
+    let count = channels.count("count", 1, CHANNELS_MAX)?.unwrap_or(1) as u32;
+    channels.finish()?;
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || "_:.-".contains(c)) {
+        return Err(format!("channels.name = {name:?}: give letters, digits and _ : . -"));
+    }
+    Ok(ChannelsPlan { name, count })
 }
 
 /// Whether this is the name of a file with a profile.
@@ -294,10 +386,45 @@ fn read_crew(section: &Section<'_>) -> Result<CrewPlan, String> {
         churn: section.number("churn", RATE_MAX)?.unwrap_or(0.0),
         publish: section.number("publish", RATE_MAX)?.unwrap_or(0.0),
         via: section.choice("via", &[("client", Via::Client), ("api", Via::Api)])?.unwrap_or(Via::Client),
+        play: read_play(section)?,
         workers: section.count("workers", 1, 60)?,
     };
     section.finish()?;
     Ok(crew)
+}
+
+/// The keys of crews in rooms.
+fn read_play(section: &Section<'_>) -> Result<Option<PlayPlan>, String> {
+    let room = section.text("room")?;
+    let wrong = |key: &str, remedy: &str| format!("{}: {remedy}", section.path_of(key));
+    let join = section.text("join")?;
+    if join.is_some_and(|join| serde_json::from_str::<serde_json::Value>(join).is_err()) {
+        return Err(wrong("join", "give a JSON document as a text, such as '{\"name\":\"bot\"}'"));
+    }
+    let inputs = section.number("inputs", RATE_MAX)?;
+    let input = |value: &Value| match value {
+        Value::String(text) => Some(text.clone().into_bytes()),
+        Value::Array(bytes) => bytes.iter().map(|byte| u8::try_from(byte.as_integer()?).ok()).collect(),
+        _ => None,
+    };
+    let script: Option<Vec<Vec<u8>>> = section.list("script")?.iter().map(input).collect();
+    let script =
+        script.ok_or_else(|| wrong("script", "give each input as a text or as a list of bytes, [[0, 5], [1]]"))?;
+    let text = |value: &Value| value.as_str().map(ToOwned::to_owned);
+    let expect: Option<Vec<String>> = section.list("expect")?.iter().map(text).collect();
+    let expect = expect.ok_or_else(|| wrong("expect", "give a list of texts"))?;
+    let Some(room) = room else {
+        let given = [("join", join.is_some()), ("inputs", inputs.is_some()), ("script", !script.is_empty())];
+        return match given.into_iter().chain([("expect", !expect.is_empty())]).find(|(_, is_given)| *is_given) {
+            Some((key, _)) => Err(wrong(key, "give the channel of the room as well, room = \"game:1\"")),
+            None => Ok(None),
+        };
+    };
+    if inputs.is_some() && script.is_empty() {
+        return Err(wrong("inputs", "give the inputs as well, script = [[0, 5], [1]]"));
+    }
+    let join = join.map(ToOwned::to_owned);
+    Ok(Some(PlayPlan { room: room.to_owned(), join, inputs: inputs.unwrap_or(0.0), script, expect }))
 }
 
 fn read_phase(section: &Section<'_>) -> Result<PhasePlan, String> {
@@ -355,22 +482,52 @@ mod tests {
 
     fn parse(changes: &[&str]) -> Result<Profile, String> {
         let changes: Vec<String> = changes.iter().map(ToString::to_string).collect();
-        Profile::parse("p", TEXT, false, &changes)
+        Profile::of(Document::parse("p".to_owned(), TEXT, false)?, &changes)
     }
 
     #[test]
     fn a_profile_is_read_with_its_changes() {
         let profile = parse(&["crew.press.publish=5"]).unwrap();
         assert_eq!(profile.server, ["client.channel_limit=500"]);
-        assert_eq!((profile.channels, profile.crews[0].subscribe), (10, Subscribe::Random));
+        assert_eq!((profile.channels.count, profile.crews[0].subscribe), (10, Subscribe::Random));
         assert!((profile.crews[1].publish - 5.0).abs() < 1e-9);
         let connections = |phase| profile.connections(&profile.crews[0], phase);
         assert_eq!((connections(0), connections(1), connections(2)), (2, 2, 9));
         assert_eq!(profile.connections_max(&profile.crews[0]), 9);
         assert_eq!(profile.phases[1].duration, Duration::from_secs(10));
-        let short = Profile::parse("p", TEXT, true, &["phase.warm.duration=2s".to_owned()]).unwrap();
+        let short = Document::parse("p".to_owned(), TEXT, true).unwrap();
+        let short = Profile::of(short, &["phase.warm.duration=2s".to_owned()]).unwrap();
         assert_eq!(short.phases[1].duration, Duration::from_secs(1));
         assert_eq!(short.phases[0].duration, Duration::from_secs(2));
+    }
+
+    #[test]
+    fn the_phases_of_one_profile_run_with_the_load_of_another_one() {
+        let load = Document::parse("p".to_owned(), TEXT, false).unwrap();
+        let phases = "about = \"Tenfold\"\ngates = \"peak.p99<1s,lost=0\"\n[[crew]]\nname = \"own\"\n\
+            [[phase]]\nname = \"calm\"\nduration = \"1s\"\n[[phase]]\nname = \"peak\"\nduration = \"1s\"\nrate = 10\n";
+        let phases = Document::parse("tenfold".to_owned(), phases, false).unwrap();
+        let mixed = Profile::of(phases.on(load), &["gates=calm.lost=0".to_owned()]).unwrap();
+        assert_eq!(
+            (mixed.name.as_str(), mixed.about.as_str()),
+            ("tenfold-on-p", "Phases of tenfold: Tenfold. Load of p: ")
+        );
+        let names: Vec<&str> = mixed.crews.iter().map(|crew| crew.name.as_str()).collect();
+        assert_eq!(names, ["audience", "press"]);
+        assert_eq!(mixed.crews[0].connections, 9, "those of the last phase of the load");
+        assert_eq!(mixed.phases.iter().map(|phase| phase.rate).collect::<Vec<_>>(), [1.0, 10.0]);
+        assert_eq!((mixed.server.len(), mixed.channels.count), (1, 10));
+    }
+
+    #[test]
+    fn the_spike_runs_on_every_built_in_load() {
+        for load in built_in_names() {
+            let mixed = Profile::load_on("spike", load, true, &[]).unwrap();
+            let spike = mixed.phases.iter().find(|phase| phase.name == "spike").unwrap();
+            assert!((spike.rate - 10.0).abs() < 1e-9 && spike.rise == Duration::from_millis(500), "{load}");
+            let gates: Vec<String> = mixed.gates.iter().cloned().map(String::from).collect();
+            assert!(gates.contains(&"spike.p99<168ms".to_owned()), "{load}: {gates:?}");
+        }
     }
 
     #[test]
@@ -384,6 +541,10 @@ mod tests {
             ("crew.press.churn=1", "crew.press publishes, so its connections stay"),
             ("crew.press.via=api", ""),
             ("crew.audience.via=api", "crew.audience uses the HTTP API"),
+            ("crew.audience.room=game:1", "crew.audience plays in a room: remove its subscribe"),
+            ("crew.audience.inputs=5", "crew.audience.inputs: give the channel of the room as well"),
+            ("crew.audience.script=[[300]]", "crew.audience.script: give each input as a text or as a list of bytes"),
+            ("crew.audience.join={", "crew.audience.join: give a JSON document"),
             ("crew.audience.channels_per_client=11", "is more than channels.count = 10"),
             ("crew.audience.subscribe=some", "give none, all, single, random"),
             ("phase.hold.connections={ audiense = 3 }", "names no crew audiense; did you mean audience?"),

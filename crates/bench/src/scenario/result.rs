@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::figures::{self, FIGURES, Slope, Values};
 use super::gate::Broken;
-use super::machine::Machine;
+use super::machine::{self, Machine};
 use super::sampler::Sample;
 use crate::error::Error;
 use crate::latency::{Latency, Summary};
-use crate::proc::Cores;
+use crate::proc::{self, Cores};
 use crate::report::Line;
 
 /// Raised when a field changes its meaning.
@@ -34,12 +34,27 @@ pub fn shown_flags(args: impl Iterator<Item = String>) -> Vec<String> {
     shown.collect()
 }
 
-/// The result of a run.
+/// The result of a run. As JSON, all its parts are one object.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RunResult {
     pub format: u32,
     /// Why the run ended early; none if it is complete.
     pub partial: Option<String>,
+    #[serde(flatten)]
+    pub origin: Origin,
+    #[serde(flatten)]
+    pub scenario: ScenarioOfRun,
+    #[serde(flatten)]
+    pub target: TargetOfRun,
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    #[serde(flatten)]
+    pub series: SeriesOfRun,
+}
+
+/// Where and when a run took place, and how it was started.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Origin {
     /// In UTC.
     pub started_at: String,
     pub machine: Machine,
@@ -48,19 +63,62 @@ pub struct RunResult {
     pub bench_version: String,
     /// The arguments of the command.
     pub flags: Vec<String>,
+    pub cores: Cores,
+}
+
+impl Origin {
+    /// Here and now.
+    pub fn now(cores: Cores) -> Self {
+        Origin {
+            started_at: machine::utc(proc::unix_us() / 1_000_000),
+            machine: Machine::now(),
+            commit: machine::commit(),
+            bench_version: env!("CARGO_PKG_VERSION").to_owned(),
+            flags: shown_flags(std::env::args().skip(1)),
+            cores,
+        }
+    }
+}
+
+/// What was to be done.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ScenarioOfRun {
     pub profile: String,
     pub about: String,
     /// The profile with all changes.
     pub document: serde_json::Value,
+    pub gates: Vec<String>,
+}
+
+/// The server, and what it counted itself.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct TargetOfRun {
     pub target: String,
-    /// Version of the target, if its metrics show one.
+    /// Its version, if its metrics show one.
     pub target_version: Option<String>,
-    pub cores: Cores,
+    /// CPU time of its threads in the measured phases, in seconds.
+    pub threads: BTreeMap<String, f64>,
+    /// What its metrics counted in the measured phases.
+    pub counts: BTreeMap<String, f64>,
+}
+
+/// What was measured.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
     /// Over all measured phases.
     pub figures: BTreeMap<String, FigureResult>,
-    pub gates: Vec<String>,
     pub broken: Vec<Broken>,
     pub phases: Vec<PhaseResult>,
+    /// The phase after which the run stopped, because one of its gates is broken.
+    #[serde(default)]
+    pub stopped_after: Option<String>,
+    /// Reasons, with numbers: connections that failed or were closed, publications that were refused.
+    pub reasons: BTreeMap<String, BTreeMap<String, u64>>,
+}
+
+/// What plots show.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct SeriesOfRun {
     /// Memory by number of connections, at the end of each phase.
     pub points: Vec<Point>,
     pub samples: Vec<Sample>,
@@ -70,12 +128,6 @@ pub struct RunResult {
     pub latency: Latency,
     /// The same from the time at which it was really sent.
     pub service: Latency,
-    /// CPU time of the server's threads in the measured phases, in seconds.
-    pub threads: BTreeMap<String, f64>,
-    /// What the server's metrics counted in the measured phases.
-    pub counts: BTreeMap<String, f64>,
-    /// Reasons, with numbers: connections that failed or were closed, publications that were refused.
-    pub reasons: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
 /// A figure, and its spread over the measured phases and their repetitions.
@@ -104,7 +156,7 @@ pub struct Point {
     pub connections: u64,
     pub anon_bytes: u64,
     pub rss_bytes: u64,
-    pub kernel_bytes: u64,
+    pub kernel_bytes: Option<u64>,
 }
 
 /// The latencies of an interval.
@@ -117,15 +169,16 @@ pub struct Interval {
 
 /// The slopes of memory over the number of connections, if that varies.
 pub fn memory_slopes(points: &[Point]) -> Values {
-    type BytesOf = fn(&Point) -> u64;
+    type BytesOf = fn(&Point) -> Option<u64>;
     let mut values = Values::new();
     let bytes: [(&'static str, BytesOf); 3] = [
-        ("bytes_per_connection", |point| point.anon_bytes),
-        ("rss_per_connection", |point| point.rss_bytes),
+        ("bytes_per_connection", |point| Some(point.anon_bytes)),
+        ("rss_per_connection", |point| Some(point.rss_bytes)),
         ("kernel_bytes_per_connection", |point| point.kernel_bytes),
     ];
     for (name, of) in bytes {
-        let points: Vec<_> = points.iter().map(|point| (point.connections as f64, of(point) as f64)).collect();
+        let known = points.iter().filter_map(|point| Some((point.connections as f64, of(point)? as f64)));
+        let points: Vec<_> = known.collect();
         values.extend(Slope::of(&points).map(|slope| (name, slope.slope)));
     }
     values
@@ -138,19 +191,22 @@ const GROWTH_POINTS_MIN: usize = 10;
 pub fn growth(samples: &[Sample], intervals: &[Interval], (from_s, until_s): (f64, f64)) -> Values {
     let mut values = Values::new();
     let is_within = |at_s: f64| (from_s..until_s).contains(&at_s);
-    let mut add = |name, points: Vec<(f64, f64)>| {
-        if points.len() >= GROWTH_POINTS_MIN {
-            values.extend(Slope::of(&points).map(|slope| (name, slope.significant() * 3600.0)));
+    let mut add = |(name, floor), points: Vec<(f64, f64)>| {
+        if points.len() >= GROWTH_POINTS_MIN
+            && let Some(slope) = Slope::of(&points)
+        {
+            values.extend([(name, slope.significant() * 3600.0), (floor, slope.floor() * 3600.0)]);
         }
     };
-    let of = |value: fn(&Sample) -> u64| {
+    let of = |value: fn(&Sample) -> Option<u64>| {
         let within = samples.iter().filter(|sample| is_within(sample.at_s));
-        within.map(|sample| (sample.at_s, value(sample) as f64)).collect::<Vec<_>>()
+        within.filter_map(|sample| Some((sample.at_s, value(sample)? as f64))).collect::<Vec<_>>()
     };
-    add("memory_growth", of(|sample| sample.anon_bytes));
-    add("files_growth", of(|sample| sample.open_files));
+    add(("memory_growth", "memory_growth_floor"), of(|sample| Some(sample.anon_bytes)));
+    add(("files_growth", "files_growth_floor"), of(|sample| sample.open_files));
     let within = intervals.iter().filter(|interval| is_within(interval.at_s));
-    add("latency_growth", within.map(|interval| (interval.at_s, interval.latency.p99_us as f64)).collect());
+    let p99 = within.map(|interval| (interval.at_s, interval.latency.p99_us as f64)).collect();
+    add(("latency_growth", "latency_growth_floor"), p99);
     values
 }
 
@@ -189,12 +245,12 @@ impl RunResult {
     /// The figures as a table.
     pub fn lines(&self) -> Vec<Line> {
         let mut lines = vec![
-            Line::new("profile", &self.profile),
-            Line::new("machine", &self.machine.description),
-            Line::new("target", &self.target),
+            Line::new("profile", &self.scenario.profile),
+            Line::new("machine", &self.origin.machine.description),
+            Line::new("target", &self.target.target),
         ];
         for figure in FIGURES {
-            let Some(found) = self.figures.get(figure.name) else { continue };
+            let Some(found) = self.outcome.figures.get(figure.name) else { continue };
             let spread = if found.max - found.min > 1e-9 {
                 format!("  ({} to {})", figure.unit.show(found.min), figure.unit.show(found.max))
             } else {
@@ -202,11 +258,13 @@ impl RunResult {
             };
             lines.push(Line::new(figure.name, format!("{}{spread}", found.shown)));
         }
-        for (what, reasons) in &self.reasons {
+        for (what, reasons) in &self.outcome.reasons {
             lines.extend(reasons.iter().map(|(why, count)| Line::new(what.clone(), format!("{count}: {why}"))));
         }
+        let stopped = self.outcome.stopped_after.iter();
+        lines.extend(stopped.map(|phase| Line::new("stopped", format!("after phase {phase}; later ones did not run"))));
         lines.extend(self.partial.iter().map(|why| Line::new("partial", why)));
-        lines.extend(self.broken.iter().map(|broken| Line::new("gate", &broken.message)));
+        lines.extend(self.outcome.broken.iter().map(|broken| Line::new("gate", &broken.message)));
         lines
     }
 }
@@ -236,7 +294,7 @@ mod tests {
             connections,
             anon_bytes: 5_000_000 + 700 * connections,
             rss_bytes: 9_000_000 + 900 * connections,
-            kernel_bytes: 4_000 * connections,
+            kernel_bytes: Some(4_000 * connections),
         };
         let values = memory_slopes(&[point(1_000), point(2_000), point(9_000)]);
         assert!((values["bytes_per_connection"] - 700.0).abs() < 1e-6);
@@ -253,13 +311,18 @@ mod tests {
             system_ticks: 0,
             rss_bytes: 0,
             anon_bytes: if at < 20 { 1_000_000 * u64::from(at) } else { 20_000_000 + 1_000 * u64::from(at) },
-            open_files: 9,
-            kernel_bytes: 0,
+            open_files: at.is_multiple_of(2).then_some(9),
+            kernel_bytes: None,
         };
         let samples: Vec<Sample> = (0..60).map(sample).collect();
         let values = growth(&samples, &[], (20.0, 60.0));
         assert!((values["memory_growth"] - 3_600_000.0).abs() < 1.0, "{values:?}");
-        assert!(values["files_growth"] == 0.0);
+        assert!(values["files_growth"] == 0.0, "samples without a number are left out");
+        let hidden: Vec<Sample> = samples.iter().map(|sample| Sample { open_files: None, ..*sample }).collect();
+        assert!(
+            !growth(&hidden, &[], (20.0, 60.0)).contains_key("files_growth"),
+            "what is unknown does not stand still"
+        );
         assert!(growth(&samples, &[], (55.0, 60.0)).is_empty(), "too few points");
     }
 }

@@ -4,7 +4,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::crew_commands::{CrewCommand, CrewPlan, CrewReply, CrewReport, CrewRole, PhaseOrder, StreamSpan};
+use super::crew_commands::{
+    CrewCommand, CrewPlan, CrewReply, CrewReport, CrewRole, Load, PhaseOrder, Place, StreamSpan,
+};
 use super::profile::Profile;
 use super::rate_curve::RateCurve;
 use super::sampler::{Sampler, Usage};
@@ -12,6 +14,7 @@ use super::streams::Streams;
 use super::target::ScenarioTarget;
 use crate::control::{MessageContent, Role, Target, WorkerCommand, WorkerReply};
 use crate::error::Error;
+use crate::interrupt;
 use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::whole;
@@ -25,6 +28,13 @@ const OTHER_FILES: u64 = 64;
 const HANDSHAKES_MAX: usize = 256;
 /// Time from an order to the beginning of its phase, in which it reaches all processes.
 const LEAD_NS: u64 = 30_000_000;
+/// How often the target's process is looked for in a phase.
+const CHECK_NS: u64 = 100_000_000;
+/// How much later than a phase a process may answer. More means that it is stopped.
+const ANSWER_NS: u64 = 60_000_000_000;
+/// Maximum wait for what is missing at the end of a phase, and what each connection adds to it.
+const SETTLE_NS: u64 = 60_000_000_000;
+const SETTLE_CONNECTION_NS: u64 = 10_000_000;
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A target and the crews that load it.
@@ -68,7 +78,7 @@ impl Window {
 }
 
 impl<'a> ScenarioRig<'a> {
-    /// Starts the client processes and connects the publishers.
+    /// Starts the client processes.
     pub fn start(
         profile: &'a Profile,
         target: ScenarioTarget,
@@ -88,9 +98,7 @@ impl<'a> ScenarioRig<'a> {
             crews.push(CrewProcesses { plan: plan.clone(), workers, connections: 0 });
         }
         let sampler = Sampler::start(target.pid, run_start_ns, profile.interval);
-        let mut rig = ScenarioRig { crews, sampler, target, profile, tally, _streams: streams, run_start_ns };
-        rig.connect_publishers(progress)?;
-        Ok(rig)
+        Ok(ScenarioRig { crews, sampler, target, profile, tally, _streams: streams, run_start_ns })
     }
 
     /// The samples of the server.
@@ -98,23 +106,24 @@ impl<'a> ScenarioRig<'a> {
         &self.sampler
     }
 
-    fn connect_publishers(&mut self, progress: &Progress) -> Result<(), Error> {
+    /// Connects the publishers, which stay for the whole run.
+    pub fn connect_publishers(&mut self, progress: &Progress) -> Result<Window, Error> {
         let orders: Vec<PhaseOrder> = self
             .crews
             .iter()
             .map(|crew| {
                 let connections = if crew.plan.publish > 0.0 { crew.plan.connections } else { 0 };
-                order(connections, 0, 0.0, RateCurve::constant(0.0))
+                order(connections, 0, 0.0, [RateCurve::constant(0.0); 2])
             })
             .collect();
         let window = self.window(&orders, "connecting publishers", progress)?;
-        let failed: u64 = window.report.failed.values().sum();
+        let failed: u64 = window.report.connections.failed.values().sum();
         if failed > 0 {
-            let did = format!("refused {failed} publishers: {:?}", window.report.failed);
-            let remedy = "check its log, and that anonymous clients may connect".into();
+            let did = format!("refused {failed} publishers: {:?}", window.report.connections.failed);
+            let remedy = "check its address and its log, and that anonymous clients may connect".into();
             return Err(Error::Server { did, remedy });
         }
-        Ok(())
+        Ok(window)
     }
 
     /// Opens or closes connections until each crew has those of the phase, while publications go on at the rate of the
@@ -129,7 +138,8 @@ impl<'a> ScenarioRig<'a> {
             let more = connections.saturating_sub(crew.connections);
             is_needed |= connections != crew.connections;
             seconds = seconds.max(crew.plan.connect_rate.map_or(0.0, |rate| more as f64 / rate));
-            orders.push(order(connections, 0, 0.0, RateCurve::constant(factor * crew.plan.publish)));
+            let rates = crew.plan.rates().map(|rate| RateCurve::constant(factor * rate));
+            orders.push(order(connections, 0, 0.0, rates));
         }
         if !is_needed {
             return Ok(None);
@@ -149,14 +159,20 @@ impl<'a> ScenarioRig<'a> {
             .crews
             .iter()
             .map(|crew| {
-                let publish = crew.plan.publish;
-                let curve = if repetition == 0 && !plan.rise.is_zero() {
-                    RateCurve { from: before * publish, to: plan.rate * publish, rise_s: plan.rise.as_secs_f64() }
-                } else {
-                    RateCurve::constant(plan.rate * publish)
+                let curve = |rate: f64| {
+                    if repetition == 0 && !plan.rise.is_zero() {
+                        RateCurve { from: before * rate, to: plan.rate * rate, rise_s: plan.rise.as_secs_f64() }
+                    } else {
+                        RateCurve::constant(plan.rate * rate)
+                    }
                 };
                 let connections = self.profile.connections(&crew.plan, phase);
-                order(connections, plan.duration.as_nanos() as u64, plan.churn * crew.plan.churn, curve)
+                order(
+                    connections,
+                    plan.duration.as_nanos() as u64,
+                    plan.churn * crew.plan.churn,
+                    crew.plan.rates().map(curve),
+                )
             })
             .collect();
         let label = match plan.repeat {
@@ -178,29 +194,52 @@ impl<'a> ScenarioRig<'a> {
         let duration_ns = orders.iter().map(|order| order.duration_ns).max().unwrap_or(0);
         progress.counting(label.to_owned(), duration_ns / 1_000_000);
         let mut arrivals = Arrivals { deliveries: self.tally.deliveries(), changed_ns: start_ns };
-        self.replies(
-            |reply| matches!(reply, CrewReply::PhaseOver).then_some(()),
-            |tally| {
-                arrivals.look(tally);
-                progress.at(proc::now_ns().saturating_sub(start_ns) / 1_000_000);
-            },
-        )?;
+        let mut check_ns = start_ns;
+        let over = |reply| matches!(reply, CrewReply::PhaseOver).then_some(());
+        let ended = self.replies(start_ns + duration_ns + ANSWER_NS, over, |tally| {
+            arrivals.look(tally);
+            let now_ns = proc::now_ns();
+            progress.at(now_ns.saturating_sub(start_ns) / 1_000_000);
+            if now_ns < check_ns {
+                return Ok(());
+            }
+            check_ns = now_ns + CHECK_NS;
+            self.check()
+        });
+        // What was measured until an early end is not lost.
+        let end_ns = match ended {
+            Ok(_) => start_ns + duration_ns,
+            Err(_) if self.check().is_err() => proc::now_ns(),
+            Err(error) => return Err(error),
+        };
+        let most = orders.iter().map(|order| order.connections).max().unwrap_or(0);
+        let patience_ns = SETTLE_NS + most * SETTLE_CONNECTION_NS;
         for crew in &mut self.crews {
-            crew.send(&CrewCommand::Settle)?;
+            crew.send(&CrewCommand::Settle { patience_ns })?;
         }
-        let report = |reply: CrewReply| match reply {
+        let report = |reply| match reply {
             CrewReply::Settled(report) => Some(*report),
+            // It is still there after an early end.
             CrewReply::PhaseOver => None,
         };
-        let reports = self.replies(report, |tally| arrivals.look(tally))?;
+        let reports = self.replies(proc::now_ns() + patience_ns + ANSWER_NS, report, |tally| {
+            arrivals.look(tally);
+            Ok(())
+        })?;
         let mut window = Window { report: CrewReport::default(), ..self.usage_since(&mark, start_ns) };
         for report in &reports {
             window.report.add(report, false);
         }
         // The wait for publications that never come is no part of the phase.
-        let until_ns = arrivals.changed_ns.max(start_ns + duration_ns);
-        window.usage.seconds = (until_ns - start_ns) as f64 / 1e9;
+        let until_ns = arrivals.changed_ns.max(end_ns);
+        window.usage.seconds = (until_ns.saturating_sub(start_ns)) as f64 / 1e9;
         Ok(window)
+    }
+
+    /// Fails if the run was interrupted, or if the target has ended.
+    pub fn check(&self) -> Result<(), Error> {
+        interrupt::check()?;
+        if self.sampler.has_lost_its_process() { Err(self.target.ended()) } else { Ok(()) }
     }
 
     fn usage_since(&self, mark: &super::sampler::Mark, start_ns: u64) -> Window {
@@ -214,21 +253,31 @@ impl<'a> ScenarioRig<'a> {
     }
 
     /// One reply of each process.
-    fn replies<T>(&self, take: impl Fn(CrewReply) -> Option<T>, mut look: impl FnMut(&Tally)) -> Result<Vec<T>, Error> {
-        let mut taken = Vec::new();
+    fn replies<T>(
+        &self,
+        deadline_ns: u64,
+        take: impl Fn(CrewReply) -> Option<T>,
+        mut look: impl FnMut(&Tally) -> Result<(), Error>,
+    ) -> Result<Vec<T>, Error> {
+        let failed = |message: &str| Error::Worker { role: "crew", message: message.to_owned() };
+        let mut replies = Vec::new();
         for worker in self.crews.iter().flat_map(|crew| &crew.workers) {
-            let reply = loop {
-                look(&self.tally);
+            let taken = loop {
+                look(&self.tally)?;
                 match worker.answer_within(LOOK_EVERY)? {
-                    Some(WorkerReply::Crew(reply)) => break reply,
+                    Some(WorkerReply::Crew(reply)) => {
+                        if let Some(taken) = take(reply) {
+                            break taken;
+                        }
+                    }
                     Some(other) => return Err(worker.unexpected(&other)),
+                    None if proc::now_ns() > deadline_ns => return Err(failed("it does not answer; is it stopped?")),
                     None => {}
                 }
             };
-            let out_of_turn = || Error::Worker { role: "crew", message: "it answered out of turn".into() };
-            taken.push(take(reply).ok_or_else(out_of_turn)?);
+            replies.push(taken);
         }
-        Ok(taken)
+        Ok(replies)
     }
 
     /// Waits until the server's memory changes by less than a thousandth within a second, for ten seconds at most.
@@ -304,31 +353,36 @@ impl Plans<'_> {
     }
 
     fn role(&self, plan: &CrewPlan, (part, parts): (u64, u64), tally: &Tally, streams: &Streams) -> CrewRole {
+        let profile = self.profile;
         CrewRole {
             target: Target {
                 address: self.target.address,
                 path: self.target.path.clone(),
-                encoding: self.profile.encoding,
-                channel: format!("{}{:x}", self.profile.channel, std::process::id()),
+                encoding: profile.message.encoding,
+                channel: format!("{}{:x}", profile.channels.name, std::process::id()),
                 join: None,
                 content: MessageContent::Protocol,
-                tls: self.profile.tls,
+                tls: profile.message.tls,
             },
             operators: self.target.operators,
             api_key: self.api_key.to_owned(),
-            worker: self.worker,
-            part,
-            parts,
             plan: plan.clone(),
-            channels: self.profile.channels,
-            publishers: self.publishers.clone(),
-            payload_bytes: self.profile.payload_bytes,
-            handshakes_max: HANDSHAKES_MAX.div_ceil(parts as usize),
-            run_start_ns: self.run_start_ns,
-            interval_ns: self.profile.interval.as_nanos() as u64,
+            place: Place {
+                worker: self.worker,
+                part,
+                parts,
+                handshakes_max: HANDSHAKES_MAX.div_ceil(parts as usize),
+                cores: self.cores.clients.clone(),
+            },
+            load: Load {
+                channels: profile.channels.count,
+                publishers: self.publishers.clone(),
+                payload_bytes: profile.message.payload_bytes,
+            },
             tally: tally.path().to_owned(),
-            streams: streams.path().to_owned(),
-            cores: self.cores.clients.clone(),
+            streams: streams.files(),
+            run_start_ns: self.run_start_ns,
+            interval_ns: profile.interval.as_nanos() as u64,
         }
     }
 }
@@ -337,7 +391,7 @@ fn streams(profile: &Profile) -> Vec<StreamSpan> {
     let mut first = 0;
     let publishers = profile.crews.iter().filter(|crew| crew.publish > 0.0);
     let span = |crew: &CrewPlan| {
-        let count = u64::from(profile.channels).max(crew.connections) as u32;
+        let count = u64::from(profile.channels.count).max(crew.connections) as u32;
         let span = StreamSpan { of: crew.name.clone(), first, count, connections: crew.connections };
         first += count;
         span
@@ -346,6 +400,6 @@ fn streams(profile: &Profile) -> Vec<StreamSpan> {
 }
 
 /// An order whose beginning is set when it is sent.
-fn order(connections: u64, duration_ns: u64, churn: f64, publish: RateCurve) -> PhaseOrder {
-    PhaseOrder { start_ns: 0, duration_ns, connections, churn, publish }
+fn order(connections: u64, duration_ns: u64, churn: f64, [publish, inputs]: [RateCurve; 2]) -> PhaseOrder {
+    PhaseOrder { start_ns: 0, duration_ns, connections, churn, publish, inputs }
 }

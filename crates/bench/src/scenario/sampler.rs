@@ -25,9 +25,10 @@ pub struct Sample {
     pub system_ticks: u64,
     pub rss_bytes: u64,
     pub anon_bytes: u64,
-    pub open_files: u64,
+    /// None if it could not be read: another user's process hides its files.
+    pub open_files: Option<u64>,
     /// The kernel's slabs of the whole machine, which hold the sockets of both ends.
-    pub kernel_bytes: u64,
+    pub kernel_bytes: Option<u64>,
 }
 
 impl Sample {
@@ -41,9 +42,8 @@ impl Sample {
             system_ticks: ticks.system,
             rss_bytes: memory.rss_bytes,
             anon_bytes: memory.anon_bytes,
-            // Another user's process hides its files.
-            open_files: fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |entries| entries.count() as u64),
-            kernel_bytes: kernel_bytes(),
+            open_files: entries(&format!("/proc/{pid}/fd")),
+            kernel_bytes: slab_bytes(&fs::read_to_string("/proc/meminfo").unwrap_or_default()),
         })
     }
 }
@@ -52,12 +52,15 @@ fn seconds_since(start_ns: u64) -> f64 {
     proc::now_ns().saturating_sub(start_ns) as f64 / 1e9
 }
 
+/// The number of entries of a folder.
+fn entries(folder: &str) -> Option<u64> {
+    fs::read_dir(folder).ok().map(|entries| entries.count() as u64)
+}
+
 /// The size of the kernel's slabs.
-fn kernel_bytes() -> u64 {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("Slab:"));
-    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
+fn slab_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("Slab:"))?;
+    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
 /// The usage of the server in one or several phases.
@@ -165,7 +168,7 @@ impl Sampler {
         let during = samples.iter().filter(|sample| sample.at_s >= mark.at_s).chain([&before, &sample]);
         usage.anon_bytes_max = during.map(|sample| sample.anon_bytes).max();
         usage.anon_bytes = Some(sample.anon_bytes);
-        usage.open_files = Some(sample.open_files);
+        usage.open_files = sample.open_files;
         for (name, seconds) in now.threads {
             let spent = seconds - mark.threads.get(&name).copied().unwrap_or(0.0);
             if spent > 0.0 {
@@ -173,6 +176,11 @@ impl Sampler {
             }
         }
         usage
+    }
+
+    /// Whether the process has ended. False if it is unknown.
+    pub fn has_lost_its_process(&self) -> bool {
+        self.pid.is_some_and(|pid| proc::memory(pid).is_err())
     }
 
     /// All samples so far.
@@ -224,6 +232,25 @@ mod tests {
         let mut twice = usage.clone();
         twice.add(&usage);
         assert!((twice.seconds - 2.0 * usage.seconds).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_zero() {
+        assert_eq!(entries("/proc/0/fd"), None);
+        assert!(entries("/proc/self/fd") > Some(2));
+        assert_eq!(slab_bytes("MemTotal: 5 kB"), None);
+        assert_eq!(slab_bytes("MemTotal: 5 kB\nSlab:   12 kB"), Some(12_288));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_lost() {
+        let start = |pid| Sampler::start(pid, proc::now_ns(), Duration::from_secs(1));
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let sampler = start(Some(child.id()));
+        assert!(!sampler.has_lost_its_process() && !start(None).has_lost_its_process());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(sampler.has_lost_its_process());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::spawn::ServerProcess;
 /// The server under test.
 pub struct ScenarioTarget {
     /// What was started for the run; it ends when this is dropped.
-    _started: Option<ServerProcess>,
+    started: Option<ServerProcess>,
     /// Its process, if it is known.
     pub pid: Option<u32>,
     pub address: SocketAddr,
@@ -42,13 +42,9 @@ impl ScenarioTarget {
             &ServerArgs {
                 url: None,
                 server_pid: None,
-                spawn: args.spawn.clone(),
-                spawn_args: args.spawn_args.clone(),
-                reactor: args.reactor.clone(),
+                start: args.start.clone(),
                 set,
-                port: args.port,
-                api_key: args.api_key.clone(),
-                tls: profile.tls,
+                tls: profile.message.tls,
                 internal_port: None,
                 speaks: None,
             },
@@ -60,7 +56,7 @@ impl ScenarioTarget {
             operators: server.operators,
             path: server.path.clone(),
             name: server.name.clone(),
-            _started: Some(server),
+            started: Some(server),
         })
     }
 
@@ -70,7 +66,7 @@ impl ScenarioTarget {
             let remedy = "this address is not on this machine; give --i-own-this-target as well if it is yours to load";
             return Err(wrong(url, remedy.to_owned()));
         }
-        if profile.tls {
+        if profile.message.tls {
             let remedy = "TLS is possible only with a fresh server: remove message.tls from the profile";
             return Err(wrong(url, remedy.to_owned()));
         }
@@ -78,13 +74,20 @@ impl ScenarioTarget {
             proc::pin_process(pid, &cores.server)?;
         }
         Ok(ScenarioTarget {
-            _started: None,
+            started: None,
             pid: args.server_pid,
             address,
             operators: address,
             path,
             name: url.to_owned(),
         })
+    }
+
+    /// The error for a target that is gone.
+    pub fn ended(&self) -> Error {
+        let output = self.started.as_ref().map(ServerProcess::last_output);
+        let remedy = output.map_or("read its log".to_owned(), |output| format!("its output was:\n{output}"));
+        Error::Server { did: "ended during the run".to_owned(), remedy }
     }
 
     /// Its metrics, if it shows any.

@@ -106,7 +106,7 @@ fn start(args: &BackgroundArgs, folder: &DataFolder, progress: &Progress) -> Res
     FanoutRig::start(process, &FanoutSetup::of(&args.load, &cores))?.ready(
         &args.load,
         0,
-        &args.run.server.api_key,
+        &args.run.server.start.api_key,
         progress,
     )
 }
@@ -155,7 +155,7 @@ struct BackgroundWork {
 
 impl BackgroundWork {
     fn start(server: &ServerProcess, args: &BackgroundArgs, storage: PathBuf) -> Self {
-        let (address, api_key) = (server.operators, args.run.server.api_key.clone());
+        let (address, api_key) = (server.operators, args.run.server.start.api_key.clone());
         let ends = Arc::new(AtomicBool::new(false));
         let (until, key) = (Arc::clone(&ends), api_key.clone());
         let backups = thread::spawn(move || {

@@ -92,7 +92,7 @@ fn start(
     progress.doing(format!("starting a server, {durability}"));
     let cores = args.run.pin.cores();
     let mut server: ServerArgs = args.run.server.next(false);
-    server.port = None;
+    server.start.port = None;
     server.set.extend([
         setting("channel.without_namespace.history_size", 1_000),
         setting("channel.without_namespace.history_ttl", "1h"),
@@ -103,7 +103,7 @@ fn start(
     let mut rig = FanoutRig::start(process, &FanoutSetup::of(&args.load, &cores))?.ready(
         &args.load,
         0,
-        &args.run.server.api_key,
+        &args.run.server.start.api_key,
         progress,
     )?;
     let warm = rig.phase(args.load.pace(0), args.load.warm_up, "warming up", progress)?;

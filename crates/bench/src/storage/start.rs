@@ -93,11 +93,11 @@ fn start(
     let began = Instant::now();
     let process = ServerProcess::start(&server, &args.run.pin.cores())?;
     let healthy_us = began.elapsed().as_micros() as u64;
-    read(&process, &args.run.server.api_key, 0)?;
+    read(&process, &args.run.server.start.api_key, 0)?;
     let serving_us = began.elapsed().as_micros() as u64;
     let memory = proc::memory(process.pid)?;
     for number in 0..args.channels_read {
-        read(&process, &args.run.server.api_key, number * (channels / args.channels_read))?;
+        read(&process, &args.run.server.start.api_key, number * (channels / args.channels_read))?;
     }
     name.clone_from(&process.name);
     Ok(Started { healthy_us, serving_us, memory, memory_after_reads: proc::memory(process.pid)? })

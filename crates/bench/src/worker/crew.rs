@@ -2,8 +2,12 @@
 //! connect, subscribe, publish and leave at times that do not depend on the target.
 
 mod api_link;
+mod bot;
+mod checks;
 mod intervals;
+mod publishing;
 mod schedule;
+mod settling;
 mod tracks;
 
 use std::collections::HashMap;
@@ -19,12 +23,15 @@ use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
 use self::api_link::ApiLink;
-use self::intervals::Intervals;
+use self::bot::Bot;
+use self::checks::{Checks, Inbox, Sink};
+use self::publishing::{Awaited, OwnStream, Publishing};
 use self::schedule::Schedule;
-use self::tracks::{Arrival, Missing, Tracks};
+use self::settling::Settling;
+use self::tracks::Tracks;
 use super::publisher::{poll_entry, prefer_this_process, wait};
 use super::secure::{secure, tls_config};
-use super::session::{Ended, LoadSessionStage, Observer, Session};
+use super::session::{Ended, LoadSessionStage, Session};
 use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands;
 use crate::control::{WorkerCommand, WorkerReply};
@@ -32,19 +39,12 @@ use crate::error::Error;
 use crate::proc;
 use crate::scenario::crew_commands::{CrewCommand, CrewReply, CrewReport, CrewRole, PhaseOrder, Subscribe, Via};
 use crate::scenario::rate_curve::RateCurve;
-use crate::scenario::stamp::{StreamStamp, StreamStampFinder, write_stamped};
 use crate::scenario::streams::Streams;
 use crate::tally::Tally;
 
 const COMMANDS: Token = Token(usize::MAX);
 /// Source addresses of one process. Closed connections hold their ports for a minute, and one address has 28,000.
 const SOURCES: u64 = 8;
-/// Connections that make no progress for this time have failed.
-const CONNECT_PATIENCE_NS: u64 = 30_000_000_000;
-/// Publications that are missing after this time without any arrival count as lost.
-const ARRIVAL_PATIENCE_NS: u64 = 3_000_000_000;
-/// How often a worker checks whether everything has arrived.
-const SETTLE_EVERY_NS: u64 = 20_000_000;
 /// Wait between attempts to write to full sockets.
 const BLOCKED_NS: u64 = 1_000_000;
 /// Maximum number of unsent bytes of a connection. Above it, the target is considered stuck.
@@ -59,69 +59,53 @@ pub fn play(role: CrewRole) -> Result<(), Error> {
         prefer_this_process();
     }
     let crew = Crew {
-        tls: if role.target.tls { Some(tls_config()?) } else { None },
-        streams: Streams::open(&role.streams)?,
-        own_streams: own_streams(&role),
-        poll,
+        net: Net {
+            tls: if role.target.tls { Some(tls_config()?) } else { None },
+            poll,
+            buffer: vec![0; BUFFER_BYTES],
+            blocked: Vec::new(),
+        },
         members: Vec::new(),
-        finder: StreamStampFinder::new(),
-        buffer: vec![0; BUFFER_BYTES],
-        payload: Vec::new(),
-        missing: Missing::default(),
-        intervals: Intervals::new(role.run_start_ns, role.interval_ns),
-        blocked: Vec::new(),
+        checks: Checks::new(&role, Streams::open(&role.streams)?),
+        publishing: Publishing::new(&role),
         phase: Phase::new(&role),
+        settling: Settling::new(proc::now_ns()),
         report: CrewReport::default(),
-        ready: 0,
-        handshakes: 0,
+        counts: MemberCounts::default(),
         delivered_ever: 0,
         role,
     };
     crew.run(&commands, &tally)
 }
 
-/// The streams that connections of this process publish.
-fn own_streams(role: &CrewRole) -> Vec<OwnStream> {
-    let (parts, part) = (role.parts, role.part);
-    let Some(span) = role.publishers.iter().find(|span| span.of == role.plan.name) else { return Vec::new() };
-    (0..span.count)
-        .map(|number| (number, u64::from(number) % span.connections))
-        .filter(|(_, connection)| connection % parts == part)
-        .map(|(number, connection)| OwnStream {
-            stream: span.first + number,
-            channel: number % role.channels,
-            member: usize::try_from(connection / parts).unwrap_or(usize::MAX),
-        })
-        .collect()
-}
-
-/// A stream, its channel and the place of its connection among the members.
-struct OwnStream {
-    stream: u32,
-    channel: u32,
-    member: usize,
-}
-
 struct Crew {
     role: CrewRole,
-    tls: Option<Arc<ClientConfig>>,
-    streams: Streams,
-    own_streams: Vec<OwnStream>,
-    poll: Poll,
+    net: Net,
     /// By the connection's number, divided by the number of processes.
     members: Vec<Member>,
-    finder: StreamStampFinder,
+    counts: MemberCounts,
+    checks: Checks,
+    publishing: Publishing,
+    phase: Phase,
+    settling: Settling,
+    report: CrewReport,
+    delivered_ever: u64,
+}
+
+/// The sockets of all members.
+struct Net {
+    poll: Poll,
+    tls: Option<Arc<ClientConfig>>,
     buffer: Vec<u8>,
-    payload: Vec<u8>,
-    missing: Missing,
-    intervals: Intervals,
     /// Members with bytes that the kernel has not accepted yet.
     blocked: Vec<usize>,
-    phase: Phase,
-    report: CrewReport,
+}
+
+/// Members by their state.
+#[derive(Default)]
+struct MemberCounts {
     ready: u64,
     handshakes: usize,
-    delivered_ever: u64,
 }
 
 /// A client and its connection.
@@ -130,11 +114,13 @@ struct Member {
     is_ready: bool,
     /// When it should have begun to connect.
     intended_ns: u64,
-    tracks: Tracks,
+    inbox: Inbox,
+    /// The player, if the crew is in a room.
+    bot: Option<Box<Bot>>,
     /// Bytes that the kernel has not accepted yet.
     out: Vec<u8>,
-    /// Publications without an answer, by the command's id: their stream and intended time.
-    awaited: HashMap<u32, (u32, u64)>,
+    /// Publications without an answer, by the command's id.
+    awaited: HashMap<u32, Awaited>,
     next_id: u32,
 }
 
@@ -149,7 +135,6 @@ enum Link {
 struct Phase {
     cpu_before_ns: u64,
     end_ns: Option<u64>,
-    settling: bool,
     /// Connections of this process that should be open, without those that have failed or ended.
     connections: usize,
     connects: Option<Schedule>,
@@ -158,105 +143,39 @@ struct Phase {
     churn_next: usize,
     publications: Schedule,
     published: usize,
-    progress_ns: u64,
-    settle_check_ns: u64,
+    inputs: Schedule,
+    /// Inputs that were due.
+    inputs_due: usize,
 }
 
 impl Phase {
     fn new(role: &CrewRole) -> Self {
-        let never = || Schedule::constant(0.0, 0, (role.part, role.parts));
+        let never = || Schedule::constant(0.0, 0, (role.place.part, role.place.parts));
         Phase {
             cpu_before_ns: proc::own_cpu_ns(),
             end_ns: None,
-            settling: false,
             connections: 0,
             connects: None,
             churn: never(),
             churn_next: 0,
             publications: never(),
             published: 0,
-            progress_ns: proc::now_ns(),
-            settle_check_ns: 0,
+            inputs: never(),
+            inputs_due: 0,
         }
-    }
-}
-
-/// Processes the publications and answers of one read of one member.
-struct Sink<'a> {
-    finder: &'a StreamStampFinder,
-    streams: &'a Streams,
-    tracks: &'a mut Tracks,
-    awaited: &'a mut HashMap<u32, (u32, u64)>,
-    missing: &'a mut Missing,
-    report: &'a mut CrewReport,
-    client: u64,
-    is_ready: bool,
-    intervals: &'a mut Intervals,
-    read_ns: u64,
-}
-
-impl Observer for Sink<'_> {
-    fn message(&mut self, message: &[u8]) -> bool {
-        let stamp = self.finder.find(message);
-        // What comes before the last subscription is confirmed does not have to come.
-        if let Some(stamp) = stamp.filter(|_| self.is_ready) {
-            self.publication(stamp);
-        }
-        stamp.is_some()
-    }
-
-    fn reply(&mut self, id: u32, error: u32) {
-        let Some((stream, intended_ns)) = self.awaited.remove(&id) else { return };
-        count_answer(self.report, self.streams, (stream, intended_ns), error, self.read_ns);
-    }
-}
-
-fn count_answer(report: &mut CrewReport, streams: &Streams, of: (u32, u64), error: u32, now_ns: u64) {
-    let (stream, intended_ns) = of;
-    if error == 0 {
-        report.accepted += 1;
-        report.acknowledged.record_ns(now_ns.saturating_sub(intended_ns));
-    } else {
-        streams.count_refused(stream);
-        *report.refused.entry(error.to_string()).or_default() += 1;
-    }
-}
-
-impl Sink<'_> {
-    fn publication(&mut self, stamp: StreamStamp) {
-        let report = &mut *self.report;
-        match self.tracks.take(self.client, stamp.stream, stamp.sequence, self.missing) {
-            Arrival::New { missing } => report.lost += missing,
-            Arrival::Late => {
-                report.lost = report.lost.saturating_sub(1);
-                report.reordered += 1;
-            }
-            Arrival::Repeated => {
-                report.duplicated += 1;
-                return;
-            }
-            Arrival::Stray => {
-                report.stray += 1;
-                return;
-            }
-        }
-        report.delivered += 1;
-        let latency_ns = self.read_ns.saturating_sub(stamp.intended_ns);
-        report.latency.record_ns(latency_ns);
-        report.service.record_ns(self.read_ns.saturating_sub(stamp.sent_ns));
-        self.intervals.record(self.read_ns, latency_ns);
     }
 }
 
 impl Crew {
     fn run(mut self, commands: &Receiver<WorkerCommand>, tally: &Tally) -> Result<(), Error> {
         let mut events = Events::with_capacity(1024);
-        let slot = tally.slot(self.role.worker);
+        let slot = tally.slot(self.role.place.worker);
         loop {
             let now_ns = proc::now_ns();
             self.open_due(now_ns)?;
             self.churn_due(now_ns);
             self.publish_due(now_ns);
+            self.play_due(now_ns);
             self.flush_blocked();
             self.answer_what_is_over(now_ns);
             self.wait(&mut events)?;
@@ -265,14 +184,14 @@ impl Crew {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
                 }
             }
-            slot.deliveries.store(self.delivered_ever + self.report.delivered, Ordering::Relaxed);
-            slot.ready.store(self.ready, Ordering::Relaxed);
+            slot.deliveries.store(self.delivered_ever + self.report.received.delivered, Ordering::Relaxed);
+            slot.ready.store(self.counts.ready, Ordering::Relaxed);
             while let Ok(command) = commands.try_recv() {
                 match command {
                     WorkerCommand::Crew(CrewCommand::Phase(order)) => self.begin(&order),
-                    WorkerCommand::Crew(CrewCommand::Settle) => {
-                        self.phase.settling = true;
-                        self.phase.progress_ns = proc::now_ns();
+                    WorkerCommand::Crew(CrewCommand::Settle { patience_ns }) => {
+                        self.cut_phase();
+                        self.settling.begin(proc::now_ns(), patience_ns);
                     }
                     _ => answer(&WorkerReply::Failed { message: "a crew takes no such command".into() }),
                 }
@@ -281,9 +200,10 @@ impl Crew {
     }
 
     fn begin(&mut self, order: &PhaseOrder) {
-        let part_of = (self.role.part, self.role.parts);
+        let place = &self.role.place;
+        let part_of = (place.part, place.parts);
         let (start_ns, end_ns) = (order.start_ns, order.start_ns + order.duration_ns);
-        let share = order.connections.saturating_sub(self.role.part).div_ceil(self.role.parts);
+        let share = order.connections.saturating_sub(place.part).div_ceil(place.parts);
         let churn_next = self.phase.churn_next;
         self.phase = Phase {
             end_ns: Some(end_ns),
@@ -292,6 +212,7 @@ impl Crew {
             churn: Schedule::new(RateCurve::constant(order.churn), (start_ns, end_ns), part_of),
             churn_next,
             publications: Schedule::new(order.publish, (start_ns, end_ns), part_of),
+            inputs: Schedule::new(order.inputs, (start_ns, end_ns), part_of),
             ..Phase::new(&self.role)
         };
         for number in (self.phase.connections..self.members.len()).rev() {
@@ -300,39 +221,50 @@ impl Crew {
         self.members.truncate(self.phase.connections);
     }
 
+    /// The phase ends early, if it has not ended.
+    fn cut_phase(&mut self) {
+        if self.phase.end_ns.is_some() {
+            let connections = self.members.len();
+            let (cpu_before_ns, churn_next) = (self.phase.cpu_before_ns, self.phase.churn_next);
+            self.phase = Phase { cpu_before_ns, connections, churn_next, ..Phase::new(&self.role) };
+        }
+    }
+
     /// Waits until something is due or arrives. The kernel waits with the precision of nanoseconds only in ppoll.
     fn wait(&mut self, events: &mut Events) -> Result<(), Error> {
-        wait_for_events(&mut self.poll, events, Some(Duration::ZERO))?;
+        wait_for_events(&mut self.net.poll, events, Some(Duration::ZERO))?;
         let timeout_ns = self.next_due_ns().saturating_sub(proc::now_ns());
         if !events.is_empty() || timeout_ns == 0 {
             return Ok(());
         }
-        wait(&mut [poll_entry(self.poll.as_raw_fd(), libc::POLLIN)], timeout_ns);
-        wait_for_events(&mut self.poll, events, Some(Duration::ZERO))
+        wait(&mut [poll_entry(self.net.poll.as_raw_fd(), libc::POLLIN)], timeout_ns);
+        wait_for_events(&mut self.net.poll, events, Some(Duration::ZERO))
+    }
+
+    fn can_open(&self) -> bool {
+        self.members.len() < self.phase.connections && self.counts.handshakes < self.role.place.handshakes_max
     }
 
     fn next_due_ns(&self) -> u64 {
         let phase = &self.phase;
         let now_ns = proc::now_ns();
         let mut due_ns = now_ns + IDLE_NS;
-        let opens = self.members.len() < phase.connections && self.handshakes < self.role.handshakes_max;
-        if opens {
+        if self.can_open() {
             due_ns = due_ns.min(phase.connects.as_ref().map_or(Some(now_ns), Schedule::next_ns).unwrap_or(u64::MAX));
         }
-        for next_ns in [phase.churn.next_ns(), phase.publications.next_ns(), phase.end_ns].into_iter().flatten() {
+        let (churn_ns, publication_ns) = (phase.churn.next_ns(), phase.publications.next_ns());
+        let next = [churn_ns, publication_ns, phase.inputs.next_ns(), phase.end_ns, self.settling.next_ns(now_ns)];
+        for next_ns in next.into_iter().flatten() {
             due_ns = due_ns.min(next_ns);
         }
-        if phase.settling {
-            due_ns = due_ns.min(now_ns + SETTLE_EVERY_NS);
-        }
-        if !self.blocked.is_empty() {
+        if !self.net.blocked.is_empty() {
             due_ns = due_ns.min(now_ns + BLOCKED_NS);
         }
         due_ns
     }
 
     fn open_due(&mut self, now_ns: u64) -> Result<(), Error> {
-        while self.members.len() < self.phase.connections && self.handshakes < self.role.handshakes_max {
+        while self.can_open() {
             let intended_ns = match &mut self.phase.connects {
                 Some(schedule) => match schedule.due(now_ns) {
                     Some(intended_ns) => intended_ns,
@@ -348,14 +280,13 @@ impl Crew {
     }
 
     fn open(&mut self, number: usize, intended_ns: u64) -> Result<Member, Error> {
-        self.phase.progress_ns = proc::now_ns();
         let link = match self.link(number)? {
             Ok(link) => {
-                self.handshakes += 1;
+                self.counts.handshakes += 1;
                 link
             }
             Err(err) => {
-                *self.report.failed.entry(format!("open: {err}")).or_default() += 1;
+                *self.report.connections.failed.entry(format!("open: {err}")).or_default() += 1;
                 Link::Closed
             }
         };
@@ -363,7 +294,8 @@ impl Crew {
             link,
             is_ready: false,
             intended_ns,
-            tracks: Tracks::default(),
+            inbox: Inbox::default(),
+            bot: self.role.plan.play.as_ref().map(|plan| Box::new(Bot::new(plan, self.role.target.encoding))),
             out: Vec::new(),
             awaited: HashMap::new(),
             next_id: 0,
@@ -371,10 +303,10 @@ impl Crew {
     }
 
     fn link(&mut self, number: usize) -> Result<std::io::Result<Link>, Error> {
-        let connection = self.connection(number);
-        let source = source_address(self.role.worker as u64, connection);
+        let connection = self.role.place.connection(number);
+        let source = source_address(self.role.place.worker as u64, connection);
         let interest = Interest::READABLE | Interest::WRITABLE;
-        let registry = self.poll.registry();
+        let registry = self.net.poll.registry();
         if self.role.plan.via == Via::Api {
             return Ok(match ApiLink::open(source, self.role.operators) {
                 Ok(mut link) => {
@@ -388,19 +320,24 @@ impl Crew {
             Ok(session) => session,
             Err(err) => return Ok(Err(err)),
         };
-        if let Some(config) = &self.tls {
+        if let Some(config) = &self.net.tls {
             session.speak_tls(secure(config)?);
         }
-        let channels: Vec<String> =
-            self.subscriptions(connection).iter().map(|channel| self.channel_name(*channel)).collect();
-        session.greet_with_answers(commands::hello_to(self.role.target.encoding, &channels), channels.len() + 1);
+        let (greeting, answers) = self.greeting(connection);
+        session.greet_with_answers(greeting, answers);
         registry.register(session.socket(), Token(number), interest).map_err(poll_failed)?;
         Ok(Ok(Link::Session(Box::new(session))))
     }
 
-    /// The number of a connection among all of its crew.
-    fn connection(&self, number: usize) -> u64 {
-        number as u64 * self.role.parts + self.role.part
+    /// The first commands of a connection, and their number.
+    fn greeting(&self, connection: u64) -> (Vec<u8>, usize) {
+        let encoding = self.role.target.encoding;
+        if let Some(play) = &self.role.plan.play {
+            return (commands::hello(encoding, Some(&play.room), play.join.as_deref()), 2);
+        }
+        let channels: Vec<String> =
+            self.subscriptions(connection).iter().map(|channel| self.channel_name(*channel)).collect();
+        (commands::hello_to(encoding, &channels), channels.len() + 1)
     }
 
     fn channel_name(&self, channel: u32) -> String {
@@ -409,7 +346,7 @@ impl Crew {
 
     /// The channels of a connection.
     fn subscriptions(&self, connection: u64) -> Vec<u32> {
-        let (plan, channels) = (&self.role.plan, self.role.channels);
+        let (plan, channels) = (&self.role.plan, self.role.load.channels);
         match plan.subscribe {
             Subscribe::None => Vec::new(),
             Subscribe::All => (0..channels).collect(),
@@ -422,7 +359,7 @@ impl Crew {
         while let Some(intended_ns) = self.phase.churn.due(now_ns) {
             let Some(number) = self.next_to_replace() else { return };
             self.close(number);
-            self.report.churned += 1;
+            self.report.connections.churned += 1;
             // A failure to open is counted; only a failed registration ends the worker, at the next connection.
             if let Ok(member) = self.open(number, intended_ns) {
                 self.members[number] = member;
@@ -440,51 +377,62 @@ impl Crew {
 
     fn publish_due(&mut self, now_ns: u64) {
         while let Some(intended_ns) = self.phase.publications.due(now_ns) {
-            if self.own_streams.is_empty() {
-                return;
-            }
-            let own = &self.own_streams[self.phase.published % self.own_streams.len()];
-            let (stream, channel, member) = (own.stream, own.channel, own.member);
+            let Some(own) = self.publishing.stream(self.phase.published) else { return };
             self.phase.published += 1;
-            if self.members.get(member).is_some_and(|member| member.is_ready) {
-                self.publish(member, (stream, channel), intended_ns);
+            if self.members.get(own.member).is_some_and(|member| member.is_ready) {
+                self.publish(own, intended_ns);
             } else {
-                self.report.unsent += 1;
+                self.report.sent.unsent += 1;
             }
         }
     }
 
-    fn publish(&mut self, number: usize, (stream, channel): (u32, u32), intended_ns: u64) {
-        let name = self.channel_name(channel);
+    /// Each player sends its next input in turn.
+    fn play_due(&mut self, now_ns: u64) {
+        while let Some(intended_ns) = self.phase.inputs.due(now_ns) {
+            let Some(number) = self.phase.inputs_due.checked_rem(self.members.len()) else { return };
+            self.phase.inputs_due += 1;
+            let (member, plan) = (&mut self.members[number], self.role.plan.play.as_ref());
+            let Some((bot, plan)) = member.bot.as_mut().zip(plan).filter(|_| member.is_ready) else {
+                self.report.sent.unsent += 1;
+                continue;
+            };
+            if let Some(frame) = bot.input(plan, intended_ns, &mut self.report.played) {
+                member.out.extend_from_slice(&frame);
+                self.report.sent.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
+                self.flush(number);
+            }
+        }
+    }
+
+    fn publish(&mut self, own: OwnStream, intended_ns: u64) {
+        let name = self.channel_name(own.channel);
         let sent_ns = proc::now_ns();
-        let sequence = self.streams.count_sent(stream);
-        self.payload.clear();
-        let stamp = StreamStamp { intended_ns, sent_ns, stream, sequence };
-        write_stamped(&mut self.payload, stamp, self.role.payload_bytes);
-        let member = &mut self.members[number];
+        let (publication, payload) = self.publishing.write(own.stream, intended_ns, sent_ns, &self.checks.streams);
+        let member = &mut self.members[own.member];
         let bytes = match &mut member.link {
             Link::Session(_) => {
                 member.next_id += 1;
                 // Ids differ from those of connect and subscribe.
                 let id = member.next_id | 1 << 30;
-                member.awaited.insert(id, (stream, intended_ns));
-                commands::publish(self.role.target.encoding, id, &name, &self.payload)
+                member.awaited.insert(id, publication);
+                commands::publish(self.role.target.encoding, id, &name, payload)
             }
             Link::Api(link) => {
-                link.await_answer((stream, intended_ns));
+                link.await_answer(publication);
                 let host = self.role.operators.to_string();
-                commands::api_publish(&host, &self.role.api_key, &name, &self.payload)
+                commands::api_publish(&host, &self.role.api_key, &name, payload)
             }
             Link::Closed => return,
         };
         member.out.extend_from_slice(&bytes);
-        self.report.published += 1;
-        self.report.lag.record_ns(sent_ns.saturating_sub(intended_ns));
-        self.flush(number);
+        self.report.sent.published += 1;
+        self.report.sent.lag.record_ns(sent_ns.saturating_sub(intended_ns));
+        self.flush(own.member);
     }
 
     fn flush_blocked(&mut self) {
-        for number in std::mem::take(&mut self.blocked) {
+        for number in std::mem::take(&mut self.net.blocked) {
             if number < self.members.len() {
                 self.flush(number);
             }
@@ -501,8 +449,8 @@ impl Crew {
         match taken {
             Ok(taken) if member.out.len() - taken <= OUT_BYTES_MAX => {
                 member.out.drain(..taken);
-                if !member.out.is_empty() && !self.blocked.contains(&number) {
-                    self.blocked.push(number);
+                if !member.out.is_empty() && !self.net.blocked.contains(&number) {
+                    self.net.blocked.push(number);
                 }
             }
             Ok(_) => self.end(number, "the target has not read publications for 16 MiB".into()),
@@ -511,38 +459,43 @@ impl Crew {
     }
 
     fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
-        let client = self.connection(number);
+        let client = self.role.place.connection(number);
         let Some(member) = self.members.get_mut(number) else { return };
         let read_ns = proc::now_ns();
+        let mut has_progress = false;
         let result = match &mut member.link {
             Link::Session(session) if session.stage == LoadSessionStage::Connecting => {
                 if writable {
-                    connected(session, &self.role, &self.poll, number)
+                    connected(session, &self.role, &self.net.poll, number)
                 } else {
                     Ok(())
                 }
             }
             Link::Session(session) => {
                 let mut sink = Sink {
-                    finder: &self.finder,
-                    streams: &self.streams,
-                    tracks: &mut member.tracks,
+                    checks: &mut self.checks,
+                    inbox: &mut member.inbox,
+                    bot: member.bot.as_deref_mut().zip(self.role.plan.play.as_ref()),
                     awaited: &mut member.awaited,
-                    missing: &mut self.missing,
                     report: &mut self.report,
                     client,
                     is_ready: member.is_ready,
-                    intervals: &mut self.intervals,
                     read_ns,
+                    has_progress,
                 };
-                session.read_all(&self.role.target, &mut self.buffer, &mut sink, read_closed)
+                let read = session.read_all(&self.role.target, &mut self.net.buffer, &mut sink, read_closed);
+                has_progress = sink.has_progress;
+                read
             }
-            Link::Api(link) => link.on_event(writable, &mut self.buffer, |of, error| {
-                count_answer(&mut self.report, &self.streams, of, error, read_ns);
+            Link::Api(link) => link.on_event(writable, &mut self.net.buffer, |publication, error| {
+                publication.answered(error, read_ns, &mut self.report.sent, &self.checks.streams);
+                has_progress = true;
             }),
             Link::Closed => return,
         };
-        self.phase.progress_ns = read_ns;
+        if has_progress {
+            self.settling.arrived(read_ns);
+        }
         match result {
             Ok(()) => self.note_ready(number, read_ns),
             Err(why) => self.end(number, why),
@@ -550,7 +503,7 @@ impl Crew {
     }
 
     fn note_ready(&mut self, number: usize, now_ns: u64) {
-        let connection = self.connection(number);
+        let connection = self.role.place.connection(number);
         let is_ready = match &self.members[number].link {
             Link::Session(session) => session.stage == LoadSessionStage::Ready,
             Link::Api(link) => link.is_connected(),
@@ -562,46 +515,48 @@ impl Crew {
         let streams: Vec<u32> =
             self.subscriptions(connection).into_iter().flat_map(|channel| self.streams_of(channel)).collect();
         let member = &mut self.members[number];
-        member.tracks = Tracks::begin(streams.into_iter(), &self.streams);
+        member.inbox = Inbox::new(Tracks::begin(streams.into_iter(), &self.checks.streams));
         member.is_ready = true;
-        self.handshakes -= 1;
-        self.ready += 1;
-        self.report.connected += 1;
-        self.report.connect.record_ns(now_ns.saturating_sub(member.intended_ns));
+        self.counts.handshakes -= 1;
+        self.counts.ready += 1;
+        self.settling.connected(now_ns);
+        self.report.connections.connected += 1;
+        self.report.connections.time.record_ns(now_ns.saturating_sub(member.intended_ns));
     }
 
     fn streams_of(&self, channel: u32) -> impl Iterator<Item = u32> {
-        let step = self.role.channels as usize;
-        let spans = self.role.publishers.iter();
+        let step = self.role.load.channels as usize;
+        let spans = self.role.load.publishers.iter();
         spans.flat_map(move |span| (channel..span.count).step_by(step).map(move |number| span.first + number))
     }
 
     /// The target has ended a connection, or it has failed.
     fn end(&mut self, number: usize, why: Ended) {
+        let connections = &mut self.report.connections;
         let is_ready = self.members[number].is_ready;
-        let counts = if is_ready { &mut self.report.closed } else { &mut self.report.failed };
+        let counts = if is_ready { &mut connections.closed } else { &mut connections.failed };
         *counts.entry(why).or_default() += 1;
         self.close(number);
     }
 
     fn close(&mut self, number: usize) {
-        let client = self.connection(number);
+        let client = self.role.place.connection(number);
         let member = &mut self.members[number];
         if matches!(member.link, Link::Closed) {
             return;
         }
         if member.is_ready {
-            self.ready -= 1;
+            self.counts.ready -= 1;
         } else {
-            self.handshakes -= 1;
+            self.counts.handshakes -= 1;
         }
         // Dropping the socket closes it, which also takes it out of the poll.
         member.link = Link::Closed;
         member.is_ready = false;
-        member.tracks = Tracks::default();
+        let inbox = std::mem::take(&mut member.inbox);
         member.out = Vec::new();
         member.awaited = HashMap::new();
-        self.missing.forget(client);
+        self.checks.gaps.forget(client, &inbox.tracks);
     }
 
     fn answer_what_is_over(&mut self, now_ns: u64) {
@@ -609,44 +564,64 @@ impl Crew {
             self.phase.end_ns = None;
             answer(&WorkerReply::Crew(CrewReply::PhaseOver));
         }
-        if self.phase.settling && now_ns >= self.phase.settle_check_ns {
-            self.phase.settle_check_ns = now_ns + SETTLE_EVERY_NS;
-            if self.is_settled(now_ns) {
-                self.phase.settling = false;
-                let report = self.settled_report();
-                answer(&WorkerReply::Crew(CrewReply::Settled(Box::new(report))));
-            }
+        if self.settling.is_due(now_ns) && self.is_settled(now_ns) {
+            self.settling.end();
+            let report = self.settled_report();
+            answer(&WorkerReply::Crew(CrewReply::Settled(Box::new(report))));
         }
     }
 
     fn is_settled(&mut self, now_ns: u64) -> bool {
-        let waited_ns = now_ns.saturating_sub(self.phase.progress_ns);
-        let connects = self.handshakes > 0 || self.members.len() < self.phase.connections;
-        if connects {
-            if waited_ns < CONNECT_PATIENCE_NS {
+        if self.counts.handshakes > 0 || self.members.len() < self.phase.connections {
+            if self.settling.waits_for_connections(now_ns) {
                 return false;
             }
-            for number in 0..self.members.len() {
-                if !self.members[number].is_ready && !matches!(self.members[number].link, Link::Closed) {
-                    self.end(number, "no answer in 30 s".into());
-                }
+            self.give_up_connections();
+        }
+        if !self.settling.waits_for_arrivals(now_ns) {
+            return true;
+        }
+        self.read_refusals();
+        let (streams, gaps) = (&self.checks.streams, &self.checks.gaps);
+        self.members.iter().all(|one| one.unanswered() == 0 && one.inbox.tracks.behind(streams, gaps) == 0)
+    }
+
+    /// Connections that are not ready have failed, also those that were not begun.
+    fn give_up_connections(&mut self) {
+        for number in 0..self.members.len() {
+            if !self.members[number].is_ready && !matches!(self.members[number].link, Link::Closed) {
+                self.end(number, "no answer in time".into());
             }
         }
-        waited_ns >= ARRIVAL_PATIENCE_NS
-            || self.members.iter().all(|one| one.tracks.behind(&self.streams) == 0 && one.unanswered() == 0)
+        let left = self.phase.connections - self.members.len();
+        if left > 0 {
+            self.phase.connections = self.members.len();
+            let failed = self.report.connections.failed.entry("earlier ones took too long".into());
+            *failed.or_default() += left as u64;
+        }
+    }
+
+    fn read_refusals(&mut self) {
+        let place = &self.role.place;
+        let members = self.members.iter_mut().enumerate();
+        let tracks = members.map(|(number, member)| (place.connection(number), &mut member.inbox.tracks));
+        self.checks.gaps.read_refusals(&self.checks.streams, tracks);
     }
 
     fn settled_report(&mut self) -> CrewReport {
-        let parts = (self.role.parts, self.role.part);
+        self.read_refusals();
         for (number, member) in self.members.iter_mut().enumerate() {
-            let client = number as u64 * parts.0 + parts.1;
-            let (never_came, refused) = member.tracks.settle(client, &self.streams, &mut self.missing);
-            self.report.lost = (self.report.lost + never_came).saturating_sub(refused);
+            let client = self.role.place.connection(number);
+            member.inbox.settle(client, &mut self.checks, &mut self.report.received);
+            if let Some(bot) = member.bot.as_mut().filter(|_| member.is_ready) {
+                bot.settle(&mut self.report.played);
+            }
         }
-        self.delivered_ever += self.report.delivered;
+        self.report.received.lost += self.checks.gaps.settle();
+        self.delivered_ever += self.report.received.delivered;
         let mut report = std::mem::take(&mut self.report);
-        report.connections = self.ready;
-        report.intervals = self.intervals.take();
+        report.connections.open = self.counts.ready;
+        report.intervals = self.checks.intervals.take();
         report.cpu_ns = proc::own_cpu_ns() - self.phase.cpu_before_ns;
         report
     }
@@ -655,7 +630,7 @@ impl Crew {
 impl Member {
     fn unanswered(&self) -> u64 {
         match &self.link {
-            Link::Session(_) => self.awaited.len() as u64,
+            Link::Session(_) => (self.awaited.len() + self.bot.as_ref().map_or(0, |bot| bot.waiting())) as u64,
             Link::Api(link) => link.awaited() as u64,
             Link::Closed => 0,
         }

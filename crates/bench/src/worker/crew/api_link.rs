@@ -6,15 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use mio::net::TcpStream;
 
+use super::publishing::Awaited;
 use crate::api::Responses;
 use crate::worker::session::{Ended, open_socket};
 
-/// The connection and the publications whose answers are pending, in order: their stream and intended time.
+/// The connection and the publications whose answers are pending, in order.
 pub struct ApiLink {
     socket: TcpStream,
     is_connected: bool,
     responses: Responses,
-    awaited: VecDeque<(u32, u64)>,
+    awaited: VecDeque<Awaited>,
 }
 
 impl ApiLink {
@@ -41,7 +42,7 @@ impl ApiLink {
     }
 
     /// A publication is sent; its answer is the next one.
-    pub fn await_answer(&mut self, publication: (u32, u64)) {
+    pub fn await_answer(&mut self, publication: Awaited) {
         self.awaited.push_back(publication);
     }
 
@@ -59,7 +60,7 @@ impl ApiLink {
         &mut self,
         writable: bool,
         buffer: &mut [u8],
-        mut answered: impl FnMut((u32, u64), u32),
+        mut answered: impl FnMut(Awaited, u32),
     ) -> Result<(), Ended> {
         if writable && !self.is_connected {
             if let Some(err) = self.socket.take_error().ok().flatten() {

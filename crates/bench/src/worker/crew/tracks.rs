@@ -1,24 +1,25 @@
 //! What one client must receive of each stream: gaps, repetitions and wrong order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use crate::scenario::streams::Streams;
 
-/// Missing numbers that one worker remembers, to tell a late publication from a repeated one.
-const MISSING_MAX: usize = 100_000;
+/// Gaps that one worker remembers, to tell a late publication from a repeated one.
+const GAPS_MAX: usize = 100_000;
 
 /// The state of one stream at one client.
 #[derive(Debug, Clone, Copy)]
-pub struct Track {
-    pub stream: u32,
+struct Track {
+    stream: u32,
     /// The next expected number; none before the first publication.
     next: Option<u64>,
     /// Publications from this number on were sent after the subscription was confirmed.
     must_from: u64,
-    /// Publications of this phase that are missing before a later one.
-    gaps: u64,
-    /// Refused publications of the stream at the end of the last phase.
-    refused: u64,
+    /// The first number of this phase. What was missing before is counted already.
+    phase_from: u64,
+    /// Publications of this phase that are missing before a later one, without refused ones.
+    missing: u64,
 }
 
 /// The tracks of one client, sorted by stream.
@@ -28,10 +29,8 @@ pub struct Tracks(Vec<Track>);
 /// The meaning of a received publication.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Arrival {
-    /// It is the first time, after this number of missing publications.
-    New {
-        missing: u64,
-    },
+    /// It is the first time, and no later one has come.
+    New,
     /// It was missing, and comes after a later one.
     Late,
     Repeated,
@@ -39,80 +38,162 @@ pub enum Arrival {
     Stray,
 }
 
-/// The publications that are missing at all clients of a worker: client, stream and number.
+/// What is missing at all clients of a worker, and what does not have to come.
 #[derive(Debug, Default)]
-pub struct Missing(BTreeSet<(u64, u32, u64)>);
+pub struct Gaps {
+    /// Client, stream and first number, and the number after the last.
+    ranges: BTreeMap<(u64, u32, u64), u64>,
+    /// Publications of this phase that the target refused: stream and number.
+    refused: BTreeSet<(u32, u64)>,
+    /// Refusals of the run that were read.
+    refusals_read: usize,
+    /// Gaps of this phase at clients that are gone: stream and numbers.
+    of_gone: Vec<(u32, Range<u64>)>,
+}
 
 impl Tracks {
     /// The subscriptions of a client were confirmed: from now on, nothing of these streams may be missing.
     pub fn begin(streams: impl Iterator<Item = u32>, shared: &Streams) -> Self {
-        let track = |stream| Track {
-            stream,
-            next: None,
-            must_from: shared.sent(stream),
-            gaps: 0,
-            refused: shared.refused(stream),
-        };
+        let track = |stream| Track { stream, next: None, must_from: shared.sent(stream), phase_from: 0, missing: 0 };
         let mut tracks: Vec<Track> = streams.map(track).collect();
         tracks.sort_unstable_by_key(|track| track.stream);
         Tracks(tracks)
     }
 
+    fn find(&mut self, stream: u32) -> Option<&mut Track> {
+        let at = self.0.binary_search_by_key(&stream, |track| track.stream).ok()?;
+        self.0.get_mut(at)
+    }
+
     /// Records a publication.
-    pub fn take(&mut self, client: u64, stream: u32, sequence: u64, missing: &mut Missing) -> Arrival {
-        let Ok(at) = self.0.binary_search_by_key(&stream, |track| track.stream) else { return Arrival::Stray };
-        let track = &mut self.0[at];
+    pub fn take(&mut self, client: u64, stream: u32, sequence: u64, gaps: &mut Gaps) -> Arrival {
+        let Some(track) = self.find(stream) else { return Arrival::Stray };
         // The first publication may be older than the confirmation, which the client reads later.
         let next = track.next.unwrap_or(track.must_from.min(sequence));
         if sequence < next {
-            if !missing.0.remove(&(client, stream, sequence)) {
+            if !gaps.remove((client, stream), sequence) {
                 return Arrival::Repeated;
             }
-            track.gaps = track.gaps.saturating_sub(1);
+            if sequence >= track.phase_from && !gaps.refused.contains(&(stream, sequence)) {
+                track.missing = track.missing.saturating_sub(1);
+            }
             return Arrival::Late;
         }
-        missing.add(client, stream, next..sequence);
+        track.missing += gaps.add((client, stream), next..sequence);
         track.next = Some(sequence + 1);
-        track.gaps += sequence - next;
-        Arrival::New { missing: sequence - next }
+        Arrival::New
+    }
+
+    /// The target refused a publication.
+    fn excuse(&mut self, client: u64, stream: u32, sequence: u64, gaps: &Gaps) {
+        let Some(track) = self.find(stream) else { return };
+        if sequence >= track.phase_from && gaps.contains((client, stream), sequence) {
+            track.missing = track.missing.saturating_sub(1);
+        }
     }
 
     /// The number of publications that are sent, not refused, and have not arrived.
-    pub fn behind(&self, shared: &Streams) -> u64 {
+    pub fn behind(&self, shared: &Streams, gaps: &Gaps) -> u64 {
         let behind = |track: &Track| {
-            let at_end = shared.sent(track.stream).saturating_sub(track.next.unwrap_or(track.must_from));
-            (track.gaps + at_end).saturating_sub(shared.refused(track.stream) - track.refused)
+            let next = track.next.unwrap_or(track.must_from);
+            track.missing + gaps.without_refused(track.stream, &(next..shared.sent(track.stream)))
         };
         self.0.iter().map(behind).sum()
     }
 
-    /// Ends a phase. Returns the number of publications at the end that never came, and the number of refused ones,
-    /// which leave gaps and are no losses.
-    pub fn settle(&mut self, client: u64, shared: &Streams, missing: &mut Missing) -> (u64, u64) {
-        let (mut never_came, mut refused) = (0, 0);
+    /// Ends a phase. Returns the number of publications that never came.
+    pub fn settle(&mut self, client: u64, shared: &Streams, gaps: &mut Gaps) -> u64 {
+        let mut lost = 0;
         for track in &mut self.0 {
-            let (sent, refused_now) = (shared.sent(track.stream), shared.refused(track.stream));
             let next = track.next.unwrap_or(track.must_from);
-            never_came += sent.saturating_sub(next);
-            missing.add(client, track.stream, next..sent);
-            refused += refused_now - track.refused;
-            *track = Track { next: Some(sent.max(next)), refused: refused_now, gaps: 0, ..*track };
+            let sent = shared.sent(track.stream).max(next);
+            lost += track.missing + gaps.add((client, track.stream), next..sent);
+            *track = Track { next: Some(sent), phase_from: sent, missing: 0, ..*track };
         }
-        (never_came, refused)
+        lost
     }
 }
 
-impl Missing {
-    fn add(&mut self, client: u64, stream: u32, sequences: std::ops::Range<u64>) {
-        let space = MISSING_MAX.saturating_sub(self.0.len());
-        self.0.extend(sequences.take(space).map(|sequence| (client, stream, sequence)));
+impl Gaps {
+    /// Remembers missing numbers, if there is space. Returns how many of them were not refused.
+    fn add(&mut self, (client, stream): (u64, u32), sequences: Range<u64>) -> u64 {
+        if sequences.is_empty() {
+            return 0;
+        }
+        if self.ranges.len() < GAPS_MAX {
+            self.ranges.insert((client, stream, sequences.start), sequences.end);
+        }
+        self.without_refused(stream, &sequences)
     }
 
-    /// Forgets a client that is gone.
-    pub fn forget(&mut self, client: u64) {
-        if !self.0.is_empty() {
-            self.0.retain(|(of, _, _)| *of != client);
+    fn without_refused(&self, stream: u32, sequences: &Range<u64>) -> u64 {
+        if sequences.is_empty() {
+            return 0;
         }
+        let all = sequences.end - sequences.start;
+        all - self.refused.range((stream, sequences.start)..(stream, sequences.end)).count() as u64
+    }
+
+    /// The remembered gap with this number: its first number, and the one after the last.
+    fn around(&self, (client, stream): (u64, u32), sequence: u64) -> Option<Range<u64>> {
+        let before = self.ranges.range((client, stream, 0)..=(client, stream, sequence)).next_back();
+        before.map(|(&(_, _, from), &until)| from..until).filter(|gap| gap.contains(&sequence))
+    }
+
+    fn contains(&self, of: (u64, u32), sequence: u64) -> bool {
+        self.around(of, sequence).is_some()
+    }
+
+    /// Forgets a missing number that has come. Returns whether it was known.
+    fn remove(&mut self, (client, stream): (u64, u32), sequence: u64) -> bool {
+        let Some(gap) = self.around((client, stream), sequence) else { return false };
+        self.ranges.remove(&(client, stream, gap.start));
+        for rest in [gap.start..sequence, sequence + 1..gap.end] {
+            if !rest.is_empty() {
+                self.ranges.insert((client, stream, rest.start), rest.end);
+            }
+        }
+        true
+    }
+
+    /// A client is gone. What it missed in this phase counts, and what was on its way does not.
+    pub fn forget(&mut self, client: u64, tracks: &Tracks) {
+        let of_client: Vec<_> = self
+            .ranges
+            .range((client, 0, 0)..=(client, u32::MAX, u64::MAX))
+            .map(|(key, until)| (*key, *until))
+            .collect();
+        for ((client, stream, from), until) in of_client {
+            self.ranges.remove(&(client, stream, from));
+            let Ok(at) = tracks.0.binary_search_by_key(&stream, |track| track.stream) else { continue };
+            let from = from.max(tracks.0[at].phase_from);
+            if from < until {
+                self.of_gone.push((stream, from..until));
+            }
+        }
+    }
+
+    /// Reads which publications the target has refused since the last call. They do not have to come.
+    pub fn read_refusals<'a>(&mut self, shared: &Streams, clients: impl Iterator<Item = (u64, &'a mut Tracks)>) {
+        let refused: Vec<(u32, u64)> = shared.refused_after(self.refusals_read).collect();
+        if refused.is_empty() {
+            return;
+        }
+        self.refusals_read += refused.len();
+        for (client, tracks) in clients {
+            for &(stream, sequence) in &refused {
+                tracks.excuse(client, stream, sequence, self);
+            }
+        }
+        self.refused.extend(refused);
+    }
+
+    /// Ends a phase, after its tracks. Returns the number of publications that clients missed before they were gone.
+    pub fn settle(&mut self) -> u64 {
+        let gone = std::mem::take(&mut self.of_gone);
+        let lost = gone.iter().map(|(stream, sequences)| self.without_refused(*stream, sequences)).sum();
+        self.refused.clear();
+        lost
     }
 }
 
@@ -129,42 +210,82 @@ mod tests {
     #[test]
     fn gaps_repetitions_and_a_wrong_order_are_distinguished() {
         let shared = Streams::create(2).unwrap();
-        let (mut tracks, mut missing) = (Tracks::begin([1, 0].into_iter(), &shared), Missing::default());
+        let (mut tracks, mut gaps) = (Tracks::begin([1, 0].into_iter(), &shared), Gaps::default());
         sent(&shared, 0, 7);
-        let mut take = |sequence| tracks.take(5, 0, sequence, &mut missing);
-        assert_eq!(take(0), Arrival::New { missing: 0 });
+        let mut take = |sequence| tracks.take(5, 0, sequence, &mut gaps);
+        assert_eq!(take(0), Arrival::New);
         assert_eq!(take(0), Arrival::Repeated);
-        assert_eq!(take(3), Arrival::New { missing: 2 }, "1 and 2 are missing");
+        assert_eq!(take(4), Arrival::New, "1, 2 and 3 are missing");
+        assert_eq!(take(2), Arrival::Late);
+        assert_eq!(take(2), Arrival::Repeated);
         assert_eq!(take(1), Arrival::Late);
-        assert_eq!(take(1), Arrival::Repeated);
-        assert_eq!(tracks.take(5, 9, 0, &mut missing), Arrival::Stray);
-        assert_eq!(tracks.behind(&shared), 4, "2, 4, 5 and 6");
-        assert_eq!(tracks.settle(5, &shared, &mut missing), (3, 0));
-        assert_eq!(tracks.take(5, 0, 2, &mut missing), Arrival::Late);
-        assert_eq!(tracks.settle(5, &shared, &mut missing), (0, 0), "each is counted once");
+        assert_eq!(tracks.take(5, 9, 0, &mut gaps), Arrival::Stray);
+        assert_eq!(tracks.behind(&shared, &gaps), 3, "3, 5 and 6");
+        assert_eq!(tracks.settle(5, &shared, &mut gaps), 3);
+        assert_eq!(tracks.take(5, 0, 3, &mut gaps), Arrival::Late);
+        assert_eq!(tracks.settle(5, &shared, &mut gaps), 0, "each is counted once");
     }
 
     #[test]
     fn a_client_must_receive_what_was_sent_after_its_confirmation() {
         let shared = Streams::create(1).unwrap();
         sent(&shared, 0, 4);
-        let (mut tracks, mut missing) = (Tracks::begin([0].into_iter(), &shared), Missing::default());
-        assert_eq!(tracks.behind(&shared), 0, "earlier ones may be missing");
-        assert_eq!(tracks.take(1, 0, 2, &mut missing), Arrival::New { missing: 0 }, "2 was under way");
-        assert_eq!(tracks.take(1, 0, 3, &mut missing), Arrival::New { missing: 0 });
+        let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), Gaps::default());
+        assert_eq!(tracks.behind(&shared, &gaps), 0, "earlier ones may be missing");
+        assert_eq!(tracks.take(1, 0, 2, &mut gaps), Arrival::New, "2 was under way");
+        assert_eq!(tracks.take(1, 0, 3, &mut gaps), Arrival::New);
         let mut other = Tracks::begin([0].into_iter(), &shared);
         sent(&shared, 0, 2);
-        assert_eq!(other.take(2, 0, 5, &mut missing), Arrival::New { missing: 1 }, "4 had to come");
+        assert_eq!(other.take(2, 0, 5, &mut gaps), Arrival::New);
+        assert_eq!(other.settle(2, &shared, &mut gaps), 1, "4 had to come");
     }
 
     #[test]
-    fn refused_publications_are_no_losses() {
+    fn what_comes_late_from_an_earlier_phase_hides_no_loss_of_this_one() {
         let shared = Streams::create(1).unwrap();
-        let (mut tracks, mut missing) = (Tracks::begin([0].into_iter(), &shared), Missing::default());
+        let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), Gaps::default());
+        sent(&shared, 0, 2);
+        assert_eq!(tracks.take(1, 0, 1, &mut gaps), Arrival::New);
+        assert_eq!(tracks.settle(1, &shared, &mut gaps), 1, "0 is missing");
+        sent(&shared, 0, 2);
+        assert_eq!(tracks.take(1, 0, 3, &mut gaps), Arrival::New, "2 is missing");
+        assert_eq!(tracks.take(1, 0, 0, &mut gaps), Arrival::Late);
+        assert_eq!(tracks.settle(1, &shared, &mut gaps), 1);
+    }
+
+    #[test]
+    fn a_refused_publication_is_no_loss_and_hides_none() {
+        let shared = Streams::create(1).unwrap();
+        let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), Gaps::default());
+        sent(&shared, 0, 5);
+        shared.refuse(0, 1);
+        shared.refuse(0, 4);
+        for sequence in [0, 1, 3] {
+            assert_eq!(tracks.take(1, 0, sequence, &mut gaps), Arrival::New);
+        }
+        gaps.read_refusals(&shared, [(1, &mut tracks)].into_iter());
+        assert_eq!(tracks.behind(&shared, &gaps), 1, "1 came although it was refused, and 2 is missing");
+        assert_eq!(tracks.settle(1, &shared, &mut gaps), 1);
+        assert_eq!(gaps.settle(), 0);
         sent(&shared, 0, 3);
-        shared.count_refused(0);
-        assert_eq!(tracks.take(1, 0, 0, &mut missing), Arrival::New { missing: 0 });
-        assert_eq!(tracks.behind(&shared), 1);
-        assert_eq!(tracks.settle(1, &shared, &mut missing), (2, 1));
+        assert_eq!(tracks.take(1, 0, 7, &mut gaps), Arrival::New);
+        shared.refuse(0, 5);
+        gaps.read_refusals(&shared, [(1, &mut tracks)].into_iter());
+        assert_eq!(tracks.settle(1, &shared, &mut gaps), 1, "6 was not refused");
+    }
+
+    #[test]
+    fn a_client_that_leaves_has_lost_what_it_missed_before() {
+        let shared = Streams::create(1).unwrap();
+        let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), Gaps::default());
+        sent(&shared, 0, 2);
+        assert_eq!(tracks.settle(1, &shared, &mut gaps), 2);
+        sent(&shared, 0, 5);
+        assert_eq!(tracks.take(1, 0, 5, &mut gaps), Arrival::New, "2, 3 and 4 are missing; 6 is on its way");
+        gaps.forget(1, &tracks);
+        shared.refuse(0, 3);
+        gaps.read_refusals(&shared, std::iter::empty());
+        assert_eq!(gaps.settle(), 2);
+        assert_eq!(gaps.settle(), 0);
     }
 }
