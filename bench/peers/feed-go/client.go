@@ -166,6 +166,7 @@ func (c *client) close() {
 	c.goneOnce.Do(func() {
 		close(c.gone)
 		c.server.clients.remove(c)
+		c.server.figures.connections.Add(-1)
 		c.server.figures.clientsChanged()
 		_ = c.conn.Close()
 	})

@@ -14,6 +14,7 @@ const windowsMax = 1000
 // figures counts what publications cost while the clients do not change.
 type figures struct {
 	written, dropped, slow atomic.Uint64
+	connections            atomic.Int64
 	changed                atomic.Bool
 
 	mutex sync.Mutex
@@ -38,6 +39,9 @@ type window struct {
 	Visited  int `json:"visited"`
 	Queued   int `json:"queued"`
 	Marshals int `json:"marshals"`
+	// Connections at the end, and what the last garbage collection found alive.
+	Connections int64  `json:"connections"`
+	LiveBytes   uint64 `json:"live_bytes"`
 
 	TookP50US float64 `json:"took_p50_us"`
 	TookP99US float64 `json:"took_p99_us"`
@@ -86,6 +90,7 @@ func (f *figures) end(p publication) {
 	f.now.Marshals += p.marshals
 	f.durations = append(f.durations, p.took)
 	f.now.counts = f.count().since(f.base)
+	f.now.Connections, f.now.LiveBytes = f.connections.Load(), f.samples[2].Value.Uint64()
 }
 
 // windows returns all windows so far, the current one last.
@@ -116,7 +121,11 @@ func (f *figures) quantile(share float64) float64 {
 
 func (f *figures) count() counts {
 	if f.samples == nil {
-		f.samples = []metrics.Sample{{Name: "/gc/heap/allocs:objects"}, {Name: "/gc/heap/allocs:bytes"}}
+		f.samples = []metrics.Sample{
+			{Name: "/gc/heap/allocs:objects"},
+			{Name: "/gc/heap/allocs:bytes"},
+			{Name: "/gc/heap/live:bytes"},
+		}
 	}
 	metrics.Read(f.samples)
 	return counts{

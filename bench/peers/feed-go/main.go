@@ -117,6 +117,7 @@ func (s *server) handler(apiKey string) http.Handler {
 			return
 		}
 		c := newClient(s, conn)
+		s.figures.connections.Add(1)
 		s.figures.clientsChanged()
 		go c.write()
 		c.read()
