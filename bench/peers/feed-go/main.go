@@ -35,8 +35,10 @@ type config struct {
 
 func main() {
 	path := flag.String("c", "config.json", "configuration file")
-	walk := flag.String("walk", "index", "clients that a publication visits. index: subscribers of its channel; map: all, in a map with a lock; list: all, in a list that is copied on each change")
-	marshal := flag.String("marshal", "once", "once: a publication is marshalled once, and a client's number put in front; each: marshalled for each client")
+	walk := flag.String("walk", "index", "clients that a publication visits. index: subscribers of its channel; "+
+		"map: all, in a map with a lock; list: all, in a list that is copied on each change")
+	marshal := flag.String("marshal", "once", "once: a publication is marshalled once, and a client's number put in front; "+
+		"each: marshalled for each client")
 	slots := flag.Int("slots", 512, "messages that a client's queue holds")
 	flag.Parse()
 	server, err := newServer(*walk, *marshal, *slots)

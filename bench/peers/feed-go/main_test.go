@@ -40,7 +40,8 @@ func TestEachWayDeliversTheSameAndVisitsAndMarshalsAsItSays(t *testing.T) {
 			}
 			windows := s.figures.windows()
 			got := windows[len(windows)-1]
-			if got.Publications != publications || got.Visited != publications*way.visited || got.Marshals != publications*way.marshals || got.Queued != publications*onA || got.Connections != onA+onB {
+			if got.Publications != publications || got.Visited != publications*way.visited ||
+				got.Marshals != publications*way.marshals || got.Queued != publications*onA || got.Connections != onA+onB {
 				t.Errorf("%+v", got)
 			}
 			for _, connection := range clients[:onA] {
