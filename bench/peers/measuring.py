@@ -68,6 +68,8 @@ class Laboratory:
                 file.stem.rpartition("-")[0]: [json.loads(line) for line in file.read_text("utf-8").splitlines()]
                 for file in sorted(folder.glob("*.json"))
             }
+        except subprocess.TimeoutExpired as expired:
+            raise Failed(f"{' '.join(map(str, command))}: did not end within {RUN_TIMEOUT_S} s") from expired
         finally:
             ended.set()
             shutil.rmtree(folder)
