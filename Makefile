@@ -19,10 +19,10 @@ TIMES := $(CACHE)/stage-times
 LAB_SERVER ?= $(BINARIES)/dunlin
 
 .DEFAULT_GOAL := help
-.PHONY: help run cluster test check times bench build release generate lint unit deny vectors sim mutants oracle api hostile web sdk clients recordings browser pictures guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
+.PHONY: help run cluster test check times bench bench-peers build release generate lint unit deny vectors sim mutants oracle api hostile web sdk clients recordings browser pictures guides site docs packages workflows platform watching operator gitops lab machines page fuzz autobahn crash chaos jepsen clustered twonodes
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-9s %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{ printf "  make %-11s %s\n", $$1, $$2 }'
 
 run: page ## Build the server and start it with its demo pages. STORAGE=1 compiles RocksDB as well
 	@scripts/need cargo cc
@@ -72,9 +72,10 @@ deny: ## Check licences, sources and bans of all dependencies
 	@scripts/need cargo cargo-deny
 	cargo deny --log-level error check licenses bans sources
 
-vectors: ## Hold the wire vectors against the official SDKs' own encoders
-	@scripts/need go node
+vectors: ## Hold the wire vectors against the official SDKs' own encoders, and check the Go servers of bench/peers
+	@scripts/need go node python
 	tests/vectors/run
+	bench/peers/test
 
 sim: ## Simulate SEEDS=1000 worlds of shards, clients and faults, with fresh seeds
 	@scripts/need cargo cc rocksdb
@@ -242,6 +243,14 @@ ifndef BENCHED
 	@cargo build --profile measured --locked --package dunlin --package dunlin-bench
 endif
 	@$(or $(BENCHED),$(CARGO_TARGET_DIR)/measured)/dunlin bench run --short --page bench/runs/report.html $(basename $(notdir $(wildcard bench/scenarios/*.toml)))
+
+bench-peers: ## Measure Dunlin beside the servers of bench/peers, and print the tables of docs/measurements.md (half an hour). TABLES=market-7000 ROUNDS=1: some. BENCHED as above
+	@scripts/need cargo cc rocksdb go node python nats
+ifndef BENCHED
+	@cargo build --profile measured --locked --package dunlin --package dunlin-bench
+endif
+	@bench/peers/build
+	@bench/peers/compare $(or $(BENCHED),$(CARGO_TARGET_DIR)/measured)/dunlin --rounds $(or $(ROUNDS),3) --tables "$(TABLES)" --json bench/runs/peers.json
 
 fuzz: ## Fuzz every decoder, and sequences of commands, for SECONDS=60 each
 	@fuzz/all $(or $(SECONDS),60)

@@ -3,8 +3,6 @@ module github.com/dunlin-project/dunlin/bench/peers/room-go
 go 1.26
 
 require (
-	github.com/gobwas/ws v1.5.0
+	github.com/gorilla/websocket v1.5.3
 	google.golang.org/protobuf v1.36.10
 )
-
-require github.com/gobwas/httphead v0.1.0 // indirect

@@ -1,7 +1,7 @@
 // Command room-go is a peer to measure Dunlin's rooms against: one room that everybody sees all of, as an experienced Go team
-// would write it. Each tick it marshals the world once, into a pooled, counted frame; each session has a slot
-// for the newest frame and a goroutine that writes it. With -mode naive it is what such a team starts with: the world is
-// marshalled for every session, and queued.
+// would write it. Each tick it builds and marshals a snapshot once, into a pooled, counted frame; each session has a slot
+// for the newest frame and a goroutine that writes it. With -mode naive it is what such a team starts with: a snapshot is built
+// and marshalled for every session, and queued.
 //
 // It speaks Snapshot and Input of schema/room.proto as bare binary messages. It reads the configuration that
 // `dunlin bench` writes, as far as it needs it.
@@ -19,7 +19,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/gobwas/ws"
+	"github.com/gorilla/websocket"
 )
 
 type config struct {
@@ -57,7 +57,17 @@ func run(path string, naive bool, objects, rate int) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/connection/websocket", r.connect())
 	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
-	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(r.stats()) })
+	mode := "room-shared"
+	if naive {
+		mode = "room-naive"
+	}
+	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
+		figures := r.stats()
+		if err := noteFigures(mode, figures); err != nil {
+			log.Println(err)
+		}
+		_ = json.NewEncoder(w).Encode(figures)
+	})
 	listener, err := net.Listen("tcp", net.JoinHostPort(cfg.HTTPServer.Address, strconv.Itoa(cfg.HTTPServer.Port)))
 	if err != nil {
 		return err
@@ -72,8 +82,13 @@ func run(path string, naive bool, objects, rate int) error {
 
 // connect makes each connection a session.
 func (r *room) connect() http.HandlerFunc {
+	upgrader := websocket.Upgrader{
+		ReadBufferSize:  1024,
+		WriteBufferSize: 4096,
+		CheckOrigin:     func(*http.Request) bool { return true },
+	}
 	return func(w http.ResponseWriter, request *http.Request) {
-		conn, buffered, _, err := ws.UpgradeHTTP(request, w)
+		conn, err := upgrader.Upgrade(w, request, nil)
 		if err != nil {
 			return
 		}
@@ -84,6 +99,6 @@ func (r *room) connect() http.HandlerFunc {
 		} else {
 			go s.writeLatest()
 		}
-		s.read(buffered.Reader)
+		s.read()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -12,7 +11,9 @@ import (
 type room struct {
 	world          *world
 	ticksPerSecond uint32
-	// Marshal for every session anew, and queue.
+	// Shared mode: the memory of the snapshot.
+	snapshot snapshot
+	// Build and marshal for every session anew, and queue.
 	naive bool
 
 	mutex    sync.Mutex
@@ -27,22 +28,22 @@ type room struct {
 
 	figures sync.Mutex
 	counted figures
+	heap    heap
 }
 
 // figures are the counters of the room since the last request.
 type figures struct {
-	durations, lateness []time.Duration
-	encodes, inputs     uint64
+	durations, lateness     []time.Duration
+	builds, encodes, inputs uint64
 }
 
 func (r *room) run() {
 	interval := time.Second / time.Duration(r.ticksPerSecond)
-	message := make([]byte, 0, 64<<10)
 	next := time.Now().Add(interval)
 	for {
 		time.Sleep(time.Until(next))
 		begin := time.Now()
-		message = r.tick(message[:0])
+		r.tick()
 		r.note(time.Since(begin), begin.Sub(next))
 		for next = next.Add(interval); time.Since(next) > interval; {
 			next = next.Add(interval)
@@ -51,7 +52,7 @@ func (r *room) run() {
 }
 
 // tick takes the inputs, moves the world, and gives every session its frame.
-func (r *room) tick(message []byte) []byte {
+func (r *room) tick() {
 	inputs := r.drain()
 	for _, in := range inputs {
 		r.world.apply(in)
@@ -62,13 +63,15 @@ func (r *room) tick(message []byte) []byte {
 	defer r.mutex.Unlock()
 	if r.naive {
 		for _, s := range r.sessions {
-			r.queue(s, appendMessage(nil, r.world.marshal(nil, r.ticksPerSecond, now)))
+			var own snapshot
+			r.world.build(&own)
+			r.queue(s, own.marshal(nil, r.ticksPerSecond, now))
 		}
 		r.count(len(r.sessions), len(inputs))
-		return message
+		return
 	}
-	message = r.world.marshal(message, r.ticksPerSecond, now)
-	shared := newFrame(message)
+	r.world.build(&r.snapshot)
+	shared := newFrame(func(out []byte) []byte { return r.snapshot.marshal(out, r.ticksPerSecond, now) })
 	for _, s := range r.sessions {
 		if s.offer(shared) {
 			r.replaced.Add(1)
@@ -76,7 +79,6 @@ func (r *room) tick(message []byte) []byte {
 	}
 	shared.release()
 	r.count(1, len(inputs))
-	return message
 }
 
 // queue hands a frame of its own to a session; a session that is too far behind is disconnected.
@@ -114,10 +116,12 @@ func (r *room) drain() []input {
 	return r.taken
 }
 
-func (r *room) count(encodes, inputs int) {
+// count notes a tick that built and marshalled so many snapshots.
+func (r *room) count(snapshots, inputs int) {
 	r.figures.Lock()
 	defer r.figures.Unlock()
-	r.counted.encodes += uint64(encodes)
+	r.counted.builds += uint64(snapshots)
+	r.counted.encodes += uint64(snapshots)
 	r.counted.inputs += uint64(inputs)
 }
 
@@ -126,61 +130,4 @@ func (r *room) note(duration, late time.Duration) {
 	defer r.figures.Unlock()
 	r.counted.durations = append(r.counted.durations, duration)
 	r.counted.lateness = append(r.counted.lateness, late)
-}
-
-// stats answers GET /stats: all counters since the last request, and the total processor time.
-type stats struct {
-	Ticks      int    `json:"ticks"`
-	TickP50US  int64  `json:"tick_p50_us"`
-	TickP99US  int64  `json:"tick_p99_us"`
-	TickMaxUS  int64  `json:"tick_max_us"`
-	LateP99US  int64  `json:"late_p99_us"`
-	LateMaxUS  int64  `json:"late_max_us"`
-	Encodes    uint64 `json:"encodes"`
-	Inputs     uint64 `json:"inputs"`
-	Written    uint64 `json:"snapshots_written"`
-	Replaced   uint64 `json:"snapshots_replaced"`
-	Sessions   int    `json:"sessions"`
-	CPUTotalNS int64  `json:"cpu_total_ns"`
-}
-
-func (r *room) stats() stats {
-	r.figures.Lock()
-	counted := r.counted
-	r.counted = figures{}
-	r.figures.Unlock()
-	r.mutex.Lock()
-	sessions := len(r.sessions)
-	r.mutex.Unlock()
-	slices.Sort(counted.durations)
-	slices.Sort(counted.lateness)
-	return stats{
-		Ticks:      len(counted.durations),
-		TickP50US:  quantile(counted.durations, 0.50),
-		TickP99US:  quantile(counted.durations, 0.99),
-		TickMaxUS:  quantile(counted.durations, 1),
-		LateP99US:  quantile(counted.lateness, 0.99),
-		LateMaxUS:  quantile(counted.lateness, 1),
-		Encodes:    counted.encodes,
-		Inputs:     counted.inputs,
-		Written:    r.written.Swap(0),
-		Replaced:   r.replaced.Swap(0),
-		Sessions:   sessions,
-		CPUTotalNS: processorTime().Nanoseconds(),
-	}
-}
-
-func quantile(sorted []time.Duration, share float64) int64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[int(share*float64(len(sorted)-1))].Microseconds()
-}
-
-func processorTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"io"
-	"net"
 	"sync"
 	"time"
 
-	"github.com/gobwas/ws"
+	"github.com/gorilla/websocket"
 )
 
 const (
@@ -17,7 +15,7 @@ const (
 
 // session is one player's connection: a goroutine that reads inputs and one that writes frames.
 type session struct {
-	conn net.Conn
+	conn *websocket.Conn
 	room *room
 
 	// Shared mode: the newest frame, until the writer takes it.
@@ -32,7 +30,7 @@ type session struct {
 	goneOnce sync.Once
 }
 
-func newSession(r *room, conn net.Conn) *session {
+func newSession(r *room, conn *websocket.Conn) *session {
 	return &session{
 		conn:  conn,
 		room:  r,
@@ -102,7 +100,7 @@ func (s *session) writeQueue() {
 
 func (s *session) write(bytes []byte) bool {
 	_ = s.conn.SetWriteDeadline(time.Now().Add(writePatience))
-	if _, err := s.conn.Write(bytes); err != nil {
+	if err := s.conn.WriteMessage(websocket.BinaryMessage, bytes); err != nil {
 		s.close()
 		return false
 	}
@@ -111,23 +109,15 @@ func (s *session) write(bytes []byte) bool {
 }
 
 // read takes inputs until the connection ends.
-func (s *session) read(from io.Reader) {
+func (s *session) read() {
 	defer s.close()
-	payload := make([]byte, messageBytesMax)
+	s.conn.SetReadLimit(messageBytesMax)
 	for {
-		header, err := ws.ReadHeader(from)
-		if err != nil || header.Length > messageBytesMax || header.OpCode == ws.OpClose {
+		kind, message, err := s.conn.ReadMessage()
+		if err != nil {
 			return
 		}
-		message := payload[:header.Length]
-		if _, err := io.ReadFull(from, message); err != nil {
-			return
-		}
-		ws.Cipher(message, header.Mask, 0)
-		if header.OpCode != ws.OpBinary {
-			continue
-		}
-		if in, ok := parseInput(message); ok {
+		if in, ok := parseInput(message); ok && kind == websocket.BinaryMessage {
 			s.room.push(in)
 		}
 	}

@@ -20,6 +20,12 @@ type object struct {
 type world struct {
 	tick    uint32
 	objects []object
+}
+
+// snapshot is what a message says about the world. Its memory can be used again.
+type snapshot struct {
+	tick    uint32
+	objects []object
 	scratch []byte
 }
 
@@ -58,8 +64,14 @@ func bounce(at, speed int32) (int32, int32) {
 	return next, speed
 }
 
-// marshal appends the whole world as a Snapshot of schema/room.proto, by hand as generated code would.
-func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint64) []byte {
+// build makes a snapshot of the whole world.
+func (w *world) build(into *snapshot) {
+	into.tick = w.tick
+	into.objects = append(into.objects[:0], w.objects...)
+}
+
+// marshal appends a Snapshot of schema/room.proto, by hand as generated code would.
+func (s *snapshot) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint64) []byte {
 	varint := func(out []byte, number protowire.Number, value uint64) []byte {
 		return protowire.AppendVarint(protowire.AppendTag(out, number, protowire.VarintType), value)
 	}
@@ -69,7 +81,7 @@ func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint
 	// Fields for one player alone are zero: a message per player could not be shared.
 	out = protowire.AppendFixed32(protowire.AppendTag(out, 1, protowire.Fixed32Type), 0)
 	out = protowire.AppendFixed32(protowire.AppendTag(out, 2, protowire.Fixed32Type), 0)
-	out = varint(out, 4, uint64(w.tick))
+	out = varint(out, 4, uint64(s.tick))
 	out = protowire.AppendFixed64(protowire.AppendTag(out, 6, protowire.Fixed64Type), timeMicroseconds)
 	var grid [40]byte
 	g := varint(grid[:0], 1, 1)
@@ -78,9 +90,9 @@ func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint
 	g = varint(g, 6, 1)
 	out = message(out, 7, varint(g, 7, uint64(ticksPerSecond)))
 	out = varint(out, 8, 0)
-	cell := varint(w.scratch[:0], 2, 1)
-	for i := range w.objects {
-		o := &w.objects[i]
+	cell := varint(s.scratch[:0], 2, 1)
+	for i := range s.objects {
+		o := &s.objects[i]
 		size := 4 + protowire.SizeVarint(uint64(i)+1) + 1 + protowire.SizeVarint(uint64(o.x)) +
 			protowire.SizeVarint(uint64(o.y)) + 2 + len(o.state)
 		cell = protowire.AppendVarint(protowire.AppendTag(cell, 4, protowire.BytesType), uint64(size))
@@ -90,7 +102,7 @@ func (w *world) marshal(out []byte, ticksPerSecond uint32, timeMicroseconds uint
 		cell = varint(cell, 4, uint64(o.y))
 		cell = message(cell, 5, o.state[:])
 	}
-	w.scratch = cell
+	s.scratch = cell
 	return message(out, 9, cell)
 }
 

@@ -30,6 +30,7 @@ fn a_change_outside_the_crates_asks_for_those_that_read_the_file() {
         ("platform/operator/webhook.go", "dunlin-tests", "platform watching operator"),
         ("tests/api/run", "dunlin-tests", "api"),
         ("Dockerfile", "dunlin-tests", "packaged"),
+        ("bench/peers/feed-go/client.go", "dunlin-tests", "workflows vectors"),
         (".yamllint", "dunlin-tests", "workflows"),
         ("crates/storage/src/lib.rs", "dunlin-storage dunlin-tests", ""),
     ] {
