@@ -35,7 +35,7 @@ func run() error {
 	}
 	var options operator.Options
 	namespaces := flag.String("namespaces", "", "namespaces to reconcile, separated by commas")
-	flag.StringVar(&options.IdentityFile, "identity", "/etc/roost/identity.txt", "file with the age identities that decrypt settings")
+	flag.StringVar(&options.IdentityFile, "identity", "/etc/roost/identity.txt", "file with the age identities that decrypt settings, for an operator of one namespace; the file NAMESPACE.txt in its folder has those of a namespace, and comes first")
 	flag.StringVar(&options.LeaderNamespace, "leader-namespace", "", "namespace of the Lease for leader election; empty: no leader election, for a single operator")
 	flag.IntVar(&options.LeaseSeconds, "lease-seconds", operator.LeaseSecondsDefault, "seconds after which another operator takes over from a leader that does not renew the Lease")
 	flag.StringVar(&options.HealthAddress, "health", ":8081", "address of /healthz and /readyz; 0: none")
