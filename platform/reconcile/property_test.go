@@ -371,7 +371,7 @@ func TestReasonsAreListed(t *testing.T) {
 		}
 	}
 	for reason := range seen {
-		if !slices.Contains(Reasons, reason) {
+		if !IsReason(reason) {
 			t.Errorf("%s is not listed", reason)
 		}
 	}
