@@ -3,6 +3,7 @@ package reference
 import (
 	"bufio"
 	"bytes"
+	"flag"
 	"fmt"
 	"io/fs"
 	"regexp"
@@ -59,6 +60,21 @@ func Commands(root *cobra.Command) string {
 		}
 	}
 	all(root)
+	return page.String()
+}
+
+// OperatorFlags returns the page of the flags of roost-operator.
+func OperatorFlags(set *flag.FlagSet) string {
+	var page strings.Builder
+	fmt.Fprintf(&page, "# The program roost-operator\n\n%s\n\nThe Deployment in `deploy/operator.yaml` starts it. "+
+		"[The operator](../operator.md) says what it does.\n\n| flag | default | meaning |\n|---|---|---|\n", notice)
+	set.VisitAll(func(one *flag.Flag) {
+		value := one.DefValue
+		if value != "" {
+			value = "`" + value + "`"
+		}
+		fmt.Fprintf(&page, "| `--%s` | %s | %s |\n", one.Name, value, cell(one.Usage))
+	})
 	return page.String()
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/fstest"
 
 	"github.com/dunlin-project/dunlin/platform/command"
+	"github.com/dunlin-project/dunlin/platform/operator"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/reference"
 )
@@ -19,6 +20,9 @@ var update = flag.Bool("update", false, "write the pages anew")
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	made := map[string]string{"conditions.md": reference.Conditions(), "commands.md": reference.Commands(command.Root())}
+	flags := flag.NewFlagSet("roost-operator", flag.ContinueOnError)
+	operator.NewCommandLine(flags)
+	made["operator.md"] = reference.OperatorFlags(flags)
 	for name, file := range map[string]string{"app.md": "apps.roost.dev_apps.yaml", "dunlin.md": "apps.roost.dev_dunlins.yaml"} {
 		text, err := os.ReadFile(filepath.Join("../crd", file))
 		if err != nil {
@@ -65,6 +69,7 @@ func TestThePagesAreWhole(t *testing.T) {
 		},
 		"dunlin.md":    {"## spec.nats\n", "set 1, 3 or 5", "| `config` | object |", "| `trustedProxies` | list of strings |"},
 		"commands.md":  {"## roost secrets keygen\n", "## roost identity create\n", "| `--role` |", "-n, --namespace", "## roost completion bash\n"},
+		"operator.md":  {"| `--lease-seconds` | `12` |", "| `--namespaces` |"},
 		"variables.md": {"| `k3s_drain` | `true` |", "| `private_interface` |", "| `firewall_open_ports` | `[22, 80, 443]` |"},
 	} {
 		for _, part := range parts {
