@@ -12,8 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
 const (
@@ -121,15 +119,6 @@ func TestTheReadmeNamesEachFolder(t *testing.T) {
 			if _, err := os.Stat(name); err != nil {
 				t.Errorf("README.md names %s, which does not exist", name)
 			}
-		}
-	}
-}
-
-func TestTheReadmeNamesEachReason(t *testing.T) {
-	readme := read(t, "README.md")
-	for _, reason := range reconcile.Reasons {
-		if !strings.Contains(readme, "`"+reason+"`") {
-			t.Errorf("README.md does not name %s", reason)
 		}
 	}
 }

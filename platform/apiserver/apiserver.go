@@ -106,9 +106,6 @@ func (server *Server) startBoth(programs Programs, folder string, ports []int) e
 		"--tls-cert-file="+filepath.Join(folder, "certificate.pem"), "--tls-private-key-file="+key,
 		"--service-account-issuer=https://127.0.0.1", "--service-account-signing-key-file="+key, "--service-account-key-file="+key,
 		"--service-cluster-ip-range=10.0.0.0/16", "--token-auth-file="+tokens, "--authorization-mode=RBAC",
-		// With it, the server refuses watches from version 0, as kwok asks for, because etcd 3.4 of Debian reports no progress. Kwok would see
-		// changes late, and renew Leases by versions that are gone: nodes would count as lost.
-		"--feature-gates=WatchList=false",
 		// Some distributions enable this plugin, and then an operator needs an extra right for owner references.
 		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
 		// No controller creates the service account `default` here.

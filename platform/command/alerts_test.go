@@ -26,7 +26,7 @@ func (machine *taskMachine) series() []map[string]string {
 	t := machine.t
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(&operator.BackupMetrics{Reader: machine.admin, Namespaces: []string{"web"}})
+	registry.MustRegister(&operator.SubjectMetrics{Reader: machine.admin, Namespaces: []string{"web"}})
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

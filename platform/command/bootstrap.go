@@ -31,6 +31,8 @@ type bootstrapConfig struct {
 	Kubeconfig string `json:"kubeconfig"`
 	// Operator lists the manifests of the operator, in this order. They contain the operator's Deployment.
 	Operator []string `json:"operator"`
+	// AgeIdentities lists the files with the operator's age identities, each named NAMESPACE.txt. Without them, the operator gets that of the user.
+	AgeIdentities []string `json:"ageIdentities,omitempty"`
 	// Identities are access identities. No tokens are created for them.
 	Identities []bootstrapIdentity `json:"identities,omitempty"`
 	// ArgoCD lists manifests of Argo CD, in this order.
@@ -93,6 +95,7 @@ Argo CD (optional), and apps. FOLDER/bootstrap.yaml names the files for each ste
   ssh: ops@203.0.113.11                      # the server
   kubeconfig: k3s.kubeconfig                 # written by this command; do not commit it
   operator: [../platform/crd, ../platform/deploy]
+  ageIdentities: []                          # for several namespaces: a file NAMESPACE.txt for each; do not commit them. Otherwise yours
   identities: [{ name: ci, namespace: web, role: deployer }]
   argocd: []                                 # manifests of Argo CD; optional
   apps: [apps]
@@ -145,6 +148,9 @@ func (program *program) newBootstrap(folder string, wait time.Duration) (*bootst
 	}
 	if len(run.config.Operator) == 0 || len(run.config.Apps) == 0 {
 		return nil, fmt.Errorf("%s has no operator or no apps; set both. `roost help bootstrap` shows an example", bootstrapFile)
+	}
+	if err := run.config.checkAgeIdentities(); err != nil {
+		return nil, fmt.Errorf("%s: %w", bootstrapFile, err)
 	}
 	for index, identity := range run.config.Identities {
 		if err := identity.check(); err != nil {

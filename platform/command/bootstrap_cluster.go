@@ -13,11 +13,9 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,8 +25,6 @@ import (
 const (
 	operatorNamespace = "roost-system"
 	operatorName      = "roost-operator"
-	identitySecret    = "roost-identity"
-	identityKey       = "identity.txt"
 	availablePause    = 200 * time.Millisecond
 )
 
@@ -175,13 +171,11 @@ func (run *bootstrap) missingOperator(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	key := client.ObjectKey{Namespace: operatorNamespace, Name: identitySecret}
-	err = run.cluster.Get(ctx, key, &corev1.Secret{})
-	if apierrors.IsNotFound(err) {
-		missing = append(missing, "Secret "+identitySecret+" in "+operatorNamespace)
-	} else if err != nil {
-		return "", run.cluster.explained(err)
+	keys, err := run.missingKeys(ctx)
+	if err != nil {
+		return "", err
 	}
+	missing = append(missing, keys...)
 	isAvailable, err := run.isOperatorAvailable(ctx)
 	if err == nil && !isAvailable && len(missing) == 0 {
 		return "wait until it is available", nil
@@ -214,26 +208,17 @@ func (run *bootstrap) isOperatorAvailable(ctx context.Context) (bool, error) {
 	return status.ObservedGeneration == deployment.Generation && status.UpdatedReplicas == wanted && status.AvailableReplicas == wanted, nil
 }
 
-// makeOperator applies the manifests of the operator, and creates the Secret with the age identity that decrypts settings. An existing Secret is
-// kept.
+// makeOperator applies the manifests of the operator, and creates the Secret with the age identities that decrypt settings.
 func (run *bootstrap) makeOperator(ctx context.Context) error {
-	path, _ := run.identityFile()
-	text, err := os.ReadFile(path)
+	keys, err := run.operatorKeys()
 	if err != nil {
-		return fmt.Errorf("the age identity for the operator cannot be read: %w; name its file with --identity", err)
-	}
-	// The Secret is never replaced, so check that the file is an age identity.
-	if _, err := run.identities(); err != nil {
 		return err
 	}
 	if err := run.applyObjects(ctx, run.paths(run.config.Operator)); err != nil {
 		return err
 	}
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: operatorNamespace, Name: identitySecret}, Data: map[string][]byte{identityKey: text},
-	}
-	if err := run.cluster.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
-		return run.cluster.explained(err)
+	if err := run.addKeys(ctx, keys); err != nil {
+		return err
 	}
 	return run.until(ctx, "the operator to become available", func() (bool, error) { return run.isOperatorAvailable(ctx) })
 }

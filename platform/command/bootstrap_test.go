@@ -187,6 +187,7 @@ func TestBootstrapFromBareMachines(t *testing.T) {
 	if strings.Contains(out, "done in") {
 		t.Errorf("a second run has done something:\n%s", out)
 	}
+	site.addsKeys()
 	site.drifts()
 }
 
@@ -204,6 +205,34 @@ func (site *site) drifts() {
 	site.roost(command.ExitFine, "identity", "revoke", "ci", "-n", "web", "--kubeconfig", filepath.Join(site.folder, "kubeconfig"))
 	out, _ = site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
 	contains(site.t, out, "create ci (deployer in web)")
+}
+
+// addsKeys adds an age identity for a further namespace. Those that the Secret has stay.
+func (site *site) addsKeys() {
+	site.t.Helper()
+	before := site.read("cluster/bootstrap.yaml")
+	site.write("cluster/bootstrap.yaml", before+"ageIdentities: [keys/web.txt, keys/jobs.txt]\n")
+	_, stderr := site.roost(command.ExitFailed, "bootstrap", "@cluster")
+	contains(site.t, stderr, "ageIdentities: open ", "keys/web.txt: no such file or directory; `roost secrets keygen ")
+	if err := os.Mkdir(filepath.Join(site.folder, "cluster/keys"), 0o700); err != nil {
+		site.t.Fatal(err)
+	}
+	site.roost(command.ExitFine, "secrets", "keygen", "@cluster/keys/web.txt")
+	site.write("cluster/keys/jobs.txt", "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p\n")
+	_, stderr = site.roost(command.ExitFailed, "bootstrap", "@cluster")
+	contains(site.t, stderr, "keys/jobs.txt is not a file of age identities")
+	site.write("cluster/keys/jobs.txt", site.read("cluster/keys/web.txt"))
+	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
+	contains(site.t, out, "apply web.txt to Secret roost-identity in roost-system, jobs.txt to Secret roost-identity in roost-system")
+	site.roost(command.ExitFine, "bootstrap", "@cluster")
+	var secret corev1.Secret
+	if err := site.admin.Get(site.t.Context(), client.ObjectKey{Namespace: "roost-system", Name: "roost-identity"}, &secret); err != nil {
+		site.t.Fatal(err)
+	}
+	if len(secret.Data) != 3 || string(secret.Data["jobs.txt"]) != site.read("cluster/keys/jobs.txt") || len(secret.Data["identity.txt"]) == 0 {
+		site.t.Errorf("%d files", len(secret.Data))
+	}
+	site.write("cluster/bootstrap.yaml", before)
 }
 
 func TestBootstrapFilesThatAreWrong(t *testing.T) {
@@ -228,7 +257,10 @@ func TestBootstrapFilesThatAreWrong(t *testing.T) {
 		_, stderr := person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
 		contains(t, stderr, sentence)
 	}
-	_, stderr := person.roost(command.ExitFailed, "bootstrap", "@nowhere")
+	person.write("cluster/bootstrap.yaml", bootstrapYAML+"ageIdentities: [web.txt, keys/jobs.key]\n")
+	_, stderr := person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
+	contains(t, stderr, `bootstrap.yaml: ageIdentities[1]: "keys/jobs.key" is not named after a namespace; write NAMESPACE.txt`)
+	_, stderr = person.roost(command.ExitFailed, "bootstrap", "@nowhere")
 	contains(t, stderr, "roost help bootstrap")
 	person.roost(command.ExitUsage, "bootstrap")
 }

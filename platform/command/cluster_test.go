@@ -335,7 +335,7 @@ func (site *site) rollBackFromUnreadable() {
 // deployDunlin deploys the manifest of the README, and changes a key.
 func (site *site) deployDunlin() {
 	site.t.Helper()
-	manifest := blocks(site.t, "yaml")[1]
+	manifest := blocks(site.t, ofKinds, "yaml")[1]
 	site.write("dunlin/roost.yaml", site.read("apps/roost.yaml"))
 	release := func(version, key string) {
 		site.write("dunlin/realtime.yaml", strings.Replace(manifest, ":0.1.0", ":"+version, 1))
@@ -375,7 +375,7 @@ func (site *site) runLinesOfReadme() {
 	if err := os.Remove(filepath.Join(site.folder, "apps/first.yaml")); err != nil {
 		site.t.Fatal(err)
 	}
-	script := blocks(site.t, "sh")[1]
+	script := blocks(site.t, readme, "sh")[1]
 	site.t.Chdir(site.folder)
 	before := site.serving()
 	site.change("5.0.0", "info", canary+"-five")

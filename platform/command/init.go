@@ -146,19 +146,22 @@ func (program *program) ownRecipient() (recipient, made string, err error) {
 			return identity.Recipient().String(), "", nil
 		}
 	}
-	fresh, err := age.GenerateX25519Identity()
-	if err != nil {
-		return "", "", err
-	}
 	path, _ := program.identityFile()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", "", err
 	}
-	text := fmt.Sprintf("# public key: %s\n%s\n", fresh.Recipient(), fresh)
-	if err := writeNew(path, []byte(text), 0o600); err != nil {
-		return "", "", err
+	recipient, err = writeIdentity(path)
+	return recipient, path, err
+}
+
+// writeIdentity writes a new age identity to a new file, and returns its public key.
+func writeIdentity(path string) (recipient string, err error) {
+	fresh, err := age.GenerateX25519Identity()
+	if err != nil {
+		return "", err
 	}
-	return fresh.Recipient().String(), path, nil
+	text := fmt.Sprintf("# public key: %s\n%s\n", fresh.Recipient(), fresh)
+	return fresh.Recipient().String(), writeNew(path, []byte(text), 0o600)
 }
 
 // writeNew never changes a file that exists.

@@ -10,10 +10,15 @@ import (
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
-// blocks returns the code blocks of the README in a language.
-func blocks(t *testing.T, language string) []string {
+const (
+	readme  = "../README.md"
+	ofKinds = "../docs/kinds.md"
+)
+
+// blocks returns the code blocks of a page in a language.
+func blocks(t *testing.T, page, language string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../README.md")
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,8 +30,8 @@ func blocks(t *testing.T, language string) []string {
 	return found
 }
 
-func TestTheManifestsOfTheReadmeAreRight(t *testing.T) {
-	manifests := blocks(t, "yaml")
+func TestTheManifestsOfThePageAreRight(t *testing.T) {
+	manifests := blocks(t, ofKinds, "yaml")
 	manifests = slices.DeleteFunc(manifests, func(text string) bool { return !strings.HasPrefix(text, "apiVersion: ") })
 	if len(manifests) != 2 {
 		t.Fatalf("%d manifests", len(manifests))
@@ -47,7 +52,7 @@ func TestTheManifestsOfTheReadmeAreRight(t *testing.T) {
 func TestTheCommandsOfTheReadmeRun(t *testing.T) {
 	person := newPerson(t)
 	person.editor("s/change-me/changed/")
-	script := blocks(t, "sh")[0]
+	script := blocks(t, readme, "sh")[0]
 	t.Chdir(person.folder)
 	ran := 0
 	for line := range strings.Lines(script) {
@@ -78,7 +83,7 @@ func TestTheCommandsOfTheReadmeRun(t *testing.T) {
 func TestTheKeysOfADunlin(t *testing.T) {
 	person := newPerson(t)
 	person.roost(command.ExitFine, "init", "@apps", "first")
-	person.write("apps/realtime.yaml", blocks(t, "yaml")[1])
+	person.write("apps/realtime.yaml", blocks(t, ofKinds, "yaml")[1])
 	out, _ := person.roost(command.ExitFound, "validate", "@apps")
 	contains(t, out, `spec.keys.file: "keys.env" does not exist; create it beside the manifest`)
 

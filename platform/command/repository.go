@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"filippo.io/age"
@@ -21,10 +23,16 @@ const repositoryFile = "roost.yaml"
 type repository struct {
 	// Recipients are the age public keys for which .env files are encrypted.
 	Recipients []string `json:"recipients"`
+	// Folders have recipients of their own, which replace those above. The names are relative to the folder of roost.yaml.
+	Folders map[string]folderRecipients `json:"folders,omitempty"`
 	// PlainKeys is a regular expression of keys that are not secret.
 	PlainKeys string `json:"plainKeys,omitempty"`
 	// Cluster has the names of the cluster, if they are not those of k3s.
 	Cluster clusterNames `json:"cluster,omitzero"`
+}
+
+type folderRecipients struct {
+	Recipients []string `json:"recipients"`
 }
 
 type clusterNames struct {
@@ -55,6 +63,9 @@ func repositoryOf(path string) (*repository, error) {
 			if problems := validate.Cluster("cluster.", found.cluster()); len(problems) > 0 {
 				return nil, fmt.Errorf("%s: %s", file, problems[0])
 			}
+			if found.Recipients, err = found.recipientsOf(folder, absolute); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
 			return found, nil
 		case !errors.Is(err, fs.ErrNotExist) && !isNotFolder(err):
 			return nil, err
@@ -62,6 +73,29 @@ func repositoryOf(path string) (*repository, error) {
 			return &repository{}, nil
 		}
 	}
+}
+
+// recipientsOf returns the recipients of the innermost folder that has some and contains the path. A name that matches no folder is an error,
+// because files in the folder that was meant would be encrypted for others.
+func (repository *repository) recipientsOf(root, path string) ([]string, error) {
+	recipients, depth := repository.Recipients, -1
+	for _, name := range slices.Sorted(maps.Keys(repository.Folders)) {
+		if !filepath.IsLocal(name) {
+			return nil, fmt.Errorf("folders: %q is not a folder beside or below %s; write its name relative to it", name, repositoryFile)
+		}
+		folder := filepath.Join(root, name)
+		if info, err := os.Stat(folder); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("folders: %s does not exist, or is not a folder; create it, or correct the name", name)
+		}
+		if len(repository.Folders[name].Recipients) == 0 {
+			return nil, fmt.Errorf("folders: %s has no recipients; write age public keys, or remove the folder", name)
+		}
+		below, err := filepath.Rel(folder, path)
+		if err == nil && filepath.IsLocal(below) && len(folder) > depth {
+			recipients, depth = repository.Folders[name].Recipients, len(folder)
+		}
+	}
+	return recipients, nil
 }
 
 // isNotFolder reports whether a part of the path is a file instead of a folder.
@@ -91,7 +125,7 @@ func (program *program) identities() ([]age.Identity, error) {
 	identities, err := age.ParseIdentities(file)
 	if err != nil {
 		// The error of the library may contain the line, which is a private key.
-		return nil, fmt.Errorf("age identity: %s is not a file of age identities; `age-keygen -o %s` writes one", path, path)
+		return nil, fmt.Errorf("age identity: %s is not a file of age identities; `roost secrets keygen %s` writes one", path, path)
 	}
 	return identities, nil
 }

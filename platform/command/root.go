@@ -92,6 +92,13 @@ func Run(arguments []string, surroundings Surroundings) int {
 	return ExitFailed
 }
 
+// Root returns the command with all commands below it, for the reference. It has no inputs and outputs.
+func Root() *cobra.Command {
+	root := (&program{Surroundings: Surroundings{Variable: func(string) string { return "" }}}).root()
+	root.InitDefaultCompletionCmd()
+	return root
+}
+
 func (program *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "roost",

@@ -22,7 +22,7 @@ import (
 func (program *program) secretsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "secrets",
-		Short: "Encrypt, edit, rotate and check .env files",
+		Short: "Encrypt, edit, rotate and check .env files, and write age identities",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if len(arguments) > 0 {
@@ -31,7 +31,7 @@ func (program *program) secretsCommand() *cobra.Command {
 			return command.Help()
 		},
 	}
-	command.AddCommand(program.encryptCommand(), program.editCommand(), program.rotateCommand(), program.checkCommand())
+	command.AddCommand(program.encryptCommand(), program.editCommand(), program.rotateCommand(), program.checkCommand(), program.keygenCommand())
 	return command
 }
 
@@ -41,7 +41,7 @@ func (program *program) encryptCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "encrypt FILE",
 		Short: "Encrypt an .env file in place",
-		Long: `Encrypt an .env file in place, for the recipients of roost.yaml or of --recipient.
+		Long: `Encrypt an .env file in place, for the recipients that roost.yaml has for its folder, or those of --recipient.
 
 Keys that match --plain stay readable and become a ConfigMap. All others become a Secret.`,
 		Args: exactlyOne,
@@ -87,6 +87,32 @@ Keys that match --plain stay readable and become a ConfigMap. All others become 
 	command.Flags().StringArrayVar(&recipients, "recipient", nil, "age public key, instead of those of roost.yaml")
 	command.Flags().StringVar(&plainKeys, "plain", "", "regular expression for keys that are not secrets")
 	return command
+}
+
+func (program *program) keygenCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "keygen FILE",
+		Short: "Write a new age identity, and print its public key",
+		Long: `Write a new age identity to a file that does not exist, and print its public key: a recipient for roost.yaml.
+
+An operator of several namespaces needs one for each of them, as NAMESPACE.txt in its Secret. Keep a copy of the file with your other keys, and
+do not commit it.`,
+		Args: exactlyOne,
+		RunE: func(_ *cobra.Command, paths []string) error {
+			recipient, err := writeIdentity(paths[0])
+			if errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("%s already exists; choose another name, so that no key is lost", paths[0])
+			}
+			if err != nil {
+				return err
+			}
+			if program.isJSON() {
+				return program.printJSON(initialized{Written: paths, Recipient: recipient})
+			}
+			program.print("%s", recipient)
+			return nil
+		},
+	}
 }
 
 func (program *program) rotateCommand() *cobra.Command {

@@ -1,27 +1,15 @@
 package operator
 
 import (
-	"context"
-	"time"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/render"
-)
-
-const (
-	// pageObjects is the number of objects in a page of a list.
-	pageObjects = 100
-	// pageTimeout is the timeout of the request for a page, after which the list is retried. While a cache waits, it is out of date.
-	pageTimeout = 20 * time.Second
 )
 
 // cacheOptions returns the options of a cache with the objects that have the operator's label, without the fields that the operator does not read.
@@ -30,7 +18,6 @@ func cacheOptions(namespaces []string) cache.Options {
 		DefaultNamespaces: map[string]cache.Config{},
 		DefaultTransform:  lean,
 		ByObject:          map[client.Object]cache.ByObject{},
-		NewInformer:       newPagedInformer,
 	}
 	for _, namespace := range namespaces {
 		options.DefaultNamespaces[namespace] = cache.Config{}
@@ -83,37 +70,3 @@ func lean(object any) (any, error) {
 
 // shared returns an equal string that shares its memory with others.
 func shared[Text ~string](text Text) Text { return unique.Make(text).Value() }
-
-// newPagedInformer returns an informer that lists objects in pages. A list of all objects of a kind, with managed fields, would need more memory than
-// the cache itself.
-func newPagedInformer(source toolscache.ListerWatcher, example runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	if whole, isKnown := source.(*toolscache.ListWatch); isKnown {
-		source = paged(whole)
-	}
-	return toolscache.NewSharedIndexInformer(source, example, resync, indexers)
-}
-
-// paged returns a ListWatch that lists in pages. The caller requests the next page with the continue token.
-func paged(whole *toolscache.ListWatch) *toolscache.ListWatch {
-	paged, list := *whole, whole.ListWithContextFunc
-	paged.ListWithContextFunc = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		if options.ResourceVersion == "0" {
-			// With resource version 0, a server answers from its cache and ignores the limit.
-			options.ResourceVersion = ""
-		}
-		if options.ResourceVersion == "" {
-			options.Limit = pageObjects
-		}
-		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-		defer cancel()
-		page, err := list(ctx, options)
-		if err != nil {
-			return nil, err
-		}
-		return page, meta.EachListItem(page, func(item runtime.Object) error {
-			item.(metav1.Object).SetManagedFields(nil)
-			return nil
-		})
-	}
-	return &paged
-}

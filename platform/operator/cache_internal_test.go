@@ -1,7 +1,6 @@
 package operator
 
 import (
-	"context"
 	"maps"
 	"reflect"
 	"testing"
@@ -9,8 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	toolscache "k8s.io/client-go/tools/cache"
 )
 
 // A cached object has the same content as the object from the server, in less memory.
@@ -63,42 +60,5 @@ func TestWhatTheCacheKeeps(t *testing.T) {
 	// What a watch sends of an object that was deleted meanwhile may be none.
 	if same, err := lean("text"); err != nil || same != "text" {
 		t.Errorf("%v, %v", same, err)
-	}
-}
-
-// Lists are in pages, unless the client requests a certain version. Pages have no managed fields.
-func TestListsAreInPages(t *testing.T) {
-	var asked metav1.ListOptions
-	whole := &toolscache.ListWatch{ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		asked = options
-		if _, has := ctx.Deadline(); !has {
-			t.Error("a list that is never answered has no end")
-		}
-		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "shop-0", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "roost"}}}}
-		return &corev1.PodList{Items: []corev1.Pod{pod, pod}}, nil
-	}}
-	for _, row := range []struct {
-		name       string
-		options    metav1.ListOptions
-		version    string
-		limit      int64
-		continueAt string
-	}{
-		{"first", metav1.ListOptions{ResourceVersion: "0", Limit: 500}, "", pageObjects, ""},
-		{"next", metav1.ListOptions{Limit: 500, Continue: "a"}, "", pageObjects, "a"},
-		{"at a version", metav1.ListOptions{ResourceVersion: "7"}, "7", 0, ""},
-	} {
-		list, err := paged(whole).ListWithContextFunc(t.Context(), row.options)
-		if err != nil || asked.ResourceVersion != row.version || asked.Limit != row.limit || asked.Continue != row.continueAt {
-			t.Errorf("%s: %v, %+v", row.name, err, asked)
-		}
-		pods := list.(*corev1.PodList).Items
-		if len(pods) != 2 || pods[0].ManagedFields != nil || pods[1].ManagedFields != nil {
-			t.Errorf("%s: %+v", row.name, pods)
-		}
-	}
-	whole.ListWithContextFunc = func(context.Context, metav1.ListOptions) (runtime.Object, error) { return nil, context.Canceled }
-	if _, err := paged(whole).ListWithContextFunc(t.Context(), metav1.ListOptions{}); err != context.Canceled {
-		t.Errorf("a list that has failed: %v", err)
 	}
 }

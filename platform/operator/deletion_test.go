@@ -138,7 +138,7 @@ func (world *world) uids(app string) map[string]types.UID {
 func (world *world) clustered(name string) *v1alpha1.Dunlin {
 	dunlin := world.dunlin(name)
 	dunlin.Spec.Nodes = new(int32(2))
-	dunlin.Spec.NATS = &v1alpha1.NATS{Servers: new(int32(3)), Image: "nats:2.12.1"}
+	dunlin.Spec.NATS = &v1alpha1.NATS{Servers: new(int32(3)), Image: "nats:2.15.2"}
 	world.keys(dunlin, "api_key=c4n4ry-1\ntoken_hmac_secret_key=c4n4ry-2\nnats_password=c4n4ry-3\n")
 	return dunlin
 }

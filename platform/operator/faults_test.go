@@ -48,9 +48,8 @@ func (faults *faults) next(request *http.Request) string {
 	}
 	faults.failed++
 	kind := faultKinds[faults.failed%len(faultKinds)]
-	isWatch := request.URL.Query().Get("watch") != ""
-	if kind == "never answered" && isWatch || kind == "conflict" && request.Method == http.MethodGet {
-		// A watch has no deadline, and a conflict is of a write.
+	if kind == "conflict" && request.Method == http.MethodGet {
+		// A conflict is of a write.
 		kind = "not sent"
 	}
 	faults.kinds[kind]++

@@ -19,7 +19,7 @@ func TestKeysOfADunlin(t *testing.T) {
 	dunlin := &v1alpha1.Dunlin{ObjectMeta: metav1.ObjectMeta{Name: "realtime", Namespace: world.namespace}}
 	dunlin.Spec = v1alpha1.DunlinSpec{
 		Image: "dunlin:1", Keys: v1alpha1.Keys{File: "keys.env"},
-		NATS: &v1alpha1.NATS{Servers: new(int32(3)), Image: "nats:2.12.1"},
+		NATS: &v1alpha1.NATS{Servers: new(int32(3)), Image: "nats:2.15.2"},
 	}
 	keys := func(api, password string) {
 		t.Helper()

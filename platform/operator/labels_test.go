@@ -13,6 +13,7 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/operator"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // without removes fields of the metadata of an object, as a client other than Roost would.
@@ -157,4 +158,39 @@ func TestLabelsComeBackInTime(t *testing.T) {
 		}
 	}
 	world.waitUntilWell(1)
+}
+
+// TestAWorkloadOfBeforeKeepsItsSelector replaces a Deployment by one of an operator of before the label of the kind. A real API server refuses another
+// selector.
+func TestAWorkloadOfBeforeKeepsItsSelector(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "selector-of-before")
+	world.create(world.app("shop"))
+	world.converge(operator.KindApp, "shop")
+	made := world.object("Deployment", "shop")
+	selector, _, _ := unstructured.NestedStringMap(made.Object, "spec", "selector", "matchLabels")
+	if selector[render.LabelKind] != operator.KindApp {
+		t.Fatalf("a new Deployment selects %v", selector)
+	}
+	earlier := made.DeepCopy()
+	for _, path := range [][]string{{"metadata", "labels"}, {"spec", "selector", "matchLabels"}, {"spec", "template", "metadata", "labels"}} {
+		unstructured.RemoveNestedField(earlier.Object, append(path, render.LabelKind)...)
+	}
+	unstructured.RemoveNestedField(earlier.Object, "metadata", "managedFields")
+	earlier.SetResourceVersion("")
+	earlier.SetUID("")
+	if err := world.admin.Delete(t.Context(), made); err != nil {
+		t.Fatal(err)
+	}
+	world.create(earlier)
+	world.converge(operator.KindApp, "shop")
+	if text, message := world.status(world.app("shop")); !strings.Contains(text, "Degraded=False AsDesired") || !strings.Contains(text, "Ready=True AsDesired") {
+		t.Errorf("%s: %s", text, message)
+	}
+	now := world.object("Deployment", "shop")
+	selector, _, _ = unstructured.NestedStringMap(now.Object, "spec", "selector", "matchLabels")
+	service, _, _ := unstructured.NestedStringMap(world.object("Service", "shop").Object, "spec", "selector")
+	if now.GetUID() != earlier.GetUID() || selector[render.LabelKind] != "" || service[render.LabelKind] != "" {
+		t.Errorf("the Deployment selects %v, the Service %v", selector, service)
+	}
 }

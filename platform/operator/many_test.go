@@ -2,6 +2,7 @@ package operator_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -80,6 +81,7 @@ func manyApps(t *testing.T, count, rssMiBMax int) time.Duration {
 	second := world.start(program)
 	second.waitForPasses(apps, dunlins)
 	took := time.Since(begin)
+	second.checkConditions(count)
 	t.Logf("%d Apps and %d Dunlins are looked at %s after the start", apps, dunlins, took.Round(time.Millisecond))
 	world.checkMemory(second, "after a resync", rssMiBMax)
 	after := world.versions()
@@ -93,6 +95,24 @@ func manyApps(t *testing.T, count, rssMiBMax int) time.Duration {
 	}
 	second.stop()
 	return took
+}
+
+// checkConditions compares the metrics of the operator with what the test has waited for: all are ready.
+func (process *process) checkConditions(count int) {
+	process.t.Helper()
+	figures, err := process.figures()
+	if err != nil {
+		process.t.Fatal(err)
+	}
+	ready := 0
+	for name, value := range figures {
+		if strings.HasPrefix(name, "roost_condition{") && strings.Contains(name, `type="Ready"`) && strings.Contains(name, `reason="AsDesired"`) && value == 1 {
+			ready++
+		}
+	}
+	if ready != count {
+		process.t.Errorf("%d of %d are ready by roost_condition", ready, count)
+	}
 }
 
 func (world *world) checkMemory(process *process, when string, rssMiBMax int) {

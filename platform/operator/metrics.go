@@ -26,11 +26,13 @@ var (
 	verifiedBound = prometheus.NewDesc("roost_verified_restore_age_bound_seconds", "Age at which the last verified restore of an App is too old.", backupLabels, nil)
 	backupFailed  = prometheus.NewDesc("roost_backup_failed", "Whether the last backup (task save) or the last drill (task verify) has failed.", append(slices.Clone(backupLabels), "task"), nil)
 	unfinished    = prometheus.NewDesc("roost_restore_unfinished", "Whether the pods of an App are stopped because a restore was interrupted, or it may have only a part of a dump.", backupLabels, nil)
-	nodeLost      = prometheus.NewDesc("roost_node_lost", "Whether a pod of an App waits for the volume of a node that is lost.", backupLabels, nil)
+	// A condition has one reason at a time. Alerts aggregate over it, because a new reason is a new series.
+	conditionHolds = prometheus.NewDesc("roost_condition", "Whether a condition (type) of an App or a Dunlin is true, with its reason.", []string{"kind", "namespace", "name", "type", "reason"}, nil)
+	nodeLost       = prometheus.NewDesc("roost_node_lost", "Whether a pod of an App waits for the volume of a node that is lost.", backupLabels, nil)
 )
 
-// BackupMetrics collects the ages of backups, and whether nodes are lost.
-type BackupMetrics struct {
+// SubjectMetrics collects the conditions of Apps and Dunlins, the ages of their backups, and whether nodes are lost.
+type SubjectMetrics struct {
 	Reader     client.Reader
 	Namespaces []string
 	// Now returns the time. Nil: the system clock.
@@ -38,14 +40,14 @@ type BackupMetrics struct {
 }
 
 // Describe implements prometheus.Collector.
-func (metrics *BackupMetrics) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, description := range []*prometheus.Desc{backupAge, verifiedAge, backupBounds, verifiedBound, backupFailed, unfinished, nodeLost} {
+func (metrics *SubjectMetrics) Describe(descriptions chan<- *prometheus.Desc) {
+	for _, description := range []*prometheus.Desc{backupAge, verifiedAge, backupBounds, verifiedBound, backupFailed, unfinished, nodeLost, conditionHolds} {
 		descriptions <- description
 	}
 }
 
 // Collect implements prometheus.Collector. It leaves out Apps that cannot be listed: an alert on the operator covers that case.
-func (metrics *BackupMetrics) Collect(found chan<- prometheus.Metric) {
+func (metrics *SubjectMetrics) Collect(found chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), metricsSecondsMax*time.Second)
 	defer cancel()
 	now := time.Now
@@ -75,6 +77,10 @@ func collect(app *v1alpha1.App, kind string, now time.Time, found chan<- prometh
 	send := func(description *prometheus.Desc, value float64, labels ...string) {
 		labels = append([]string{app.Namespace, app.Name, kind}, labels...)
 		found <- prometheus.MustNewConstMetric(description, prometheus.GaugeValue, value, labels...)
+	}
+	for _, condition := range app.Status.Conditions {
+		holds := numberOf(condition.Status == metav1.ConditionTrue)
+		found <- prometheus.MustNewConstMetric(conditionHolds, prometheus.GaugeValue, holds, kind, app.Namespace, app.Name, condition.Type, condition.Reason)
 	}
 	degraded := meta.FindStatusCondition(app.Status.Conditions, reconcile.ConditionDegraded)
 	if degraded != nil {

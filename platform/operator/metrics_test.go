@@ -39,7 +39,7 @@ func (list listOf) List(_ context.Context, into client.ObjectList, _ ...client.L
 	return nil
 }
 
-func TestMetricsOfBackups(t *testing.T) {
+func TestMetricsOfAppsAndDunlins(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	ago := func(seconds int) metav1.Time { return metav1.NewTime(now.Add(-time.Duration(seconds) * time.Second)) }
 	named := func(name string) v1alpha1.App {
@@ -55,6 +55,7 @@ func TestMetricsOfBackups(t *testing.T) {
 	lost, well := named("lost"), named("well")
 	lost.Status.Conditions = []metav1.Condition{{Type: reconcile.ConditionDegraded, Status: metav1.ConditionTrue, Reason: reconcile.ReasonNodeLost}}
 	well.Status.Conditions = []metav1.Condition{{Type: reconcile.ConditionDegraded, Status: metav1.ConditionFalse, Reason: reconcile.ReasonAsDesired}}
+	well.Status.Conditions = append(well.Status.Conditions, metav1.Condition{Type: reconcile.ConditionReady, Status: metav1.ConditionTrue, Reason: reconcile.ReasonAsDesired})
 	broken, completing, removed := named("broken"), named("completing"), named("removed")
 	broken.Spec.Backup = &v1alpha1.Backup{Command: v1alpha1.Command{"x"}}
 	broken.Status.Backup = &v1alpha1.BackupStatus{RestoreUnfinished: true, Operation: &v1alpha1.Operation{Phase: v1alpha1.OperationFailed}}
@@ -70,7 +71,7 @@ func TestMetricsOfBackups(t *testing.T) {
 	namesake.Status.Backup = &v1alpha1.BackupStatus{LastBackup: new(ago(40))}
 	list := listOf{[]v1alpha1.App{whole, fresh, plain, named("none"), lost, well, broken, completing, removed}, []v1alpha1.Dunlin{dunlin, namesake}}
 	registry := prometheus.NewPedanticRegistry()
-	metrics := &BackupMetrics{Reader: list, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
+	metrics := &SubjectMetrics{Reader: list, Namespaces: []string{"web"}, Now: func() time.Time { return now }}
 	registry.MustRegister(metrics)
 	families, err := registry.Gather()
 	if err != nil {
@@ -94,6 +95,7 @@ func TestMetricsOfBackups(t *testing.T) {
 		"roost_backup_age_seconds App fresh web": 500, "roost_verified_restore_age_seconds App fresh web": 500,
 		"roost_verified_restore_age_seconds App plain web": 500,
 		"roost_node_lost App lost web":                     1, "roost_node_lost App well web": 0,
+		"roost_condition App lost web NodeLost Degraded": 1, "roost_condition App well web AsDesired Degraded": 0, "roost_condition App well web AsDesired Ready": 1,
 		"roost_restore_unfinished App whole web": 0, "roost_restore_unfinished App broken web": 1,
 		"roost_restore_unfinished App completing web": 0, "roost_restore_unfinished App removed web": 1,
 		"roost_backup_age_seconds Dunlin realtime web": 30, "roost_verified_restore_age_seconds Dunlin realtime web": 500,
@@ -104,21 +106,25 @@ func TestMetricsOfBackups(t *testing.T) {
 			t.Errorf("%s: %v, want %v", key, value, want)
 		}
 	}
-	if len(found) != 7+7+3+2+3+3+1+7+7 {
+	if len(found) != 7+7+3+2+3+3+3+1+7+7 {
 		t.Errorf("%v", found)
 	}
 	// A rule about a metric that is not there would never fire.
-	rules, err := os.ReadFile(filepath.Join("..", "watching", "rules", "backups.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	rules := ""
+	for _, file := range []string{"apps.yaml", "backups.yaml"} {
+		text, err := os.ReadFile(filepath.Join("..", "watching", "rules", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules += string(text)
 	}
-	names := regexp.MustCompile(`\broost_\w+`).FindAllString(string(rules), -1)
+	names := regexp.MustCompile(`\broost_\w+`).FindAllString(rules, -1)
 	for _, name := range names {
 		if !known[name] {
 			t.Errorf("there is no metric %s", name)
 		}
 	}
-	if len(names) < 8 {
+	if len(names) < 11 {
 		t.Errorf("the rules name %q", names)
 	}
 }

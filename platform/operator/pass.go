@@ -183,7 +183,8 @@ type Operator struct {
 	Writer       client.Client
 	// Namespaces are the namespaces to reconcile.
 	Namespaces []string
-	// IdentityFile is the file with the age identities that decrypt settings.
+	// IdentityFile is the file with the age identities that decrypt settings, if Namespaces has one namespace. NAMESPACE.txt in its folder
+	// comes first.
 	IdentityFile string
 	Cluster      render.Cluster
 	Signatures   Signatures

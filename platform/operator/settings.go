@@ -3,11 +3,9 @@ package operator
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
-	"filippo.io/age"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -106,7 +104,7 @@ func (operator *Operator) decryptAll(names []string, content *corev1.ConfigMap) 
 			return nil, nil, fmt.Errorf("the ConfigMap %s has no %s; run `roost deploy`", content.Name, render.FilesKey(name))
 		}
 		raw[name] = text
-		file, err := operator.decrypt(name, []byte(text))
+		file, err := operator.decrypt(content.Namespace, name, []byte(text))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -115,11 +113,11 @@ func (operator *Operator) decryptAll(names []string, content *corev1.ConfigMap) 
 	return files, raw, nil
 }
 
-func (operator *Operator) decrypt(name string, content []byte) (settings.File, error) {
+func (operator *Operator) decrypt(namespace, name string, content []byte) (settings.File, error) {
 	if !settings.IsEncrypted(content) {
 		return settings.AppliedPlainFile(name, content)
 	}
-	identities, err := operator.identities()
+	identities, err := operator.identities(namespace)
 	if err != nil {
 		return settings.File{}, err
 	}
@@ -128,19 +126,4 @@ func (operator *Operator) decrypt(name string, content []byte) (settings.File, e
 		return settings.File{}, fmt.Errorf("%s: %w", name, err)
 	}
 	return settings.File{Name: name, Decrypted: *plain}, nil
-}
-
-// identities reads the age identities each time, because their Secret changes when keys are rotated.
-func (operator *Operator) identities() ([]age.Identity, error) {
-	file, err := os.Open(operator.IdentityFile)
-	if err != nil {
-		return nil, fmt.Errorf("the operator has no age identity: %w; mount a Secret with one, and name the file with --identity", err)
-	}
-	defer file.Close()
-	identities, err := age.ParseIdentities(file)
-	if err != nil {
-		// The error of the library may contain the line, which is a private key.
-		return nil, fmt.Errorf("%s is not a file of age identities; `age-keygen` writes one", operator.IdentityFile)
-	}
-	return identities, nil
 }

@@ -141,11 +141,11 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 		return err
 	}
 	if options.MetricsAddress != "0" {
-		backups := &BackupMetrics{Reader: running.GetClient(), Namespaces: options.Namespaces}
-		if err := ctrlmetrics.Registry.Register(backups); err != nil {
+		subjects := &SubjectMetrics{Reader: running.GetClient(), Namespaces: options.Namespaces}
+		if err := ctrlmetrics.Registry.Register(subjects); err != nil {
 			return err
 		}
-		defer ctrlmetrics.Registry.Unregister(backups)
+		defer ctrlmetrics.Registry.Unregister(subjects)
 	}
 	return running.Start(ctx)
 }

@@ -15,56 +15,6 @@ type Condition struct {
 	Message string
 }
 
-// Types of conditions.
-const (
-	ConditionReady             = "Ready"
-	ConditionProgressing       = "Progressing"
-	ConditionDegraded          = "Degraded"
-	ConditionSettingsDecrypted = "SettingsDecrypted"
-	ConditionBackupFresh       = "BackupFresh"
-)
-
-// Reasons of conditions. There are no others.
-const (
-	ReasonAsDesired          = "AsDesired"
-	ReasonApplying           = "Applying"
-	ReasonRollingOut         = "RollingOut"
-	ReasonMigrating          = "Migrating"
-	ReasonMigrationFailed    = "MigrationFailed"
-	ReasonNameTaken          = "NameTaken"
-	ReasonWaitingForDeletion = "WaitingForDeletion"
-	ReasonPodFailing         = "PodFailing"
-	ReasonNoPodReady         = "NoPodReady"
-	ReasonSettingsUnreadable = "SettingsUnreadable"
-	ReasonBackupRecent       = "BackupRecent"
-	ReasonBackupOld          = "BackupOld"
-	ReasonBackupNever        = "BackupNever"
-	ReasonBackupFailed       = "BackupFailed"
-	ReasonBackupNotStarting  = "BackupNotStarting"
-	ReasonRestoreNever       = "RestoreNever"
-	ReasonRestoreOld         = "RestoreOld"
-	ReasonRestoreFailed      = "RestoreFailed"
-	ReasonSpecInvalid        = "SpecInvalid"
-	ReasonHostTaken          = "HostTaken"
-	ReasonWriteRefused       = "WriteRefused"
-	ReasonRolloutStalled     = "RolloutStalled"
-	ReasonSecretRefused      = "SecretRefused"
-	ReasonImageRefused       = "ImageRefused"
-	ReasonNodeLost           = "NodeLost"
-	ReasonRestoreUnfinished  = "RestoreUnfinished"
-	ReasonPodNotReady        = "PodNotReady"
-	ReasonNodeOutOfCluster   = "NodeOutOfCluster"
-)
-
-// Reasons lists all reasons of conditions.
-var Reasons = []string{
-	ReasonAsDesired, ReasonApplying, ReasonRollingOut, ReasonMigrating, ReasonMigrationFailed, ReasonNameTaken, ReasonWaitingForDeletion,
-	ReasonPodFailing, ReasonNoPodReady, ReasonSettingsUnreadable, ReasonBackupRecent, ReasonBackupOld, ReasonBackupNever,
-	ReasonBackupFailed, ReasonBackupNotStarting, ReasonRestoreNever, ReasonRestoreOld, ReasonRestoreFailed,
-	ReasonSpecInvalid, ReasonHostTaken, ReasonWriteRefused, ReasonRolloutStalled, ReasonSecretRefused, ReasonImageRefused,
-	ReasonNodeLost, ReasonRestoreUnfinished, ReasonPodNotReady, ReasonNodeOutOfCluster,
-}
-
 // Passing are the reasons of Degraded that a rollout in progress may fix: the pod may belong to the previous revision, or need longer.
 var Passing = []string{ReasonPodFailing, ReasonPodNotReady, ReasonNodeOutOfCluster}
 

@@ -112,6 +112,9 @@ func Decide(input Input) Result {
 		live[keyOf(object)] = object
 	}
 	decision := &decision{input: input, live: live, wanted: map[string]Manifest{}}
+	if decision.isWithoutKind() {
+		decision.input.Desired = withoutKind(input.Desired)
+	}
 	if !decision.isStopped() {
 		decision.applyAll()
 	}

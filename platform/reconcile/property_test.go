@@ -105,7 +105,7 @@ func (world *world) editDunlin(random *rand.Rand) string {
 	case 2:
 		spec.Storage, spec.Backup = nil, nil
 		spec.Nodes = new(int32(1 + random.IntN(5)))
-		spec.NATS = &v1alpha1.NATS{Servers: new([]int32{1, 3, 5}[random.IntN(3)]), Image: "nats:2.12.1"}
+		spec.NATS = &v1alpha1.NATS{Servers: new([]int32{1, 3, 5}[random.IntN(3)]), Image: "nats:2.15.2"}
 	case 3:
 		spec.Storage, spec.Backup = nil, nil
 		spec.Nodes = new(int32(2))
@@ -371,7 +371,7 @@ func TestReasonsAreListed(t *testing.T) {
 		}
 	}
 	for reason := range seen {
-		if !slices.Contains(Reasons, reason) {
+		if !IsReason(reason) {
 			t.Errorf("%s is not listed", reason)
 		}
 	}

@@ -23,7 +23,7 @@ func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtim
 		return nil, err
 	}
 	view := &appView{
-		owner:    owner{app.Name, app.Namespace, cluster.withDefaults()},
+		owner:    owner{kindApp, app.Name, app.Namespace, cluster.withDefaults()},
 		spec:     &app.Spec,
 		values:   values,
 		backup:   app.Status.Backup,

@@ -55,8 +55,10 @@ func (cluster Cluster) DefaultBackupImage() string {
 
 // Labels and annotations. The operator selects objects by the labels, and decides by the annotations.
 const (
-	LabelApp           = v1alpha1.Group + "/app"
-	LabelPart          = v1alpha1.Group + "/part"
+	LabelApp  = v1alpha1.Group + "/app"
+	LabelPart = v1alpha1.Group + "/part"
+	// LabelKind is App or Dunlin. Objects of before this label are selected without it, as long as one of their workloads exists.
+	LabelKind          = v1alpha1.Group + "/kind"
 	LabelManagedBy     = "app.kubernetes.io/managed-by"
 	AnnotationRevision = v1alpha1.Group + "/revision"
 	// AnnotationKeys on a pod is the hash of the Secret with its keys, if that Secret is not made by Roost.
@@ -87,6 +89,12 @@ const (
 // WorkloadParts are the parts whose pods run all the time. The pods of the other parts belong to Jobs.
 var WorkloadParts = []string{partMain, partNATS}
 
+// Values of LabelKind.
+const (
+	kindApp    = "App"
+	kindDunlin = "Dunlin"
+)
+
 // ManagedBy is the value of LabelManagedBy.
 const ManagedBy = "roost"
 
@@ -111,6 +119,7 @@ const (
 
 // owner holds the values that all objects of a spec share.
 type owner struct {
+	kind      string
 	name      string
 	namespace string
 	cluster   Cluster
@@ -125,7 +134,7 @@ func (owner owner) labels(part string) map[string]string {
 
 // selector never changes for a part, because the selector of a workload is immutable.
 func (owner owner) selector(part string) map[string]string {
-	return map[string]string{LabelApp: owner.name, LabelPart: part}
+	return map[string]string{LabelApp: owner.name, LabelKind: owner.kind, LabelPart: part}
 }
 
 func (owner owner) meta(name, part string) metav1.ObjectMeta {

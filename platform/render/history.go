@@ -46,7 +46,7 @@ func History(kind, namespace, name, revision string, spec any, files map[string]
 	if err != nil {
 		return nil, fmt.Errorf("encoding the spec: %w", err)
 	}
-	meta := owner{name: name, namespace: namespace}.meta(HistoryName(kind, name, revision), partMain)
+	meta := owner{kind: kind, name: name, namespace: namespace}.meta(HistoryName(kind, name, revision), partMain)
 	return &appsv1.ControllerRevision{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "ControllerRevision"},
 		ObjectMeta: meta,

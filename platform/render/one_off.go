@@ -29,7 +29,7 @@ type OneOff struct {
 
 // Job returns a Job whose pod is like a pod of the app, except for its ports, its probes and its persistent volumes.
 func (run OneOff) Job() *batchv1.Job {
-	owner := owner{name: run.App, namespace: run.Namespace}
+	owner := owner{kind: run.Owner.Kind, name: run.App, namespace: run.Namespace}
 	meta := owner.meta("", partRun)
 	meta.Labels[LabelManagedBy] = ManagedByRun
 	meta.GenerateName = run.App + "-run-"

@@ -79,7 +79,7 @@ func (found *problems) nats(nats *v1alpha1.NATS) {
 	if nats.Servers != nil {
 		servers := *nats.Servers
 		found.check(servers == 1 || servers == 3 || servers == 5, "spec.nats.servers", "%d servers have no majority that is worth them; set 1, 3 or 5", servers)
-		found.check(nats.Image != "", "spec.nats.image", "the servers need an image; set one such as nats:2.12.1")
+		found.check(nats.Image != "", "spec.nats.image", "the servers need an image; set one such as nats:2.15.2")
 	}
 	if nats.Image != "" {
 		found.image("spec.nats.image", nats.Image)

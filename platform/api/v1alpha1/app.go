@@ -167,6 +167,7 @@ type Port struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$') && !self.contains('--')",messageExpression="'\"' + self + '\" is not the name of a port; use at most 15 of a-z, 0-9 and single -, and begin with a letter'"
 	Name string `json:"name,omitempty"`
+	// Port is the number of the TCP port.
 	// +kubebuilder:validation:XValidation:rule="self >= 1024 && self <= 65535",message="is out of range; set 1024 to 65535, because the app does not run as root. Clients still use port 443 of the host"
 	Port int32 `json:"port"`
 }
@@ -189,7 +190,9 @@ type Resources struct {
 // +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 100 && self.min <= self.max",message="is not valid; set min and max, with 1 <= min <= max <= 100"
 // +kubebuilder:validation:XValidation:rule="has(self.cpuPercent) || has(self.memoryPercent)",message="there is no load to go by; set cpuPercent, such as 70, or memoryPercent"
 type Autoscaling struct {
+	// Min is the smallest number of pods.
 	Min int32 `json:"min"`
+	// Max is the largest number of pods.
 	Max int32 `json:"max"`
 	// CPUPercent of the reserved CPU that pods are to use.
 	// +optional

@@ -9,6 +9,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.restoreCommand) || self.restoreCommand.size() == 0 || (has(self.repository) && has(self.command) && self.command.size() > 0)",message="restoreCommand loads the dump that command has written to a repository; set repository and command, or remove it",fieldPath=".restoreCommand"
 // +kubebuilder:validation:XValidation:rule="!has(self.restoreCommand) || self.restoreCommand.size() == 0 || self.restoreCommand.exists(word, word.contains('ROOST_RESTORE_HOST'))",message="does not use ROOST_RESTORE_HOST, so a drill would load the dump into the app; add a word such as --host=$(ROOST_RESTORE_HOST)",fieldPath=".restoreCommand"
 type Backup struct {
+	// Schedule of backups, with the five fields of cron: minute, hour, day, month and weekday.
 	Schedule Schedule `json:"schedule"`
 	// Repository of restic in which snapshots are kept. Without it, the backup is what Command does, and no restore is verified.
 	// +optional
@@ -144,8 +145,11 @@ const (
 
 // NodeLoss is what is known of a node that was lost with the volume of an app's first pod.
 type NodeLoss struct {
-	Node   string `json:"node"`
-	Claim  string `json:"claim"`
+	// Node that was lost.
+	Node string `json:"node"`
+	// Claim of the first pod with the lost volume.
+	Claim string `json:"claim"`
+	// Volume that only the lost node has.
 	Volume string `json:"volume"`
 	// Lost is when the node was last ready, or when the operator found that it does not exist.
 	Lost metav1.Time `json:"lost"`
@@ -156,11 +160,13 @@ type NodeLoss struct {
 	Taken *metav1.Time `json:"taken,omitempty"`
 	// Generation of the claims that it is restored into.
 	Generation int32 `json:"generation"`
-	// Failures is the number of attempts that have failed, Failed the end of the last one, and Failure why it has failed.
+	// Failures is the number of attempts that have failed.
 	// +optional
 	Failures int32 `json:"failures,omitempty"`
+	// Failed is when the last attempt failed.
 	// +optional
 	Failed *metav1.Time `json:"failed,omitempty"`
+	// Failure is why it has failed.
 	// +optional
 	Failure string `json:"failure,omitempty"`
 	// LostTargets is the number of attempts that were ended because the node with the new claims was lost as well.
@@ -179,8 +185,10 @@ type NodeLoss struct {
 
 // BackupFailure has the last words of a pod.
 type BackupFailure struct {
-	Time    metav1.Time `json:"time"`
-	Message string      `json:"message"`
+	// Time of the failure.
+	Time metav1.Time `json:"time"`
+	// Message is the end of the pod's log.
+	Message string `json:"message"`
 }
 
 // Phases of an operation.
@@ -194,11 +202,16 @@ const (
 
 // Operation is a backup, a drill or a restore that a person has asked for.
 type Operation struct {
-	ID       string `json:"id"`
-	Kind     string `json:"kind"`
+	// ID by which the request is known.
+	ID string `json:"id"`
+	// Kind is save, verify or restore.
+	Kind string `json:"kind"`
+	// Snapshot to restore. The newest one without it.
 	Snapshot string `json:"snapshot,omitempty"`
-	Replace  bool   `json:"replace,omitempty"`
-	Phase    string `json:"phase"`
+	// Replace allows a restore into volumes that hold files.
+	Replace bool `json:"replace,omitempty"`
+	// Phase is Waiting, Running, Succeeded or Failed.
+	Phase string `json:"phase"`
 	// Generation of the claims that a restore after the loss of a node makes. 0: those that the app uses.
 	// +optional
 	Generation int32 `json:"generation,omitempty"`

@@ -148,7 +148,9 @@ type DunlinSpec struct {
 // +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 32 && self.min <= self.max",message="is not valid; set min and max, with 1 <= min <= max <= 32"
 // +kubebuilder:validation:XValidation:rule="has(self.sessionsPerNode) || has(self.busyPercent)",message="there is no load to go by; set sessionsPerNode, such as 20000, or busyPercent"
 type NodeAutoscaling struct {
+	// Min is the smallest number of nodes.
 	Min int32 `json:"min"`
+	// Max is the largest number of nodes.
 	Max int32 `json:"max"`
 	// SessionsPerNode that a node is to have at most.
 	// +optional
@@ -166,8 +168,9 @@ type NodeAutoscaling struct {
 
 // DunlinStatus is what the nodes say of themselves. Counts are written at most every 30 seconds.
 type DunlinStatus struct {
-	// NodesReady and NodesDesired are numbers of pods. With autoscaling, NodesDesired is what it has decided.
-	NodesReady   int32 `json:"nodesReady"`
+	// NodesReady is the number of pods that are ready.
+	NodesReady int32 `json:"nodesReady"`
+	// NodesDesired is the number of nodes of the spec. With autoscaling, it is what was decided.
 	NodesDesired int32 `json:"nodesDesired"`
 	// NodesAnswering are those whose metrics can be read. The counts are theirs.
 	NodesAnswering int32 `json:"nodesAnswering"`
@@ -214,7 +217,7 @@ type Keys struct {
 // NATS servers: the ones that Roost runs, or others by their addresses.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.servers)",message="NATS servers are either run here or elsewhere; set one of servers and url"
-// +kubebuilder:validation:XValidation:rule="!has(self.servers) || has(self.image)",message="the servers need an image; set one such as nats:2.12.1",fieldPath=".image"
+// +kubebuilder:validation:XValidation:rule="!has(self.servers) || has(self.image)",message="the servers need an image; set one such as nats:2.15.2",fieldPath=".image"
 type NATS struct {
 	// Servers that Roost runs: 1, 3 or 5.
 	// +optional
@@ -252,6 +255,7 @@ type NATS struct {
 
 // Storage of a node.
 type Storage struct {
+	// Size of the volume.
 	Size resource.Quantity `json:"size"`
 	// StorageClass of the volume. The cluster's default without it.
 	// +optional

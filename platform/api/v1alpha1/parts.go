@@ -68,6 +68,7 @@ type IssuerName string
 //
 // +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
 type Migration struct {
+	// Command of the app's image. No shell reads it.
 	Command Command `json:"command"`
 	// TimeoutSeconds after which the migration counts as failed. 600 without it.
 	// +optional
@@ -78,14 +79,17 @@ type Migration struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
 type CronTask struct {
-	Name     PartName `json:"name"`
+	// Name of the task, which its Jobs have as a part of theirs.
+	Name PartName `json:"name"`
+	// Schedule with the five fields of cron: minute, hour, day, month and weekday.
 	Schedule Schedule `json:"schedule"`
 	// TimeZone such as Europe/Berlin. UTC without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$') && self.lowerAscii() != 'local'",messageExpression="'\"' + self + '\" is not a time zone; write one such as Europe/Berlin or UTC'"
-	TimeZone string  `json:"timeZone,omitempty"`
-	Command  Command `json:"command"`
+	TimeZone string `json:"timeZone,omitempty"`
+	// Command of the app's image. No shell reads it.
+	Command Command `json:"command"`
 	// TimeoutSeconds after which the run is ended. 3600 without it.
 	// +optional
 	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
@@ -102,8 +106,10 @@ type Schedule string
 //
 // +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
 type Run struct {
-	Name    PartName `json:"name"`
-	Command Command  `json:"command"`
+	// Name of the run. A run with another name runs again.
+	Name PartName `json:"name"`
+	// Command of the app's image. No shell reads it.
+	Command Command `json:"command"`
 	// TimeoutSeconds after which the run is ended. 3600 without it.
 	// +optional
 	TimeoutSeconds *Seconds `json:"timeoutSeconds,omitempty"`
@@ -114,8 +120,10 @@ type Run struct {
 // +kubebuilder:validation:XValidation:rule="[has(self.size), has(self.temporary)].filter(given, given).size() == 1",message="a volume is either persistent or temporary; set one of size and temporary"
 // +kubebuilder:validation:XValidation:rule="!has(self.storageClass) || has(self.size)",message="only a volume with a size has a storage class; remove it, or set size",fieldPath=".storageClass"
 type Volume struct {
+	// Name of the volume.
 	// +kubebuilder:validation:XValidation:rule="self != 'tmp'",message="is the name of the volume at /tmp, which each pod has; choose another name"
 	Name PartName `json:"name"`
+	// Path of the folder in the containers of the app.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[^/:]+)+$') && self != '/tmp' && !self.matches('/[.][.]?(/|$)')",messageExpression="'\"' + self + '\" is not a folder for a volume; write an absolute path such as /data, other than / and /tmp'"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^/(proc|sys|dev/termination-log|etc/hosts|etc/hostname|etc/resolv[.]conf)(/|$)|^/dev$')",messageExpression="'\"' + self + '\" belongs to the container runtime; write another path such as /data'"
@@ -207,9 +215,12 @@ type Status struct {
 
 // ObjectRef names an object in the namespace of its owner.
 type ObjectRef struct {
+	// APIVersion of the object.
 	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Name       string `json:"name"`
+	// Kind of the object.
+	Kind string `json:"kind"`
+	// Name of the object.
+	Name string `json:"name"`
 	// UID of the object that was written, so that one made by others under the same name is never taken for it.
 	// +optional
 	UID string `json:"uid,omitempty"`

@@ -123,7 +123,7 @@ spec:
   keys: { secret: keys }
   trustedProxies: [10.42.0.0/16]
   resources: { cpu: 100m, cpuLimit: "1", memory: 64Mi }
-  nats: { servers: 3, image: "nats:2.12.1", size: 1Gi, storageClass: fast, prefix: rt, resources: { cpu: 100m, memory: 64Mi } }
+  nats: { servers: 3, image: "nats:2.15.2", size: 1Gi, storageClass: fast, prefix: rt, resources: { cpu: 100m, memory: 64Mi } }
   backup: { schedule: 15 3 * * *, drillSchedule: 45 4 * * 0, repository: { claim: backups, file: backup.env } }
   network: { from: [{ app: front, namespace: web }], to: [{ cidr: 10.0.0.0/8, ports: [5432] }] }
 `, `
