@@ -3,7 +3,12 @@ use serde::de::DeserializeOwned;
 
 use super::{merge::Merging, *};
 use crate::{
-    http::api::{ApiCommand, Method, RequestLimits, room_list::RoomPlace},
+    http::api::{
+        ApiCommand, Method, RequestLimits,
+        room_list::RoomPlace,
+        session_orders::{DisconnectCommand, RefreshCommand, SubscribeCommand, UnsubscribeCommand},
+        sessions::{ExplainCommand, ListCommand},
+    },
     peers::{MissingPeer, PeerAnswers, Received},
 };
 
@@ -120,12 +125,16 @@ fn commands_arrive_unchanged() {
                 ApiCommand::RoomList(Box::new(RoomQuery::of_question(question).expect("it is valid")))
             }
             (ApiCommand::Sessions(_), Received::Sessions(question)) => {
-                ApiCommand::Sessions(Box::new(SessionsWanted::of_question(question).expect("it is valid")))
+                ApiCommand::Sessions(Box::new(ListCommand(SessionsWanted::of_question(question).expect("it is valid"))))
             }
-            (_, Received::Disconnect(order)) => ApiCommand::WithSessions(order.into()),
-            (_, Received::Unsubscribe(order)) => ApiCommand::WithSessions(order.into()),
-            (_, Received::Subscribe(order)) => ApiCommand::WithSessions(order.into()),
-            (_, Received::Refresh(order)) => ApiCommand::WithSessions(order.into()),
+            (ApiCommand::Explain(_), Received::Sessions(question)) => {
+                let wanted = SessionsWanted::of_question(question).expect("it is valid");
+                ApiCommand::Explain(Box::new(ExplainCommand(wanted)))
+            }
+            (_, Received::Disconnect(order)) => ApiCommand::Disconnect(DisconnectCommand(order.into())),
+            (_, Received::Unsubscribe(order)) => ApiCommand::Unsubscribe(UnsubscribeCommand(order.into())),
+            (_, Received::Subscribe(order)) => ApiCommand::Subscribe(SubscribeCommand(order.into())),
+            (_, Received::Refresh(order)) => ApiCommand::Refresh(RefreshCommand(order.into())),
             (_, other) => panic!("{method:?} arrives as {other:?}"),
         };
         assert_eq!(format!("{there:?}"), format!("{command:?}"), "{body}");
@@ -134,19 +143,27 @@ fn commands_arrive_unchanged() {
 
 /// The question for a command, as it arrives at another node.
 fn question(command: &ApiCommand) -> Received {
-    match command {
-        ApiCommand::RoomList(query) => peers::arrived(&query.to_question()),
-        ApiCommand::Sessions(wanted) => peers::arrived(&wanted.to_question()),
-        ApiCommand::WithSessions(ApiRequest::Disconnect { user, only, whitelist, disconnect }) => {
+    let request = match command {
+        ApiCommand::RoomList(query) => return peers::arrived(&query.to_question()),
+        ApiCommand::Sessions(command) => return peers::arrived(&command.0.to_question()),
+        ApiCommand::Explain(command) => return peers::arrived(&command.0.to_question()),
+        ApiCommand::Disconnect(command) => &command.0,
+        ApiCommand::Unsubscribe(command) => &command.0,
+        ApiCommand::Subscribe(command) => &command.0,
+        ApiCommand::Refresh(command) => &command.0,
+        other => panic!("{other:?} is for one node"),
+    };
+    match request {
+        ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
             peers::arrived(&DisconnectOrder::new(user, only, whitelist, disconnect))
         }
-        ApiCommand::WithSessions(ApiRequest::Unsubscribe { channel, user, only, code: _ }) => {
+        ApiRequest::Unsubscribe { channel, user, only, code: _ } => {
             peers::arrived(&UnsubscribeOrder::new(channel, user, only))
         }
-        ApiCommand::WithSessions(ApiRequest::Subscribe { user, only, subscription }) => {
+        ApiRequest::Subscribe { user, only, subscription } => {
             peers::arrived(&SubscribeOrder::new(user, only, subscription))
         }
-        ApiCommand::WithSessions(ApiRequest::Refresh { user, only, expired, expires_at_ms, info }) => {
+        ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
             peers::arrived(&RefreshOrder::new(user, only, *expired, *expires_at_ms, info.as_ref()))
         }
         other => panic!("{other:?} is for one node"),
