@@ -256,13 +256,19 @@ fn sessions_of_all_nodes_are_in_one_order() {
 fn a_session_that_is_gone_is_not_found_unless_a_node_is_silent() {
     let query = SessionsQuery { client: Some("c".into()), sessions_max: 1, ..SessionsQuery::default() };
     let explain = |own: &str, missing: &[(&str, &str)], is_cut_off| {
-        merged(|merging| merge::sessions(merging, &query), own, &[], missing, is_cut_off).map_err(|error| error.code())
+        merged(|merging| merge::sessions(merging, &query), own, &[], missing, is_cut_off)
+            .map_err(|error| (error.code(), error.message().to_owned()))
     };
+    let internal = |why: &str| Err((100, format!("internal server error: {why}")));
     assert!(explain(&sessions(&[(1, "c")], false, ""), &[("m", "is silent")], false).is_ok());
-    assert_eq!(explain(&sessions(&[], false, ""), &[], false), Err(104));
-    assert_eq!(explain(&sessions(&[], false, ""), &[("m", "is silent")], false), Err(100));
-    assert_eq!(explain(&sessions(&[], false, ""), &[], true), Err(100));
-    assert_eq!(explain(&sessions(&[], false, r#"{"node":"n","why":"shard 0"}"#), &[], false), Err(100));
+    let found = explain(&sessions(&[], false, ""), &[], false);
+    assert_eq!(found.expect_err("it is gone").0, 104);
+    let found = explain(&sessions(&[], false, ""), &[("m", "is silent")], false);
+    assert_eq!(found, internal("node m is silent, and may have the session: try again"));
+    let found = explain(&sessions(&[], false, ""), &[("m", "is silent")], true);
+    assert_eq!(found, internal("this node does not reach the cluster: the session may be on another one"));
+    let found = explain(&sessions(&[], false, r#"{"node":"n","why":"shard 0 is late"}"#), &[], false);
+    assert_eq!(found, internal("node n shard 0 is late, and may have the session: try again"));
 }
 
 #[test]
