@@ -74,6 +74,10 @@ fn check(command: ApiCommand) {
         | ApiCommand::Match(_)
         | ApiCommand::MatchCancel(_)
         | ApiCommand::MatchStatus(_)
+        | ApiCommand::BlockUser(_)
+        | ApiCommand::UnblockUser(_)
+        | ApiCommand::RevokeToken(_)
+        | ApiCommand::InvalidateUserTokens(_)
         | ApiCommand::Rpc(_) => {}
     }
 }

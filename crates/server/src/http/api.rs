@@ -3,6 +3,7 @@
 //! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the
 //! shards, and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
+mod access;
 mod all_nodes;
 mod body;
 mod channels;

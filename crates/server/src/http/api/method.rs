@@ -5,6 +5,7 @@ use serde::Deserialize;
 
 use super::{
     ApiError, Executor, JsonResult, RequestLimits,
+    access::{BlockUserCommand, InvalidateUserTokensCommand, RevokeTokenCommand, UnblockUserCommand},
     body::{Body, Malformed},
     channels::ChannelsCommand,
     command::{Command, Parsed, parse_as, unsupported},
@@ -190,6 +191,14 @@ methods! {
     MatchCancel = "match_cancel", None => MatchCancelCommand;
     /// Returns the state of a ticket.
     MatchStatus = "match_status", None => MatchStatusCommand;
+    /// Blocks a user until a time.
+    BlockUser = "block_user", None => BlockUserCommand;
+    /// Ends the block of a user.
+    UnblockUser = "unblock_user", None => UnblockUserCommand;
+    /// Revokes a token.
+    RevokeToken = "revoke_token", None => RevokeTokenCommand;
+    /// Revokes the tokens of a user that were issued before a time.
+    InvalidateUserTokens = "invalidate_user_tokens", None => InvalidateUserTokensCommand;
     /// Calls a method of an extension.
     Rpc = "rpc", Some(10) => RpcCommand;
     /// Sets the expiry of sessions of a user.
