@@ -39,31 +39,46 @@ pub fn body(data: &[u8]) {
 /// What the shards believe without looking again.
 fn check(command: ApiCommand) {
     match command {
-        ApiCommand::Publish { channel, publication } => {
-            assert!(!channel.is_empty());
-            check_payload(&publication.data);
+        ApiCommand::Publish(command) => {
+            assert!(!command.channel.is_empty());
+            check_payload(&command.publication.data);
         }
-        ApiCommand::Broadcast { channels, publication } => {
-            assert!((1..=5).contains(&channels.len()));
-            check_payload(&publication.data);
+        ApiCommand::Broadcast(command) => {
+            assert!((1..=5).contains(&command.channels.len()));
+            check_payload(&command.publication.data);
         }
-        ApiCommand::Presence { channel }
-        | ApiCommand::PresenceStats { channel }
-        | ApiCommand::History { channel, .. }
-        | ApiCommand::HistoryRemove { channel }
-        | ApiCommand::RoomClose { channel }
-        | ApiCommand::RoomInfo { channel } => assert!(!channel.is_empty()),
-        ApiCommand::Room(command) => assert!(!command.channel().is_empty()),
+        ApiCommand::Presence(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::PresenceStats(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::History(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::HistoryRemove(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::RoomOpen(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::RoomClose(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::RoomInfo(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::RoomSend(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::RoomUpdate(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::RoomLock(command) => assert!(!command.channel.is_empty()),
+        ApiCommand::RoomKick(command) => assert!(!command.channel.is_empty()),
         ApiCommand::RoomPaths(wanted) => {
             assert!(!wanted.channel.is_empty() && wanted.points_max > 0 && wanted.from_ms <= wanted.to_ms);
         }
-        ApiCommand::WithSessions(request) => check_request(&request),
-        ApiCommand::Channels { .. }
-        | ApiCommand::Info
-        | ApiCommand::Rooms
+        ApiCommand::Disconnect(command) => check_request(&command.0),
+        ApiCommand::Unsubscribe(command) => check_request(&command.0),
+        ApiCommand::Subscribe(command) => check_request(&command.0),
+        ApiCommand::Refresh(command) => check_request(&command.0),
+        ApiCommand::Channels(_)
+        | ApiCommand::Info(_)
+        | ApiCommand::Rooms(_)
         | ApiCommand::RoomList(_)
         | ApiCommand::Sessions(_)
-        | ApiCommand::Ticket(_) => {}
+        | ApiCommand::Explain(_)
+        | ApiCommand::Match(_)
+        | ApiCommand::MatchCancel(_)
+        | ApiCommand::MatchStatus(_)
+        | ApiCommand::BlockUser(_)
+        | ApiCommand::UnblockUser(_)
+        | ApiCommand::RevokeToken(_)
+        | ApiCommand::InvalidateUserTokens(_)
+        | ApiCommand::Rpc(_) => {}
     }
 }
 

@@ -2,9 +2,12 @@
 
 use std::{net::IpAddr, sync::Arc, thread};
 
-use dunlin_engine::options::{
-    ClientOptions, CompressionOptions, Lane, NamespaceOptions, Options, PersonalChannel, RecoveryMode,
-    UniWebSocketOptions,
+use dunlin_engine::{
+    access::AccessLimits,
+    options::{
+        ClientOptions, CompressionOptions, Lane, NamespaceOptions, Options, PersonalChannel, RecoveryMode,
+        UniWebSocketOptions,
+    },
 };
 use dunlin_net::{ReactorOption, TrustedProxies};
 use dunlin_protocol::Disconnect;
@@ -130,6 +133,10 @@ fn engine(r: &mut Reader<'_>) -> Options {
         room_threads: if has_rooms { room_threads } else { 0 },
         rooms_max: r.count("room.max_rooms"),
         room_openings: rooms::openings(r),
+        access: AccessLimits {
+            rules_max: r.count("client.access_rules_limit"),
+            bytes_max: r.count("client.access_rules_size_limit"),
+        },
         version: env!("CARGO_PKG_VERSION"),
         client: client(r),
         channel: publications::channels(r),

@@ -10,6 +10,7 @@ use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeC
 use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 
 use crate::{
+    access::AccessRule,
     backend::PublishHow,
     event::{PeerKey, ServerSubscription, payload_bytes},
     insight::{SessionsPage, SessionsQuery},
@@ -97,6 +98,9 @@ pub enum ApiRequest {
     /// Reserve places in a channel's room for users, or release them. Answered with [`ApiAnswer::Done`] as soon as the
     /// message to the room's thread is sent. Error 108 if the room is not open.
     ReservePlaces { channel: Box<str>, reservations: Arc<[PlaceReservation]> },
+    /// Apply rules, close the sessions of users whom they block with 3503, and remove rules that have ended. The rules are
+    /// limited by the requester.
+    Access(Arc<[AccessRule]>),
     /// Return this shard's counts.
     Survey,
     /// List sessions of this shard, with what waits for their sockets.
@@ -115,6 +119,7 @@ impl ApiRequest {
             Self::KickFromRoom { order, .. } => order.reason.len(),
             Self::OpenRoom { overrides, .. } => overrides.params.len(),
             Self::ReservePlaces { reservations, .. } => size_of_val(&**reservations),
+            Self::Access(rules) => size_of_val(&**rules) + rules.iter().map(AccessRule::text_bytes).sum::<usize>(),
             _ => 0,
         }
     }

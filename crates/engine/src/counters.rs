@@ -364,6 +364,8 @@ counts! {
             writes_beyond_offer = "dunlin_writes_beyond_offer_total" "Sessions closed because the reactor reported more written bytes than were queued. This is a bug of the server.";
             late_messages = "dunlin_late_messages_total" "Messages between shards for sessions or channels that no longer exist.";
             user_sessions_refused = "dunlin_user_sessions_refused_total" "Sessions refused because of client.user_connection_limit.";
+            blocked_connects = "dunlin_blocked_connects_total" "Sessions refused because their user is blocked.";
+            revoked_tokens = "dunlin_revoked_tokens_total" "Tokens refused because they are revoked.";
             server_subscriptions_refused = "dunlin_server_subscriptions_refused_total" "Subscriptions by the API that the owners of the channels refused.";
             records_suppressed = "dunlin_log_records_suppressed_total" "Log lines about clients that were suppressed by a rate limit.";
         }

@@ -394,6 +394,16 @@ pub struct ConnectionClaims {
     /// A JSON document that only backends receive.
     pub meta: Option<Payload>,
     pub subscriptions: Vec<ServerSubscription>,
+    pub token: TokenIdentity,
+}
+
+/// What revokes a token: its id, and when it was issued. Empty for what is no token.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TokenIdentity {
+    /// The claim `jti`; empty without one.
+    pub id: Box<str>,
+    /// The claim `iat` as Unix time in milliseconds.
+    pub issued_at_ms: Option<u64>,
 }
 
 /// A subscription that the server makes for a session.
@@ -410,9 +420,9 @@ pub struct ServerSubscription {
 impl ConnectionClaims {
     /// Approximate bytes of the claims.
     fn bytes(&self) -> usize {
-        let Self { user, info, expires_at_ms: _, meta, subscriptions } = self;
+        let Self { user, info, expires_at_ms: _, meta, subscriptions, token } = self;
         let subscriptions = subscriptions.iter().map(ServerSubscription::bytes).sum::<usize>();
-        user.len() + payload_bytes(info.as_ref()) + payload_bytes(meta.as_ref()) + subscriptions
+        user.len() + payload_bytes(info.as_ref()) + payload_bytes(meta.as_ref()) + subscriptions + token.id.len()
     }
 }
 
@@ -433,6 +443,7 @@ pub struct SubscriptionClaims {
     /// The id of the only session that may use the token; empty for any session.
     pub client: String,
     pub grant: SubscriptionGrant,
+    pub token: TokenIdentity,
 }
 
 /// What the party that authorizes a subscription attaches to it: a token, a backend, or the server API.
@@ -450,8 +461,8 @@ pub struct SubscriptionGrant {
 impl SubscriptionClaims {
     /// Approximate bytes of the claims.
     fn bytes(&self) -> usize {
-        let Self { user, channel, client, grant } = self;
-        user.len() + channel.len() + client.len() + grant.bytes()
+        let Self { user, channel, client, grant, token } = self;
+        user.len() + channel.len() + client.len() + grant.bytes() + token.id.len()
     }
 }
 

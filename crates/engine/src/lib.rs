@@ -11,6 +11,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod answers;
 pub mod api;
 pub mod backend;

@@ -1,9 +1,12 @@
 //! The operator's settings. The server's configuration parses and checks them; the engine trusts them.
 
+use std::sync::Arc;
+
 use dunlin_protocol::{Disconnect, FilterLimits};
 
 use crate::{
     SessionTagKey,
+    access::{AccessLimits, AccessRule},
     backend::ProxyIndex,
     log::{LogLimits, PublicationLog},
     record::RecordOptions,
@@ -53,6 +56,10 @@ pub struct Options {
     /// Maximum size of a publication that is broadcast to other nodes, in the cluster encoding; estimated from above. A
     /// larger one is answered with error 107.
     pub broadcast_bytes_max: usize,
+    /// The limits on rules about who may not connect.
+    pub access: AccessLimits,
+    /// The rules that are known at the start.
+    pub access_rules: Arc<[AccessRule]>,
 }
 
 /// Rate limits on opening rooms. A rate of 0 is no limit.
@@ -452,6 +459,8 @@ impl Default for Options {
             room_openings: RoomOpenings::default(),
             log: LogLimits::default(),
             broadcast_bytes_max: usize::MAX,
+            access: AccessLimits::default(),
+            access_rules: Arc::default(),
         }
     }
 }

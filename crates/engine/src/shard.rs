@@ -398,7 +398,8 @@ impl Shard {
             ApiRequest::Disconnect { .. }
             | ApiRequest::Subscribe { .. }
             | ApiRequest::Refresh { .. }
-            | ApiRequest::Unsubscribe { .. } => {
+            | ApiRequest::Unsubscribe { .. }
+            | ApiRequest::Access(_) => {
                 let answer = sessions.serve_api(context, request);
                 context.answer_api(ticket, answer);
             }

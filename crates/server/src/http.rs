@@ -245,6 +245,7 @@ async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
         paths: node.path_counts(),
         rooms: &rooms,
         control: &metrics.counters,
+        access: node.access().counts(),
         tokens: metrics.tokens.counters().now(),
         matchmaking: metrics.matchmaking.as_ref().map(MatchHandle::report).unwrap_or_default(),
         backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),

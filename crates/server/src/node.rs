@@ -46,6 +46,7 @@ use inbox::{ReportRequest, ToShard};
 use shard_thread::Shared;
 
 use crate::{
+    access::AccessKeeper,
     backend::ProxyClient,
     rooms::{BuilderReport, PathCounts, RoomReport, Rooms, SurvivalReport, ThreadReport},
 };
@@ -207,6 +208,7 @@ struct Inner {
     shards: Arc<[ShardHandle]>,
     /// Permits for [`Node::sessions`]. The places in the shards' queues that these leave are for their counters.
     session_queries: Semaphore,
+    access: AccessKeeper,
     node_seed: u64,
     local_addr: SocketAddr,
     reactor: ReactorChoice,
@@ -245,6 +247,11 @@ impl Node {
     /// The storage of durable channels; `None` if none is configured.
     pub fn storage(&self) -> Option<&Arc<NodeStorage>> {
         self.inner.shared.storage.as_ref()
+    }
+
+    /// The rules about who may not connect.
+    pub fn access(&self) -> &AccessKeeper {
+        &self.inner.access
     }
 
     /// The shards' reactor, and why it was chosen.

@@ -36,6 +36,7 @@ use tokio::{
 };
 
 use crate::{
+    access,
     demo::site::{Site, is_this_machine},
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
@@ -204,6 +205,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
     let mut control = Control::start(served, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);
+    tokio::spawn(access::keep(node.clone()));
     tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
     log_start(config, &node, &control.identity, open_files, own_pages);
     announce(node.local_addr());

@@ -87,6 +87,7 @@ impl Tokens {
                 expires_at_ms: token.expires_at_s.map(|at_s| at_s * 1_000),
                 ..SubscriptionGrant::default()
             },
+            ..SubscriptionClaims::default()
         })
     }
 

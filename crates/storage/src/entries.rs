@@ -1,4 +1,5 @@
-//! Batches of rooms' entries: checkpoints and blocks of paths. Their content is opaque to the storage.
+//! Batches of entries that are not publications: checkpoints of rooms, blocks of paths, and rules about who may not connect.
+//! Their content is opaque to the storage.
 
 use std::fmt;
 
@@ -6,6 +7,7 @@ use crate::{
     family::Family,
     keys,
     paths::{PathCompressor, PathPlace, place_key},
+    records,
 };
 
 /// A stored state of a room, or another entry of a room.
@@ -17,7 +19,20 @@ pub struct RoomCheckpoint {
     pub bytes: Box<[u8]>,
 }
 
-/// Entries of rooms that are written atomically.
+/// A stored rule about who may not connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccessEntry {
+    /// What kind of id `name` is.
+    pub kind: u8,
+    /// The id of a user or token.
+    pub name: Box<str>,
+    /// Unix time at which the entry is removed.
+    pub expires_ms: u64,
+    /// The content.
+    pub bytes: Box<[u8]>,
+}
+
+/// Entries that are written atomically.
 pub struct EntryBatch {
     pub(crate) changes: Vec<EntryChange>,
     pub(crate) bytes: usize,
@@ -71,6 +86,14 @@ impl EntryBatch {
     pub fn delete_paths(&mut self, room: &str) {
         let begin = keys::channel_key(room);
         self.delete(Family::Paths, begin.clone(), keys::behind(&begin));
+    }
+
+    /// Adds a rule about who may not connect, in place of an earlier one with this kind and name.
+    pub fn put_access(&mut self, entry: &AccessEntry) {
+        let AccessEntry { kind, name, expires_ms, bytes } = entry;
+        let mut value = records::begin(*expires_ms, bytes.len());
+        value.extend_from_slice(bytes);
+        self.put(Family::Idempotency, keys::access_key(*kind, name), value);
     }
 
     /// Whether the batch contains no changes.

@@ -15,7 +15,7 @@ use crate::{
     keys,
     options::StorageOptions,
     paths,
-    records::{ChannelHead, StoredPublication, StoredResult},
+    records::{ChannelHead, StoredPublication, StoredResult, expiry_of},
     report::{FamilySize, LastRun, StorageReport},
     storage_clock::StorageClock,
 };
@@ -61,6 +61,7 @@ impl Inspection {
                     _ if !is_readable(family, &key, &value) => &mut report.unreadable,
                     // They belong to the heads.
                     Family::Idempotency if keys::read_kept_bytes_key(&key).is_some() => continue,
+                    Family::Idempotency if keys::read_access_key(&key).is_some() => &mut report.access_rules,
                     Family::Publications => &mut report.publications,
                     Family::Heads => &mut report.channels,
                     Family::Idempotency => &mut report.results,
@@ -92,7 +93,7 @@ impl Inspection {
 
     /// Visits every entry of the storage, family by family and within one in the order of the channels: the name of its
     /// family, its channel, and its bytes. Expired entries that no compaction has removed yet are visited, too. The
-    /// accounts of channels are not, which belong to their heads.
+    /// accounts of channels are not, which belong to their heads, nor rules about who may not connect.
     ///
     /// # Errors
     /// Stored bytes cannot be read.
@@ -106,7 +107,9 @@ impl Inspection {
             for entry in entries {
                 let (key, value) = entry.map_err(|error| database.read_failed(ACTION, &error))?;
                 let (channel, _) = keys::read_channel(&key).ok_or_else(|| database.unreadable(ACTION))?;
-                if family == Family::Idempotency && keys::read_kept_bytes_key(&key).is_some() {
+                let is_of_no_channel = keys::read_access_key(&key).is_some();
+                let is_account = keys::read_kept_bytes_key(&key).is_some();
+                if family == Family::Idempotency && (is_of_no_channel || is_account) {
                     continue;
                 }
                 visit(family.name(), channel, (key.len() + value.len()) as u64);
@@ -160,6 +163,7 @@ fn is_readable(family: Family, key: &[u8], value: &[u8]) -> bool {
         Family::Heads => {
             keys::read_channel(key).is_some_and(|(_, rest)| rest.is_empty()) && ChannelHead::decode(value).is_some()
         }
+        Family::Idempotency if keys::read_access_key(key).is_some() => expiry_of(value).is_some(),
         Family::Idempotency => keys::read_channel(key).is_some() && StoredResult::decode(value).is_some(),
         Family::Paths => paths::is_readable(key, value),
         Family::Checkpoints => keys::read_checkpoint_key(key).is_some(),
@@ -179,6 +183,10 @@ pub fn encoded_again(family: &str, key: &[u8], value: &[u8]) -> Option<(Vec<u8>,
             (keys::publication_key(channel, offset), StoredPublication::decode(offset, value)?.encode())
         }
         Family::Heads => (keys::channel_key(keys::read_channel(key)?.0), ChannelHead::decode(value)?.encode()),
+        Family::Idempotency if keys::read_access_key(key).is_some() => {
+            let (kind, name) = keys::read_access_key(key)?;
+            (keys::access_key(kind, name), value.to_vec())
+        }
         Family::Idempotency => {
             let (channel, rest) = keys::read_channel(key)?;
             let idempotency_key = std::str::from_utf8(rest).ok()?;

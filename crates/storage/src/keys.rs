@@ -6,6 +6,7 @@
 //! | `heads` | channel |
 //! | `idempotency` | channel, bytes of the idempotency key |
 //! | | channel, 0xff: the bytes of its publications (`kept_bytes.rs`) |
+//! | | an empty channel, kind (1 byte), id of a user or token: a rule about who may not connect |
 //! | `paths` | channel, owner (2 bytes of length, then its bytes), Unix time of the first point (8 bytes), player (4 bytes) |
 //! | `checkpoints` | channel, kind (1 byte), tick (8 bytes) |
 //!
@@ -115,6 +116,26 @@ pub(crate) fn checkpoint_key(channel: &str, kind: u8, tick: u64) -> Vec<u8> {
     key
 }
 
+/// The beginning of the keys of rules about who may not connect. No channel has an empty name.
+pub(crate) fn access_keys() -> Vec<u8> {
+    channel_key("")
+}
+
+/// The key of a rule about a user or a token.
+pub(crate) fn access_key(kind: u8, name: &str) -> Vec<u8> {
+    let mut key = access_keys();
+    key.push(kind);
+    key.extend_from_slice(name.as_bytes());
+    key
+}
+
+/// Kind and name of a rule's key.
+pub(crate) fn read_access_key(key: &[u8]) -> Option<(u8, &str)> {
+    let ("", rest) = read_channel(key)? else { return None };
+    let (kind, name) = rest.split_first()?;
+    Some((*kind, std::str::from_utf8(name).ok()?))
+}
+
 /// Channel, kind and tick of a checkpoint's key.
 pub(crate) fn read_checkpoint_key(key: &[u8]) -> Option<(&str, u8, u64)> {
     let (channel, rest) = read_channel(key)?;
@@ -156,6 +177,7 @@ mod tests {
             prop_assert_eq!(read_block_key(&key), Some((&*channel, &*player, number, number as u32)));
             let key = checkpoint_key(&channel, kind, number);
             prop_assert_eq!(read_checkpoint_key(&key), Some((&*channel, kind, number)));
+            prop_assert_eq!(read_access_key(&access_key(kind, &channel)), Some((kind, &*channel)));
         }
 
         #[test]
@@ -174,7 +196,7 @@ mod tests {
 
         #[test]
         fn arbitrary_bytes_are_no_panic(bytes: Vec<u8>) {
-            let _ = (read_publication_key(&bytes), read_block_key(&bytes), read_checkpoint_key(&bytes));
+            let _ = (read_publication_key(&bytes), read_block_key(&bytes), read_checkpoint_key(&bytes), read_access_key(&bytes));
             let _ = behind(&bytes);
         }
     }

@@ -48,6 +48,8 @@ mod keys;
 mod options;
 mod paths;
 #[cfg(feature = "rocksdb")]
+mod read_access;
+#[cfg(feature = "rocksdb")]
 mod read_checkpoints;
 #[cfg(feature = "rocksdb")]
 mod read_paths;
@@ -78,7 +80,7 @@ pub const IS_BUILT: bool = cfg!(feature = "rocksdb");
 pub use backup::{backups, keep_backups, restore, verify_backups};
 pub use counters::StorageCounts;
 pub use disk_limits::{DiskLimits, NamespaceDiskLimits, NamespaceOf};
-pub use entries::{EntryBatch, RoomCheckpoint};
+pub use entries::{AccessEntry, EntryBatch, RoomCheckpoint};
 pub use error::{StorageError, StorageFault};
 pub use free_space::SpaceShortage;
 #[cfg(feature = "rocksdb")]

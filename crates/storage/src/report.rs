@@ -51,6 +51,8 @@ pub struct StorageReport {
     pub blocks: u64,
     /// Checkpoints of rooms.
     pub checkpoints: u64,
+    /// Rules about who may not connect.
+    pub access_rules: u64,
     /// Entries of an unknown format.
     pub unreadable: u64,
 }

@@ -14,7 +14,7 @@ use crate::{
     backup,
     counters::{StorageCounters, StorageCounts},
     disk_limits::DiskLimits,
-    entries::{EntryBatch, RoomCheckpoint},
+    entries::{AccessEntry, EntryBatch, RoomCheckpoint},
     error::StorageError,
     family::Family,
     free_space::{self, SpaceShortage},
@@ -22,7 +22,7 @@ use crate::{
     keys,
     options::{QueueLimits, StorageOptions},
     paths::{PathQuery, PathsRead},
-    read_checkpoints,
+    read_access, read_checkpoints,
     read_paths::PathTask,
     reader::{ReadTask, Reader},
     report::BackupInfo,
@@ -159,6 +159,15 @@ impl Storage {
     pub fn rooms_with_checkpoints(&self, after: Option<&str>, rooms_max: usize) -> Result<Vec<Box<str>>, StorageError> {
         let database = self.shared.get()?;
         read_checkpoints::rooms_with_checkpoints(&database, after, rooms_max)
+    }
+
+    /// The rules about who may not connect that have not expired.
+    ///
+    /// # Errors
+    /// As [`Storage::newest_checkpoint`].
+    pub fn access_entries(&self) -> Result<Vec<AccessEntry>, StorageError> {
+        let database = self.shared.get()?;
+        read_access::access_entries(&database)
     }
 
     /// Queues a query for blocks of players' paths. `done` is called on a reader's thread, unless this function returns

@@ -4,10 +4,11 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_engine::{
     backend::Overrides,
-    event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, SubscriptionGrant},
+    event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenIdentity},
 };
 use dunlin_protocol::Payload;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 
 use super::{
     TokenFault, TokenKind, UnixTime,
@@ -98,6 +99,7 @@ impl<'c> Claims<'c> {
             user: self.user(rules)?,
             meta: meta.map(|meta| Payload::from_json(Bytes::copy_from_slice(meta.get().as_bytes()))),
             subscriptions: subscriptions(&self.object)?,
+            token: self.identity(),
         })
     }
 
@@ -107,6 +109,7 @@ impl<'c> Claims<'c> {
             grant: SubscriptionGrant { expires_at_ms: self.expires_at_ms()?, ..grant(&self.object)? },
             user: self.user(rules)?,
             client: self.get("client")?.unwrap_or_default(),
+            token: self.identity(),
             channel: self.channel,
         })
     }
@@ -123,6 +126,16 @@ impl<'c> Claims<'c> {
             text if text.starts_with('"') => serde_json::from_str(text).map_err(|error| fault(&error)),
             number if serde_json::from_str::<i128>(number).is_ok() => Ok(number.to_owned()),
             _ => Err(TokenFault::Claim),
+        }
+    }
+
+    /// What revokes the token. An id that is no text counts as it is written; a time that is none is missing.
+    fn identity(&self) -> TokenIdentity {
+        let id = self.object.raw("jti").map(RawValue::get).unwrap_or_default();
+        let issued_at: Option<UnixTime> = self.object.get("iat").ok().flatten();
+        TokenIdentity {
+            id: serde_json::from_str::<Box<str>>(id).unwrap_or_else(|_| id.into()),
+            issued_at_ms: issued_at.map(UnixTime::unix_ms),
         }
     }
 

@@ -6,7 +6,7 @@ use dunlin_engine::{
         ConnectResponse, Overrides, ProxyError, ProxyRequestKind, ProxyResponse, ProxyResult, PublishHow,
         PublishResponse, RefreshResponse,
     },
-    event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError},
+    event::{ConnectionClaims, ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError, TokenIdentity},
 };
 use dunlin_protocol::{Disconnect, Payload, Tags};
 
@@ -16,7 +16,14 @@ pub(super) fn connection_claims(script: &mut Script<'_>, now_ms: u64) -> Result<
     fault(script)?;
     let user = script.pick(&USERS).to_owned();
     let (info, expires_at_ms, subscriptions) = (info(script), expiry(script, now_ms), subscriptions(script, now_ms));
-    Ok(ConnectionClaims { user, info: info.clone(), expires_at_ms, meta: info, subscriptions })
+    Ok(ConnectionClaims {
+        user,
+        info: info.clone(),
+        expires_at_ms,
+        meta: info,
+        subscriptions,
+        token: TokenIdentity::default(),
+    })
 }
 
 pub(super) fn subscription_claims(script: &mut Script<'_>, now_ms: u64) -> Result<SubscriptionClaims, TokenError> {
@@ -31,6 +38,7 @@ pub(super) fn subscription_claims(script: &mut Script<'_>, now_ms: u64) -> Resul
             expires_at_ms: expiry(script, now_ms),
             overrides: overrides(script),
         },
+        token: TokenIdentity::default(),
     })
 }
 

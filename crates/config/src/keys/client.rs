@@ -94,6 +94,18 @@ const CLIENT: &[Key] = &[
         "67108864",
         "Size in bytes of the cache of verified tokens, which saves the signature check on reconnect. HMAC tokens are not cached.",
     ),
+    own(
+        "access_rules_limit",
+        COUNT,
+        "100000",
+        "Maximum number of rules about who may not connect: blocked users and revoked tokens. Further ones get error 111 in the server API.",
+    ),
+    own(
+        "access_rules_size_limit",
+        COUNT,
+        "33554432",
+        "Maximum size in bytes of these rules, which each shard has in memory.",
+    ),
     yes(
         "allow_anonymous_connect_without_token",
         Bool,

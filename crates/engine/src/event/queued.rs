@@ -175,6 +175,7 @@ mod tests {
             channel: content.to_owned(),
             client: content.to_owned(),
             grant: grant(),
+            ..SubscriptionClaims::default()
         };
         let page = LogPage { records: vec![record()], ..LogPage::default() };
         let found = PeerKeys { keys: vec![PeerKey { publication: publication(), age_us: 0 }], is_partial: false };

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::{ErrorCode, ShapeLimits};
+use dunlin_protocol::{Disconnect, ErrorCode, ShapeLimits};
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
@@ -10,10 +10,11 @@ use rand_chacha::{
 
 use crate::{
     Effect, Effects, Now, Options, SessionKey, ShardIndex,
+    access::{AccessLimits, AccessRules},
     api::{ApiAnswer, ApiResult},
     broadcast::BroadcastMessage,
     counters::{Counters, NamespaceCounters},
-    event::Ticket,
+    event::{Ticket, TokenIdentity},
     frame::Scratch,
     log::{LogError, PublicationLog},
     log_in_flight::ReplyTo,
@@ -36,6 +37,8 @@ pub(super) struct Context {
     /// The time of the current event.
     pub(super) now: Now,
     pub(super) names: Names,
+    /// Who may not connect.
+    pub(super) access: AccessRules,
     pub(super) random: ChaCha8Rng,
     pub(super) timers: Timers,
     pub(super) counters: Counters,
@@ -55,6 +58,7 @@ impl Context {
             // Replaced by the first event.
             now: Now { mono_us: 0, unix_ms: 0 },
             names: Names::new(&options, seed.node),
+            access: first_rules(&options),
             random: ChaCha8Rng::from_seed(seed.shard),
             timers: Timers::default(),
             counters: Counters::new(options.namespaces.len() + 1),
@@ -189,6 +193,15 @@ impl Context {
         })
     }
 
+    /// Refuses a user's token that is revoked, which is counted.
+    pub(super) fn check_revoked(&mut self, user: &str, token: &TokenIdentity) -> Result<(), Disconnect> {
+        if self.access.is_revoked(user, token, self.now.unix_ms) {
+            self.counters.revoked_tokens += 1;
+            return Err(Disconnect::INVALID_TOKEN);
+        }
+        Ok(())
+    }
+
     /// Checks that the namespace of a channel has what a request needs; `off` says that it has not.
     pub(super) fn require(
         &self,
@@ -280,4 +293,13 @@ impl Context {
         let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
         self.request(owner, request);
     }
+}
+
+/// The rules of the start. Those that have ended in the meantime refuse nobody, and leave with the first request.
+fn first_rules(options: &Options) -> AccessRules {
+    let mut rules = AccessRules::new(AccessLimits::NONE);
+    for rule in options.access_rules.iter() {
+        rules.apply(rule.clone(), 0);
+    }
+    rules
 }

@@ -33,7 +33,8 @@ use dunlin_protocol::{Disconnect, HistoryResult, PresenceResult, PresenceStatsRe
 
 use crate::{
     Options, SessionKey, SourceKey, Wire,
-    api::{ApiAnswer, ApiRequest, ApiResult},
+    access::{AccessRule, Applied},
+    api::{ApiAnswer, ApiRequest, ApiResult, SessionFilter},
     frame::FrameRef,
     message::Notice,
     refused::RefusedCommand,
@@ -207,8 +208,24 @@ impl Sessions {
                 let keys = self.all.sessions_of(&user, &only, &[]);
                 Ok(self.all.unsubscribe_all(context, &keys, &channel, code))
             }
+            ApiRequest::Access(rules) => Ok(self.apply_access(context, &rules)),
             request => unreachable!("{request:?} is about a channel"),
         }
+    }
+
+    /// Applies rules about who may not connect, and closes the sessions of users who are blocked now.
+    fn apply_access(&mut self, context: &mut Context, rules: &[AccessRule]) -> ApiAnswer {
+        context.access.evict(context.now.unix_ms);
+        let mut sessions = 0;
+        for rule in rules {
+            let is_new = context.access.apply(rule.clone(), context.now.unix_ms) == Applied::New;
+            if let Some(user) = rule.blocked_user().filter(|_| is_new) {
+                let keys = self.all.sessions_of(user, &SessionFilter::default(), &[]);
+                sessions += keys.len();
+                self.all.disconnect_all(context, &keys, &Disconnect::FORCE_NO_RECONNECT);
+            }
+        }
+        ApiAnswer::Done { sessions: sessions as u32 }
     }
 
     /// Handles a session's timer, if it is active; returns whether it is.

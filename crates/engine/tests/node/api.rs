@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use dunlin_engine::{
     Now, Refused,
+    access::{AccessRule, AccessSubject, AccessTerms, SubjectKind},
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, PlaceReservation, SessionFilter},
     backend::PublishHow,
     event::PeerKey,
@@ -144,9 +145,28 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             };
             ApiRequest::Sessions(query.into())
         }
+        "access" => {
+            let rules = fields.as_array().into_iter().flatten().map(|fields| rule(fields, now));
+            ApiRequest::Access(rules.collect())
+        }
         "survey" => ApiRequest::Survey,
         other => panic!("no method {other}"),
     }
+}
+
+/// A rule about a `user`, a `token`, or the `tokens_of` a user. Times are seconds from now; `before` is when the tokens were
+/// issued.
+fn rule(fields: &Value, now: Now) -> AccessRule {
+    let kinds = [("user", SubjectKind::User), ("token", SubjectKind::Token), ("tokens_of", SubjectKind::TokensOf)];
+    let found = kinds.iter().find_map(|(field, kind)| Some((*kind, fields[*field].as_str()?)));
+    let (kind, name) = found.expect("a subject");
+    let time = |field: &str| fields[field].as_i64().map(|after_s| now.unix_ms.saturating_add_signed(after_s * 1_000));
+    let terms = AccessTerms {
+        changed_ms: time("changed").unwrap_or(now.unix_ms),
+        before_ms: if fields["lifted"] == true { 0 } else { time("before").unwrap_or(u64::MAX) },
+        until_ms: time("until").unwrap_or(u64::MAX),
+    };
+    AccessRule { subject: AccessSubject { kind, name: name.into() }, terms }
 }
 
 fn data(fields: &Value) -> Payload {

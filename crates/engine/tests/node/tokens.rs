@@ -1,5 +1,5 @@
 //! Tokens in plain text: `user=ann;ttl=60;info={"a":1}`, for subscriptions also `channel=…`, `client=…`, `data=…` and
-//! `override={…}`, for connections `meta=…` and `subs={"news":{}}`; `expired`, `invalid`; and `later`, which the test
+//! `override={…}`, for both `id=…` and `issued=…` in seconds from now, for connections `meta=…` and `subs={"news":{}}`; `expired`, `invalid`; and `later`, which the test
 //! answers.
 
 use bytes::Bytes;
@@ -18,6 +18,8 @@ pub fn connection(token: &str, now: Now) -> Option<Result<ConnectionClaims, Toke
         "user" => value.clone_into(&mut claims.user),
         "info" => claims.info = Some(payload(value)),
         "ttl" => claims.expires_at_ms = Some(expiry(value, now)),
+        "id" => claims.token.id = value.into(),
+        "issued" => claims.token.issued_at_ms = Some(expiry(value, now)),
         "meta" => claims.meta = Some(payload(value)),
         "subs" => {
             let subs: Value = serde_json::from_str(value).expect("JSON");
@@ -35,6 +37,8 @@ pub fn subscription(token: &str, now: Now) -> Option<Result<SubscriptionClaims, 
         "user" => value.clone_into(&mut claims.user),
         "channel" => value.clone_into(&mut claims.channel),
         "client" => value.clone_into(&mut claims.client),
+        "id" => claims.token.id = value.into(),
+        "issued" => claims.token.issued_at_ms = Some(expiry(value, now)),
         "info" => claims.grant.info = Some(payload(value)),
         "data" => claims.grant.data = Some(payload(value)),
         "ttl" => claims.grant.expires_at_ms = Some(expiry(value, now)),

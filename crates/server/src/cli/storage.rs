@@ -136,11 +136,11 @@ fn require(options: &StorageOptions) -> Result<(), Failure> {
 /// Checks a storage, and prints a summary of its content.
 pub(super) fn check(options: &StorageOptions) -> Result<(), Failure> {
     let report = inspect(options)?.check().map_err(Failure::Storage)?;
-    let StorageReport { channels, publications, results, blocks, checkpoints, unreadable } = report;
+    let StorageReport { channels, publications, results, blocks, checkpoints, access_rules, unreadable } = report;
     let path = options.path.display();
     output::line(format_args!(
         "{path}: {channels} channels, {publications} publications, {results} idempotency results, {blocks} path blocks, \
-         {checkpoints} room checkpoints"
+         {checkpoints} room checkpoints, {access_rules} access rules"
     ))?;
     if unreadable > 0 {
         let text = format!("{unreadable} entries cannot be read; check the disk, then restore a backup");

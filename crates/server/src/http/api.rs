@@ -3,20 +3,28 @@
 //! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the
 //! shards, and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
+mod access;
 mod all_nodes;
 mod body;
+mod channels;
 mod command;
 mod error;
 mod execute;
 pub mod glob;
+mod history;
+mod info;
 pub mod legacy;
 mod method;
 mod own_node;
 mod paths;
+mod presence;
+mod publish;
 mod result;
 mod room_list;
 mod rooms;
+mod rpc;
 mod service;
+mod session_orders;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -24,14 +32,13 @@ mod tickets;
 mod wire;
 
 pub use body::Malformed;
-pub use command::{ApiCommand, CommandBatch, Parsed, RequestLimits};
+pub use command::{CommandBatch, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::Executor;
-pub use method::Method;
+pub use method::{ApiCommand, Method};
 pub use own_node::{NodeIdentity, OwnNode};
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
-pub use rooms::RoomCommand;
 pub use service::{ApiOptions, Service, answer, answer_legacy};
 pub use sessions::SessionsWanted;
 

@@ -31,6 +31,7 @@ use super::{
     shard_waker::ShardWaker,
 };
 use crate::{
+    access::AccessKeeper,
     rooms::{RoomLinks, Rooms, RoomsOfNode},
     telemetry::log,
 };
@@ -107,8 +108,17 @@ fn start_with<R: Reactor + Send + 'static>(
         .collect();
     let names = NamespaceNames::new(&engine);
     let session_queries = Semaphore::new(SESSION_QUERIES_MAX);
-    let inner =
-        Inner { shared, rooms, names, shards: shard_handles, session_queries, node_seed, local_addr, reactor: choice };
+    let inner = Inner {
+        shared,
+        rooms,
+        names,
+        shards: shard_handles,
+        session_queries,
+        access: AccessKeeper::new(engine.access, &engine.access_rules),
+        node_seed,
+        local_addr,
+        reactor: choice,
+    };
     let reactors = reactors.into_iter().map(|(reactor, _)| reactor);
     let inboxes = inboxes.into_iter().zip(report_inboxes);
     let parts = reactors.zip(peers).zip(room_links).zip(inboxes).zip(shard_wakers);

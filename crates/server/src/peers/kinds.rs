@@ -11,6 +11,7 @@ use serde_json::{
 };
 
 use super::{
+    access::{AccessAnswer, AccessOrder, AccessQuestion},
     message::NotUnderstood,
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
     rooms::{RoomStateAnswer, RoomStateQuestion},
@@ -82,6 +83,10 @@ questions! {
     Unsubscribe = "unsubscribe", UnsubscribeOrder => Done;
     /// Subscribe sessions.
     Subscribe = "subscribe", SubscribeOrder => Done;
+    /// Put rules about who may not connect in force.
+    Access = "access", AccessOrder => Done;
+    /// A page of the rules about who may not connect.
+    AccessRules = "access_rules", AccessQuestion => AccessAnswer;
     /// Set the expiry of sessions.
     Refresh = "refresh", RefreshOrder => Done;
 }

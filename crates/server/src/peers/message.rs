@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::kinds::{Question, Received};
+use crate::access::AccessFault;
 
 /// The version of the format.
 const VERSION: u32 = 1;
@@ -103,6 +104,23 @@ impl From<Refused> for PeerError {
             (ErrorCode::LimitExceeded | ErrorCode::Expired, _) => Self::bad_request(code.message()),
             _ => Self::INTERNAL,
         }
+    }
+}
+
+impl From<AccessFault> for PeerError {
+    fn from(fault: AccessFault) -> Self {
+        let why = match fault {
+            AccessFault::Full => {
+                let code = ErrorCode::TooManyRequests;
+                let why = "client.access_rules_limit or client.access_rules_size_limit is reached";
+                return Self { code: code.code(), message: format!("{}: {why}", code.message()).into() };
+            }
+            AccessFault::Stopped => "the server is stopping".to_owned(),
+            AccessFault::NotStored(why) => {
+                format!("the rule is in force, but it would not outlive a restart, because it is not stored: {why}")
+            }
+        };
+        Self { message: format!("{}: {why}", Self::INTERNAL.message).into(), ..Self::INTERNAL }
     }
 }
 

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
+    access::AccessOrder,
     channel_owner::{ask_owner, presence},
     kinds::{
         ChannelRooms, Channels, ChannelsQuestion, Done, EmulateAnswer, EmulateOrder, Info, NewestKeys, Received,
@@ -19,7 +20,10 @@ use super::{
     rooms::RoomStateAnswer,
     shards::ShardAnswers,
 };
-use crate::node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery};
+use crate::{
+    access,
+    node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery},
+};
 
 /// What a node reports of itself.
 pub trait LocalReports: Send + Sync + 'static {
@@ -119,6 +123,8 @@ impl<R: LocalReports> PeerService<R> {
             Received::RoomState(question) => encoded(&self.room_state(question.channel, wait_ms).await?),
             Received::NewestKeys(question) => encoded(&self.newest_keys(question.channel).await?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),
+            Received::Access(order) => encoded(&self.take_access(order).await?),
+            Received::AccessRules(question) => encoded(&self.node.access().answer(&question)),
             Received::Disconnect(order) => encoded(&self.order(order.into()).await?),
             Received::Unsubscribe(order) => encoded(&self.order(order.into()).await?),
             Received::Subscribe(order) => encoded(&self.order(order.into()).await?),
@@ -133,6 +139,11 @@ impl<R: LocalReports> PeerService<R> {
             ApiAnswer::RoomState(state) => Ok(RoomStateAnswer::new(state, &self.own)),
             _ => Err(PeerError::INTERNAL),
         }
+    }
+
+    async fn take_access(&self, order: AccessOrder) -> Result<Done, PeerError> {
+        access::apply(&self.node, order.rules()).await?;
+        Ok(Done {})
     }
 
     async fn newest_keys(&self, channel: Box<str>) -> Result<NewestKeys, PeerError> {

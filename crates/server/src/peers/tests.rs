@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_engine::{
+    access::{AccessRule, AccessSubject, AccessTerms, SubjectKind},
     api::{ApiRequest, SessionFilter},
     backend::Overrides,
     event::{PeerKey, ServerSubscription, SubscriptionGrant},
@@ -140,6 +141,11 @@ fn sessions() -> [SessionsQuestion; 2] {
     [some, every]
 }
 
+fn rule(kind: SubjectKind, name: &str) -> AccessRule {
+    let terms = AccessTerms { changed_ms: 1_700_000_000_001, before_ms: u64::MAX, until_ms: 1_800_000_000_000 };
+    AccessRule { subject: AccessSubject { kind, name: name.into() }, terms }
+}
+
 fn questions() -> Messages {
     let mut all = Messages(Vec::new());
     all.question("presence", &PresenceQuestion { channel: "chat:1".into() });
@@ -166,6 +172,10 @@ fn questions() -> Messages {
     all.question("subscribe bare", &SubscribeOrder::new("u", &only(None, None), &subscription(bare, None)));
     let info = payload(r#"{"b": 2}"#);
     all.question("refresh", &RefreshOrder::new("u", &only(None, None), true, Some(5_000), Some(&info)));
+    let rules = [rule(SubjectKind::User, "u\""), rule(SubjectKind::Token, "t"), rule(SubjectKind::TokensOf, "é")];
+    all.question("access", &AccessOrder::new(&rules));
+    all.question("access_rules", &AccessQuestion::new(u64::MAX, None));
+    all.question("access_rules after", &AccessQuestion::new(7, Some(&rules[2].subject)));
     all.question("newest_keys", &NewestKeysQuestion { channel: "c".into() });
     all.question("room_state", &RoomStateQuestion { channel: "c".into() });
     all.question("emulate", &EmulateOrder { session: "n.s".into(), commands: vec![0, 1, 255] });
@@ -220,6 +230,8 @@ fn answers() -> Messages {
         missing: vec![MissingPart { node: "one".into(), why: "shard 3 did not answer within 1 s".into() }],
     };
     all.answer::<SessionsQuestion>("sessions", &sessions);
+    let rules = vec![rule(SubjectKind::User, "u")];
+    all.answer::<AccessQuestion>("access_rules", &AccessAnswer::new(rules, true));
     all.answer::<ChannelRoomsQuestion>("channel_rooms", &ChannelRooms { rooms: Vec::new() });
     all.answer::<NewestKeysQuestion>("newest_keys", &NewestKeys::new(keys(), 4_096));
     for state in [PeerRoomState::None, PeerRoomState::Asking, PeerRoomState::Open] {

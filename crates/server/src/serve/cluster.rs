@@ -15,6 +15,7 @@ use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
 use super::{Purpose, ServeError, Signals, open_files::OpenFiles, storage};
 use crate::{
+    access,
     http::api::{NodeIdentity, OwnNode},
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
     peers::{OwnName, PeerService},
@@ -43,6 +44,11 @@ pub(super) async fn open_logs(
             return Err(ServeError::Cluster(format!("{signal} came before it was connected")));
         }
     };
+    if let Some(storage) = &storage {
+        // A storage that cannot be read yet says so itself.
+        let rules = access::stored(storage.storage()).unwrap_or_default();
+        Arc::make_mut(&mut config.engine).access_rules = rules.into();
+    }
     if let Some(cluster) = &cluster {
         Arc::make_mut(&mut config.engine).broadcast_bytes_max = cluster.broadcast_bytes_max();
     }

@@ -30,6 +30,7 @@ use super::{
     process::ProcessUse,
 };
 use crate::{
+    access::AccessCounts,
     backend::BackendCounts,
     http::api::Method,
     matchmaking::MatchmakingReport,
@@ -75,6 +76,8 @@ pub struct Moment<'a> {
     pub control: &'a ControlCounters,
     /// Matchmaking and lobbies.
     pub matchmaking: MatchmakingReport,
+    /// Rules about who may not connect.
+    pub access: AccessCounts,
     /// Counters of tokens.
     pub tokens: TokenCounts,
     /// Counters of backends.
@@ -125,6 +128,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     rooms::threads(&mut page, scrape, moment);
     rooms::frames(&mut page, scrape, moment.shards);
     matchmaking::matchmaking(&mut page, &moment.matchmaking);
+    backends::access(&mut page, moment.access);
     backends::tokens(&mut page, &moment.tokens);
     backends::backends(&mut page, &moment.backends);
     storage::storage(&mut page, scrape, moment.storage.as_ref(), moment.control);

@@ -17,7 +17,7 @@ use rand_chacha::rand_core::RngCore;
 use crate::{
     SessionKey, ShardIndex,
     backend::{ConnectResponse, ProxyRequestKind, ProxyResponse, ProxyResult},
-    event::{ConnectionClaims, ServerSubscription, TokenError},
+    event::{ConnectionClaims, ServerSubscription, TokenError, TokenIdentity},
     frame::{FrameRef, build_frame, encode_push_on, reply_frame},
     message::{Admission, ShardRequest},
     record::SessionIncident,
@@ -146,6 +146,9 @@ impl Connecting<'_> {
                 Disconnect::PERMISSION_DENIED.into()
             }
             Ok(mut claims) => {
+                if let Err(revoked) = self.context.check_revoked(&claims.user, &claims.token) {
+                    return self.refuse_connect(command_id, revoked.into());
+                }
                 if self.context.options.client.insecure {
                     claims.expires_at_ms = None;
                 }
@@ -168,14 +171,15 @@ impl Connecting<'_> {
             Err(refusal) => return self.refuse_connect(command_id, refusal.into()),
         };
         let ConnectResponse { user, expires_at_ms, info, data, meta, subscriptions } = answer;
-        let claims = ConnectionClaims { user, info, expires_at_ms, meta, subscriptions };
+        let claims =
+            ConnectionClaims { user, info, expires_at_ms, meta, subscriptions, token: TokenIdentity::default() };
         let mut grant = self.grant(command_id, params.client.clone(), claims);
         grant.data = data;
         self.admit_session(grant, params, false);
     }
 
     fn grant(&self, command_id: u32, client: Option<Arc<str>>, claims: ConnectionClaims) -> ConnectGrant {
-        let ConnectionClaims { user, info, expires_at_ms, meta, subscriptions } = claims;
+        let ConnectionClaims { user, info, expires_at_ms, meta, subscriptions, token: _ } = claims;
         let mut grant = ConnectGrant {
             command_id,
             client,
@@ -199,12 +203,22 @@ impl Connecting<'_> {
 
     /// Admits an authenticated session, or refuses it with a reason.
     fn admit_session(&mut self, mut grant: ConnectGrant, params: &ConnectParams, may_choose: bool) {
+        if self.is_blocked(&grant.user) {
+            return self.refuse_connect(grant.command_id, Disconnect::FORCE_NO_RECONNECT.into());
+        }
         let plan = self.complete_plan(&mut grant, params, may_choose);
         match plan.and_then(|()| self.take_recoveries(&grant)) {
             Err(refused) => self.refuse_connect(grant.command_id, refused),
             Ok(()) if self.context.counts_sessions_of(&grant.user) => self.request_admission(grant),
             Ok(()) => self.let_in(grant),
         }
+    }
+
+    /// Whether the user is blocked, which is counted.
+    fn is_blocked(&mut self, user: &str) -> bool {
+        let is_blocked = self.context.access.is_blocked(user, self.context.now.unix_ms);
+        self.context.counters.blocked_connects += u64::from(is_blocked);
+        is_blocked
     }
 
     /// Takes tokens for the session's recoveries from this shard's rate limit.
@@ -329,6 +343,12 @@ impl Connecting<'_> {
         };
         let PausedOn::Admission(grant) = paused_on else { unreachable!("looked at above") };
         let refusal = match admission {
+            // The user may have been blocked in the meantime.
+            Admission::Admitted if self.is_blocked(user) => {
+                self.context.send_depart(user, self.key);
+                self.refuse_connect(grant.command_id, Disconnect::FORCE_NO_RECONNECT.into());
+                return self.sessions.resume(self.key, unparsed);
+            }
             Admission::Admitted => None,
             Admission::FullHere => Some(Disconnect::CONNECTION_LIMIT.into()),
             // The end of another node may not be known yet. The client retries later.

@@ -62,6 +62,7 @@ impl Refreshing<'_> {
             TokenError::Invalid => Disconnect::INVALID_TOKEN.into(),
             TokenError::Unavailable => ErrorCode::Internal.into(),
         })?;
+        self.context.check_revoked(&claims.user, &claims.token)?;
         let Some(session) = self.sessions.table.get_mut(self.key) else { return Err(Disconnect::BAD_REQUEST.into()) };
         let Some(info) = &session.info else { return Err(Disconnect::BAD_REQUEST.into()) };
         if *info.user != *claims.user {
@@ -197,6 +198,7 @@ impl Refreshing<'_> {
             TokenError::Invalid => Disconnect::INVALID_TOKEN.into(),
             TokenError::Unavailable => ErrorCode::Internal.into(),
         })?;
+        self.context.check_revoked(&claims.user, &claims.token)?;
         self.sessions.check_claims(self.key, channel, &claims)?;
         let ttl = TimeToLive::until(claims.grant.expires_at_ms, self.context.now);
         let ttl = ttl.map_err(|AlreadyExpired| ErrorCode::Expired)?;

@@ -41,6 +41,7 @@ use super::{
 };
 
 const TOO_MANY_SUBSCRIPTIONS: &str = "the session has client.channel_limit subscriptions";
+const REVOKED_TOKEN: &str = "the subscription token is revoked";
 const INVALID_TOKEN: &str = "the subscription token is not valid; a line about the token says why";
 
 /// The parameters of a new subscription.
@@ -166,6 +167,9 @@ impl Subscribing<'_> {
             TokenError::Invalid => Refused::new(ErrorCode::PermissionDenied, INVALID_TOKEN),
             TokenError::Unavailable => ErrorCode::Internal.into(),
         })?;
+        if self.context.check_revoked(&claims.user, &claims.token).is_err() {
+            return Err(Refused::new(ErrorCode::PermissionDenied, REVOKED_TOKEN).into());
+        }
         self.sessions.check_claims(self.key, &params.channel, &claims)?;
         self.request_subscription(command_id, params, claims.grant)?;
         Ok(None)

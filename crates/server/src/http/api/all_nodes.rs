@@ -84,6 +84,11 @@ impl<'a> AllNodes<'a> {
         merge::sessions(merging, &wanted.query)
     }
 
+    /// Tells all other nodes something that this node has done. Fails unless all of them have done it as well.
+    pub(super) async fn tell<Q: Question<Answer = Done>>(&self, order: &Q) -> JsonResult {
+        merge::done(&self.everywhere(order, Done {}).await?)
+    }
+
     /// Executes a command about sessions.
     pub(super) async fn order(&self, request: ApiRequest) -> JsonResult {
         match &request {
@@ -110,7 +115,7 @@ impl<'a> AllNodes<'a> {
 
     async fn done_everywhere<Q: Question<Answer = Done>>(&self, request: ApiRequest, order: Q) -> JsonResult {
         self.own.done_by_all(request).await?;
-        merge::done(&self.everywhere(&order, Done {}).await?)
+        self.tell(&order).await
     }
 
     /// The part of this node and the answers of all others; of this node alone without a cluster.

@@ -151,7 +151,14 @@ fn append(path: &mut String, key: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::wire, *};
+    use super::{
+        super::{
+            history::HistoryParams,
+            publish::{BroadcastParams, PublishParams},
+            wire::BatchParams,
+        },
+        *,
+    };
 
     fn unknown<T: Default + for<'a> Deserialize<'a>>(body: &str) -> Vec<String> {
         Body { method: Method::Publish, bytes: body.as_bytes() }.parse::<T>().expect("well-formed").unknown
@@ -166,41 +173,41 @@ mod tests {
 
     #[test]
     fn fields_that_a_method_does_not_have_are_found() {
-        assert_eq!(unknown::<wire::PublishParams>("null"), [""; 0]);
+        assert_eq!(unknown::<PublishParams>("null"), [""; 0]);
         let of_publish = r#"{"channel":"a","data":{"other":1},"tags":{"x":"y"},"idempotencyKey":{"b":[1]}}"#;
-        assert_eq!(unknown::<wire::PublishParams>(of_publish), ["idempotencyKey"]);
-        assert_eq!(unknown::<wire::HistoryParams>(r#"{"since":{"ofset":1,"offset":2}}"#), ["since.ofset"]);
+        assert_eq!(unknown::<PublishParams>(of_publish), ["idempotencyKey"]);
+        assert_eq!(unknown::<HistoryParams>(r#"{"since":{"ofset":1,"offset":2}}"#), ["since.ofset"]);
         let of_batch = r#"{"commands":[{"publish":{}},{"publish":{"chanel":"a"}}],"paralel":true}"#;
-        assert_eq!(unknown::<wire::BatchParams>(of_batch), ["commands.publish.chanel", "paralel"]);
+        assert_eq!(unknown::<BatchParams>(of_batch), ["commands.publish.chanel", "paralel"]);
     }
 
     #[test]
     fn unknown_fields_are_bounded_in_number_and_length() {
         let members = |count: usize| (0..count).map(|number| format!(r#""f{number}":1"#)).collect::<Vec<_>>().join(",");
-        assert_eq!(unknown::<wire::PublishParams>(&format!("{{{}}}", members(UNKNOWN_MAX))).len(), UNKNOWN_MAX);
-        assert_eq!(unknown::<wire::PublishParams>(&format!("{{{}}}", members(UNKNOWN_MAX + 1))).len(), UNKNOWN_MAX);
+        assert_eq!(unknown::<PublishParams>(&format!("{{{}}}", members(UNKNOWN_MAX))).len(), UNKNOWN_MAX);
+        assert_eq!(unknown::<PublishParams>(&format!("{{{}}}", members(UNKNOWN_MAX + 1))).len(), UNKNOWN_MAX);
         let long = "é".repeat(PATH_CHARS_MAX);
-        assert_eq!(unknown::<wire::PublishParams>(&format!(r#"{{"{long}é":1}}"#)), [long]);
+        assert_eq!(unknown::<PublishParams>(&format!(r#"{{"{long}é":1}}"#)), [long]);
     }
 
     #[test]
     fn the_field_of_a_wrong_type_is_named_and_no_value_quoted() {
-        let of_publish = malformed::<wire::PublishParams>;
+        let of_publish = malformed::<PublishParams>;
         assert_eq!(of_publish(r#"{"channel":1}"#), r#"the field "channel" is not a string (line 1, column 12)"#);
         let of_a_tag = of_publish(r#"{"tags":{"secret":1}}"#);
         assert_eq!(of_a_tag, r#"the field "tags.*" is not a string (line 1, column 19)"#);
         let twice = of_publish(r#"{"channel":"a","channel":"b"}"#);
         assert!(twice.starts_with(r#"the field "channel" occurs twice (line 1,"#), "{twice}");
-        let twice = malformed::<wire::HistoryParams>(r#"{"since":{"offset":1,"offset":2}}"#);
+        let twice = malformed::<HistoryParams>(r#"{"since":{"offset":1,"offset":2}}"#);
         assert!(twice.starts_with(r#"the field "offset" occurs twice (line 1,"#), "{twice}");
         assert_eq!(of_publish("[1]"), "the body is not an object (line 1, column 1)");
         assert_eq!(of_publish("{\n\"channel\":"), "the body ends too early (line 2, column 10)");
         assert_eq!(of_publish(r#"{"channel":"a"} x"#), "the body is not JSON (line 1, column 17)");
-        let of_broadcast = malformed::<wire::BroadcastParams>(r#"{"channels":["a",{}]}"#);
+        let of_broadcast = malformed::<BroadcastParams>(r#"{"channels":["a",{}]}"#);
         assert_eq!(of_broadcast, r#"the field "channels[1]" is not a string (line 1, column 17)"#);
-        let of_history = malformed::<wire::HistoryParams>(r#"{"since":{"offset":"5"}}"#);
+        let of_history = malformed::<HistoryParams>(r#"{"since":{"offset":"5"}}"#);
         assert_eq!(of_history, r#"the field "since.offset" is not u64 (line 1, column 22)"#);
-        let of_batch = malformed::<wire::BatchParams>(r#"{"commands":[{},{"history":{"limit":"x"}}]}"#);
+        let of_batch = malformed::<BatchParams>(r#"{"commands":[{},{"history":{"limit":"x"}}]}"#);
         assert_eq!(of_batch, r#"the field "commands[1].history.limit" is not i32 (line 1, column 39)"#);
     }
 }

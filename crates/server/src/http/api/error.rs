@@ -7,7 +7,7 @@ use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 use serde::Serialize;
 
-use crate::peers::PeerError;
+use crate::{access::AccessFault, peers::PeerError};
 
 /// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -132,6 +132,12 @@ impl From<PeerError> for ApiError {
 impl From<Refused> for ApiError {
     fn from(refused: Refused) -> Self {
         PeerError::from(refused).into()
+    }
+}
+
+impl From<AccessFault> for ApiError {
+    fn from(fault: AccessFault) -> Self {
+        PeerError::from(fault).into()
     }
 }
 

@@ -2,24 +2,18 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use futures_util::{StreamExt as _, stream};
 
 use super::{
     ApiCommand, ApiError, CommandBatch, JsonResult, Method, Parsed,
     all_nodes::AllNodes,
-    command::ApiPublication,
     own_node::OwnNode,
     paths::{self, BinaryPaths},
-    result, rooms,
 };
-use crate::{
-    matchmaking::{MatchHandle, TicketFault},
-    telemetry::api_counters::ControlCounters,
-};
+use crate::{matchmaking::MatchHandle, telemetry::api_counters::ControlCounters};
 
 /// Maximum number of concurrent requests to shards per API request.
-const QUESTIONS_AT_ONCE: usize = 64;
+pub(super) const QUESTIONS_AT_ONCE: usize = 64;
 
 /// Executes commands.
 pub struct Executor {
@@ -47,7 +41,7 @@ impl Executor {
     /// The error for the response.
     pub async fn run(&self, method: Method, command: Parsed) -> JsonResult {
         let outcome = match command {
-            Ok(command) => self.carry_out(command).await,
+            Ok(command) => command.carry_out(self).await,
             Err(error) => Err(error),
         };
         self.counters.count_request(method, outcome.as_ref().err());
@@ -83,73 +77,18 @@ impl Executor {
         replies.buffered(at_once).collect().await
     }
 
-    /// Executes a command, on all nodes of the cluster if it concerns them.
-    async fn carry_out(&self, command: ApiCommand) -> JsonResult {
-        let (own, all) = (&self.own, AllNodes::new(&self.own));
-        match command {
-            ApiCommand::Publish { channel, publication } => self.publish(channel, publication).await,
-            ApiCommand::Broadcast { channels, publication } => self.broadcast(channels, publication).await,
-            ApiCommand::Presence { channel } => all.presence(channel).await,
-            ApiCommand::PresenceStats { channel } => all.presence_stats(channel).await,
-            ApiCommand::History { channel, query } => {
-                let request = ApiRequest::History { channel: channel.clone(), query };
-                let ApiAnswer::History { publications, epoch, offset, is_cut } = own.ask(&channel, request).await?
-                else {
-                    return Err(ApiError::INTERNAL);
-                };
-                let publications =
-                    publications.iter().map(|publication| result::PublicationJson::new(publication)).collect();
-                result::to_outcome(&result::HistoryJson { publications, epoch: &epoch, offset, truncated: is_cut })
-            }
-            ApiCommand::HistoryRemove { channel } => {
-                let request = ApiRequest::HistoryRemove { channel: channel.clone() };
-                own.ask(&channel, request).await?;
-                result::to_outcome(&result::EmptyJson {})
-            }
-            ApiCommand::Channels { pattern } => all.channels(pattern).await,
-            ApiCommand::WithSessions(request) => all.order(request).await,
-            ApiCommand::Info => all.info().await,
-            ApiCommand::RoomClose { channel } => {
-                let closed = own.node().stored_room(&channel);
-                match own.ask(&channel, ApiRequest::CloseRoom { channel: channel.clone() }).await? {
-                    ApiAnswer::Done { sessions } => {
-                        own.node().forget_room(&channel, closed).await.map_err(ApiError::internal)?;
-                        result::to_outcome(&result::RoomClosedJson { num_players: sessions })
-                    }
-                    _ => Err(ApiError::INTERNAL),
-                }
-            }
-            ApiCommand::Rooms => all.rooms().await,
-            ApiCommand::RoomList(query) => all.room_list(&query).await,
-            ApiCommand::RoomInfo { channel } => all.room_info(channel).await,
-            ApiCommand::RoomPaths(wanted) => paths::read_json(own.node(), *wanted).await,
-            ApiCommand::Sessions(wanted) => all.sessions(&wanted).await,
-            ApiCommand::Room(command) => rooms::carry_out(own, command).await,
-            ApiCommand::Ticket(command) => {
-                let matchmaking = self.matchmaking.as_ref().ok_or(TicketFault::NotEnabled)?;
-                result::to_outcome(&matchmaking.ask(*command).await?)
-            }
-        }
+    /// This node.
+    pub(super) const fn own(&self) -> &OwnNode {
+        &self.own
     }
 
-    async fn publish(&self, channel: Box<str>, publication: ApiPublication) -> JsonResult {
-        let ApiPublication { data, how } = publication;
-        let request = ApiRequest::Publish { channel: channel.clone(), data, how };
-        match self.own.ask(&channel, request).await? {
-            ApiAnswer::Published { offset, epoch } => result::to_outcome(&result::PublishedJson { offset, epoch }),
-            _ => Err(ApiError::INTERNAL),
-        }
+    /// All nodes of the cluster.
+    pub(super) const fn all_nodes(&self) -> AllNodes<'_> {
+        AllNodes::new(&self.own)
     }
 
-    async fn broadcast(&self, channels: Vec<Box<str>>, publication: ApiPublication) -> JsonResult {
-        let publication = &publication;
-        let responses = stream::iter(channels).map(|channel| async move {
-            if channel.is_empty() {
-                return result::ApiResponse::Error(ApiError::NO_CHANNEL);
-            }
-            result::ApiResponse::from(self.publish(channel, publication.clone()).await)
-        });
-        let responses = responses.buffered(QUESTIONS_AT_ONCE).collect().await;
-        result::to_outcome(&result::BroadcastJson { responses })
+    /// The matchmaking, if there is one.
+    pub(super) const fn matchmaking(&self) -> Option<&MatchHandle> {
+        self.matchmaking.as_ref()
     }
 }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dunlin_rooms::paths::{BlockHeader, PATH_BLOCK_BYTES_MAX, PathPoint, decode_block};
 use dunlin_storage::{PathOwner, PathPage, PathPlace, PathQuery};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::{ApiError, JsonResult, result};
-use crate::node::Node;
+use super::{
+    ApiError, Executor, JsonResult, RequestLimits,
+    command::{Command, named},
+    result,
+};
+use crate::{members::empty_if_null, node::Node};
 
 /// Default number of points in one response.
 const POINTS_DEFAULT: u32 = 10_000;
@@ -71,12 +75,46 @@ struct PathJson {
     points: Vec<(u64, u32, u32)>,
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RoomPathsParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub user: String,
+    pub player: Option<u32>,
+    pub avatar: Option<u32>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub from_ms: u64,
+    pub to_ms: Option<u64>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub limit: u32,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub interval_ms: u64,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub cursor: String,
+}
+
+impl Command for PathsWanted {
+    type Params = RoomPathsParams;
+
+    fn check(params: RoomPathsParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        let RoomPathsParams { channel, user, player, avatar, from_ms, to_ms, limit, interval_ms, cursor } = params;
+        let fields = PathFields { user, player, avatar, from_ms, to_ms, limit, interval_ms, cursor };
+        Self::new(named(channel)?, fields)
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        read_json(executor.own().node(), self).await
+    }
+}
+
 impl PathsWanted {
     /// Checks the fields of a request.
     ///
     /// # Errors
     /// 107
-    pub(super) fn new(channel: Box<str>, fields: PathFields) -> Result<Self, ApiError> {
+    fn new(channel: Box<str>, fields: PathFields) -> Result<Self, ApiError> {
         let owner = match (fields.user, fields.player) {
             (user, Some(player)) if user.is_empty() => Some(PathOwner::Player(player)),
             (_, Some(_)) => return Err(ApiError::bad_request("name a user or a player, not both")),
@@ -110,15 +148,15 @@ impl PathsWanted {
 
 /// The fields of a request besides the channel.
 #[derive(Default)]
-pub(super) struct PathFields {
-    pub(super) user: String,
-    pub(super) player: Option<u32>,
-    pub(super) avatar: Option<u32>,
-    pub(super) from_ms: u64,
-    pub(super) to_ms: Option<u64>,
-    pub(super) limit: u32,
-    pub(super) interval_ms: u64,
-    pub(super) cursor: String,
+struct PathFields {
+    user: String,
+    player: Option<u32>,
+    avatar: Option<u32>,
+    from_ms: u64,
+    to_ms: Option<u64>,
+    limit: u32,
+    interval_ms: u64,
+    cursor: String,
 }
 
 /// Reads paths as JSON.

@@ -13,28 +13,6 @@ use crate::{members::json_or_base64, rooms::RoomReport};
 #[derive(Serialize)]
 pub struct EmptyJson {}
 
-#[derive(Serialize)]
-pub struct PublishedJson {
-    #[serde(skip_serializing_if = "is_zero")]
-    pub offset: u64,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    pub epoch: Box<str>,
-}
-
-/// The result of `broadcast`: a response for each channel, in order.
-#[derive(Serialize)]
-pub struct BroadcastJson {
-    pub responses: Vec<ApiResponse>,
-}
-
-/// A result or an error.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ApiResponse {
-    Result(Box<RawValue>),
-    Error(ApiError),
-}
-
 /// A session.
 #[derive(Serialize)]
 pub struct ClientJson<'a> {
@@ -54,16 +32,6 @@ pub struct ClientJson<'a> {
 pub struct PresenceStatsJson {
     pub num_clients: u32,
     pub num_users: u32,
-}
-
-#[derive(Serialize)]
-pub struct HistoryJson<'a> {
-    pub publications: Vec<PublicationJson<'a>>,
-    pub epoch: &'a str,
-    pub offset: u64,
-    /// Whether the publications end before `limit`, at the limit on the bytes of an answer.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub truncated: bool,
 }
 
 #[derive(Serialize)]
@@ -142,15 +110,6 @@ pub fn to_outcome(result: &impl Serialize) -> JsonResult {
     to_raw_value(result).map_err(|_| ApiError::INTERNAL)
 }
 
-impl From<JsonResult> for ApiResponse {
-    fn from(outcome: JsonResult) -> Self {
-        match outcome {
-            Ok(result) => Self::Result(result),
-            Err(error) => Self::Error(error),
-        }
-    }
-}
-
 impl<'a> RoomJson<'a> {
     /// The API's representation of a room.
     pub fn new(report: &'a RoomReport) -> Self {
@@ -201,7 +160,7 @@ impl<'a> PublicationJson<'a> {
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
-fn is_zero(number: &u64) -> bool {
+pub fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
@@ -210,6 +169,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::http::api::{history::HistoryJson, publish::PublishedJson};
 
     fn json(value: &impl Serialize) -> String {
         serde_json::to_string(value).expect("a result is JSON")

@@ -3,17 +3,18 @@
 use std::{borrow::Cow, collections::BTreeMap};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
-    ApiCommand, ApiError, Parsed,
-    command::named,
+    ApiError, Executor, JsonResult, RequestLimits,
+    command::{Command, named},
     glob::{Budget, Exhausted, Glob},
     result::RoomJson,
-    wire,
+    wire::ChannelParams,
 };
 use crate::{
+    members::empty_if_null,
     peers::{ChannelRooms, Description, ListedRoom, RoomList, RoomListQuestion},
     rooms::RoomReport,
 };
@@ -108,16 +109,57 @@ pub(super) struct PageLimit {
     is_empty: bool,
 }
 
-pub(super) fn list(body: wire::RoomListParams) -> Parsed {
-    Ok(ApiCommand::RoomList(Box::new(RoomQuery::of_params(body)?)))
+/// See [`super::Method::RoomInfo`].
+#[derive(Clone, Debug)]
+pub struct RoomInfoCommand {
+    /// Channel name, not checked yet.
+    pub channel: Box<str>,
 }
 
-pub(super) fn info(body: wire::ChannelParams) -> Parsed {
-    Ok(ApiCommand::RoomInfo { channel: named(body.channel)? })
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct RoomListParams {
+    pub namespace: Option<String>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub pattern: String,
+    pub locked: Option<bool>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub min_free_places: u32,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub metadata: serde_json::Map<String, serde_json::Value>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub include_unlisted: bool,
+    pub limit: Option<u64>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub cursor: String,
+}
+
+impl Command for RoomQuery {
+    type Params = RoomListParams;
+
+    fn check(params: RoomListParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        Self::of_params(params)
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        executor.all_nodes().room_list(&self).await
+    }
+}
+
+impl Command for RoomInfoCommand {
+    type Params = ChannelParams;
+
+    fn check(params: ChannelParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        Ok(Self { channel: named(params.channel)? })
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        executor.all_nodes().room_info(self.channel).await
+    }
 }
 
 impl RoomQuery {
-    fn of_params(body: wire::RoomListParams) -> Result<Self, ApiError> {
+    fn of_params(body: RoomListParams) -> Result<Self, ApiError> {
         let pattern = (!body.pattern.is_empty()).then(|| Glob::compile(&body.pattern));
         let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
         let rooms_max = match body.limit {
@@ -166,7 +208,7 @@ impl RoomQuery {
 
     /// The rooms that another node asks for.
     pub(super) fn of_question(question: RoomListQuestion) -> Result<Self, ApiError> {
-        Self::of_params(wire::RoomListParams {
+        Self::of_params(RoomListParams {
             namespace: question.namespace.map(String::from),
             pattern: question.pattern.into(),
             locked: question.locked,

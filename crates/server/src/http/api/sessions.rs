@@ -4,10 +4,12 @@ use std::net::IpAddr;
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dunlin_engine::insight::{SessionPlace, SessionsQuery};
+use serde::Deserialize;
 
-use super::{ApiCommand, ApiError, Parsed, own_node::OwnNode, room_list::PageLimit, wire};
+use super::{ApiError, Executor, JsonResult, RequestLimits, command::Command, own_node::OwnNode, room_list::PageLimit};
 use crate::{
     insight::{Judged, SessionJson, SessionNode},
+    members::empty_if_null,
     node::{NodeSessions, REPORT_TIMEOUT, ShardSessions},
     peers::{Description, ListedSession, MissingPart, Sessions, SessionsQuestion},
 };
@@ -29,24 +31,78 @@ pub struct SessionsWanted {
     pub(super) is_explained: bool,
 }
 
-pub(super) fn list(body: wire::SessionsParams) -> Parsed {
-    let wire::SessionsParams { client, user, address, channel, limit, cursor } = body;
-    let after = match &*cursor {
-        "" => None,
-        cursor => Some(place_of(cursor).ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?),
-    };
-    let sessions_max = number("limit", limit, LISTED_DEFAULT, LISTED_MAX)?;
-    let filter = Filter { client, user, address, channel };
-    let query = SessionsQuery { after, sessions_max, ..filter.to_query()? };
-    Ok(ApiCommand::Sessions(Box::new(SessionsWanted { query, is_explained: false })))
+/// See [`super::Method::Sessions`].
+#[derive(Clone, Debug)]
+pub struct ListCommand(pub(super) SessionsWanted);
+
+/// See [`super::Method::Explain`].
+#[derive(Clone, Debug)]
+pub struct ExplainCommand(pub(super) SessionsWanted);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SessionsParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub client: String,
+    /// An empty id means the anonymous user.
+    pub user: Option<String>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub address: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    pub limit: Option<u64>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub cursor: String,
 }
 
-pub(super) fn explain(body: wire::ExplainParams) -> Parsed {
-    let wire::ExplainParams { client, user, address, channel, slowest } = body;
-    let sessions_max = number("slowest", slowest, EXPLAINED_DEFAULT, EXPLAINED_MAX)?;
-    let filter = Filter { client, user, address, channel };
-    let query = SessionsQuery { sessions_max, ..filter.to_query()? };
-    Ok(ApiCommand::Sessions(Box::new(SessionsWanted { query, is_explained: true })))
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ExplainParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub client: String,
+    /// An empty id means the anonymous user.
+    pub user: Option<String>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub address: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub channel: String,
+    pub slowest: Option<u64>,
+}
+
+impl Command for ListCommand {
+    type Params = SessionsParams;
+
+    fn check(params: SessionsParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        let SessionsParams { client, user, address, channel, limit, cursor } = params;
+        let after = match &*cursor {
+            "" => None,
+            cursor => Some(place_of(cursor).ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?),
+        };
+        let sessions_max = number("limit", limit, LISTED_DEFAULT, LISTED_MAX)?;
+        let filter = Filter { client, user, address, channel };
+        let query = SessionsQuery { after, sessions_max, ..filter.to_query()? };
+        Ok(Self(SessionsWanted { query, is_explained: false }))
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        executor.all_nodes().sessions(&self.0).await
+    }
+}
+
+impl Command for ExplainCommand {
+    type Params = ExplainParams;
+
+    fn check(params: ExplainParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        let ExplainParams { client, user, address, channel, slowest } = params;
+        let sessions_max = number("slowest", slowest, EXPLAINED_DEFAULT, EXPLAINED_MAX)?;
+        let filter = Filter { client, user, address, channel };
+        let query = SessionsQuery { sessions_max, ..filter.to_query()? };
+        Ok(Self(SessionsWanted { query, is_explained: true }))
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        executor.all_nodes().sessions(&self.0).await
+    }
 }
 
 /// The fields that both methods have.

@@ -3,15 +3,20 @@
 use std::collections::BTreeSet;
 
 use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, Visitor, value::Error},
+    Deserializer,
+    de::{DeserializeOwned, Error as _, Visitor, value::Error},
     forward_to_deserialize_any,
 };
 use serde_json::Value;
 
 use dunlin_proof::members::{members, sample};
 
-use super::{ApiCommand, ApiError, CommandBatch, Method, RequestLimits, wire};
+use super::{
+    ApiCommand, ApiError, CommandBatch, Method, RequestLimits,
+    method::{BatchCommand, ParamsVisitor, show_params},
+    session_orders::{CloseWith, Override, Switch},
+    wire::{BatchParams, PositionParams},
+};
 use crate::http::swagger::DOCUMENT;
 
 type Names = BTreeSet<String>;
@@ -42,10 +47,19 @@ impl<'de> Deserializer<'de> for Probe<'_> {
     }
 }
 
-fn fields<'de, T: Deserialize<'de>>() -> Names {
+fn fields<T: DeserializeOwned>() -> Names {
     let mut fields: &[&str] = &[];
     assert!(T::deserialize(Probe(&mut fields)).is_err_and(|error| error.to_string() == "seen"));
     fields.iter().map(ToString::to_string).collect()
+}
+
+/// The schemas of requests, with the fields that are read.
+struct Cases(Vec<(String, Names)>);
+
+impl ParamsVisitor for Cases {
+    fn visit<P: DeserializeOwned>(&mut self, variant: &str) {
+        self.0.push((format!("{variant}Request"), fields::<P>()));
+    }
 }
 
 fn document() -> Value {
@@ -66,53 +80,27 @@ fn the_description_has_exactly_the_served_methods() {
 #[test]
 fn described_request_fields_match_the_parser() {
     let document = document();
-    let cases = [
-        ("PublishRequest", fields::<wire::PublishParams>()),
-        ("BroadcastRequest", fields::<wire::BroadcastParams>()),
-        ("SubscribeRequest", fields::<wire::SubscribeParams>()),
-        ("UnsubscribeRequest", fields::<wire::UnsubscribeParams>()),
-        ("DisconnectRequest", fields::<wire::DisconnectParams>()),
-        ("RefreshRequest", fields::<wire::RefreshParams>()),
-        ("PresenceRequest", fields::<wire::ChannelParams>()),
-        ("PresenceStatsRequest", fields::<wire::ChannelParams>()),
-        ("HistoryRequest", fields::<wire::HistoryParams>()),
-        ("HistoryRemoveRequest", fields::<wire::ChannelParams>()),
-        ("ChannelsRequest", fields::<wire::ChannelsParams>()),
-        ("InfoRequest", fields::<wire::NoParams>()),
-        ("RpcRequest", fields::<wire::RpcParams>()),
-        ("RoomOpenRequest", fields::<wire::RoomOpenParams>()),
-        ("RoomCloseRequest", fields::<wire::ChannelParams>()),
-        ("RoomsRequest", fields::<wire::NoParams>()),
-        ("RoomListRequest", fields::<wire::RoomListParams>()),
-        ("RoomInfoRequest", fields::<wire::ChannelParams>()),
-        ("RoomSendRequest", fields::<wire::RoomSendParams>()),
-        ("RoomUpdateRequest", fields::<wire::RoomUpdateParams>()),
-        ("RoomLockRequest", fields::<wire::RoomLockParams>()),
-        ("RoomKickRequest", fields::<wire::RoomKickParams>()),
-        ("RoomPathsRequest", fields::<wire::RoomPathsParams>()),
-        ("SessionsRequest", fields::<wire::SessionsParams>()),
-        ("ExplainRequest", fields::<wire::ExplainParams>()),
-        ("MatchRequest", fields::<wire::MatchParams>()),
-        ("MatchCancelRequest", fields::<wire::MatchTicketParams>()),
-        ("MatchStatusRequest", fields::<wire::MatchTicketParams>()),
-        ("BatchRequest", fields::<wire::BatchParams>()),
-        ("StreamPosition", fields::<wire::PositionParams>()),
-        ("Override", fields::<wire::Override>()),
-        ("Switch", fields::<wire::Switch>()),
-        ("CloseWith", fields::<wire::CloseWith>()),
-    ];
+    let mut cases = Cases(vec![
+        ("BatchRequest".to_owned(), fields::<BatchParams>()),
+        ("StreamPosition".to_owned(), fields::<PositionParams>()),
+        ("Override".to_owned(), fields::<Override>()),
+        ("Switch".to_owned(), fields::<Switch>()),
+        ("CloseWith".to_owned(), fields::<CloseWith>()),
+    ]);
+    show_params(&mut cases);
+    let Cases(cases) = cases;
     let schemas = &document["components"]["schemas"];
     for (name, read) in &cases {
         assert_eq!(&names(&schemas[name]["properties"]), read, "{name} in schema/openapi.json");
     }
     let described = names(schemas).into_iter().filter(|name| name.ends_with("Request"));
-    let looked_at: Names = cases.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let looked_at: Names = cases.iter().map(|(name, _)| name.clone()).collect();
     assert!(described.collect::<Names>().is_subset(&looked_at));
 }
 
 #[test]
 fn batches_accept_every_served_method() {
-    let read = fields::<wire::BatchCommand>().into_iter();
+    let read = fields::<BatchCommand>().into_iter();
     let read: Names =
         read.filter(|name| Method::by_name(name).is_some_and(|method| method.unsupported().is_none())).collect();
     assert_eq!(names(&document()["components"]["schemas"]["BatchCommand"]["properties"]), read);
@@ -156,7 +144,7 @@ const NULL_IS_A_VALUE: [&str; 4] = ["publish/data", "broadcast/data", "room_send
 #[test]
 fn null_is_absent_in_every_member() {
     let limits = RequestLimits::default();
-    for (name, body) in sample::<wire::BatchCommand>().as_object().expect("an object") {
+    for (name, body) in sample::<BatchCommand>().as_object().expect("an object") {
         let method = Method::by_name(name).expect("a method");
         let outcome = |body: &Value| {
             let parsed = ApiCommand::parse(method, body.to_string().as_bytes(), &limits);
@@ -168,7 +156,7 @@ fn null_is_absent_in_every_member() {
             assert!(is_value || null == absent, "{name}{}: {null} {absent}", member.path);
         }
     }
-    for member in members(&sample::<wire::BatchParams>()) {
+    for member in members(&sample::<BatchParams>()) {
         let outcome = |body: &Value| format!("{:?}", CommandBatch::parse(body.to_string().as_bytes(), &limits));
         let (null, absent) = (outcome(&member.null), outcome(&member.absent));
         let is_value = member.is_of_map || NULL_IS_A_VALUE.iter().any(|path| member.path.ends_with(path));

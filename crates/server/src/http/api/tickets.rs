@@ -1,31 +1,100 @@
 //! Commands about matchmaking tickets. The backend is responsible for all users of a ticket.
 
+use std::collections::BTreeMap;
+
 use dunlin_matchmaking::MatchRefusal;
+use serde::Deserialize;
 
-use super::{ApiCommand, ApiError, Parsed, wire};
-use crate::matchmaking::{TicketCommand, TicketFault, TicketParams, TicketTarget};
+use super::{ApiError, Executor, JsonResult, RequestLimits, command::Command, result::to_outcome};
+use crate::{
+    matchmaking::{TicketCommand, TicketFault, TicketParams, TicketTarget},
+    members::{Text, empty_if_null},
+};
 
-pub(super) fn submit(body: wire::MatchParams) -> Parsed {
-    let wire::MatchParams { namespace, users, criteria, region, skill } = body;
-    let params = TicketParams {
-        namespace: Some(namespace),
-        users: Some(users.into_iter().map(|user| user.0).collect()),
-        criteria: Some(criteria.into_iter().map(|(name, value)| (name, value.0)).collect()),
-        region: Some(region),
-        skill: Some(skill),
-    };
-    Ok(ApiCommand::Ticket(Box::new(params.into_command()?)))
+/// See [`super::Method::Match`].
+#[derive(Clone, Debug)]
+pub struct MatchCommand(Box<TicketCommand>);
+
+/// See [`super::Method::MatchCancel`].
+#[derive(Clone, Debug)]
+pub struct MatchCancelCommand(TicketTarget);
+
+/// See [`super::Method::MatchStatus`].
+#[derive(Clone, Debug)]
+pub struct MatchStatusCommand(TicketTarget);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MatchParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub namespace: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub users: Vec<Text>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub criteria: BTreeMap<String, Text>,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub region: String,
+    #[serde(deserialize_with = "empty_if_null")]
+    pub skill: i32,
 }
 
-pub(super) fn cancel(body: &wire::MatchTicketParams) -> Parsed {
-    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Cancel(target(body)?))))
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct MatchTicketParams {
+    #[serde(deserialize_with = "empty_if_null")]
+    pub ticket: String,
 }
 
-pub(super) fn status(body: &wire::MatchTicketParams) -> Parsed {
-    Ok(ApiCommand::Ticket(Box::new(TicketCommand::Status(target(body)?))))
+impl Command for MatchCommand {
+    type Params = MatchParams;
+
+    fn check(params: MatchParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        let MatchParams { namespace, users, criteria, region, skill } = params;
+        let params = TicketParams {
+            namespace: Some(namespace),
+            users: Some(users.into_iter().map(|user| user.0).collect()),
+            criteria: Some(criteria.into_iter().map(|(name, value)| (name, value.0)).collect()),
+            region: Some(region),
+            skill: Some(skill),
+        };
+        Ok(Self(Box::new(params.into_command()?)))
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        ask(executor, *self.0).await
+    }
 }
 
-fn target(body: &wire::MatchTicketParams) -> Result<TicketTarget, ApiError> {
+impl Command for MatchCancelCommand {
+    type Params = MatchTicketParams;
+
+    fn check(params: MatchTicketParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        target(&params).map(Self)
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        ask(executor, TicketCommand::Cancel(self.0)).await
+    }
+}
+
+impl Command for MatchStatusCommand {
+    type Params = MatchTicketParams;
+
+    fn check(params: MatchTicketParams, _: &RequestLimits) -> Result<Self, ApiError> {
+        target(&params).map(Self)
+    }
+
+    async fn carry_out(self, executor: &Executor) -> JsonResult {
+        ask(executor, TicketCommand::Status(self.0)).await
+    }
+}
+
+async fn ask(executor: &Executor, command: TicketCommand) -> JsonResult {
+    let matchmaking = executor.matchmaking().ok_or(TicketFault::NotEnabled)?;
+    to_outcome(&matchmaking.ask(command).await?)
+}
+
+fn target(body: &MatchTicketParams) -> Result<TicketTarget, ApiError> {
     if body.ticket.is_empty() {
         return Err(ApiError::bad_request("ticket is missing"));
     }

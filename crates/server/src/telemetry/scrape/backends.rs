@@ -1,10 +1,22 @@
-//! Metrics of tokens and backend requests.
+//! Metrics of tokens, of rules about who may not connect, and of backend requests.
 
 use dunlin_engine::counters::{Histogram, LATENCY_BOUNDS_US};
 use dunlin_token::TokenCounts;
 
 use super::{Page, m};
-use crate::backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind};
+use crate::{
+    access::AccessCounts,
+    backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind},
+};
+
+pub(super) fn access(page: &mut Page, counts: AccessCounts) {
+    page.single(&m::ACCESS_RULES, counts.rules);
+    page.single(&m::ACCESS_RULES_BYTES, counts.bytes);
+    page.family(&m::ACCESS_RULES_REFUSED, |samples| {
+        samples.add(&["full"], counts.refused);
+        samples.add(&["not_stored"], counts.not_stored);
+    });
+}
 
 pub(super) fn tokens(page: &mut Page, counts: &TokenCounts) {
     page.family(&m::TOKENS, |samples| {

@@ -46,6 +46,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         matchmaking: MatchmakingReport::default(),
         rooms: &[],
         control,
+        access: AccessCounts::default(),
         tokens,
         backends,
         storage: None,

@@ -213,13 +213,8 @@ pub(super) fn sessions(mut merging: Merging<Sessions>, query: &SessionsQuery) ->
         end = last.filter(|_| part.more).into_iter().chain(end).min();
     }
     missing.extend(merging.missing.into_iter().map(|MissingPeer { name, why }| MissingPart { node: name, why }));
-    let partial = merging.is_cut_off || !missing.is_empty();
     if query.client.is_some() && sessions.is_empty() {
-        return Err(if partial {
-            ApiError::internal("a part of the cluster did not answer, and may have the session: try again")
-        } else {
-            ApiError::not_found("no session has this client id: it may have ended")
-        });
+        return Err(why_no_session(merging.is_cut_off, &missing));
     }
     let (mut limit, mut page, mut last) = (PageLimit::new(query.sessions_max), Vec::new(), None);
     let mut has_more = end.is_some();
@@ -232,7 +227,20 @@ pub(super) fn sessions(mut merging: Merging<Sessions>, query: &SessionsQuery) ->
         last = Some(place);
     }
     let more = last.filter(|_| has_more).map(|last| cursor_of(&last));
+    let partial = merging.is_cut_off || !missing.is_empty();
     to_outcome(&MergedSessions { sessions: page, more, partial, missing })
+}
+
+/// A session that is not found may be on a node that this one does not reach, or on a part that did not answer.
+fn why_no_session(is_cut_off: bool, missing: &[MissingPart]) -> ApiError {
+    if is_cut_off {
+        return ApiError::internal("this node does not reach the cluster: the session may be on another one");
+    }
+    let parts: Vec<String> = missing.iter().map(|part| format!("node {} {}", part.node, part.why)).collect();
+    if parts.is_empty() {
+        return ApiError::not_found("no session has this client id: it may have ended");
+    }
+    ApiError::internal(format_args!("{}, and may have the session: try again", parts.join(", ")))
 }
 
 /// If the room is not found, it may be on a node that returned no result.

@@ -3,7 +3,12 @@ use serde::de::DeserializeOwned;
 
 use super::{merge::Merging, *};
 use crate::{
-    http::api::{ApiCommand, Method, RequestLimits, room_list::RoomPlace},
+    http::api::{
+        ApiCommand, Method, RequestLimits,
+        room_list::RoomPlace,
+        session_orders::{DisconnectCommand, RefreshCommand, SubscribeCommand, UnsubscribeCommand},
+        sessions::{ExplainCommand, ListCommand},
+    },
     peers::{MissingPeer, PeerAnswers, Received},
 };
 
@@ -120,12 +125,16 @@ fn commands_arrive_unchanged() {
                 ApiCommand::RoomList(Box::new(RoomQuery::of_question(question).expect("it is valid")))
             }
             (ApiCommand::Sessions(_), Received::Sessions(question)) => {
-                ApiCommand::Sessions(Box::new(SessionsWanted::of_question(question).expect("it is valid")))
+                ApiCommand::Sessions(Box::new(ListCommand(SessionsWanted::of_question(question).expect("it is valid"))))
             }
-            (_, Received::Disconnect(order)) => ApiCommand::WithSessions(order.into()),
-            (_, Received::Unsubscribe(order)) => ApiCommand::WithSessions(order.into()),
-            (_, Received::Subscribe(order)) => ApiCommand::WithSessions(order.into()),
-            (_, Received::Refresh(order)) => ApiCommand::WithSessions(order.into()),
+            (ApiCommand::Explain(_), Received::Sessions(question)) => {
+                let wanted = SessionsWanted::of_question(question).expect("it is valid");
+                ApiCommand::Explain(Box::new(ExplainCommand(wanted)))
+            }
+            (_, Received::Disconnect(order)) => ApiCommand::Disconnect(DisconnectCommand(order.into())),
+            (_, Received::Unsubscribe(order)) => ApiCommand::Unsubscribe(UnsubscribeCommand(order.into())),
+            (_, Received::Subscribe(order)) => ApiCommand::Subscribe(SubscribeCommand(order.into())),
+            (_, Received::Refresh(order)) => ApiCommand::Refresh(RefreshCommand(order.into())),
             (_, other) => panic!("{method:?} arrives as {other:?}"),
         };
         assert_eq!(format!("{there:?}"), format!("{command:?}"), "{body}");
@@ -134,19 +143,27 @@ fn commands_arrive_unchanged() {
 
 /// The question for a command, as it arrives at another node.
 fn question(command: &ApiCommand) -> Received {
-    match command {
-        ApiCommand::RoomList(query) => peers::arrived(&query.to_question()),
-        ApiCommand::Sessions(wanted) => peers::arrived(&wanted.to_question()),
-        ApiCommand::WithSessions(ApiRequest::Disconnect { user, only, whitelist, disconnect }) => {
+    let request = match command {
+        ApiCommand::RoomList(query) => return peers::arrived(&query.to_question()),
+        ApiCommand::Sessions(command) => return peers::arrived(&command.0.to_question()),
+        ApiCommand::Explain(command) => return peers::arrived(&command.0.to_question()),
+        ApiCommand::Disconnect(command) => &command.0,
+        ApiCommand::Unsubscribe(command) => &command.0,
+        ApiCommand::Subscribe(command) => &command.0,
+        ApiCommand::Refresh(command) => &command.0,
+        other => panic!("{other:?} is for one node"),
+    };
+    match request {
+        ApiRequest::Disconnect { user, only, whitelist, disconnect } => {
             peers::arrived(&DisconnectOrder::new(user, only, whitelist, disconnect))
         }
-        ApiCommand::WithSessions(ApiRequest::Unsubscribe { channel, user, only, code: _ }) => {
+        ApiRequest::Unsubscribe { channel, user, only, code: _ } => {
             peers::arrived(&UnsubscribeOrder::new(channel, user, only))
         }
-        ApiCommand::WithSessions(ApiRequest::Subscribe { user, only, subscription }) => {
+        ApiRequest::Subscribe { user, only, subscription } => {
             peers::arrived(&SubscribeOrder::new(user, only, subscription))
         }
-        ApiCommand::WithSessions(ApiRequest::Refresh { user, only, expired, expires_at_ms, info }) => {
+        ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
             peers::arrived(&RefreshOrder::new(user, only, *expired, *expires_at_ms, info.as_ref()))
         }
         other => panic!("{other:?} is for one node"),
@@ -239,13 +256,19 @@ fn sessions_of_all_nodes_are_in_one_order() {
 fn a_session_that_is_gone_is_not_found_unless_a_node_is_silent() {
     let query = SessionsQuery { client: Some("c".into()), sessions_max: 1, ..SessionsQuery::default() };
     let explain = |own: &str, missing: &[(&str, &str)], is_cut_off| {
-        merged(|merging| merge::sessions(merging, &query), own, &[], missing, is_cut_off).map_err(|error| error.code())
+        merged(|merging| merge::sessions(merging, &query), own, &[], missing, is_cut_off)
+            .map_err(|error| (error.code(), error.message().to_owned()))
     };
+    let internal = |why: &str| Err((100, format!("internal server error: {why}")));
     assert!(explain(&sessions(&[(1, "c")], false, ""), &[("m", "is silent")], false).is_ok());
-    assert_eq!(explain(&sessions(&[], false, ""), &[], false), Err(104));
-    assert_eq!(explain(&sessions(&[], false, ""), &[("m", "is silent")], false), Err(100));
-    assert_eq!(explain(&sessions(&[], false, ""), &[], true), Err(100));
-    assert_eq!(explain(&sessions(&[], false, r#"{"node":"n","why":"shard 0"}"#), &[], false), Err(100));
+    let found = explain(&sessions(&[], false, ""), &[], false);
+    assert_eq!(found.expect_err("it is gone").0, 104);
+    let found = explain(&sessions(&[], false, ""), &[("m", "is silent")], false);
+    assert_eq!(found, internal("node m is silent, and may have the session: try again"));
+    let found = explain(&sessions(&[], false, ""), &[("m", "is silent")], true);
+    assert_eq!(found, internal("this node does not reach the cluster: the session may be on another one"));
+    let found = explain(&sessions(&[], false, r#"{"node":"n","why":"shard 0 is late"}"#), &[], false);
+    assert_eq!(found, internal("node n shard 0 is late, and may have the session: try again"));
 }
 
 #[test]

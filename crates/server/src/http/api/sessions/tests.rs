@@ -1,9 +1,10 @@
 use super::*;
-use crate::http::api::{Method, RequestLimits};
+use crate::http::api::{ApiCommand, Method};
 
 fn parse(method: Method, body: &str) -> Result<SessionsWanted, String> {
     match ApiCommand::parse(method, body.as_bytes(), &RequestLimits::default()).expect("its form") {
-        Ok(ApiCommand::Sessions(wanted)) => Ok(*wanted),
+        Ok(ApiCommand::Sessions(command)) => Ok(command.0),
+        Ok(ApiCommand::Explain(command)) => Ok(command.0),
         Ok(other) => panic!("{other:?}"),
         Err(error) => {
             assert_eq!(error.code(), 107);
