@@ -18,6 +18,7 @@ pub mod rooms;
 pub mod serve;
 pub mod telemetry;
 mod trim;
+pub mod webhooks;
 
 use std::process::ExitCode;
 

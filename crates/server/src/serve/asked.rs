@@ -9,13 +9,16 @@ use super::ServeError;
 use crate::{
     backend::{Backends, NoBackends, ProxyClient},
     matchmaking::{MatchHandle, NodeMethods},
+    webhooks::Webhooks,
 };
 
-/// The verifiers and backends that sessions use.
+/// The verifiers and backends that sessions use, and who is told of them.
 pub(super) struct Asked {
     pub(super) tokens: Arc<Verifier>,
     /// `None` if no backend is configured.
     pub(super) backends: Option<Arc<Backends>>,
+    /// `None` if nobody is told of events.
+    pub(super) webhooks: Option<Arc<Webhooks>>,
 }
 
 impl Asked {
@@ -33,6 +36,12 @@ impl Asked {
             None => self.backends(),
         }
     }
+}
+
+pub(super) fn start_webhooks(config: &Config, node: &str) -> Result<Option<Arc<Webhooks>>, ServeError> {
+    let options = config.webhooks.as_ref();
+    let started = options.map(|options| Webhooks::start(options, node).map(Arc::new)).transpose();
+    started.map_err(ServeError::Webhooks)
 }
 
 pub(super) fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {

@@ -1,10 +1,13 @@
-//! Metrics of tokens and backend requests.
+//! Metrics of tokens, backend requests and webhooks.
 
 use dunlin_engine::counters::{Histogram, LATENCY_BOUNDS_US};
 use dunlin_token::TokenCounts;
 
 use super::{Page, m};
-use crate::backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind};
+use crate::{
+    backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind},
+    webhooks::{EventLoss, RequestOutcome, WebhookCounts},
+};
 
 pub(super) fn tokens(page: &mut Page, counts: &TokenCounts) {
     page.family(&m::TOKENS, |samples| {
@@ -64,4 +67,21 @@ pub(super) fn backends(page: &mut Page, counts: &BackendCounts) {
             samples.add(&[&proxy.label], u64::from(proxy.is_open));
         }
     });
+}
+
+pub(super) fn webhooks(page: &mut Page, counts: &WebhookCounts) {
+    page.single(&m::WEBHOOK_EVENTS, counts.taken);
+    page.family(&m::WEBHOOK_EVENTS_LOST, |samples| {
+        for (reason, count) in EventLoss::ALL.iter().zip(counts.lost) {
+            samples.add(&[reason.name()], count);
+        }
+    });
+    page.family(&m::WEBHOOK_REQUESTS, |samples| {
+        for (outcome, count) in RequestOutcome::ALL.iter().zip(counts.requests) {
+            samples.add(&[outcome.name()], count);
+        }
+    });
+    page.single(&m::WEBHOOK_EVENTS_WAITING, counts.waiting);
+    page.single(&m::WEBHOOK_BYTES_WAITING, counts.waiting_bytes);
+    page.single(&m::WEBHOOK_OLDEST_AGE, counts.oldest_age_ms as f64 / 1e3);
 }
