@@ -3,6 +3,7 @@
 use std::{fmt, sync::Arc};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dunlin_engine::lifecycle::LifecycleKinds;
 use dunlin_net::ClientTls;
 use dunlin_protocol::Disconnect;
 use dunlin_token::SecretUrl;
@@ -89,11 +90,13 @@ pub enum Transformed {
     Disconnect(Disconnect),
 }
 
-/// Where events of sessions, channels and rooms are sent (`webhooks.*`). Their kinds are in the engine's options.
+/// Where events of sessions, channels and rooms are sent (`webhooks.*`).
 #[derive(Clone, Debug)]
 pub struct WebhookOptions {
     /// The URL of the backend, `http` or `https`.
     pub endpoint: SecretUrl,
+    /// The kinds of events that the backend wants.
+    pub kinds: LifecycleKinds,
     /// The keys of the signatures: the current one, and the previous one if there is one.
     pub keys: Vec<WebhookKey>,
     /// Timeout of a request.

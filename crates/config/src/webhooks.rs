@@ -5,7 +5,7 @@ use dunlin_engine::{
     options::Options,
 };
 
-use super::{WebhookKey, WebhookOptions, proxies, resolve::Reader, value::shortened};
+use super::{WebhookKey, WebhookOptions, broker, proxies, resolve::Reader, value::shortened};
 
 const ENDPOINT: &str = "webhooks.endpoint";
 const SECRET: &str = "webhooks.secret";
@@ -25,6 +25,7 @@ pub(super) fn options(r: &mut Reader<'_>, engine: &mut Options) -> Option<Webhoo
     let endpoint = proxies::endpoint(r, ENDPOINT);
     let options = WebhookOptions {
         endpoint: endpoint.clone().unwrap_or_default(),
+        kinds,
         keys: key.into_iter().chain(previous_key).collect(),
         timeout_ms: r.ms_above_zero("webhooks.timeout"),
         batch_events_max: r.count("webhooks.batch_size"),
@@ -37,7 +38,11 @@ pub(super) fn options(r: &mut Reader<'_>, engine: &mut Options) -> Option<Webhoo
         tls: proxies::tls(r, "webhooks.http.tls"),
     };
     if has_url {
-        engine.lifecycle = kinds;
+        let of_channels = [LifecycleKind::Occupied, LifecycleKind::Vacated];
+        let is_counted = broker::is_on(r) && of_channels.iter().any(|kind| kinds.contains(*kind));
+        // The nodes of a cluster add up both to know either.
+        let also = of_channels.into_iter().filter(|_| is_counted);
+        engine.lifecycle = LifecycleKind::ALL.into_iter().filter(|kind| kinds.contains(*kind)).chain(also).collect();
     } else {
         check_unused(r, engine);
     }

@@ -45,7 +45,7 @@ use crate::{
     trim,
 };
 
-use asked::{Asked, start_backends, start_webhooks};
+use asked::{Asked, start_backends, start_teller, start_webhooks};
 use limits::{connection_limits, table_limits};
 use open_files::OpenFiles;
 use ports::{Pages, Ports, Served};
@@ -193,7 +193,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     counters.set_memory_bytes_max(config.net.memory_bytes_max);
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
-    cluster::join(&node, &identity, config);
+    cluster::join(&node, &identity, config, webhooks.as_ref());
+    let teller = webhooks.as_ref().and_then(|webhooks| start_teller(&node, &identity, webhooks));
     let served = Served { config, node: &node, identity: &identity, counters: &counters };
     let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle });
     let live_parts = LiveParts {
@@ -228,8 +229,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let ending = control.end(signal, &mut signals, (plan, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
     if let Some(webhooks) = webhooks {
-        let left = (plan.timeout + delay).saturating_sub(begun.elapsed());
-        webhooks.flush(left.max(LAST_WEBHOOKS_TIMEOUT)).await;
+        let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
+        asked::end_webhooks(&webhooks, teller, left).await;
     }
     cluster::close_logs(&node);
     Ok(())

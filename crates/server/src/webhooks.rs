@@ -4,23 +4,27 @@
 //! batches, in order, one request at a time, signed as the Standard Webhooks specification has it. A batch is sent again
 //! until the backend has taken it, it has refused it, or `webhooks.retry_timeout` has passed. So an event arrives at least
 //! once, or is counted as lost.
+//!
+//! In a cluster, the nodes first find out together which channels are occupied ([`Teller`]).
 
 // This module handles what backends send.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
 mod counters;
 mod message;
+mod occupancy;
 mod sender;
+mod teller;
 
 use std::{
     fmt, io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
 };
 
 use dunlin_config::WebhookOptions;
-use dunlin_engine::lifecycle::LifecycleEvent;
+use dunlin_engine::lifecycle::{Lifecycle, LifecycleEvent, LifecycleKinds};
 use dunlin_net::Traffic;
 use dunlin_queues::{CountedSender, Refused, declared::WEBHOOK_EVENTS};
 use tokio::sync::{oneshot, watch};
@@ -28,9 +32,12 @@ use tokio::sync::{oneshot, watch};
 use crate::{backend::Endpoint, telemetry::webhook_events};
 
 use counters::Counters;
+use occupancy::NodeChannels;
 use sender::Sender;
 
 pub use counters::{EventLoss, RequestOutcome, WebhookCounts};
+pub use occupancy::{Changes, ChannelState};
+pub use teller::Teller;
 
 /// An event, with what the kernel has counted about the connection of a session that has ended.
 #[derive(Clone, Debug)]
@@ -44,6 +51,9 @@ pub struct Happened {
 /// The webhooks of a node. Shards call it on their own threads, so it does not block.
 pub struct Webhooks {
     queue: CountedSender<Happened>,
+    kinds: LifecycleKinds,
+    /// The channels of this node, if the nodes of a cluster find out together which channels are occupied.
+    channels: Option<Mutex<NodeChannels>>,
     counters: Arc<Counters>,
     stop: watch::Sender<bool>,
     /// Completes when the thread has ended.
@@ -60,11 +70,12 @@ pub enum WebhookError {
 }
 
 impl Webhooks {
-    /// Starts the thread. `node` is the id of this node, unique for each start.
+    /// Starts the thread. `node` is the id of this node, unique for each start. `is_clustered`: a [`Teller`] tells which
+    /// channels are occupied.
     ///
     /// # Errors
     /// [`WebhookError`]
-    pub fn start(options: &WebhookOptions, node: &str) -> Result<Self, WebhookError> {
+    pub fn start(options: &WebhookOptions, node: &str, is_clustered: bool) -> Result<Self, WebhookError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(WebhookError::Thread)?;
         let endpoint = Endpoint::new(&options.endpoint, options.tls.as_deref(), 1).map_err(WebhookError::Tls)?;
@@ -81,11 +92,48 @@ impl Webhooks {
             let _ = ending.send(());
         };
         thread::Builder::new().name("webhooks".to_owned()).spawn(run).map_err(WebhookError::Thread)?;
-        Ok(Self { queue, counters, stop, ended: Mutex::new(Some(ended)) })
+        let channels = is_clustered.then(Mutex::default);
+        Ok(Self { queue, kinds: options.kinds, channels, counters, stop, ended: Mutex::new(Some(ended)) })
     }
 
-    /// Sends an event, if it fits into the queue.
+    /// Sends an event of this node.
     pub fn push(&self, happened: Happened) {
+        let of_node = match &happened.event.what {
+            Lifecycle::Occupied { channel } => Some((channel, ChannelState::Occupied)),
+            Lifecycle::Vacated { channel } => Some((channel, ChannelState::Vacated)),
+            _ => None,
+        };
+        if let Some((channel, state)) = of_node
+            && let Some(mut channels) = self.channels()
+        {
+            channels.set(channel, state);
+        } else {
+            self.enqueue(happened);
+        }
+    }
+
+    /// Sends an event of the cluster, if the backend wants it.
+    fn tell(&self, channel: Arc<str>, state: ChannelState) {
+        let what = match state {
+            ChannelState::Occupied => Lifecycle::Occupied { channel },
+            ChannelState::Vacated => Lifecycle::Vacated { channel },
+        };
+        let event = LifecycleEvent { unix_ms: counters::unix_ms(), what };
+        if self.kinds.contains(event.kind()) {
+            self.enqueue(Happened { event, traffic: None });
+        }
+    }
+
+    /// The changes of this node's channels; `None` if no node asks for them.
+    pub fn channels_since(&self, version: u64, bytes_max: usize) -> Option<Changes> {
+        self.channels().map(|channels| channels.since(version, bytes_max))
+    }
+
+    fn channels(&self) -> Option<MutexGuard<'_, NodeChannels>> {
+        self.channels.as_ref().map(|channels| channels.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn enqueue(&self, happened: Happened) {
         let bytes = happened.event.kept_bytes() + size_of::<Option<Traffic>>();
         if let Err(Refused::Full(_) | Refused::Closed(_)) = self.queue.try_send(happened, bytes) {
             self.counters.count_lost(EventLoss::QueueFull, 1);

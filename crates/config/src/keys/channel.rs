@@ -4,7 +4,7 @@ use dunlin_engine::options::{KeyOrigin, NamespaceOptions, Switch};
 
 use super::{
     COUNT, COUNT_OR_ZERO, Key, PROXY,
-    ValueKind::{Bool, Choice, Duration, Int, Tables, Text, Texts},
+    ValueKind::{Bool, Choice, Duration, Int, Table, Tables, Text, Texts},
     own,
     proxy::WEBHOOKS,
     table, yes,
@@ -20,9 +20,10 @@ pub(super) const TOP: &[Key] = &[
         support: super::Support::Yes,
         doc: "Named backends that namespaces refer to. See [Proxy keys](#proxy-keys).",
     },
-    table(
+    own(
         "webhooks",
-        &[WEBHOOKS],
+        Table(&[WEBHOOKS]),
+        "",
         "Events about sessions, channels and rooms for the backend; see backend-hooks.md. Centrifugo does not have this table.",
     ),
 ];

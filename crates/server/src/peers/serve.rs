@@ -15,11 +15,15 @@ use super::{
         RoomList, RoomListQuestion, Rooms, Sessions, SessionsQuestion,
     },
     message::{PeerError, decode_question, encode_answer},
+    occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceUsers},
     rooms::RoomStateAnswer,
     shards::ShardAnswers,
 };
-use crate::node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery};
+use crate::{
+    node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery},
+    webhooks::Webhooks,
+};
 
 /// What a node reports of itself.
 pub trait LocalReports: Send + Sync + 'static {
@@ -63,12 +67,19 @@ pub struct PeerService<R> {
     cluster: Arc<NodeCluster>,
     own: OwnName,
     reports: R,
+    webhooks: Option<Arc<Webhooks>>,
 }
 
 impl<R: LocalReports> PeerService<R> {
-    /// A service for a node that reports `reports`.
-    pub const fn new(node: Node, cluster: Arc<NodeCluster>, own: OwnName, reports: R) -> Self {
-        Self { node, cluster, own, reports }
+    /// A service for a node that reports `reports`. The webhooks know which channels are occupied.
+    pub const fn new(
+        node: Node,
+        cluster: Arc<NodeCluster>,
+        own: OwnName,
+        reports: R,
+        webhooks: Option<Arc<Webhooks>>,
+    ) -> Self {
+        Self { node, cluster, own, reports, webhooks }
     }
 
     /// Serves until the node ends. The cluster limits the number of concurrent questions of other nodes.
@@ -118,6 +129,7 @@ impl<R: LocalReports> PeerService<R> {
             Received::Sessions(question) => encoded(&self.reports.sessions(question).await?),
             Received::RoomState(question) => encoded(&self.room_state(question.channel, wait_ms).await?),
             Received::NewestKeys(question) => encoded(&self.newest_keys(question.channel).await?),
+            Received::Occupancy(question) => encoded(&self.occupancy(&question)?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),
             Received::Disconnect(order) => encoded(&self.order(order.into()).await?),
             Received::Unsubscribe(order) => encoded(&self.order(order.into()).await?),
@@ -142,6 +154,14 @@ impl<R: LocalReports> PeerService<R> {
             ApiAnswer::NewestKeys(found) => Ok(NewestKeys::new(found, self.cluster.broadcast_bytes_max())),
             _ => Err(PeerError::INTERNAL),
         }
+    }
+
+    fn occupancy(&self, question: &OccupancyQuestion) -> Result<OccupancyAnswer, PeerError> {
+        let since = question.since.get(&self.own.uid).copied().unwrap_or(0);
+        let webhooks = self.webhooks.as_ref().ok_or(PeerError::INTERNAL)?;
+        // An answer has the same limit as a broadcast: one message of NATS.
+        let changes = webhooks.channels_since(since, self.cluster.broadcast_bytes_max() / 2);
+        Ok(OccupancyAnswer::new(&self.own.uid, changes.ok_or(PeerError::INTERNAL)?))
     }
 
     async fn emulate(&self, EmulateOrder { session, commands }: EmulateOrder) -> Result<EmulateAnswer, PeerError> {

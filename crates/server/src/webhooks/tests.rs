@@ -7,7 +7,7 @@ use std::{
 };
 
 use dunlin_config::WebhookKey;
-use dunlin_engine::lifecycle::Lifecycle;
+use dunlin_engine::lifecycle::{Lifecycle, LifecycleKind};
 use hyper::header::HeaderMap;
 use serde_json::Value;
 
@@ -25,6 +25,7 @@ struct Rig {
 fn options(endpoint: &str) -> WebhookOptions {
     WebhookOptions {
         endpoint: endpoint.parse().expect("a URL"),
+        kinds: LifecycleKind::ALL.into_iter().collect(),
         keys: vec![WebhookKey::parse("whsec_bm8gc2VjcmV0IGlzIGluIHRoZSB0ZXN0cyBvZiBEdW5saW4=").expect("a key")],
         timeout_ms: 30_000,
         batch_events_max: 3,
@@ -43,7 +44,7 @@ impl Rig {
         let service = Service::start(reaction);
         let mut options = options(&service.endpoint());
         change(&mut options);
-        Self { webhooks: Webhooks::start(&options, "node").expect("a thread"), service }
+        Self { webhooks: Webhooks::start(&options, "node", false).expect("a thread"), service }
     }
 
     /// Sends events about the channels with these numbers.
