@@ -86,3 +86,31 @@ fn check_unused(r: &mut Reader<'_>, engine: &Options) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, ConfigInput, Document, Format};
+
+    fn kinds_told(broker: &str, events: &str) -> Vec<&'static str> {
+        let text = format!(
+            r#"webhooks = {{ endpoint = "http://localhost/", secret = "whsec_bm8gc2VjcmV0IGlzIGluIHRoZSBkb2N1bWVudHM=", events = {events} }}
+{broker}"#
+        );
+        let document = Document { name: "config.toml".to_owned(), format: Format::Toml, text };
+        let input = ConfigInput { document: Some(document), ..ConfigInput::default() };
+        let (config, _) = Config::from_input(&input).expect("it is right");
+        let told = LifecycleKind::ALL.into_iter().filter(|kind| config.engine.lifecycle.contains(*kind));
+        told.map(LifecycleKind::name).collect()
+    }
+
+    #[test]
+    fn nodes_of_a_cluster_have_to_know_both_ends_of_an_occupied_channel() {
+        let cluster = r#"broker = { enabled = true, type = "nats" }"#;
+        assert_eq!(kinds_told("", "[]").len(), LifecycleKind::ALL.len());
+        assert_eq!(kinds_told("", r#"["vacated"]"#), ["vacated"]);
+        assert_eq!(kinds_told(cluster, r#"["connected", "vacated"]"#), ["connected", "occupied", "vacated"]);
+        assert_eq!(kinds_told(cluster, r#"["connected"]"#), ["connected"]);
+        assert!(Config::default().engine.lifecycle.is_empty() && Config::default().webhooks.is_none());
+    }
+}

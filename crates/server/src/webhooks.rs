@@ -32,7 +32,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{backend::Endpoint, telemetry::webhook_events};
 
 use counters::Counters;
-use occupancy::NodeChannels;
+use occupancy::{CHANGES_BYTES_MAX, NodeChannels};
 use sender::Sender;
 
 pub use counters::{EventLoss, RequestOutcome, WebhookCounts};
@@ -124,9 +124,9 @@ impl Webhooks {
         }
     }
 
-    /// The changes of this node's channels; `None` if no node asks for them.
-    pub fn channels_since(&self, version: u64, bytes_max: usize) -> Option<Changes> {
-        self.channels().map(|channels| channels.since(version, bytes_max))
+    /// The next changes of this node's channels; `None` if no node asks for them.
+    pub fn channels_since(&self, version: u64) -> Option<Changes> {
+        self.channels().map(|channels| channels.since(version, CHANGES_BYTES_MAX))
     }
 
     fn channels(&self) -> Option<MutexGuard<'_, NodeChannels>> {

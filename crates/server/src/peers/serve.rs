@@ -159,9 +159,8 @@ impl<R: LocalReports> PeerService<R> {
     fn occupancy(&self, question: &OccupancyQuestion) -> Result<OccupancyAnswer, PeerError> {
         let since = question.since.get(&self.own.uid).copied().unwrap_or(0);
         let webhooks = self.webhooks.as_ref().ok_or(PeerError::INTERNAL)?;
-        // An answer has the same limit as a broadcast: one message of NATS.
-        let changes = webhooks.channels_since(since, self.cluster.broadcast_bytes_max() / 2);
-        Ok(OccupancyAnswer::new(&self.own.uid, changes.ok_or(PeerError::INTERNAL)?))
+        let changes = webhooks.channels_since(since).ok_or(PeerError::INTERNAL)?;
+        Ok(OccupancyAnswer::new(&self.own.uid, changes))
     }
 
     async fn emulate(&self, EmulateOrder { session, commands }: EmulateOrder) -> Result<EmulateAnswer, PeerError> {

@@ -21,6 +21,9 @@ const RECENT_MS: u64 = 10_000;
 /// occupied channels.
 const VACATED_MAX: usize = 100_000;
 
+/// Bytes of the names in one answer, so that shards do not wait for it.
+pub const CHANGES_BYTES_MAX: usize = 64 * 1024;
+
 /// Maximum number of occupied channels, counted once for each node. Further ones are not told.
 const CHANNELS_MAX: usize = 1_000_000;
 
@@ -48,13 +51,15 @@ pub struct Changes {
     pub has_more: bool,
 }
 
-/// The channels of this node: the last change of each, by version.
+/// The channels of this node: the last change of each, by version. Each change takes logarithmic time, because shards wait
+/// for it.
 #[derive(Debug, Default)]
 pub struct NodeChannels {
     versions: HashMap<Arc<str>, u64>,
     log: BTreeMap<u64, (Arc<str>, ChannelState)>,
     version: u64,
-    vacated: usize,
+    /// The versions of the vacated channels.
+    vacated: BTreeSet<u64>,
     /// Vacated channels up to this version are forgotten.
     forgotten: u64,
 }
@@ -62,20 +67,29 @@ pub struct NodeChannels {
 impl NodeChannels {
     /// This node has its first subscriber of a channel, or has lost its last one.
     pub fn set(&mut self, channel: &Arc<str>, state: ChannelState) {
-        let before = self.versions.get(channel).and_then(|version| self.log.remove(version));
+        let before = self.versions.get(channel).copied();
         match (before, state) {
             // Beyond the limit, nobody is told.
-            (None, ChannelState::Occupied) if self.versions.len() - self.vacated >= CHANNELS_MAX => return,
+            (None, ChannelState::Occupied) if self.versions.len() - self.vacated.len() >= CHANNELS_MAX => return,
             (None, ChannelState::Vacated) => return,
-            (Some((_, ChannelState::Vacated)), _) => self.vacated -= 1,
             _ => {}
+        }
+        if let Some(version) = before {
+            self.log.remove(&version);
+            self.vacated.remove(&version);
         }
         self.version += 1;
         self.versions.insert(Arc::clone(channel), self.version);
         self.log.insert(self.version, (Arc::clone(channel), state));
-        self.vacated += usize::from(state == ChannelState::Vacated);
-        if self.vacated > VACATED_MAX {
-            self.forget_vacated();
+        if state == ChannelState::Vacated {
+            self.vacated.insert(self.version);
+        }
+        if self.vacated.len() > VACATED_MAX
+            && let Some(oldest) = self.vacated.pop_first()
+            && let Some((channel, _)) = self.log.remove(&oldest)
+        {
+            self.versions.remove(&channel);
+            self.forgotten = oldest;
         }
     }
 
@@ -100,19 +114,6 @@ impl NodeChannels {
             }
         }
         changes
-    }
-
-    /// Forgets the older half of the vacated channels.
-    fn forget_vacated(&mut self) {
-        let vacated = self.log.iter().filter(|(_, (_, state))| *state == ChannelState::Vacated);
-        let old: Vec<u64> = vacated.map(|(version, _)| *version).take(self.vacated / 2).collect();
-        for version in old {
-            if let Some((channel, _)) = self.log.remove(&version) {
-                self.versions.remove(&channel);
-                self.vacated -= 1;
-                self.forgotten = version;
-            }
-        }
     }
 }
 
@@ -295,7 +296,7 @@ mod tests {
             node.set(&name(number), Occupied);
             node.set(&name(number), Vacated);
         }
-        assert_eq!(node.vacated, VACATED_MAX + 1 - (VACATED_MAX + 1) / 2, "one past the limit");
+        assert_eq!(node.vacated.len(), VACATED_MAX, "one past the limit");
         let changes = node.since(cluster.versions()["a"], usize::MAX);
         assert!(changes.is_reset && changes.vacated.is_empty());
         cluster.apply("a", changes);

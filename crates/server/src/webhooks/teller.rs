@@ -47,7 +47,8 @@ impl Teller {
 
     async fn round(&mut self, vacant_ms: u64) {
         loop {
-            let Some(changes) = self.webhooks.channels_since(self.known.version(&self.own), usize::MAX) else { return };
+            let Some(changes) = self.webhooks.channels_since(self.known.version(&self.own)) else { return };
+            let has_more = changes.has_more;
             self.known.apply(&self.own, changes);
             let question = OccupancyQuestion { since: self.known.versions() };
             // A node that does not answer keeps the channels that it had.
@@ -56,7 +57,7 @@ impl Teller {
                 // The others go on, and this node does not know of what.
                 return;
             }
-            let has_more = answers.results.iter().any(|answer| answer.more);
+            let has_more = has_more || answers.results.iter().any(|answer| answer.more);
             for answer in answers.results {
                 let (node, changes) = answer.into_parts();
                 self.known.apply(&node, changes);
