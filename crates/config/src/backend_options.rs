@@ -1,7 +1,9 @@
 //! Options of a backend.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use dunlin_engine::lifecycle::LifecycleKinds;
 use dunlin_net::ClientTls;
 use dunlin_protocol::Disconnect;
 use dunlin_token::SecretUrl;
@@ -86,4 +88,72 @@ pub enum Transformed {
     },
     /// The session is closed.
     Disconnect(Disconnect),
+}
+
+/// Where events of sessions, channels and rooms are sent (`webhooks.*`).
+#[derive(Clone, Debug)]
+pub struct WebhookOptions {
+    /// The URL of the backend, `http` or `https`.
+    pub endpoint: SecretUrl,
+    /// The kinds of events that the backend wants.
+    pub kinds: LifecycleKinds,
+    /// The keys of the signatures: the current one, and the previous one if there is one.
+    pub keys: Vec<WebhookKey>,
+    /// Timeout of a request.
+    pub timeout_ms: u64,
+    /// Maximum number of events in a request.
+    pub batch_events_max: usize,
+    /// Time to wait for more events.
+    pub batch_wait_ms: u64,
+    /// Maximum number of events that wait.
+    pub queue_events_max: usize,
+    /// Maximum bytes of events that wait.
+    pub queue_bytes_max: usize,
+    /// How long events are sent again.
+    pub retry_timeout_ms: u64,
+    /// Maximum time between two attempts.
+    pub retry_delay_ms_max: u64,
+    /// Header fields of every request. Their values are marked as sensitive.
+    pub static_headers: HeaderMap,
+    /// TLS options that differ from the defaults.
+    pub tls: Option<Arc<ClientTls>>,
+}
+
+/// A key of signatures. Its `Debug` output omits it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WebhookKey(Vec<u8>);
+
+impl WebhookKey {
+    /// Reads `whsec_`, followed by 24 to 64 bytes in base64, as the Standard Webhooks specification recommends.
+    pub fn parse(text: &str) -> Option<Self> {
+        let bytes = STANDARD.decode(text.strip_prefix("whsec_")?).ok()?;
+        (24..=64).contains(&bytes.len()).then_some(Self(bytes))
+    }
+
+    /// The bytes of the key, for cryptographic functions.
+    pub fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for WebhookKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WebhookKey(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_24_to_64_bytes_in_base64_behind_its_prefix() {
+        let text = |bytes: usize| format!("whsec_{}", STANDARD.encode(vec![7; bytes]));
+        for (bytes, is_key) in [(23, false), (24, true), (64, true), (65, false)] {
+            assert_eq!(WebhookKey::parse(&text(bytes)).map(|key| key.reveal().len()), is_key.then_some(bytes));
+        }
+        let bare = STANDARD.encode([7; 32]);
+        assert!([&*bare, "whsec_", "whsec_not base64", ""].iter().all(|text| WebhookKey::parse(text).is_none()));
+        assert!(!format!("{:?}", WebhookKey::parse(&text(32))).contains('7'));
+    }
 }

@@ -40,7 +40,10 @@ fn collect(groups: Groups, prefix: &str, around: Holding, leaves: &mut Vec<Leaf>
         let path = if prefix.is_empty() { key.name.to_owned() } else { format!("{prefix}.{}", key.name) };
         let holding = match (around, key.support) {
             // The treatment of a table as a whole applies to all its keys.
-            (Holding::Needless(_) | Holding::Ignored(_) | Holding::Refused(_), _) | (_, Support::Inherited) => around,
+            (Holding::Needless(_) | Holding::Ignored(_) | Holding::Refused(_), _)
+            // A table that only Dunlin has may share keys with one of Centrifugo.
+            | (Holding::Own, Support::Yes)
+            | (_, Support::Inherited) => around,
             (_, Support::Yes) => Holding::Holds,
             (_, Support::Own) => Holding::Own,
             (_, Support::Needless(why)) => Holding::Needless(why),

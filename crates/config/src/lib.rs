@@ -39,6 +39,7 @@ mod tree;
 mod tree_text;
 mod value;
 mod variables;
+mod webhooks;
 
 use std::{
     collections::BTreeSet,
@@ -54,7 +55,7 @@ use dunlin_token::TokenOptions;
 
 pub use self::{
     api_keys::ApiKeys,
-    backend_options::{ProxyOptions, StatusTransform, Transformed},
+    backend_options::{ProxyOptions, StatusTransform, Transformed, WebhookKey, WebhookOptions},
     broker::BrokerSettings,
     input::{ConfigInput, Document, Flag},
     matchmaking::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings, MatchSettings},
@@ -119,6 +120,8 @@ pub struct Config {
     pub token: TokenOptions,
     /// Backends; the engine's options refer to them by index.
     pub backends: Vec<ProxyOptions>,
+    /// Where events of sessions, channels and rooms are sent; `None` if nowhere.
+    pub webhooks: Option<WebhookOptions>,
     /// Logging.
     pub log: LogOptions,
     /// Options of the shutdown.

@@ -244,7 +244,7 @@ fn proxy(r: &mut Reader<'_>, table: &str, label: String) -> Option<ProxyOptions>
     })
 }
 
-fn endpoint(r: &mut Reader<'_>, path: &str) -> Option<SecretUrl> {
+pub(super) fn endpoint(r: &mut Reader<'_>, path: &str) -> Option<SecretUrl> {
     let text = r.text(path);
     if text.is_empty() {
         return None;
@@ -291,7 +291,7 @@ fn http_headers(r: &mut Reader<'_>, path: &str) -> Vec<Box<str>> {
 const PEM_BYTES_MAX: u64 = 1 << 20;
 
 /// Parses a table of names and strings, or a list of tables with `key` and `value`.
-fn static_headers(r: &mut Reader<'_>, path: &str) -> HeaderMap {
+pub(super) fn static_headers(r: &mut Reader<'_>, path: &str) -> HeaderMap {
     let mut map = HeaderMap::new();
     let fields: Vec<(String, serde_json::Value)> = match r.json(path) {
         serde_json::Value::Null => return map,
@@ -430,7 +430,7 @@ fn transforms(r: &mut Reader<'_>, path: &str) -> Vec<StatusTransform> {
     transforms
 }
 
-fn tls(r: &mut Reader<'_>, table: &str) -> Option<Arc<ClientTls>> {
+pub(super) fn tls(r: &mut Reader<'_>, table: &str) -> Option<Arc<ClientTls>> {
     let server_name = r.text(&format!("{table}.server_name"));
     client_tls(r, table, server_name)
 }

@@ -17,6 +17,7 @@ use super::{
     AdmissionOptions, AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions,
     InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, WebSocketOptions, broker,
     logging, matchmaking, proxies, publications, relations, rooms, tokens, tokens::HMAC_KEY_BYTES_MIN, transports,
+    webhooks,
 };
 
 pub(super) use super::reader::Reader;
@@ -30,10 +31,12 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     let matchmaking = matchmaking::settings(r, &backends, &mut engine);
     let lobbies = matchmaking::lobbies(r, &mut engine);
     let rooms = rooms::rooms(r, &backends);
+    let webhooks = webhooks::options(r, &mut engine);
     let config = Config {
         file: None,
         engine: Arc::new(engine),
         backends: backends.proxies,
+        webhooks,
         rooms,
         matchmaking,
         lobbies,

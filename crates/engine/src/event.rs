@@ -13,6 +13,7 @@ use crate::{
     backend::{Overrides, ProxyRequest, ProxyRequestId, ProxyResult},
     broadcast::BroadcastMessage,
     history_stream::kept_bytes,
+    lifecycle::LifecycleEvent,
     log::{LoadNumber, LoadQuery, LogError, LogPage, LogRecord, LogTerms, ProposalNumber},
     message::ShardMessage,
     record::SessionRecord,
@@ -381,6 +382,8 @@ pub struct Effects {
     pub dirty: Vec<SessionKey>,
     /// Records for the log; see [`crate::record::RecordOptions`].
     pub records: Vec<SessionRecord>,
+    /// Events for the application's backend; see [`crate::lifecycle`].
+    pub lifecycle: Vec<LifecycleEvent>,
 }
 
 /// The claims of a valid connection token.

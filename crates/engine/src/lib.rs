@@ -20,6 +20,7 @@ pub mod counters;
 pub mod event;
 pub mod host;
 pub mod insight;
+pub mod lifecycle;
 pub mod log;
 mod log_in_flight;
 mod log_load;

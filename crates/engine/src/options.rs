@@ -8,6 +8,7 @@ use crate::{
     SessionTagKey,
     access::{AccessLimits, AccessRule},
     backend::ProxyIndex,
+    lifecycle::LifecycleKinds,
     log::{LogLimits, PublicationLog},
     record::RecordOptions,
     session::Share,
@@ -47,6 +48,9 @@ pub struct Options {
     pub room_threads: u16,
     /// Which records are written to the log.
     pub records: RecordOptions,
+    /// Which events the application's backend receives. Those about channels need
+    /// [`NamespaceOptions::channel_events`] as well.
+    pub lifecycle: LifecycleKinds,
     /// Maximum number of open rooms per node. Every room costs a world and a tick, even without players.
     pub rooms_max: usize,
     /// Rate limits on opening rooms.
@@ -306,6 +310,7 @@ switches! {
             allow_tags_filter: Centrifugo = "Subscribers may filter publications by tags.";
             auto_cache_recover: Centrifugo = "Send the newest publication to every new subscriber. Needs `force_recovery` and `force_recovery_mode: cache`.";
             hide_publisher_info: Dunlin = "Leave out who published: publications of clients reach subscribers, history and other nodes without the client id, the user id and the `info` of the publisher. The backend of `publish_proxy_enabled` receives them. Applies to new publications: what is in a history or a log already, or comes from a node without this option, keeps its publisher. Remove the history to be sure.";
+            channel_events: Dunlin = "Tell the backend of `webhooks.endpoint` when clients subscribe and unsubscribe, when a channel gets its first and loses its last subscriber, and when a room opens and ends.";
             delta_publish: Centrifugo = "Send every publication as a delta to subscribers that support it, not only those published with `delta`.";
         }
         others {
@@ -455,6 +460,7 @@ impl Default for Options {
             backend: BackendOptions { rpc_namespace_boundary: ':', ..BackendOptions::default() },
             room_threads: 0,
             records: RecordOptions::default(),
+            lifecycle: LifecycleKinds::default(),
             rooms_max: 10_000,
             room_openings: RoomOpenings::default(),
             log: LogLimits::default(),

@@ -105,7 +105,7 @@ pub(crate) enum CloseHandshake {
     Both,
 }
 
-/// Fields of emulated and unidirectional sessions, and of those authorized by a backend.
+/// Fields of emulated and unidirectional sessions, of those authorized by a backend, and of those that webhooks tell of.
 #[derive(Debug, Default)]
 pub(crate) struct SessionExtra {
     /// The id that only the client knows; empty for none.
@@ -114,6 +114,8 @@ pub(crate) struct SessionExtra {
     pub(crate) meta: Option<Payload>,
     /// The pending refresh request.
     pub(crate) refresh: Option<ProxyRequestId>,
+    /// When the session was admitted, if its end will be an event for the backend.
+    pub(crate) connected_us: Option<u64>,
 }
 
 /// A session's deadlines on the monotonic clock; `u64::MAX` for never.
@@ -338,6 +340,11 @@ impl Session {
     /// Whether it is authenticated, so that it is in its user's list.
     pub(crate) const fn is_authenticated(&self) -> bool {
         matches!(self.phase, Phase::Connecting | Phase::Live)
+    }
+
+    /// Who it is, if the backend may know of it: its `connect` was answered, and it goes on.
+    pub(crate) fn told_info(&self) -> Option<Arc<ClientInfo>> {
+        self.info.as_ref().filter(|_| self.phase == Phase::Live).map(Arc::clone)
     }
 
     /// Whether it belongs to the anonymous user.

@@ -20,6 +20,7 @@ mod permissions;
 mod recoveries;
 mod reserved_places;
 mod room_calls;
+mod room_events;
 mod room_memory;
 mod room_messages;
 mod room_openings;

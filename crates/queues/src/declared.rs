@@ -78,6 +78,10 @@ queues! {
     /// (`websocket.message_size_limit`); a call of a game is smaller (`room.call_size_limit`).
     BACKEND_CALLS = "requests to a proxy that wait or are in progress",
         keyed(256, "requests_limit of the proxy"), Bytes::OfMessage(64 * KIB), "error 111";
+    /// Those of the request that is being sent have left it (`webhooks.batch_size`).
+    WEBHOOK_EVENTS = "events for `webhooks.endpoint` that wait for its thread",
+        keyed(262_144, "webhooks.queue_limit"), counted_by_key(64 * MIB, "webhooks.queue_size_limit"),
+        "dropped and counted";
     /// As many as there are requests to all proxies.
     RETURNED_CALLS = "backend responses for the games of a room thread",
         fixed(65_536), counted(64 * MIB), "the game receives an error";

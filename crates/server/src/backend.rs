@@ -11,6 +11,7 @@ mod answer;
 mod breaker;
 mod caller;
 mod counters;
+mod endpoint;
 mod request;
 
 use std::{
@@ -36,6 +37,9 @@ use caller::{Caller, RequestFields};
 
 pub use answer::read as read_answer;
 pub use counters::{BackendCounts, CallOutcome, CodeCount, ProxyCounts, ProxyKind};
+pub(crate) use endpoint::Endpoint;
+#[cfg(test)]
+pub(crate) use tests::service;
 
 /// A request to a backend, and the receiver of its result.
 pub struct BackendCall {

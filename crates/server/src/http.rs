@@ -45,6 +45,7 @@ use crate::{
     matchmaking::MatchHandle,
     node::{Node, NodeCluster, NodeStorage},
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
+    webhooks::Webhooks,
 };
 
 use health::HealthSources;
@@ -114,6 +115,8 @@ pub struct Metrics {
     pub tokens: Arc<Verifier>,
     /// Sends requests to backends and counts them; `None` without backends.
     pub backends: Option<Arc<Backends>>,
+    /// Sends events to the backend and counts them; `None` without webhooks.
+    pub webhooks: Option<Arc<Webhooks>>,
     /// Counts of matchmaking; `None` without it.
     pub matchmaking: Option<MatchHandle>,
     /// The start time of the node.
@@ -249,6 +252,7 @@ async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
         tokens: metrics.tokens.counters().now(),
         matchmaking: metrics.matchmaking.as_ref().map(MatchHandle::report).unwrap_or_default(),
         backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
+        webhooks: metrics.webhooks.as_ref().map(|webhooks| webhooks.counts()).unwrap_or_default(),
         storage: node.storage().map(|storage| storage.state()),
         cluster: node.cluster().map(|cluster| cluster.state()),
         peers: node.cluster().map(|cluster| cluster.question_counters().counts()),

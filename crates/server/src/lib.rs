@@ -19,6 +19,7 @@ pub mod rooms;
 pub mod serve;
 pub mod telemetry;
 mod trim;
+pub mod webhooks;
 
 use std::process::ExitCode;
 

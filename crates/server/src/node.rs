@@ -49,6 +49,7 @@ use crate::{
     access::AccessKeeper,
     backend::ProxyClient,
     rooms::{BuilderReport, PathCounts, RoomReport, Rooms, SurvivalReport, ThreadReport},
+    webhooks::Webhooks,
 };
 
 pub(crate) use shard_waker::ShardWaker;
@@ -97,6 +98,8 @@ pub struct NodeStart {
     pub tokens: Arc<dyn VerifyTokens>,
     /// Sends requests to backends.
     pub backends: Arc<dyn ProxyClient>,
+    /// Sends events to the application's backend; `None` if it wants none.
+    pub webhooks: Option<Arc<Webhooks>>,
     /// The logs of channels.
     pub logs: NodeLogs,
     /// Checks origins.

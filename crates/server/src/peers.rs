@@ -13,6 +13,7 @@ mod channel_owner;
 mod counters;
 mod kinds;
 mod message;
+mod occupancy;
 mod presence;
 mod rooms;
 mod serve;
@@ -33,6 +34,7 @@ pub use kinds::{
     RoomsQuestion, Sessions, SessionsQuestion,
 };
 pub use message::{NOT_UNDERSTOOD, PeerError};
+pub use occupancy::{OccupancyAnswer, OccupancyQuestion};
 pub use presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion};
 pub use serve::{LocalReports, OwnName, PeerService};
 pub use sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder};

@@ -46,7 +46,7 @@ use crate::{
     trim,
 };
 
-use asked::{Asked, start_backends};
+use asked::{Asked, start_backends, start_teller, start_webhooks};
 use limits::{connection_limits, table_limits};
 use open_files::OpenFiles;
 use ports::{Pages, Ports, Served};
@@ -66,6 +66,9 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time to write the last responses after the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time to send the last events to the backend, if the shutdown has taken all of its own time.
+const LAST_WEBHOOKS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// What a server of `dunlin dev` prints when it accepts connections. Its log may be elsewhere.
 pub(crate) const DEVELOPMENT_LISTENING: &str = "dunlin dev: listening";
 
@@ -76,6 +79,7 @@ const DEVELOPMENT_DRAIN_MAX: Duration = Duration::from_secs(5);
 pub(crate) const DEVELOPMENT_END_MAX: Duration = DEVELOPMENT_DRAIN_MAX
     .saturating_add(SAVE_TIMEOUT)
     .saturating_add(LAST_ANSWERS_TIMEOUT)
+    .saturating_add(LAST_WEBHOOKS_TIMEOUT)
     .saturating_add(LAST_LINES_TIMEOUT);
 
 /// What a node is for.
@@ -160,7 +164,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let engine = Arc::make_mut(&mut loaded.config.engine);
     engine.node_id = uid.as_str().into();
     engine.session_tag_key = loaded.config.broker.is_some().then(|| random().map(SessionTagKey::new)).transpose()?;
-    let asked = Asked { tokens, backends: start_backends(&loaded.config)? };
+    let webhooks = start_webhooks(&loaded.config, &uid)?;
+    let asked = Asked { tokens, backends: start_backends(&loaded.config)?, webhooks: webhooks.clone() };
     let own_pages = OwnPages::of(&loaded.config, &purpose);
     let (site, announce) = pages(&loaded.config, &purpose)?;
     let certificates = certificate_polling::read(&loaded.config)?;
@@ -178,6 +183,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
         rooms: config.rooms.clone(),
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
         backends: asked.answering(match_handle.clone()),
+        webhooks: webhooks.clone(),
         logs: logs.clone(),
         origins: Arc::clone(&origins),
         hand_over,
@@ -188,7 +194,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     counters.set_memory_bytes_max(config.net.memory_bytes_max);
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
-    cluster::join(&node, &identity, config);
+    cluster::join(&node, &identity, config, webhooks.as_ref());
+    let teller = webhooks.as_ref().and_then(|webhooks| start_teller(&node, &identity, webhooks));
     let served = Served { config, node: &node, identity: &identity, counters: &counters };
     let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle });
     let live_parts = LiveParts {
@@ -220,8 +227,13 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
         }
     };
     let (plan, delay) = purpose.shutdown(reloader.shutdown());
+    let begun = Instant::now();
     let ending = control.end(signal, &mut signals, (plan, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
+    if let Some(webhooks) = webhooks {
+        let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
+        asked::end_webhooks(&webhooks, teller, left).await;
+    }
     cluster::close_logs(&node);
     Ok(())
 }

@@ -21,5 +21,6 @@ pub mod storage_events;
 mod throttle;
 pub mod token_events;
 pub mod watermark;
+pub mod webhook_events;
 
 pub use scrape::{CONTENT_TYPE, Moment, Scrape, StorageState, count_users, page};

@@ -4,8 +4,10 @@ use dunlin_engine::options::{KeyOrigin, NamespaceOptions, Switch};
 
 use super::{
     COUNT, COUNT_OR_ZERO, Key, PROXY,
-    ValueKind::{Bool, Choice, Duration, Int, Tables, Text, Texts},
-    own, table, yes,
+    ValueKind::{Bool, Choice, Duration, Int, Table, Tables, Text, Texts},
+    own,
+    proxy::WEBHOOKS,
+    table, yes,
 };
 
 pub(super) const TOP: &[Key] = &[
@@ -18,6 +20,12 @@ pub(super) const TOP: &[Key] = &[
         support: super::Support::Yes,
         doc: "Named backends that namespaces refer to. See [Proxy keys](#proxy-keys).",
     },
+    own(
+        "webhooks",
+        Table(&[WEBHOOKS]),
+        "",
+        "Events about sessions, channels and rooms for the backend; see backend-hooks.md. Centrifugo does not have this table.",
+    ),
 ];
 
 const CHANNEL: &[Key] = &[
@@ -309,6 +317,7 @@ const OPTIONS: &[Key] = &[
         "`[\"fossil\"]` lets subscribers receive publications as deltas to the previous publication. Needs history.",
     ),
     switch("delta_publish"),
+    switch("channel_events"),
     yes("subscribe_proxy_enabled", Bool, "false", "Call a backend that decides whether a client may subscribe."),
     yes(
         "subscribe_proxy_name",

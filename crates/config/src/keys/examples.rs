@@ -160,6 +160,28 @@ client.token.hmac_previous_secret_key = "the-old-key-of-at-least-32-bytes""#,
         "proxies[].http.status_to_code_transforms",
         r#"proxies = [{ name = "billing", endpoint = "https://localhost:3000/rpc", http.status_to_code_transforms = [{ status_code = 404, to_error = { code = 404, message = "not found" } }] }]"#,
     ),
+    (
+        "webhooks.endpoint",
+        r#"webhooks.endpoint = "https://localhost:3000/events"
+webhooks.secret = "whsec_bm8gc2VjcmV0IGlzIGluIHRoZSBkb2N1bWVudHM=""#,
+    ),
+    (
+        "webhooks.secret",
+        r#"webhooks.endpoint = "https://localhost:3000/events"
+webhooks.secret = "whsec_bm8gc2VjcmV0IGlzIGluIHRoZSBkb2N1bWVudHM=""#,
+    ),
+    (
+        "webhooks.previous_secret",
+        r#"webhooks.endpoint = "https://localhost:3000/events"
+webhooks.secret = "whsec_bm8gc2VjcmV0IGlzIGluIHRoZSBkb2N1bWVudHM="
+webhooks.previous_secret = "whsec_dGhlIG9uZSBiZWZvcmUgaXQsIHdoaWNoIGlzIG9sZA==""#,
+    ),
+    ("webhooks.events", r#"webhooks.events = ["connected", "disconnected"]"#),
+    ("webhooks.http.tls.server_ca_pem", r#"webhooks.http.tls.server_ca_pem = "/etc/dunlin/ca.pem""#),
+    ("webhooks.http.tls.cert_pem", r#"webhooks.http.tls.cert_pem = "/etc/dunlin/client.pem""#),
+    ("webhooks.http.tls.key_pem", r#"webhooks.http.tls.key_pem = "/etc/dunlin/client-key.pem""#),
+    ("webhooks.http.tls.server_name", r#"webhooks.http.tls.server_name = "backend.example.com""#),
+    ("webhooks.http.static_headers", r#"webhooks.http.static_headers = { "x-service" = "dunlin" }"#),
 ];
 
 /// The example of a key.

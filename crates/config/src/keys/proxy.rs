@@ -1,4 +1,4 @@
-//! Keys of backend requests: `client.proxy.*`, `channel.proxy.*`, `rpc.proxy`, `proxies[]`.
+//! Keys of backend requests: `client.proxy.*`, `channel.proxy.*`, `rpc.proxy`, `proxies[]`, and of `webhooks`.
 
 use super::{
     COUNT, Key,
@@ -47,6 +47,63 @@ pub(super) const PROXY: &[Key] = &[
                 "",
                 "Maps response statuses other than 200 to errors and disconnects: a list of `{status_code, to_error: {code, message, temporary}}` and `{status_code, to_disconnect: {code, reason}}`. A status that is not listed is a failure.",
             ),
+        ]],
+        "The requests to the backend.",
+    ),
+];
+
+pub(super) const WEBHOOKS: &[Key] = &[
+    own(
+        "endpoint",
+        Url,
+        "",
+        "URL that receives the events; begins with `http://` or `https://`. Empty: no events. Each node sends its own.",
+    ),
+    own(
+        "secret",
+        Secret,
+        "",
+        "The key of the signatures, as the Standard Webhooks specification has it: `whsec_`, then 24 to 64 random bytes in base64. Required with `endpoint`.",
+    ),
+    own(
+        "previous_secret",
+        Secret,
+        "",
+        "While the backend changes to a new `secret`: the old one. Each request then has both signatures.",
+    ),
+    own(
+        "events",
+        Texts,
+        "",
+        "The kinds of events: `connected`, `disconnected`, `subscribed`, `unsubscribed`, `occupied`, `vacated`, `room_opened`, `room_ended`. Empty: all. All but the first two also need `channel_events` of the namespace.",
+    ),
+    own("timeout", Duration, "5s", "Timeout of a request. After it, the request is sent again."),
+    own("batch_size", Int(1, 10_000), "1000", "Maximum number of events in a request."),
+    own("batch_wait", Duration, "200ms", "How long the node waits for more events before it sends a request."),
+    own("queue_limit", Int(1, 1 << 24), "262144", "Events that wait. Beyond it, new ones are dropped and counted."),
+    own(
+        "queue_size_limit",
+        COUNT,
+        "67108864",
+        "Bytes of the events that wait. Beyond it, new ones are dropped and counted.",
+    ),
+    own(
+        "retry_timeout",
+        Duration,
+        "10m",
+        "How long the events of a request are sent again after failures. Then they are dropped and counted.",
+    ),
+    own(
+        "retry_max_delay",
+        Duration,
+        "30s",
+        "Maximum time between two attempts. It begins with half a second, doubles with each failure, and is shortened at random by up to a half.",
+    ),
+    table(
+        "http",
+        &[&[
+            table("tls", &[CLIENT_TLS], "TLS towards the backend."),
+            own("static_headers", Any, "", "Header fields of every request: a table of names and values."),
         ]],
         "The requests to the backend.",
     ),

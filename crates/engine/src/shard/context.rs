@@ -16,6 +16,7 @@ use crate::{
     counters::{Counters, NamespaceCounters},
     event::{Ticket, TokenIdentity},
     frame::Scratch,
+    lifecycle::{Lifecycle, LifecycleEvent, LifecycleKind},
     log::{LogError, PublicationLog},
     log_in_flight::ReplyTo,
     message::{Asker, HistoryPart, Notice, ShardMessage, ShardRequest, Subscriber},
@@ -177,6 +178,16 @@ impl Context {
     /// Whether records of this level are enabled.
     pub(super) fn records(&self, level: RecordLevel) -> bool {
         self.options.records.level >= level
+    }
+
+    /// Whether the backend receives this event about channels of the namespace.
+    pub(super) fn tells(&self, kind: LifecycleKind, namespace: NamespaceIndex) -> bool {
+        self.namespace(namespace).channel_events && self.options.lifecycle.contains(kind)
+    }
+
+    /// Tells the backend what happened. The caller has checked that it wants to know.
+    pub(super) fn tell(&mut self, what: Lifecycle) {
+        self.effects.lifecycle.push(LifecycleEvent { unix_ms: self.now.unix_ms, what });
     }
 
     /// The namespace of the channel that a request names.

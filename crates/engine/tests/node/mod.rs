@@ -8,6 +8,7 @@ mod schema;
 pub mod api;
 pub mod backend;
 pub mod broadcasts;
+mod lifecycle;
 mod log;
 pub mod options;
 mod records;
@@ -176,6 +177,7 @@ impl Node {
         for record in &effects.records {
             self.send((shard, record.session), &records::shown(record));
         }
+        self.sent.extend(effects.lifecycle.iter().map(lifecycle::shown));
         self.dirty.extend(effects.dirty.into_iter().map(|session| (shard, session)));
         self.settle();
     }

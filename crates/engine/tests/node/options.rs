@@ -4,6 +4,7 @@
 use dunlin_engine::{
     Options,
     backend::ProxyIndex,
+    lifecycle::LifecycleKind,
     log::PublicationLog,
     options::{
         BackendOptions, ChannelOptions, ClientOptions, CompressionOptions, DataFormat, HistoryOverflow, Lane,
@@ -71,6 +72,10 @@ pub fn set(options: &mut Options, setting: &str) {
         "log" if field == "peer_queries_max" => options.log.peer_queries_max = read(value),
         "log" if field == "tail_publications_max" => options.log.tail_publications_max = read(value),
         "node" if field == "broadcast_bytes_max" => options.broadcast_bytes_max = read(value),
+        "node" if field == "lifecycle" => {
+            let wanted = |kind: &LifecycleKind| value == "all" || value.split('+').any(|name| name == kind.name());
+            options.lifecycle = LifecycleKind::ALL.into_iter().filter(wanted).collect();
+        }
         "node" if field == "id" => options.node_id = value.into(),
         "backend" => set_backend(&mut options.backend, field, value),
         "client" => set_client(&mut options.client, field, value),

@@ -1,59 +1,28 @@
 //! Sends an HTTP request to a backend.
 
-use std::{error::Error as _, fmt, net::IpAddr, time::Duration};
+use std::{fmt, net::IpAddr, time::Duration};
 
 use bytes::Bytes;
 use dunlin_config::{ProxyOptions, StatusTransform, Transformed};
 use dunlin_engine::backend::{ProxyError, ProxyResult};
-use dunlin_net::{ClientTls, PickedField, without_roots};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use dunlin_net::PickedField;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::{
-    Method, Request, StatusCode, Uri,
-    header::{self, HeaderMap, HeaderName, HeaderValue},
-};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{Client, connect::HttpConnector},
-    rt::{TokioExecutor, TokioTimer},
+    StatusCode,
+    header::{HeaderMap, HeaderName, HeaderValue},
 };
 
-use super::{CallOutcome, ProxyKind, answer};
+use super::{CallOutcome, Endpoint, ProxyKind, answer};
 use crate::telemetry::events;
 
-/// Maximum idle time of a connection to a backend.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
-
-/// Sends the requests of one proxy over kept-alive connections.
-pub(super) struct Caller {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    /// The URL without its user information, because the libraries log parts of the URLs that they are given.
-    target: Uri,
-    /// `user:password@` in the URL becomes the field `Authorization`, unless that is set.
-    authorization: Option<HeaderValue>,
-}
+/// Sends the requests of one proxy.
+pub(super) struct Caller(Endpoint);
 
 impl Caller {
     /// # Errors
     /// Why a certificate, a key or the URL cannot be used.
     pub(super) fn new(options: &ProxyOptions) -> Result<Self, String> {
-        let target = options.endpoint.without_user_info().parse::<Uri>();
-        let target = target.map_err(|_| format!("{} is not a URL", options.endpoint))?;
-        let authorization = options.endpoint.basic_authorization();
-        let is_plain = target.scheme_str() == Some("http");
-        let default_tls = ClientTls::default();
-        let tls = options.tls.as_deref().unwrap_or(&default_tls);
-        let config = if is_plain { without_roots()? } else { tls.client_config()? };
-        let builder = HttpsConnectorBuilder::new().with_tls_config(config).https_or_http();
-        let builder = match tls.server_name()? {
-            None => builder.enable_http1(),
-            Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)).enable_http1(),
-        };
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_TIMEOUT)
-            .pool_max_idle_per_host(options.requests_max)
-            .build(builder.build());
-        Ok(Self { client, target, authorization })
+        Endpoint::new(&options.endpoint, options.tls.as_deref(), options.requests_max).map(Self)
     }
 
     /// Sends a request. Returns within the proxy's timeout.
@@ -91,19 +60,16 @@ impl Caller {
     }
 
     async fn exchange(&self, body: Vec<u8>, fields: RequestFields<'_>, options: &ProxyOptions) -> Result<Bytes, Fault> {
-        let mut request = Request::new(Full::new(Bytes::from(body)));
-        *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.target.clone();
-        *request.headers_mut() = header_map(fields, options, self.authorization.as_ref());
-        let response = self.client.request(request).await;
-        let response = response.map_err(|error| Fault::Unreachable(options.endpoint.scrub(&words(&error))))?;
+        let Self(endpoint) = self;
+        let response = endpoint.post(header_map(fields, options), Bytes::from(body)).await;
+        let response = response.map_err(Fault::Unreachable)?;
         if response.status() != StatusCode::OK {
             return Err(Fault::Status(response.status()));
         }
         let body = Limited::new(response.into_body(), options.response_bytes_max).collect().await;
         body.map(http_body_util::Collected::to_bytes).map_err(|error| match error.downcast::<LengthLimitError>() {
             Ok(_) => Fault::TooLong,
-            Err(error) => Fault::Unreachable(options.endpoint.scrub(&error.to_string())),
+            Err(error) => Fault::Unreachable(endpoint.scrub(&error.to_string())),
         })
     }
 }
@@ -121,7 +87,7 @@ pub(super) struct RequestFields<'f> {
 const ADDRESS_FIELDS: [&str; 2] = ["x-real-ip", "x-forwarded-for"];
 
 /// The forwarded fields, overridden by the static ones.
-fn header_map(fields: RequestFields<'_>, options: &ProxyOptions, authorization: Option<&HeaderValue>) -> HeaderMap {
+fn header_map(fields: RequestFields<'_>, options: &ProxyOptions) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in fields.picked.into_iter().flatten() {
         let is_ours = options.http_headers.iter().any(|wanted| wanted == name);
@@ -147,10 +113,6 @@ fn header_map(fields: RequestFields<'_>, options: &ProxyOptions, authorization: 
     for (name, value) in &options.static_headers {
         map.insert(name.clone(), value.clone());
     }
-    if let Some(authorization) = authorization {
-        map.entry(header::AUTHORIZATION).or_insert_with(|| authorization.clone());
-    }
-    map.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     map
 }
 
@@ -188,15 +150,4 @@ impl fmt::Display for Fault {
 
 fn log_failure(options: &ProxyOptions, kind: ProxyKind, outcome: CallOutcome, why: impl fmt::Display) {
     events::BackendFailed { proxy: &options.label, kind: kind.name(), outcome: outcome.name(), why: &why }.emit();
-}
-
-/// The messages of an error and its sources.
-fn words(error: &hyper_util::client::legacy::Error) -> String {
-    let mut text = error.to_string();
-    let mut behind = error.source();
-    while let Some(error) = behind {
-        text = format!("{text}: {error}");
-        behind = error.source();
-    }
-    text
 }

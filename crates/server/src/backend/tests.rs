@@ -1,6 +1,6 @@
 //! Tests of backends over real sockets, with every kind of response and failure.
 
-mod service;
+pub(crate) mod service;
 mod tls;
 
 use std::{

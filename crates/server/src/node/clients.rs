@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use dunlin_engine::{Event, ShardIndex, Wire};
+use dunlin_engine::{Event, ShardIndex, Wire, lifecycle::Lifecycle};
 use dunlin_net::{
     Acceptor, BodyStage, Completion, ConnectionKey, ConnectionStage, Connections, HeadBuffer, HeadStage, HeadVerdict,
     PickedHeaders, Reactor, RefusalReason, Refused, SessionStage, is_out_of_files,
@@ -27,7 +27,10 @@ use super::{
     shard_thread::Shared,
     sockets::{Arrived, Sockets},
 };
-use crate::telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused, logs_connections};
+use crate::{
+    telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused, logs_connections},
+    webhooks::Happened,
+};
 
 /// Maximum number of bytes that are read from a refused client.
 const LINGER_BYTES_MAX: usize = 256 * 1024;
@@ -414,6 +417,11 @@ impl<R: Reactor> Clients<R> {
         if logs_connections() {
             self.log_end(connection, &stage, begun_us.map(|begun_us| engine.now().mono_us - begun_us));
         }
+        if matches!(stage, ConnectionStage::Session(_)) {
+            engine.handle(Event::Gone { session: connection });
+            // What the kernel has counted about this connection is gone with its socket.
+            self.tell_backend(engine);
+        }
         self.sockets.close(connection);
         match stage {
             ConnectionStage::Head(HeadStage { buffer }) => self.counters.abandoned += u64::from(was_begun(&buffer)),
@@ -423,8 +431,19 @@ impl<R: Reactor> Clients<R> {
                 self.sessions -= 1;
                 self.picked_headers.remove(&connection.index);
                 self.admission.dismiss(connection, engine.now().mono_us);
-                engine.handle(Event::Gone { session: connection });
             }
+        }
+    }
+
+    /// Passes events to the webhooks. Must be called before the sockets of sessions that have ended are closed.
+    pub(super) fn tell_backend(&self, engine: &mut Engine) {
+        let Some(webhooks) = &self.shared.webhooks else { return };
+        for event in engine.take_lifecycle() {
+            let traffic = match event.what {
+                Lifecycle::Disconnected { session, .. } => self.sockets.traffic(session),
+                _ => None,
+            };
+            webhooks.push(Happened { event, traffic });
         }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire, counters::Counters,
+    lifecycle::LifecycleEvent,
 };
 use dunlin_net::{SessionStage, Unread};
 use dunlin_websocket::{ReceiveError, Received, deflate::Inflater};
@@ -77,6 +78,11 @@ impl Engine {
         for record in self.effects.records.drain(..) {
             session_events::log_record(index, &record);
         }
+    }
+
+    /// Takes the events for the application's backend.
+    pub(super) fn take_lifecycle(&mut self) -> impl Iterator<Item = LifecycleEvent> {
+        self.effects.lifecycle.drain(..)
     }
 
     /// Lists a session that has something to write.

@@ -34,7 +34,7 @@ use super::{
     services::Services,
     storage::NodeStorage,
 };
-use crate::backend::ProxyClient;
+use crate::{backend::ProxyClient, webhooks::Webhooks};
 
 /// Requests of the control thread, and events, processed per turn.
 const REQUESTS_PER_TURN: usize = 64;
@@ -45,6 +45,7 @@ pub(super) struct Shared {
     pub(super) acceptor: Acceptor,
     pub(super) tokens: Arc<dyn VerifyTokens>,
     pub(super) backends: Arc<dyn ProxyClient>,
+    pub(super) webhooks: Option<Arc<Webhooks>>,
     pub(super) storage: Option<Arc<NodeStorage>>,
     pub(super) cluster: Option<Arc<NodeCluster>>,
     pub(super) hand_over: mpsc::Sender<HandOver>,
@@ -223,6 +224,7 @@ impl<R: Reactor> ShardThread<R> {
             self.engine.performed(effects);
         }
         self.engine.log_records(self.index);
+        self.clients.tell_backend(&mut self.engine);
     }
 
     fn perform(&mut self, effect: Effect) {

@@ -13,6 +13,7 @@ use serde_json::{
 use super::{
     access::{AccessAnswer, AccessOrder, AccessQuestion},
     message::NotUnderstood,
+    occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
     rooms::{RoomStateAnswer, RoomStateQuestion},
     sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder},
@@ -75,6 +76,8 @@ questions! {
     RoomState = "room_state", RoomStateQuestion => RoomStateAnswer;
     /// The newest publications of a channel's keys.
     NewestKeys = "newest_keys", NewestKeysQuestion => NewestKeys;
+    /// The channels that have got their first subscriber, or lost their last one.
+    Occupancy = "occupancy", OccupancyQuestion => OccupancyAnswer;
     /// Commands of a session whose transport carries data only from the server.
     Emulate = "emulate", EmulateOrder => EmulateAnswer;
     /// Close sessions.

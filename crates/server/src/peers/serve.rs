@@ -16,6 +16,7 @@ use super::{
         RoomList, RoomListQuestion, Rooms, Sessions, SessionsQuestion,
     },
     message::{PeerError, decode_question, encode_answer},
+    occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceUsers},
     rooms::RoomStateAnswer,
     shards::ShardAnswers,
@@ -23,6 +24,7 @@ use super::{
 use crate::{
     access,
     node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery},
+    webhooks::Webhooks,
 };
 
 /// What a node reports of itself.
@@ -67,12 +69,19 @@ pub struct PeerService<R> {
     cluster: Arc<NodeCluster>,
     own: OwnName,
     reports: R,
+    webhooks: Option<Arc<Webhooks>>,
 }
 
 impl<R: LocalReports> PeerService<R> {
-    /// A service for a node that reports `reports`.
-    pub const fn new(node: Node, cluster: Arc<NodeCluster>, own: OwnName, reports: R) -> Self {
-        Self { node, cluster, own, reports }
+    /// A service for a node that reports `reports`. The webhooks know which channels are occupied.
+    pub const fn new(
+        node: Node,
+        cluster: Arc<NodeCluster>,
+        own: OwnName,
+        reports: R,
+        webhooks: Option<Arc<Webhooks>>,
+    ) -> Self {
+        Self { node, cluster, own, reports, webhooks }
     }
 
     /// Serves until the node ends. The cluster limits the number of concurrent questions of other nodes.
@@ -122,6 +131,7 @@ impl<R: LocalReports> PeerService<R> {
             Received::Sessions(question) => encoded(&self.reports.sessions(question).await?),
             Received::RoomState(question) => encoded(&self.room_state(question.channel, wait_ms).await?),
             Received::NewestKeys(question) => encoded(&self.newest_keys(question.channel).await?),
+            Received::Occupancy(question) => encoded(&self.occupancy(&question)?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),
             Received::Access(order) => encoded(&self.take_access(order).await?),
             Received::AccessRules(question) => encoded(&self.node.access().answer(&question)),
@@ -153,6 +163,13 @@ impl<R: LocalReports> PeerService<R> {
             ApiAnswer::NewestKeys(found) => Ok(NewestKeys::new(found, self.cluster.broadcast_bytes_max())),
             _ => Err(PeerError::INTERNAL),
         }
+    }
+
+    fn occupancy(&self, question: &OccupancyQuestion) -> Result<OccupancyAnswer, PeerError> {
+        let since = question.since.get(&self.own.uid).copied().unwrap_or(0);
+        let webhooks = self.webhooks.as_ref().ok_or(PeerError::INTERNAL)?;
+        let changes = webhooks.channels_since(since).ok_or(PeerError::INTERNAL)?;
+        Ok(OccupancyAnswer::new(&self.own.uid, changes))
     }
 
     async fn emulate(&self, EmulateOrder { session, commands }: EmulateOrder) -> Result<EmulateAnswer, PeerError> {

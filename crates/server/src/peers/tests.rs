@@ -178,6 +178,8 @@ fn questions() -> Messages {
     all.question("access_rules after", &AccessQuestion::new(7, Some(&rules[2].subject)));
     all.question("newest_keys", &NewestKeysQuestion { channel: "c".into() });
     all.question("room_state", &RoomStateQuestion { channel: "c".into() });
+    let since = [("n".into(), 7), ("m".into(), 0)].into_iter().collect();
+    all.question("occupancy", &OccupancyQuestion { since });
     all.question("emulate", &EmulateOrder { session: "n.s".into(), commands: vec![0, 1, 255] });
     all
 }
@@ -238,6 +240,15 @@ fn answers() -> Messages {
         let answer = RoomStateAnswer { state, uid: "n".into(), name: "one".into(), room: None };
         all.answer::<RoomStateQuestion>("room_state", &answer);
     }
+    let answer = OccupancyAnswer {
+        uid: "n".into(),
+        version: 9,
+        reset: false,
+        more: true,
+        occupied: vec!["chat:1".into()],
+        vacated: vec!["chat:\"2".into()],
+    };
+    all.answer::<OccupancyQuestion>("occupancy", &answer);
     all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });
     all.answer::<RefreshOrder>("done", &Done {});
     all.0.push(("error", encode_answer(Err(NotUnderstood::Unknown.into()))));

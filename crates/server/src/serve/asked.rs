@@ -1,21 +1,30 @@
 //! Services for sessions: verifiers of tokens, backends, and the methods that the node answers.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use dunlin_config::{Config, ProxyOptions};
 use dunlin_token::Verifier;
+use tokio::{sync::oneshot, task::JoinHandle};
 
 use super::ServeError;
 use crate::{
     backend::{Backends, NoBackends, ProxyClient},
+    http::api::NodeIdentity,
     matchmaking::{MatchHandle, NodeMethods},
+    node::Node,
+    webhooks::{Teller, Webhooks},
 };
 
-/// The verifiers and backends that sessions use.
+/// The verifiers and backends that sessions use, and who is told of them.
 pub(super) struct Asked {
     pub(super) tokens: Arc<Verifier>,
     /// `None` if no backend is configured.
     pub(super) backends: Option<Arc<Backends>>,
+    /// `None` if nobody is told of events.
+    pub(super) webhooks: Option<Arc<Webhooks>>,
 }
 
 impl Asked {
@@ -33,6 +42,33 @@ impl Asked {
             None => self.backends(),
         }
     }
+}
+
+pub(super) fn start_webhooks(config: &Config, node: &str) -> Result<Option<Arc<Webhooks>>, ServeError> {
+    let options = config.webhooks.as_ref();
+    let started =
+        options.map(|options| Webhooks::start(options, node, config.broker.is_some()).map(Arc::new)).transpose();
+    started.map_err(ServeError::Webhooks)
+}
+
+/// The task that finds out which channels of the cluster are occupied, and what ends it.
+pub(super) type TellerTask = (oneshot::Sender<()>, JoinHandle<()>);
+
+/// Starts the task; `None` without a cluster.
+pub(super) fn start_teller(node: &Node, identity: &NodeIdentity, webhooks: &Arc<Webhooks>) -> Option<TellerTask> {
+    let teller = Teller::new(Arc::clone(webhooks), Arc::clone(node.cluster()?), &identity.uid);
+    let (stop, stopped) = oneshot::channel();
+    Some((stop, tokio::spawn(teller.run(stopped))))
+}
+
+/// Sends the last events.
+pub(super) async fn end_webhooks(webhooks: &Webhooks, teller: Option<TellerTask>, timeout: Duration) {
+    let begun = Instant::now();
+    if let Some((stop, task)) = teller {
+        drop(stop);
+        let _ = tokio::time::timeout(timeout, task).await;
+    }
+    webhooks.flush(timeout.saturating_sub(begun.elapsed())).await;
 }
 
 pub(super) fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {

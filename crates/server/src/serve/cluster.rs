@@ -20,6 +20,7 @@ use crate::{
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
     peers::{OwnName, PeerService},
     telemetry::cluster_events::{StreamDiffers, log_report},
+    webhooks::Webhooks,
 };
 
 /// After this time without an acknowledgement, a publication is sent again.
@@ -70,7 +71,7 @@ async fn start(config: &Config, queues: &Arc<ShardQueues>) -> Result<Option<Arc<
 }
 
 /// Announces the node to its cluster, and serves the requests of the other nodes.
-pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config) {
+pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config, webhooks: Option<&Arc<Webhooks>>) {
     let Some(cluster) = node.cluster() else { return };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let inbox = cluster.announce(NodeDescription {
@@ -82,7 +83,7 @@ pub(super) fn join(node: &Node, identity: &NodeIdentity, config: &Config) {
     let reports = OwnNode::new(node.clone(), identity.clone());
     let own = OwnName { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
     let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.limits.peers.surveys_max);
-    let service = PeerService::new(node.clone(), Arc::clone(cluster), own, reports);
+    let service = PeerService::new(node.clone(), Arc::clone(cluster), own, reports, webhooks.cloned());
     tokio::spawn(service.serve(inbox, surveys_limit));
 }
 

@@ -8,7 +8,7 @@ use std::{
 use dunlin_net::TlsError;
 use dunlin_storage::StorageError;
 
-use crate::{backend::BackendError, http::PathTaken, node::StartError};
+use crate::{backend::BackendError, http::PathTaken, node::StartError, webhooks::WebhookError};
 
 /// Why a node could not run.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub enum ServeError {
     Start(StartError),
     /// The backends cannot be used.
     Backends(BackendError),
+    /// The webhooks cannot be used.
+    Webhooks(WebhookError),
     /// TLS could not be set up.
     Tls(TlsError),
     /// Two endpoints have the same path.
@@ -64,6 +66,7 @@ impl fmt::Display for ServeError {
             Self::Start(error) => error.fmt(f),
             Self::Tls(error) => write!(f, "cannot set up TLS: {error}"),
             Self::Backends(error) => error.fmt(f),
+            Self::Webhooks(error) => error.fmt(f),
             Self::Path(PathTaken(path)) => write!(f, "two endpoints have the same path {path}"),
             Self::Site { dir, source } => write!(f, "cannot serve the pages in {}: {source}", dir.display()),
             Self::PidFile { path, source } => write!(f, "cannot write the process id to {}: {source}", path.display()),

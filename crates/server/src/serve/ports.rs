@@ -161,11 +161,10 @@ fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchH
         let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
         let (surveys, counters) = (Arc::clone(&surveys), Arc::clone(counters));
-        let Asked { tokens, backends } = asked;
-        (
-            path,
-            Arc::new(Metrics { surveys, scrape, counters, tokens, backends, matchmaking, started: identity.started }),
-        )
+        let Asked { tokens, backends, webhooks } = asked;
+        let started = identity.started;
+        let metrics = Metrics { surveys, scrape, counters, tokens, backends, webhooks, matchmaking, started };
+        (path, Arc::new(metrics))
     });
     HttpParts {
         health_path: config.health_prefix.clone(),

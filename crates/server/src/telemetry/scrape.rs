@@ -37,6 +37,7 @@ use crate::{
     node::{NetCounters, ShardReport},
     peers::QuestionCounts,
     rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
+    webhooks::WebhookCounts,
 };
 
 pub use self::storage::StorageState;
@@ -82,6 +83,8 @@ pub struct Moment<'a> {
     pub tokens: TokenCounts,
     /// Counters of backends.
     pub backends: BackendCounts,
+    /// Counters of webhooks.
+    pub webhooks: WebhookCounts,
     /// The storage; `None` without one.
     pub storage: Option<StorageState>,
     /// The cluster; `None` without one.
@@ -131,6 +134,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     backends::access(&mut page, moment.access);
     backends::tokens(&mut page, &moment.tokens);
     backends::backends(&mut page, &moment.backends);
+    backends::webhooks(&mut page, &moment.webhooks);
     storage::storage(&mut page, scrape, moment.storage.as_ref(), moment.control);
     cluster::cluster(&mut page, moment.cluster.as_ref(), moment.peers.as_ref());
     control(&mut page, moment.control);

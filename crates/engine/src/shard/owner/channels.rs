@@ -16,6 +16,7 @@ use crate::{
     event::Ticket,
     frame::{Delivery, DeliveryBody},
     history_stream::{Reader, Stream},
+    lifecycle::{Lifecycle, LifecycleKind},
     log::{LogError, LogRecord, ProposalNumber},
     log_in_flight::{Draft, LogPhase, Proposal, ProposalParams, ReplyTo},
     message::{NotSubscribed, Notice, Subscribed, Subscriber, SubscriptionRequest},
@@ -219,6 +220,9 @@ impl Channels {
             }
         };
         channel.add(request.asker.shard, &request.subscriber);
+        if channel.subscribers() == 1 && context.tells(LifecycleKind::Occupied, namespace) {
+            context.tell(Lifecycle::Occupied { channel: Arc::clone(&channel.name) });
+        }
         if request.subscriber.presence
             && let Some(info) = &request.subscriber.info
         {
@@ -274,6 +278,9 @@ impl Channels {
     ) {
         let channel = &mut self.table[key];
         channel.remove(shard, subscriber);
+        if channel.subscribers() == 0 && context.tells(LifecycleKind::Vacated, channel.namespace) {
+            context.tell(Lifecycle::Vacated { channel: Arc::clone(&channel.name) });
+        }
         if let Some(info) = &subscriber.info {
             channel.leave(info);
         }

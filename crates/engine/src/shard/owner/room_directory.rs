@@ -166,12 +166,14 @@ impl RoomDirectory {
         Ok(None)
     }
 
-    /// A room's world is created.
-    pub(super) fn world_created(&mut self, context: &mut Context, room: &mut OwnedRoom) {
-        if !std::mem::replace(&mut room.is_made, true) {
+    /// A room's world is created. Returns whether that is new.
+    pub(super) fn world_created(&mut self, context: &mut Context, room: &mut OwnedRoom) -> bool {
+        let is_new = !std::mem::replace(&mut room.is_made, true);
+        if is_new {
             self.opening -= 1;
             self.answer_openings(context, room.key, &Ok(room.players));
         }
+        is_new
     }
 
     /// The world of a room is created, or will never be.

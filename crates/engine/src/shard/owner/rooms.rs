@@ -12,6 +12,7 @@ use crate::{
     channel::{Audience, ChannelKey, OwnedRoom},
     counters::NamespaceRoomCounters,
     event::Ticket,
+    lifecycle::{Lifecycle, LifecycleKind},
     log_in_flight::{Draft, ParkedCost, ReplyTo},
     message::{NotSubscribed, Notice, SubscriptionRequest},
     names::NamespaceIndex,
@@ -271,10 +272,12 @@ impl Rooms<'_> {
 
     /// A room's world is created.
     pub(in crate::shard) fn on_room_made(&mut self, room: RoomKey, name: &Arc<str>) {
-        if let Some(key) = self.channel_of_room(name, room)
-            && let Some(room) = self.channels.table[key].room.as_deref_mut()
-        {
-            self.directory.world_created(self.context, room);
+        let Some(key) = self.channel_of_room(name, room) else { return };
+        let channel = &mut self.channels.table[key];
+        let Some(room) = channel.room.as_deref_mut() else { return };
+        let is_new = self.directory.world_created(self.context, room);
+        if is_new && self.context.tells(LifecycleKind::RoomOpened, channel.namespace) {
+            self.context.tell(Lifecycle::RoomOpened { channel: Arc::clone(name) });
         }
     }
 
@@ -427,6 +430,10 @@ impl Rooms<'_> {
         channel.room = None;
         let namespace = channel.namespace;
         self.directory.ended(self.context, &room, namespace, code);
+        if room.is_made && self.context.tells(LifecycleKind::RoomEnded, namespace) {
+            let (channel, reason) = (Arc::clone(&channel.name), reason.clone());
+            self.context.tell(Lifecycle::RoomEnded { channel, code, reason });
+        }
         for shard in channel.listening_shards(Audience::Publications) {
             let (name, reason) = (Arc::clone(&channel.name), reason.clone());
             self.context.notify(shard, Notice::RoomOver { channel: name, room: room_key, code, reason });

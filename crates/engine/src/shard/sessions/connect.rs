@@ -261,7 +261,7 @@ impl Connecting<'_> {
         session.deadlines.end_us = u64::MAX;
         session.deadlines.expiry_us = expiry_us;
         if !secret.is_empty() || grant.meta.is_some() {
-            session.extra = Some(Box::new(SessionExtra { secret, meta: grant.meta, refresh: None }));
+            session.extra = Some(Box::new(SessionExtra { secret, meta: grant.meta, ..SessionExtra::default() }));
         }
         self.sessions.table.schedule(self.key, &mut self.context.timers);
         let missing = grant.subscriptions.len();
@@ -294,6 +294,7 @@ impl Connecting<'_> {
         session.deadlines.ping_us = first_ping_us;
         let wire = session.wire;
         self.sessions.table.schedule(self.key, &mut self.context.timers);
+        self.sessions.tell_connected(self.context, self.key);
         let result = pending.result;
         let frame = if wire.is_unidirectional() {
             let push = Push::Connect { result: &result };

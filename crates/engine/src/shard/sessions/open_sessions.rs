@@ -14,6 +14,7 @@ use crate::{
     event::SubscriptionClaims,
     frame::{FrameRef, build_frame, close_frame, encode_push_on, reply_frame},
     hub::{Hub, LocalChannelId},
+    lifecycle::{ABNORMAL, BY_DISCONNECT, Lifecycle, LifecycleKind, NO_STATUS},
     message::{Asker, ShardRequest},
     names::NamespaceIndex,
     outbox::{Outgoing, Slots},
@@ -118,6 +119,7 @@ impl OpenSessions {
         if !self.begin_close(context, key, departure) {
             return;
         }
+        self.tell_disconnected(context, key, (disconnect.code, &disconnect.reason));
         context.counters.count_close(disconnect.code);
         if disconnect.code == Disconnect::CONNECTION_CLOSED.code {
             // As in Centrifugo, the client gets neither frames nor a reason: it is to see a lost connection.
@@ -153,6 +155,8 @@ impl OpenSessions {
             return;
         }
         self.record(context, key, SessionIncident::Left { code });
+        let code_told = code.unwrap_or(NO_STATUS);
+        self.tell_disconnected(context, key, (code_told, &Cow::Borrowed("closed by the client")));
         self.table.at_mut(key.index).close_handshake.set_received();
         let mut close_frame = Vec::new();
         append_close_reply(code, &mut close_frame);
@@ -219,6 +223,7 @@ impl OpenSessions {
         let was_authenticated = session.is_authenticated();
         let place = session.user_place;
         for subscription in std::mem::take(&mut session.subscriptions) {
+            self.tell_unsubscribed(context, key, &subscription, BY_DISCONNECT);
             self.detach(context, key, &subscription, departure);
         }
         if was_authenticated && let Some(info) = self.table.at(key.index).info.clone() {
@@ -276,6 +281,7 @@ impl OpenSessions {
         }
         self.record(context, key, SessionIncident::Gone);
         self.leave_everything(context, key, Departure::Lost);
+        self.tell_disconnected(context, key, (ABNORMAL, &Cow::Borrowed("connection lost")));
         if let Some(session) = self.table.remove(key) {
             context.timers.abandon(session.scheduled);
         }
@@ -490,6 +496,66 @@ impl OpenSessions {
         }
     }
 
+    /// Tells the backend of an admitted session, and of the subscriptions with which it begins.
+    pub(super) fn tell_connected(&mut self, context: &mut Context, key: SessionKey) {
+        let kinds = context.options.lifecycle;
+        if kinds.is_empty() {
+            return;
+        }
+        let session = self.table.at_mut(key.index);
+        let Some(info) = session.info.clone() else { return };
+        if kinds.contains(LifecycleKind::Disconnected) {
+            session.extra.get_or_insert_default().connected_us = Some(context.now.mono_us);
+        }
+        if kinds.contains(LifecycleKind::Connected) {
+            context.tell(Lifecycle::Connected { info, wire: session.wire });
+        }
+        let accepted = |subscription: &&Subscription| subscription.place.is_some();
+        let session = self.table.at(key.index);
+        for subscription in session.subscriptions.iter().filter(accepted) {
+            self.tell_subscribed(context, key, subscription.channel);
+        }
+    }
+
+    /// Tells the backend of a session that has ended.
+    fn tell_disconnected(&mut self, context: &mut Context, key: SessionKey, (code, reason): (u16, &Cow<'static, str>)) {
+        let Some(session) = self.table.get_mut(key) else { return };
+        let connected_us = session.extra.as_mut().and_then(|extra| extra.connected_us.take());
+        if let (Some(connected_us), Some(info)) = (connected_us, &session.info) {
+            let duration_ms = context.now.mono_us.saturating_sub(connected_us) / 1_000;
+            let (info, reason) = (Arc::clone(info), reason.clone());
+            context.tell(Lifecycle::Disconnected { session: key, info, code, reason, duration_ms });
+        }
+    }
+
+    /// Tells the backend of an accepted subscription. Those of a session whose `connect` is not answered yet follow its
+    /// own event.
+    pub(super) fn tell_subscribed(&self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
+        let channel = self.hub.channel(id);
+        if context.tells(LifecycleKind::Subscribed, channel.namespace)
+            && let Some(info) = self.table.at(key.index).told_info()
+        {
+            context.tell(Lifecycle::Subscribed { info, channel: Arc::clone(&channel.name) });
+        }
+    }
+
+    /// Tells the backend of the end of a subscription, if it knows it.
+    fn tell_unsubscribed(
+        &self,
+        context: &mut Context,
+        key: SessionKey,
+        subscription: &Subscription,
+        code: UnsubscribeCode,
+    ) {
+        let channel = self.hub.channel(subscription.channel);
+        if context.tells(LifecycleKind::Unsubscribed, channel.namespace)
+            && subscription.place.is_some()
+            && let Some(info) = self.table.at(key.index).told_info()
+        {
+            context.tell(Lifecycle::Unsubscribed { info, channel: Arc::clone(&channel.name), code });
+        }
+    }
+
     /// Whether the session has the permission in `channel`, which belongs to `namespace`.
     pub(super) fn permits(
         &self,
@@ -599,7 +665,7 @@ impl OpenSessions {
             return;
         }
         let channel = Arc::clone(&self.hub.channel(id).name);
-        self.drop_subscription(context, key, id);
+        self.drop_subscription(context, key, id, code);
         if context.records(RecordLevel::Sessions) {
             let what = SessionIncident::Unsubscribed { channel: Arc::clone(&channel), code: code.0 };
             self.record(context, key, what);
@@ -608,10 +674,17 @@ impl OpenSessions {
         self.push(context, key, &push);
     }
 
-    /// Ends a subscription: removes it from the session, from the hub and from its owner.
-    pub(super) fn drop_subscription(&mut self, context: &mut Context, key: SessionKey, id: LocalChannelId) {
+    /// Ends a subscription: removes it from the session, from the hub and from its owner. `code` is for the backend.
+    pub(super) fn drop_subscription(
+        &mut self,
+        context: &mut Context,
+        key: SessionKey,
+        id: LocalChannelId,
+        code: UnsubscribeCode,
+    ) {
         let session = self.table.at_mut(key.index);
         let Some(subscription) = session.remove_subscription(id) else { return };
+        self.tell_unsubscribed(context, key, &subscription, code);
         self.table.outbox(key.index).discard_latest(id);
         self.detach(context, key, &subscription, Departure::Left);
     }

@@ -17,6 +17,7 @@ use crate::{
     event::{ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError},
     history_stream::encoded_bytes_max,
     hub::{HubEntry, LocalChannelId},
+    lifecycle::BY_CLIENT,
     message::{NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
@@ -328,7 +329,7 @@ impl Subscribing<'_> {
         self.sessions.table.schedule(self.key, &mut self.context.timers);
         match ending {
             Some(Ending::Asked { command_id }) => {
-                self.sessions.drop_subscription(self.context, self.key, id);
+                self.sessions.drop_subscription(self.context, self.key, id, BY_CLIENT);
                 self.sessions.reply(self.context, self.key, command_id, &Reply::Unsubscribe);
             }
             Some(Ending::Forced { code, reason }) => {
@@ -386,6 +387,7 @@ impl Subscribing<'_> {
         subscription.extra = extra.filter(|extra| extra.outlives_answer());
         let expiry_us = subscription.expiry_us;
         session.deadlines.subscriptions_us = session.deadlines.subscriptions_us.min(expiry_us);
+        self.sessions.tell_subscribed(self.context, self.key, id);
         if let Some((seat, (room, thread))) = seat.zip(subscribed.room) {
             self.join_room(seat, RoomRoute { key: room, thread });
         }
@@ -548,9 +550,13 @@ impl Subscribing<'_> {
         let recovered_bytes = self.fit_recovery(&mut outcome);
         let is_accepted = outcome.is_ok();
         let channel = is_accepted.then(|| Arc::clone(&self.sessions.hub.channel(id).name));
-        if ending.is_some() && is_accepted {
+        if let Some(ending) = ending.as_ref().filter(|_| is_accepted) {
             // The subscription ended before the client was informed.
-            self.sessions.drop_subscription(self.context, self.key, id);
+            let code = match ending {
+                Ending::Asked { .. } => BY_CLIENT,
+                Ending::Forced { code, .. } => *code,
+            };
+            self.sessions.drop_subscription(self.context, self.key, id, code);
         }
         let session = self.sessions.table.at_mut(self.key.index);
         if let Some(Paused { paused_on: PausedOn::Subscriptions(pending), .. }) = session.paused.as_deref_mut() {
@@ -642,7 +648,7 @@ impl Subscribing<'_> {
             subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
             return Ok(None);
         }
-        self.sessions.drop_subscription(self.context, self.key, id);
+        self.sessions.drop_subscription(self.context, self.key, id, BY_CLIENT);
         Ok(Some(Reply::Unsubscribe))
     }
 

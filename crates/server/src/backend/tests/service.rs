@@ -10,7 +10,7 @@ use std::{
 
 /// How the service reacts to a request.
 #[derive(Clone, Debug)]
-pub(super) enum Reaction {
+pub(crate) enum Reaction {
     /// Writes this response, and keeps the connection open.
     Answer(String),
     /// Writes these bytes, and closes the connection.
@@ -24,20 +24,20 @@ pub(super) enum Reaction {
 }
 
 impl Reaction {
-    pub(super) fn answer(status: &str, body: &str) -> Self {
+    pub(crate) fn answer(status: &str, body: &str) -> Self {
         Self::Answer(format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
     }
 }
 
 /// A received request.
 #[derive(Clone, Debug)]
-pub(super) struct Came {
-    pub(super) line: String,
-    pub(super) fields: BTreeMap<String, String>,
-    pub(super) body: String,
+pub(crate) struct Came {
+    pub(crate) line: String,
+    pub(crate) fields: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
-pub(super) struct Service {
+pub(crate) struct Service {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
@@ -49,7 +49,7 @@ struct Shared {
 }
 
 impl Service {
-    pub(super) fn start(reaction: Reaction) -> Self {
+    pub(crate) fn start(reaction: Reaction) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let gate = (Mutex::new(false), Condvar::new());
@@ -64,19 +64,19 @@ impl Service {
         Self { address, shared }
     }
 
-    pub(super) fn endpoint(&self) -> String {
+    pub(crate) fn endpoint(&self) -> String {
         format!("http://{}/hook", self.address)
     }
 
-    pub(super) fn requests(&self) -> Vec<Came> {
+    pub(crate) fn requests(&self) -> Vec<Came> {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    pub(super) fn react(&self, reaction: Reaction) {
+    pub(crate) fn react(&self, reaction: Reaction) {
         *self.shared.reaction.lock().unwrap() = reaction;
     }
 
-    pub(super) fn open_gate(&self) {
+    pub(crate) fn open_gate(&self) {
         *self.shared.gate.0.lock().unwrap() = true;
         self.shared.gate.1.notify_all();
     }

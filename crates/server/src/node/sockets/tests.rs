@@ -163,6 +163,7 @@ fn shard_thread() -> ShardThread<Scripted> {
             net,
             tokens: Arc::new(NoTokens),
             backends: Arc::new(NoBackends::default()),
+            webhooks: None,
             storage: None,
             cluster: None,
             hand_over,

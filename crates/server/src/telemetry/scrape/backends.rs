@@ -1,4 +1,4 @@
-//! Metrics of tokens, of rules about who may not connect, and of backend requests.
+//! Metrics of tokens, of rules about who may not connect, of backend requests and webhooks.
 
 use dunlin_engine::counters::{Histogram, LATENCY_BOUNDS_US};
 use dunlin_token::TokenCounts;
@@ -7,6 +7,7 @@ use super::{Page, m};
 use crate::{
     access::AccessCounts,
     backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind},
+    webhooks::{EventLoss, RequestOutcome, WebhookCounts},
 };
 
 pub(super) fn access(page: &mut Page, counts: AccessCounts) {
@@ -76,4 +77,21 @@ pub(super) fn backends(page: &mut Page, counts: &BackendCounts) {
             samples.add(&[&proxy.label], u64::from(proxy.is_open));
         }
     });
+}
+
+pub(super) fn webhooks(page: &mut Page, counts: &WebhookCounts) {
+    page.single(&m::WEBHOOK_EVENTS, counts.taken);
+    page.family(&m::WEBHOOK_EVENTS_LOST, |samples| {
+        for (reason, count) in EventLoss::ALL.iter().zip(counts.lost) {
+            samples.add(&[reason.name()], count);
+        }
+    });
+    page.family(&m::WEBHOOK_REQUESTS, |samples| {
+        for (outcome, count) in RequestOutcome::ALL.iter().zip(counts.requests) {
+            samples.add(&[outcome.name()], count);
+        }
+    });
+    page.single(&m::WEBHOOK_EVENTS_WAITING, counts.waiting);
+    page.single(&m::WEBHOOK_BYTES_WAITING, counts.waiting_bytes);
+    page.single(&m::WEBHOOK_OLDEST_AGE, counts.oldest_age_ms as f64 / 1e3);
 }

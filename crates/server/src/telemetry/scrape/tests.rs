@@ -6,7 +6,7 @@ use dunlin_cluster::core::{CoreCounters, StrayCounters, leases::LeaseCounters, p
 use dunlin_engine::api::Survey;
 
 use super::*;
-use crate::http::api::ApiError;
+use crate::{http::api::ApiError, webhooks::WebhookCounts};
 
 fn shard(index: u16) -> ShardReport {
     let mut report = ShardReport {
@@ -49,6 +49,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         access: AccessCounts::default(),
         tokens,
         backends,
+        webhooks: WebhookCounts::default(),
         storage: None,
         cluster: None,
         peers: None,
