@@ -5,6 +5,7 @@
 
 mod all_nodes;
 mod body;
+mod channel_page;
 mod command;
 mod error;
 mod execute;
@@ -18,12 +19,14 @@ mod room_list;
 mod rooms;
 mod service;
 mod sessions;
+mod status;
 #[cfg(test)]
 mod tests;
 mod tickets;
 mod wire;
 
 pub use body::Malformed;
+pub use channel_page::ChannelsWanted;
 pub use command::{ApiCommand, CommandBatch, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::Executor;
@@ -32,7 +35,7 @@ pub use own_node::{NodeIdentity, OwnNode};
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
 pub use rooms::RoomCommand;
-pub use service::{ApiOptions, Service, answer, answer_legacy};
+pub use service::{ApiOptions, Executed, Service, answer, answer_legacy};
 pub use sessions::SessionsWanted;
 
 /// The result of a command as JSON, or an error.
