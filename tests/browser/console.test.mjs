@@ -189,29 +189,34 @@ describe("sign-in", () => {
     }));
 });
 
+
+/** Axe takes a second on busy cores. Each view is looked at in each width and in each scheme, but not in all four combinations. */
+const SOME = ["overview", "session"];
 const DEVICES = {
   "desktop-light": { ...DESKTOP, colorScheme: "light" },
-  "desktop-dark": { ...DESKTOP, colorScheme: "dark" },
-  "phone-light": { ...SMALL_PHONE, colorScheme: "light" },
+  "desktop-dark": { ...DESKTOP, colorScheme: "dark", views: SOME },
+  "phone-light": { ...SMALL_PHONE, colorScheme: "light", views: SOME },
   "phone-dark": { ...SMALL_PHONE, colorScheme: "dark" },
 };
 
 describe("each view has its data, no markup of others, nothing that axe finds, and fits", () => {
-  for (const [title, device] of Object.entries(DEVICES)) {
+  for (const [title, { views = Object.keys(VIEWS), ...device }] of Object.entries(DEVICES)) {
     test(title, () =>
       withConsole(device, PASSWORD, async (page) => {
-        for (const [name, view] of Object.entries(VIEWS)) {
+        for (const name of views) {
+          const view = VIEWS[name];
           await show(page, view);
           await page.screenshot({ path: `${SHOTS}console-${name}-${title}.png`, fullPage: true });
           await assertAccessible(page);
-          const { hacked, images, scripts, scroll, width } = await page.evaluate(() => ({
+          const { hacked, images, scripts, cut, scroll, width } = await page.evaluate(() => ({
             hacked: window.hacked,
             images: document.images.length,
             scripts: document.body.querySelectorAll("script").length,
+            cut: [...document.querySelectorAll(".table, .panel")].filter((each) => each.scrollWidth > each.clientWidth).length,
             scroll: document.documentElement.scrollWidth,
             width: innerWidth,
           }));
-          assert.deepEqual({ name, hacked, images, scripts }, { name, hacked: undefined, images: 0, scripts: 0 });
+          assert.deepEqual({ name, hacked, images, scripts, cut }, { name, hacked: undefined, images: 0, scripts: 0, cut: 0 });
           assert.ok(scroll <= width, `${name}: ${scroll} px of content on ${width} px`);
         }
       }));
@@ -252,7 +257,7 @@ test("with the keyboard alone, a session is found and disconnected, once it is c
     await page.keyboard.type("victim");
     await page.keyboard.press("Enter");
     await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
-    await tabTo(victim.id);
+    await tabTo(`${victim.id.slice(0, 8)}…`);
     await page.keyboard.press("Enter");
     await page.waitForSelector("button:text-is('Disconnect')");
     await tabTo("Disconnect");

@@ -3,6 +3,8 @@
  * the direction of writing, or that are not seen, are written as escapes, so that a name cannot look like another one.
  */
 
+import { visible } from "./text";
+
 export type Child = Node | string | number | null | undefined | false;
 
 type Attributes = Record<string, string | number | boolean | null | undefined | ((event: Event) => void)>;
@@ -38,13 +40,6 @@ export function add(element: Element, children: Child[]): void {
 export function fill(element: Element, ...children: Child[]): void {
   element.replaceChildren();
   add(element, children);
-}
-
-/** Control characters except line ends and tabs, and format characters of Unicode. */
-const UNSEEN = /[\p{Cf}\p{Cc}\u2028\u2029]/gu;
-
-export function visible(text: string): string {
-  return text.replace(UNSEEN, (c) => (c === "\n" || c === "\t" ? c : `\\u{${c.codePointAt(0)?.toString(16)}}`));
 }
 
 /** Sets a text only if it differs, so that a selection in it survives. */

@@ -8,9 +8,10 @@ const POINTS_MAX = 300;
 
 export interface Point {
   time_s: number;
-  publications: number;
-  deliveries: number;
-  written_bytes: number;
+  /** `null` before the second answer of a node. */
+  publications: number | null;
+  deliveries: number | null;
+  written_bytes: number | null;
   sessions: number;
   p50_ms: number | null;
   p95_ms: number | null;
@@ -34,12 +35,13 @@ export class History {
 
   push(status: Status): void {
     this.status = status;
-    const point = { time_s: Date.now() / 1000, publications: 0, deliveries: 0, written_bytes: 0, sessions: 0 };
+    const sums = { publications: 0, deliveries: 0, written_bytes: 0 };
+    let sessions = 0;
     const recent: number[] = [];
     let bounds: number[] = [];
     this.rates.clear();
     for (const node of status.nodes) {
-      point.sessions += node.sessions.open;
+      sessions += node.sessions.open;
       const before = this.before.get(node.uid);
       if (!before || node.time_ms <= before.time_ms) continue;
       const seconds = (node.time_ms - before.time_ms) / 1000;
@@ -50,9 +52,9 @@ export class History {
         written_bytes: per((node) => node.traffic.written_bytes),
       };
       this.rates.set(node.uid, rates);
-      point.publications += rates.publications;
-      point.deliveries += rates.deliveries;
-      point.written_bytes += rates.written_bytes;
+      sums.publications += rates.publications;
+      sums.deliveries += rates.deliveries;
+      sums.written_bytes += rates.written_bytes;
       bounds = node.publish_to_socket.bounds_us;
       node.publish_to_socket.buckets.forEach((number, index) => {
         const added = Math.max(0, number - (before.publish_to_socket.buckets[index] ?? 0));
@@ -60,7 +62,8 @@ export class History {
       });
     }
     const at = (share: number) => quantile({ bounds_us: bounds, buckets: recent }, share);
-    this.points.push({ ...point, p50_ms: at(0.5), p95_ms: at(0.95), p99_ms: at(0.99) });
+    const rates = this.rates.size > 0 ? sums : { publications: null, deliveries: null, written_bytes: null };
+    this.points.push({ time_s: Date.now() / 1000, sessions, ...rates, p50_ms: at(0.5), p95_ms: at(0.95), p99_ms: at(0.99) });
     this.pushShards(status);
     if (this.points.length > POINTS_MAX) {
       this.points.shift();

@@ -26,6 +26,8 @@ export class Plot {
   private plot: uPlot | null = null;
   private labels = "";
   private width = 0;
+  /** The times at the left and at the right. */
+  private span: [number, number] = [0, SPAN_MIN_S];
   private readonly resized: ResizeObserver;
   private readonly scheme = matchMedia("(prefers-color-scheme: dark)");
   private readonly redraw = () => {
@@ -59,6 +61,8 @@ export class Plot {
 
   update(times_s: number[], lines: Line[]): void {
     const labels = lines.map((line) => line.label).join("\n");
+    const newest = times_s.at(-1) ?? 0;
+    this.span = [Math.min(times_s[0] ?? 0, newest - SPAN_MIN_S), newest];
     const data: uPlot.AlignedData = [times_s, ...lines.map((line) => line.values)];
     if (!this.plot || labels !== this.labels) {
       this.plot?.destroy();
@@ -85,7 +89,7 @@ export class Plot {
       height: HEIGHT,
       legend: { show: false },
       cursor: { show: false },
-      scales: { x: { range: (_, min, max) => [Math.min(min, max - SPAN_MIN_S), max] }, y: { range: (_, min, max) => [0, Math.max(max * 1.1, 1, min)] } },
+      scales: { x: { range: () => this.span }, y: { range: (_, min, max) => [0, Math.max(max * 1.1, 1, min)] } },
       axes: [
         { ...axis, values: (_, times) => times.map((time) => new Date(time * 1000).toLocaleTimeString("en-GB")), space: 80 },
         { ...axis, size: 64, ...(this.isWhole ? { incrs: WHOLE } : {}), values: (_, values) => values.map(this.format) },

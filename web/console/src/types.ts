@@ -180,7 +180,6 @@ export interface Room {
 }
 
 export interface RoomInfo extends Room {
-  seed: number;
   ticks_per_second: number;
   thread: number;
   num_objects: number;

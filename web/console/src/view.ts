@@ -71,8 +71,8 @@ export function noticePlace(): HTMLElement {
 
 /** Which nodes and shards did not answer. */
 export function showMissing(place: HTMLElement, missing: Missing[] | undefined): void {
-  const texts = (missing ?? []).map(({ node, why }) => (node ? `${node}: ${why}` : why));
-  setText(place, texts.map((text) => `Not answered: ${text}.`).join(" "));
+  const texts = (missing ?? []).map(({ node, why }) => (node ? `${node} (${why})` : why));
+  setText(place, texts.length > 0 ? `Missing here: ${texts.join(", ")}.` : "");
 }
 
 export function isOperator(context: Context): boolean {
@@ -87,6 +87,13 @@ export function hash(...parts: string[]): string {
 export function link(text: string, ...parts: string[]): HTMLAnchorElement {
   return el("a", { href: hash(...parts) }, text);
 }
+
+/** The beginning of a client's id, as a link to its session, which has all of it. */
+export function clientLink(client: string): HTMLAnchorElement {
+  return link(client.length > SHORT_ID ? `${client.slice(0, SHORT_ID)}…` : client, "sessions", "client", client);
+}
+
+const SHORT_ID = 8;
 
 /** Anonymous users have an empty id. */
 export function userText(user: string): string {

@@ -7,7 +7,7 @@ import { count } from "../format";
 import { nameOf } from "../history";
 import { Table } from "../table";
 import type { ChannelPage, ClientSession, Sessions } from "../types";
-import { type Context, hash, isOperator, link, noticePlace, pretty, Repeated, showMissing, userText, type View } from "../view";
+import { clientLink, type Context, hash, isOperator, link, noticePlace, pretty, Repeated, showMissing, userText, type View } from "../view";
 
 const INTERVAL_MS = 3000;
 const PAGE = 200;
@@ -95,7 +95,7 @@ export function oneChannel(context: Context, channel: string): View {
     "Subscribers",
     [
       { title: "User", cell: ({ user }) => userText(user) },
-      { title: "Client", cell: ({ client }) => link(client, "sessions", "client", client) },
+      { title: "Client", cell: ({ client }) => clientLink(client) },
       { title: "Verdict", cell: ({ verdict }) => verdict.text },
       { title: "Node", cell: ({ node }) => nameOf(node) },
     ],
@@ -106,7 +106,7 @@ export function oneChannel(context: Context, channel: string): View {
     "Presence",
     [
       { title: "User", cell: ({ user }) => userText(user) },
-      { title: "Client", cell: ({ client }) => link(client, "sessions", "client", client) },
+      { title: "Client", cell: ({ client }) => clientLink(client) },
     ],
     ({ client }) => client,
     "Nobody is present.",

@@ -111,10 +111,10 @@ export function overview(context: Context): View {
     set("Sessions", count(point.sessions));
     set("Users", count(sum((node) => node.sessions.users)));
     set("Channels", count(sum((node) => node.sessions.channels)));
-    set("Publications / s", rate(point.publications));
-    set("Deliveries / s", rate(point.deliveries));
-    set("Written / s", bytes(point.written_bytes));
-    set("Publish → socket p99", point.p99_ms === null ? "–" : ms(point.p99_ms));
+    set("Publications / s", shown(point.publications, rate));
+    set("Deliveries / s", shown(point.deliveries, rate));
+    set("Written / s", shown(point.written_bytes, bytes));
+    set("Publish → socket p99", shown(point.p99_ms, ms));
     set("Behind > 100 ms", count(sum((node) => node.sessions.behind[2] ?? 0)));
     const times = points.map(({ time_s }) => time_s);
     traffic.update(times, [
@@ -143,6 +143,10 @@ export function overview(context: Context): View {
     onStatus,
     stop: () => [traffic, delay, sessions, load].forEach((plot) => plot.stop()),
   };
+}
+
+function shown(value: number | null, format: (value: number) => string): string {
+  return value === null ? "–" : format(value);
 }
 
 /** What an operator should look at, with where to look. */

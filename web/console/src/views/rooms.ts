@@ -8,7 +8,7 @@ import { nameOf } from "../history";
 import { Plot } from "../plot";
 import { facts, Table } from "../table";
 import type { ClientSession, Room, RoomInfo, Sessions } from "../types";
-import { type Context, isOperator, link, noticePlace, pretty, Repeated, userText, type View } from "../view";
+import { clientLink, type Context, isOperator, link, noticePlace, pretty, Repeated, userText, type View } from "../view";
 
 const LIST_INTERVAL_MS = 3000;
 const ONE_INTERVAL_MS = 1000;
@@ -86,7 +86,7 @@ export function oneRoom(context: Context, channel: string): View {
     "Players and spectators",
     [
       { title: "User", cell: ({ user }) => userText(user) },
-      { title: "Client", cell: ({ client }) => link(client, "sessions", "client", client) },
+      { title: "Client", cell: ({ client }) => clientLink(client) },
       { title: "Verdict", cell: ({ verdict }) => verdict.text },
       { title: "RTT", cell: ({ socket }) => (socket.rtt_ms === undefined ? "" : ms(socket.rtt_ms)), isNumber: true },
       { title: "Snapshots wait", cell: ({ queue }) => (queue.rooms_due > 0 ? bytes(queue.room_bytes) : ""), isNumber: true },
@@ -191,7 +191,6 @@ function described(room: RoomInfo): HTMLElement {
     ["Objects", count(room.num_objects)],
     ["Memory", `${bytes(room.memory_bytes)}, of which ${bytes(room.world_bytes)} are its world`],
     ["Node", `${nameOf(room.node)}, thread ${room.thread}`],
-    ["Seed", String(room.seed)],
     ["Metadata", room.metadata === undefined ? null : el("code", {}, pretty(room.metadata))],
     ["Parameters", room.params === undefined ? null : el("code", {}, pretty(room.params))],
   ]);

@@ -7,7 +7,7 @@ import { bytes, count, ms, percent } from "../format";
 import { nameOf } from "../history";
 import { facts, Table } from "../table";
 import type { ClientSession, QueueOfChannel, Sessions } from "../types";
-import { type Context, isOperator, link, noticePlace, Repeated, showMissing, userText, type View } from "../view";
+import { clientLink, type Context, isOperator, link, noticePlace, Repeated, showMissing, userText, type View } from "../view";
 
 const LIST_INTERVAL_MS = 3000;
 const ONE_INTERVAL_MS = 1000;
@@ -38,13 +38,13 @@ export function sessions(context: Context, by?: string, text?: string): View {
     "Sessions",
     [
       { title: "User", cell: ({ user }) => userText(user) },
-      { title: "Client", cell: ({ client }) => link(client, "sessions", "client", client) },
+      { title: "Client", cell: ({ client }) => clientLink(client) },
       { title: "Verdict", cell: ({ verdict }) => verdictText(verdict.code, verdict.text) },
       { title: "Behind", cell: ({ queue }) => (queue.age_ms > 0 ? ms(queue.age_ms) : ""), isNumber: true },
       { title: "Queue", cell: ({ queue }) => (queue.bytes > 0 ? bytes(queue.bytes) : ""), isNumber: true },
       { title: "RTT", cell: rtt, isNumber: true },
       { title: "Channels", cell: ({ num_subs }) => count(num_subs), isNumber: true },
-      { title: "Transport", cell: ({ transport, encoding }) => `${transport}, ${encoding}` },
+      { title: "Transport", cell: ({ transport }) => transport },
       { title: "Address", cell: ({ address }) => address ?? "" },
       { title: "Node", cell: ({ node }) => nameOf(node) },
     ],
