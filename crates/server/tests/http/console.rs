@@ -36,7 +36,7 @@ fn ask_at(address: SocketAddr, method: &str, path: &str, fields: &str, body: &st
     client.answer()
 }
 
-fn ask(server: &Server, method: &str, path: &str, fields: &str, body: &str) -> Answer {
+pub(super) fn ask(server: &Server, method: &str, path: &str, fields: &str, body: &str) -> Answer {
     ask_at(server.address, method, path, fields, body)
 }
 
@@ -45,7 +45,7 @@ fn try_sign_in(server: &Server, password: &str) -> Answer {
 }
 
 /// Signs in. Returns the fields of requests of the page.
-fn sign_in(server: &Server, password: &str) -> String {
+pub(super) fn sign_in(server: &Server, password: &str) -> String {
     let answer = try_sign_in(server, password);
     assert_eq!(answer.status, 200, "{answer:?}");
     let cookie = answer.field("set-cookie").expect("a cookie").split(';').next().expect("a value");
