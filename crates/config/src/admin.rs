@@ -14,7 +14,7 @@ pub struct AdminOptions {
     /// Who may use it.
     pub access: AdminAccess,
     /// Time after which a sign-in ends.
-    pub session_lifetime_ms: u64,
+    pub sign_in_lifetime_ms: u64,
     /// Wrong passwords per minute and address.
     pub sign_ins_per_minute: u32,
 }
@@ -40,7 +40,7 @@ pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
     let handler_prefix = r.prefix_if("admin.enabled", true, "admin.handler_prefix");
     let (operator, reader) = (r.secret("admin.password"), r.secret("admin.read_only_password"));
     let (secret, is_insecure) = (r.secret("admin.secret"), r.bool("admin.insecure"));
-    let (external, session_lifetime_ms) = (r.bool("admin.external"), r.ms_above_zero("admin.session_lifetime"));
+    let (external, sign_in_lifetime_ms) = (r.bool("admin.external"), r.ms_above_zero("admin.sign_in_lifetime"));
     let sign_ins_per_minute = r.narrow("admin.sign_in_limit");
     let handler_prefix = handler_prefix?;
     if is_insecure {
@@ -52,5 +52,5 @@ pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
         r.error("admin.read_only_password", "is also `admin.password`: set different passwords");
     }
     let access = if is_insecure { AdminAccess::Everyone } else { AdminAccess::Passwords { operator, reader, secret } };
-    Some(AdminOptions { handler_prefix, external, access, session_lifetime_ms, sign_ins_per_minute })
+    Some(AdminOptions { handler_prefix, external, access, sign_in_lifetime_ms, sign_ins_per_minute })
 }

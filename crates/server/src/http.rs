@@ -99,7 +99,8 @@ impl HttpParts {
     pub fn operators_paths(&self) -> Arc<[String]> {
         let api = self.api.as_ref().map(|(prefix, _)| prefix);
         let metrics = self.metrics.as_ref().map(|(path, _)| path);
-        let console = self.console.as_ref().map(console::Console::path);
+        // At `/` it would reserve connections for everything.
+        let console = self.console.as_ref().map(console::Console::path).filter(|path| !path.is_empty());
         let paths = [api, metrics, self.health_path.as_ref(), console].into_iter().flatten();
         // If the API's path is `/`, its methods are at the top level.
         paths.map(|path| literal(path).trim_end_matches('/').to_owned()).collect()

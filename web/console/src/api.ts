@@ -1,6 +1,6 @@
 /** The requests of the page. A refused command is an error with the text of the node. */
 
-import type { ChannelPage, Configuration, LogPart, Session, Status } from "./types";
+import type { ChannelPage, Configuration, LogPart, SignIn, Status } from "./types";
 
 export class Refused extends Error {}
 
@@ -56,12 +56,13 @@ export async function log(since: number): Promise<LogPart> {
   return (await ask(`log?since=${since}`)) as LogPart;
 }
 
-export async function session(): Promise<Session> {
-  return (await ask("session")) as Session;
+/** Who has signed in. */
+export async function whoAmI(): Promise<SignIn> {
+  return (await ask("sign_in")) as SignIn;
 }
 
-export async function signIn(password: string): Promise<Session> {
-  return (await ask("sign_in", { password })) as Session;
+export async function signIn(password: string): Promise<SignIn> {
+  return (await ask("sign_in", { password })) as SignIn;
 }
 
 export async function signOut(): Promise<void> {

@@ -1,9 +1,9 @@
 /** The console: sign-in, the menu, and the view that the address names. */
 
-import { NoAnswer, SignedOut, session as askSession, signIn, signOut, status as askStatus } from "./api";
+import { NoAnswer, SignedOut, signIn, signOut, status as askStatus, whoAmI } from "./api";
 import { el, fill, setText } from "./dom";
 import { History, INTERVAL_MS, nameOf } from "./history";
-import type { Session } from "./types";
+import type { SignIn } from "./types";
 import { hash, noticePlace, showMissing, type Context, type View } from "./view";
 import { VIEWS, viewOf } from "./views";
 
@@ -12,8 +12,8 @@ const app = document.querySelector("#app") as HTMLElement;
 async function start(): Promise<void> {
   for (;;) {
     try {
-      const session = await askSession();
-      if (session.role) open(session);
+      const signedIn = await whoAmI();
+      if (signedIn.role) open(signedIn);
       else askPassword("");
       return;
     } catch (error) {
@@ -54,8 +54,8 @@ function askPassword(why: string): void {
   password.focus();
 }
 
-function open(session: Session): void {
-  new Shell(session);
+function open(signedIn: SignIn): void {
+  new Shell(signedIn);
 }
 
 /** What surrounds the views. */
@@ -74,10 +74,10 @@ class Shell {
   private readonly context: Context;
   private readonly moved = () => this.show(true);
 
-  constructor(session: Session) {
+  constructor(signedIn: SignIn) {
     this.context = {
       history: this.history,
-      session,
+      signIn: signedIn,
       ownName: () => nameOf(this.history.status?.nodes[0] ?? { name: "this node", uid: "" }),
       signedOut: () => this.close("The sign-in has ended."),
     };
@@ -85,11 +85,11 @@ class Shell {
       this.menu.append(el("li", {}, el("a", { href: hash(name), "data-view": name }, title)));
     }
     const out = el("button", { type: "button", onclick: () => void this.signOut() }, "Sign out");
-    const role = session.role === "reader" ? "read only" : "operator";
+    const role = signedIn.role === "reader" ? "read only" : "operator";
     fill(
       app,
       el("a", { class: "skip", href: "#main", onclick: (event) => (event.preventDefault(), this.main.focus()) }, "Skip to the content"),
-      el("header", {}, el("strong", {}, "Dunlin"), this.where, el("span", { class: "role" }, role), session.ends_at_s ? out : null),
+      el("header", {}, el("strong", {}, "Dunlin"), this.where, el("span", { class: "role" }, role), signedIn.ends_at_s ? out : null),
       el("nav", { "aria-label": "Views" }, this.menu),
       this.main,
       el("div", { id: "told", role: "status" }),

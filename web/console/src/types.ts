@@ -1,6 +1,6 @@
 /** What the node answers. Fields that the page does not use are left out. */
 
-export interface Session {
+export interface SignIn {
   role: "operator" | "reader" | null;
   ends_at_s?: number | null;
   version?: string;

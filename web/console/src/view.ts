@@ -1,14 +1,14 @@
 /** What all views have. */
 
 import type { History } from "./history";
-import type { Missing, Session } from "./types";
+import type { Missing, SignIn } from "./types";
 import { Refused, SignedOut } from "./api";
 import { el, fill, setText } from "./dom";
 
 /** What a view may use. */
 export interface Context {
   history: History;
-  session: Session;
+  signIn: SignIn;
   /** The node whose page this is, if it has answered. */
   ownName(): string;
   /** The sign-in has ended. */
@@ -76,7 +76,7 @@ export function showMissing(place: HTMLElement, missing: Missing[] | undefined):
 }
 
 export function isOperator(context: Context): boolean {
-  return context.session.role === "operator";
+  return context.signIn.role === "operator";
 }
 
 /** The address of a view. Each part is one step. */

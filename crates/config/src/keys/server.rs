@@ -232,7 +232,7 @@ const ADMIN: &[Key] = &[
         "secret",
         Secret,
         "",
-        "Signs the sessions of the console, together with the passwords: set the same secret on all nodes, and sign-ins hold on each of them and after a restart. Empty: a random one for each start.",
+        "Signs the cookies of sign-ins, together with the passwords: set the same secret on all nodes, and they hold on each of them and after a restart. Empty: a random one for each start.",
     ),
     yes("insecure", Bool, "false", "Let everyone who can reach the port do everything, without a password."),
     yes(
@@ -242,7 +242,7 @@ const ADMIN: &[Key] = &[
         "Path of the console. In Centrifugo the default is empty, and its interface is at `/`.",
     ),
     yes("external", Bool, "false", "Serve the console on the public port even if there is an internal port."),
-    own("session_lifetime", Duration, "12h", "Time after which a sign-in ends."),
+    own("sign_in_lifetime", Duration, "12h", "Time after which a sign-in ends."),
     own(
         "sign_in_limit",
         Int(1, 1_000),

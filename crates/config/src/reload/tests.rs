@@ -46,7 +46,7 @@ fn input(config: &serde_json::Value) -> ConfigInput {
 #[test]
 fn settings_are_shown_without_what_is_secret() {
     let mut config = base();
-    config["admin"] = serde_json::json!({ "enabled": true, "password": "hunter2", "session_lifetime": "90m" });
+    config["admin"] = serde_json::json!({ "enabled": true, "password": "hunter2", "sign_in_lifetime": "90m" });
     config["client"]["proxy"]["connect"]["endpoint"] = "http://user:hunter2@backend/path?key=hunter2".into();
     config["client"]["proxy"]["connect"]["http"] =
         serde_json::json!({ "static_headers": { "Authorization": "hunter2" } });
@@ -59,7 +59,7 @@ fn settings_are_shown_without_what_is_secret() {
         (found.value.clone(), found.hidden)
     };
     assert_eq!(setting("admin.password"), (serde_json::Value::Null, true));
-    assert_eq!(setting("admin.session_lifetime"), ("90m".into(), false));
+    assert_eq!(setting("admin.sign_in_lifetime"), ("90m".into(), false));
     assert_eq!(setting("client.proxy.connect.endpoint"), ("http://backend/path".into(), true));
     assert_eq!(setting("client.proxy.connect.http.static_headers"), (serde_json::json!(["Authorization"]), true));
     assert_eq!(setting("channel.namespaces[chat].history_size"), (10.into(), false));

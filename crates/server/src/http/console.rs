@@ -5,7 +5,7 @@
 mod actions;
 mod attempts;
 mod page;
-mod sessions;
+mod sign_ins;
 
 use std::{
     net::IpAddr,
@@ -33,14 +33,14 @@ use crate::{
     serve::Reloader,
     telemetry::{
         api_counters::{ControlCounters, HttpRefusal},
-        console_events::{ConsoleAction, ConsoleSession, ConsoleSignInRefused},
+        console_events::{ConsoleAction, ConsoleSignIn, ConsoleSignInRefused},
         log_tail::LogTail,
     },
 };
 
 use actions::Kind;
 use attempts::{Attempts, TooMany};
-use sessions::{Role, Sessions, SignIn};
+use sign_ins::{Role, SignIn, SignIns};
 
 /// The name of the cookie.
 const COOKIE: &str = "dunlin_console";
@@ -49,12 +49,15 @@ const COOKIE: &str = "dunlin_console";
 /// preflight, which is never given.
 const FROM_PAGE: &str = "x-dunlin-console";
 
+/// Maximum length of the body of a sign-in, which strangers send.
+const SIGN_IN_BYTES_MAX: usize = 4_096;
+
 /// Who may use the console.
 enum Access {
     /// Everyone, as an operator.
     Everyone,
     /// Who has signed in.
-    SignedIn { passwords: [(Role, Option<ApiKeys>); 2], sessions: Sessions, attempts: Attempts },
+    SignedIn { passwords: [(Role, Option<ApiKeys>); 2], sign_ins: SignIns, attempts: Attempts },
 }
 
 /// What the console uses of the node.
@@ -90,17 +93,17 @@ struct Asker {
 }
 
 impl Console {
-    /// The console with these options. Sessions are signed with `random` if no secret is configured.
+    /// The console with these options. Sign-ins are signed with `random` if no secret is configured.
     pub fn new(options: &AdminOptions, random: [u8; 32], parts: ConsoleParts) -> Self {
         let access = match &options.access {
             AdminAccess::Everyone => Access::Everyone,
             AdminAccess::Passwords { operator, reader, secret } => {
-                let lifetime = Duration::from_millis(options.session_lifetime_ms);
+                let lifetime = Duration::from_millis(options.sign_in_lifetime_ms);
                 let signer = secret.as_ref().map_or(&random[..], |secret| secret.reveal());
                 let key = |password: &Option<_>| password.as_ref().map(|password| ApiKeys::new([password]));
                 Access::SignedIn {
                     passwords: [(Role::Operator, key(operator)), (Role::Reader, key(reader))],
-                    sessions: Sessions::new(signer, [operator.as_ref(), reader.as_ref()], lifetime),
+                    sign_ins: SignIns::new(signer, [operator.as_ref(), reader.as_ref()], lifetime),
                     attempts: Attempts::new(options.sign_ins_per_minute),
                 }
             }
@@ -150,20 +153,20 @@ impl Console {
         let address = self.address_of(request);
         match &self.access {
             Access::Everyone => Some(Asker { role: Role::Operator, sign_in: None, address }),
-            Access::SignedIn { sessions, .. } => {
-                let found = cookies(request.headers()).find_map(|cookie| sessions.find(cookie, now_s()));
+            Access::SignedIn { sign_ins, .. } => {
+                let found = cookies(request.headers()).find_map(|cookie| sign_ins.find(cookie, now_s()));
                 found.map(|sign_in| Asker { role: sign_in.role, sign_in: Some(sign_in), address })
             }
         }
     }
 
     async fn sign_in(&self, request: Request) -> Response {
-        let Access::SignedIn { passwords, sessions, attempts } = &self.access else {
+        let Access::SignedIn { passwords, sign_ins, attempts } = &self.access else {
             return refusal(StatusCode::BAD_REQUEST, "nobody has to sign in");
         };
         let (peer, address, cookie_suffix) =
             (Peer::of(&request), self.address_of(&request), self.cookie_suffix(&request));
-        let body = match self.parts.service.read_admitted(peer, request.into_body()).await {
+        let body = match self.parts.service.read_admitted(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
             Ok(body) => body,
             Err(refused) => return refused,
         };
@@ -187,18 +190,18 @@ impl Console {
             Ok(None) => refuse(false, StatusCode::FORBIDDEN, "wrong password"),
             Ok(Some(role)) => {
                 let Ok(id) = random_id() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-                let (sign_in, cookie) = sessions.open(role, now_s(), id);
-                ConsoleSession { begins: true, role: role.name(), session: &sign_in, address }.emit();
-                let max_age = sessions.lifetime().as_secs();
+                let (sign_in, cookie) = sign_ins.open(role, now_s(), id);
+                ConsoleSignIn { begins: true, role: role.name(), sign_in: &sign_in, address }.emit();
+                let max_age = sign_ins.lifetime().as_secs();
                 with_cookie(answer(&described(Some(sign_in))), &format!("{cookie}; Max-Age={max_age}{cookie_suffix}"))
             }
         }
     }
 
     fn sign_out(&self, asker: Asker, cookie_suffix: &str) -> Response {
-        if let (Access::SignedIn { sessions, .. }, Some(sign_in)) = (&self.access, asker.sign_in) {
-            sessions.sign_out(sign_in, now_s());
-            ConsoleSession { begins: false, role: asker.role.name(), session: &sign_in, address: asker.address }.emit();
+        if let (Access::SignedIn { sign_ins, .. }, Some(sign_in)) = (&self.access, asker.sign_in) {
+            sign_ins.sign_out(sign_in, now_s());
+            ConsoleSignIn { begins: false, role: asker.role.name(), sign_in: &sign_in, address: asker.address }.emit();
         }
         with_cookie(answer(&described(None)), &format!("; Max-Age=0{cookie_suffix}"))
     }
@@ -219,7 +222,7 @@ impl Console {
             return refusal(StatusCode::FORBIDDEN, "this sign-in may only look");
         }
         let peer = Peer::of(&request);
-        let body = match self.parts.service.read_admitted(peer, request.into_body()).await {
+        let body = match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
             Ok(body) => body,
             Err(refused) => return refused,
         };
@@ -230,14 +233,21 @@ impl Console {
         // On a separate task, so that an action is logged also if the page has gone meanwhile.
         let acting = tokio::spawn(async move {
             let Executed { response, error } = service.execute_admitted(peer, method, &body).await;
-            let session: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
+            let sign_in: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
             let outcome = error.as_deref().unwrap_or("done");
             let Asker { role, address, .. } = asker;
             let action = method.name();
-            ConsoleAction { action, target: &target, role: role.name(), session, address, outcome: &outcome }.emit();
+            ConsoleAction { action, target: &target, role: role.name(), sign_in, address, outcome: &outcome }.emit();
             response
         });
         acting.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    }
+
+    async fn channels(&self, body: &[u8]) -> Response {
+        match serde_json::from_slice::<ChannelsWanted>(body) {
+            Ok(wanted) => self.parts.service.channel_page(wanted).await,
+            Err(_) => refusal(StatusCode::BAD_REQUEST, "the body does not say which channels"),
+        }
     }
 
     async fn configuration(&self) -> Response {
@@ -287,14 +297,14 @@ impl Console {
     async fn data(&self, name: &str, request: Request) -> Response {
         let is_post = request.method() == HttpMethod::POST;
         let asker = match (self.admit(&request), name) {
-            // These two are for those who have not signed in.
-            (Err(refused), "session" | "sign_in") if refused.status() == StatusCode::UNAUTHORIZED => None,
+            // This is for those who have not signed in.
+            (Err(refused), "sign_in") if refused.status() == StatusCode::UNAUTHORIZED => None,
             (Err(refused), _) => return refused,
             (Ok(asker), _) => Some(asker),
         };
         match (name, is_post, asker) {
-            ("session", false, None) => answer(&described(None)),
-            ("session", false, Some(asker)) => answer(&asker.described()),
+            ("sign_in", false, None) => answer(&described(None)),
+            ("sign_in", false, Some(asker)) => answer(&asker.described()),
             ("sign_in", true, _) => self.sign_in(request).await,
             ("sign_out", true, Some(asker)) => self.sign_out(asker, &self.cookie_suffix(&request)),
             ("status", false, Some(_)) => self.parts.service.status().await,
@@ -304,13 +314,10 @@ impl Console {
                 Err(_) => refusal(StatusCode::BAD_REQUEST, "`since` is a number"),
             },
             ("channels", true, Some(_)) => {
-                let body = match self.parts.service.read_admitted(Peer::of(&request), request.into_body()).await {
-                    Ok(body) => body,
-                    Err(refused) => return refused,
-                };
-                match serde_json::from_slice::<ChannelsWanted>(&body) {
-                    Ok(wanted) => self.parts.service.channel_page(wanted).await,
-                    Err(_) => refusal(StatusCode::BAD_REQUEST, "the body does not say which channels"),
+                let peer = Peer::of(&request);
+                match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
+                    Ok(body) => self.channels(&body).await,
+                    Err(refused) => refused,
                 }
             }
             _ => refusal(StatusCode::NOT_FOUND, "there is nothing here"),

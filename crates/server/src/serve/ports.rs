@@ -165,6 +165,8 @@ pub(super) fn operators_paths(config: &Config) -> Vec<String> {
     let api = config.http_api.handler_prefix.as_ref().filter(|_| has_all || config.http_api.external);
     let others = [&config.health_prefix, &config.prometheus_prefix].into_iter().flatten().filter(|_| has_all);
     let console = config.admin.as_ref().filter(|admin| has_all || admin.external).map(|admin| &admin.handler_prefix);
+    // At `/` it would reserve connections for everything.
+    let console = console.filter(|path| *path != "/");
     others.chain(api).chain(console).map(|path| path.trim_end_matches('/').to_owned()).collect()
 }
 

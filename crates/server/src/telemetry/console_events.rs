@@ -7,26 +7,26 @@ use tracing::{info, warn};
 use super::{events::now_s, log::Outside, throttle::Throttle};
 
 /// Somebody signed in or out.
-pub struct ConsoleSession<'a> {
+pub struct ConsoleSignIn<'a> {
     /// Whether it is the beginning.
     pub begins: bool,
-    /// What the session may do.
+    /// What the sign-in may do.
     pub role: &'static str,
-    /// Identifies the session in other lines.
-    pub session: &'a dyn fmt::Display,
+    /// Identifies the sign-in in other lines.
+    pub sign_in: &'a dyn fmt::Display,
     /// The address of the client.
     pub address: Option<IpAddr>,
 }
 
-impl ConsoleSession<'_> {
+impl ConsoleSignIn<'_> {
     /// Logs it.
     pub fn emit(&self) {
-        let Self { begins, role, session, address } = self;
+        let Self { begins, role, sign_in, address } = self;
         let address = address.map(tracing::field::display);
         if *begins {
-            info!(role, session = %session, address, "console: signed in");
+            info!(role, sign_in = %sign_in, address, "console: signed in");
         } else {
-            info!(role, session = %session, address, "console: signed out");
+            info!(role, sign_in = %sign_in, address, "console: signed out");
         }
     }
 }
@@ -59,10 +59,10 @@ pub struct ConsoleAction<'a> {
     pub action: &'static str,
     /// What it is about, unescaped.
     pub target: &'a str,
-    /// What the session may do.
+    /// What the sign-in may do.
     pub role: &'static str,
-    /// Identifies the session.
-    pub session: &'a dyn fmt::Display,
+    /// Identifies the sign-in.
+    pub sign_in: &'a dyn fmt::Display,
     /// The address of the client.
     pub address: Option<IpAddr>,
     /// `done`, or why not.
@@ -72,9 +72,9 @@ pub struct ConsoleAction<'a> {
 impl ConsoleAction<'_> {
     /// Logs it.
     pub fn emit(&self) {
-        let Self { action, target, role, session, address, outcome } = self;
+        let Self { action, target, role, sign_in, address, outcome } = self;
         let outcome = outcome.to_string();
-        info!(action, target = %Outside(target), role, session = %session,
+        info!(action, target = %Outside(target), role, sign_in = %sign_in,
             address = address.map(tracing::field::display), outcome = %Outside(&outcome), "console: action");
     }
 }

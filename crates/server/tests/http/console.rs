@@ -59,7 +59,7 @@ fn command(server: &Server, fields: &str, method: &str, body: &Value) -> Answer 
 #[test]
 fn nothing_of_the_console_is_there_unless_it_is_enabled() {
     let server = Server::start(&json!({ "admin": { "password": PASSWORD, "insecure": true } }));
-    for path in ["", "console.js", "console.css", "data/session", "data/status", "data/api/info"] {
+    for path in ["", "console.js", "console.css", "data/sign_in", "data/status", "data/api/info"] {
         assert_eq!(ask(&server, "GET", path, FROM_PAGE, "").status, 404, "{path}");
         assert_eq!(ask(&server, "POST", path, FROM_PAGE, "{}").status, 404, "{path}");
     }
@@ -84,7 +84,7 @@ fn the_page_runs_only_its_own_script_in_no_frame() {
     let server = start(&json!({}));
     let moved = server.ask("GET", "/admin", "");
     assert_eq!((moved.status, moved.field("location")), (308, Some("admin/")));
-    for path in ["", "console.js", "console.css", "data/session"] {
+    for path in ["", "console.js", "console.css", "data/sign_in"] {
         let answer = ask(&server, "GET", path, FROM_PAGE, "");
         assert_eq!(answer.status, 200, "{path}");
         let policy = answer.field("content-security-policy").expect("a policy");
@@ -104,7 +104,7 @@ fn the_page_runs_only_its_own_script_in_no_frame() {
 #[test]
 fn without_a_sign_in_nothing_is_told_and_nothing_done() {
     let server = start(&json!({}));
-    assert_eq!(ask(&server, "GET", "data/session", FROM_PAGE, "").json(), json!({ "role": null }));
+    assert_eq!(ask(&server, "GET", "data/sign_in", FROM_PAGE, "").json(), json!({ "role": null }));
     for (path, method) in [
         ("data/status", "GET"),
         ("data/configuration", "GET"),
@@ -137,8 +137,8 @@ fn the_cookie_is_for_this_site_and_no_script_and_ends_at_the_sign_out() {
     assert!(answer.field("set-cookie").expect("a cookie").ends_with("; Secure"));
 
     let fields = sign_in(&server, PASSWORD);
-    let session = ask(&server, "GET", "data/session", &fields, "").json();
-    assert_eq!(session["role"], "operator");
+    let signed_in = ask(&server, "GET", "data/sign_in", &fields, "").json();
+    assert_eq!(signed_in["role"], "operator");
     assert_eq!(ask(&server, "GET", "data/status", &fields, "").status, 200);
     let answer = ask(&server, "POST", "data/sign_out", &fields, "{}");
     assert!(answer.field("set-cookie").expect("a cookie").starts_with("dunlin_console=; Max-Age=0;"));
@@ -155,19 +155,25 @@ fn wrong_passwords_are_bounded_and_logged() {
     assert_eq!(try_sign_in(&server, PASSWORD).status, 429, "also the right one");
     assert_eq!(server.logged("console: wrong password")["address"], "127.0.0.1");
     assert!(server.metric("dunlin_http_refused_total{reason=\"sign_in\"}") >= 4.0);
+    let long = |bytes: usize| {
+        let body = json!({ "password": "x".repeat(bytes) }).to_string();
+        ask(&server, "POST", "data/sign_in", FROM_PAGE, &body).status
+    };
+    // With the field's name and the quotes, the body has 15 bytes more.
+    assert_eq!((long(4_096 - 15), long(4_096 - 14)), (429, 413), "at the limit of the body, and one past it");
     for body in ["", "[]", "{}", r#"{"password":1}"#] {
         assert_eq!(ask(&server, "POST", "data/sign_in", FROM_PAGE, body).status, 400, "{body}");
     }
 }
 
 #[test]
-fn a_session_ends_after_its_lifetime() {
-    let server = start(&json!({ "session_lifetime": "1s" }));
+fn a_sign_in_ends_after_its_lifetime() {
+    let server = start(&json!({ "sign_in_lifetime": "1s" }));
     let fields = sign_in(&server, READ_ONLY);
     let ended = || ask(&server, "GET", "data/status", &fields, "").status == 401;
     let deadline = std::time::Instant::now() + crate::http::server::PATIENCE;
     while !ended() {
-        assert!(std::time::Instant::now() < deadline, "the session does not end");
+        assert!(std::time::Instant::now() < deadline, "the sign-in does not end");
         std::thread::yield_now();
     }
 }
@@ -250,7 +256,7 @@ fn an_action_leaves_a_line_with_who_and_what_and_from_where() {
         line["target"], r#"channel="open:<b>\n""#,
         "control characters are escaped, and the payload is not there"
     );
-    assert_eq!((&line["session"], &line["address"]), (&signed_in["session"], &json!("127.0.0.1")));
+    assert_eq!((&line["sign_in"], &line["address"]), (&signed_in["sign_in"], &json!("127.0.0.1")));
     command(&server, &fields, "history_remove", &json!({ "channel": "unknown:1" }));
     assert_eq!(server.logged("console: action")["outcome"], "unknown channel");
     let tail = ask(&server, "GET", "data/log?since=0", &fields, "").json();
@@ -264,7 +270,7 @@ fn an_action_leaves_a_line_with_who_and_what_and_from_where() {
 #[test]
 fn an_insecure_console_needs_no_password_but_still_its_page() {
     let server = start(&json!({ "insecure": true }));
-    assert_eq!(ask(&server, "GET", "data/session", FROM_PAGE, "").json()["role"], "operator");
+    assert_eq!(ask(&server, "GET", "data/sign_in", FROM_PAGE, "").json()["role"], "operator");
     assert_eq!(command(&server, FROM_PAGE, "publish", &json!({ "channel": "open:1", "data": 1 })).status, 200);
     assert_eq!(command(&server, "", "publish", &json!({ "channel": "open:1", "data": 1 })).status, 403);
     assert_eq!(try_sign_in(&server, PASSWORD).status, 400);
@@ -329,7 +335,7 @@ on_io_uring![
     without_a_sign_in_nothing_is_told_and_nothing_done,
     the_cookie_is_for_this_site_and_no_script_and_ends_at_the_sign_out,
     wrong_passwords_are_bounded_and_logged,
-    a_session_ends_after_its_lifetime,
+    a_sign_in_ends_after_its_lifetime,
     requests_of_other_sites_are_refused,
     a_reader_sees_everything_and_changes_nothing,
     only_what_the_page_needs_is_offered,

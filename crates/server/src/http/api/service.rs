@@ -101,13 +101,14 @@ impl Service {
         if !is_authorized(&self.options().access, &parts.headers, &parts.uri) {
             return Err(Refused { reason: HttpRefusal::Unauthorized, detail: "missing or wrong API key".into() });
         }
-        let body = tokio::time::timeout(self.options().timeout, self.read(body)).await;
+        let most = self.options().request_bytes_max;
+        let body = tokio::time::timeout(self.options().timeout, Self::read(body, most)).await;
         let body = body.unwrap_or_else(|_| Err(body_timeout()))?;
         Ok((parts.headers, body))
     }
 
-    async fn read(&self, body: Body) -> Result<Bytes, Refused> {
-        let most = self.options().request_bytes_max;
+    /// Reads a body of at most this many bytes.
+    async fn read(body: Body, most: usize) -> Result<Bytes, Refused> {
         let too_large = || Refused { reason: HttpRefusal::BodyTooLarge, detail: format!("more than {most} bytes") };
         if axum::body::HttpBody::size_hint(&body).lower() > most as u64 {
             return Err(too_large());
@@ -144,10 +145,12 @@ pub struct Executed {
 }
 
 impl Service {
-    /// Reads the body of a request that the console has admitted; otherwise returns the response.
+    /// Reads the body of a request to the console, of at most this many bytes and not more than the API takes; otherwise
+    /// returns the response.
     #[allow(clippy::result_large_err, reason = "a response is sent at once")]
-    pub async fn read_admitted(&self, peer: Peer, body: Body) -> Result<Bytes, Response> {
-        let read = tokio::time::timeout(self.options().timeout, self.read(body)).await;
+    pub async fn read_admitted(&self, peer: Peer, body: Body, bytes_max: usize) -> Result<Bytes, Response> {
+        let most = self.options().request_bytes_max.min(bytes_max);
+        let read = tokio::time::timeout(self.options().timeout, Self::read(body, most)).await;
         read.unwrap_or_else(|_| Err(body_timeout())).map_err(|refused| self.refuse(peer, &refused))
     }
 

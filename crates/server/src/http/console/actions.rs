@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::sessions::Role;
+use super::sign_ins::Role;
 use crate::http::api::Method;
 
 /// What a method does.

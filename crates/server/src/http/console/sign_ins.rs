@@ -13,7 +13,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde::Serialize;
 use sha2::Sha256;
 
-/// Maximum number of signed-out sessions that are remembered until they would have ended.
+/// Maximum number of sign-outs that are remembered until they would have ended.
 const SIGNED_OUT_MAX: usize = 4_096;
 
 /// What a signed-in person may do.
@@ -58,15 +58,15 @@ impl fmt::Display for SignIn {
 }
 
 /// Signs and checks the cookies.
-pub struct Sessions {
+pub struct SignIns {
     key: Hmac<Sha256>,
     lifetime: Duration,
-    /// Signed-out sessions: the ends that they would have had, by id.
+    /// Those that were signed out: the ends that they would have had, by id.
     signed_out: Mutex<BTreeMap<u64, u64>>,
 }
 
-impl Sessions {
-    /// Sessions that `secret` signs. The passwords are part of the key, so a new password ends all sessions.
+impl SignIns {
+    /// Sign-ins whose cookies `secret` signs. The passwords are part of the key, so a new password ends all of them.
     pub fn new(secret: &[u8], passwords: [Option<&Secret>; 2], lifetime: Duration) -> Self {
         let mut key = keyed(secret);
         for password in passwords {
@@ -77,12 +77,12 @@ impl Sessions {
         Self { key: keyed(&key.finalize().into_bytes()), lifetime, signed_out: Mutex::default() }
     }
 
-    /// The lifetime of a session.
+    /// The lifetime of a sign-in.
     pub const fn lifetime(&self) -> Duration {
         self.lifetime
     }
 
-    /// A new session with this random id, and its cookie's text.
+    /// A new sign-in with this random id, and its cookie's text.
     pub fn open(&self, role: Role, now_s: u64, id: u64) -> (SignIn, String) {
         let sign_in = SignIn { role, ends_at_s: now_s.saturating_add(self.lifetime.as_secs()), id };
         let text = format!("{}.{}.{sign_in}", role.name(), sign_in.ends_at_s);
@@ -90,7 +90,7 @@ impl Sessions {
         (sign_in, format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The session of a cookie, if it was signed here, has not ended, and was not signed out.
+    /// The sign-in of a cookie, if it was signed here, has not ended, and was not signed out.
     pub fn find(&self, cookie: &str, now_s: u64) -> Option<SignIn> {
         let (text, signature) = cookie.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -102,7 +102,7 @@ impl Sessions {
         (now_s < ends_at_s && !is_signed_out()).then_some(sign_in)
     }
 
-    /// Ends a session.
+    /// Ends a sign-in.
     pub fn sign_out(&self, sign_in: SignIn, now_s: u64) {
         let mut signed_out = self.signed_out.lock().unwrap_or_else(PoisonError::into_inner);
         signed_out.retain(|_, ends_at_s| now_s < *ends_at_s);
@@ -125,24 +125,24 @@ mod tests {
 
     const LIFETIME: Duration = Duration::from_secs(100);
 
-    fn sessions(secret: &[u8], password: &str) -> Sessions {
-        Sessions::new(secret, [Secret::new(password).as_ref(), None], LIFETIME)
+    fn sign_ins(secret: &[u8], password: &str) -> SignIns {
+        SignIns::new(secret, [Secret::new(password).as_ref(), None], LIFETIME)
     }
 
     #[test]
-    fn a_session_has_its_role_until_it_ends() {
-        let sessions = sessions(b"s", "p");
+    fn a_sign_in_has_its_role_until_it_ends() {
+        let sign_ins = sign_ins(b"s", "p");
         for role in [Role::Operator, Role::Reader] {
-            let (sign_in, cookie) = sessions.open(role, 1_000, 7);
-            assert_eq!(sessions.find(&cookie, 1_099), Some(sign_in));
+            let (sign_in, cookie) = sign_ins.open(role, 1_000, 7);
+            assert_eq!(sign_ins.find(&cookie, 1_099), Some(sign_in));
             assert_eq!((sign_in.role, sign_in.ends_at_s), (role, 1_100));
-            assert_eq!(sessions.find(&cookie, 1_100), None, "it has ended");
+            assert_eq!(sign_ins.find(&cookie, 1_100), None, "it has ended");
         }
     }
 
     #[test]
     fn a_cookie_that_was_not_signed_here_is_none() {
-        let here = sessions(b"s", "p");
+        let here = sign_ins(b"s", "p");
         let (_, cookie) = here.open(Role::Reader, 1_000, 7);
         let stronger = cookie.replace("reader", "operator");
         let longer = cookie.replace("1100", "9100");
@@ -150,32 +150,32 @@ mod tests {
         for forged in [&*stronger, &longer, cut, "", ".", "...", "reader.1100.7.", "operator.9999999999.0.AAAA"] {
             assert_eq!(here.find(forged, 1_000), None, "{forged}");
         }
-        assert_eq!(sessions(b"other", "p").find(&cookie, 1_000), None, "of another secret");
-        assert_eq!(sessions(b"s", "changed").find(&cookie, 1_000), None, "of an earlier password");
-        assert!(sessions(b"s", "p").find(&cookie, 1_000).is_some(), "of another node with the same secret");
+        assert_eq!(sign_ins(b"other", "p").find(&cookie, 1_000), None, "of another secret");
+        assert_eq!(sign_ins(b"s", "changed").find(&cookie, 1_000), None, "of an earlier password");
+        assert!(sign_ins(b"s", "p").find(&cookie, 1_000).is_some(), "of another node with the same secret");
     }
 
     #[test]
-    fn a_signed_out_session_has_ended_and_others_have_not() {
-        let sessions = sessions(b"s", "p");
-        let (first, first_cookie) = sessions.open(Role::Operator, 1_000, 1);
-        let (second, second_cookie) = sessions.open(Role::Operator, 1_000, 2);
-        sessions.sign_out(first, 1_001);
-        assert_eq!(sessions.find(&first_cookie, 1_002), None);
-        assert_eq!(sessions.find(&second_cookie, 1_002), Some(second));
+    fn a_sign_out_ends_one_sign_in_and_no_other() {
+        let sign_ins = sign_ins(b"s", "p");
+        let (first, first_cookie) = sign_ins.open(Role::Operator, 1_000, 1);
+        let (second, second_cookie) = sign_ins.open(Role::Operator, 1_000, 2);
+        sign_ins.sign_out(first, 1_001);
+        assert_eq!(sign_ins.find(&first_cookie, 1_002), None);
+        assert_eq!(sign_ins.find(&second_cookie, 1_002), Some(second));
     }
 
     #[test]
-    fn signed_out_sessions_are_remembered_until_they_would_have_ended_and_are_bounded() {
-        let sessions = sessions(b"s", "p");
-        let remembered = || sessions.signed_out.lock().unwrap().len();
+    fn sign_outs_are_remembered_until_the_sign_ins_would_have_ended_and_are_bounded() {
+        let sign_ins = sign_ins(b"s", "p");
+        let remembered = || sign_ins.signed_out.lock().unwrap().len();
         for id in 0..SIGNED_OUT_MAX as u64 + 1 {
-            let (sign_in, _) = sessions.open(Role::Reader, 1_000 + id / 1_000, id);
-            sessions.sign_out(sign_in, 1_000);
+            let (sign_in, _) = sign_ins.open(Role::Reader, 1_000 + id / 1_000, id);
+            sign_ins.sign_out(sign_in, 1_000);
         }
         assert_eq!(remembered(), SIGNED_OUT_MAX);
-        let (sign_in, _) = sessions.open(Role::Reader, 2_000, 1 << 40);
-        sessions.sign_out(sign_in, 2_000);
+        let (sign_in, _) = sign_ins.open(Role::Reader, 2_000, 1 << 40);
+        sign_ins.sign_out(sign_in, 2_000);
         assert_eq!(remembered(), 1);
     }
 }
