@@ -12,6 +12,7 @@ pub mod migrate;
 pub mod reference;
 pub mod reload;
 
+mod admin;
 mod api_keys;
 mod backend_options;
 mod broker;
@@ -33,6 +34,7 @@ mod resolve;
 mod room_settings;
 mod rooms;
 mod settings;
+mod shown;
 mod tokens;
 mod transports;
 mod tree;
@@ -54,6 +56,7 @@ use dunlin_storage::StorageOptions;
 use dunlin_token::TokenOptions;
 
 pub use self::{
+    admin::{AdminAccess, AdminOptions},
     api_keys::ApiKeys,
     backend_options::{ProxyOptions, StatusTransform, Transformed, WebhookKey, WebhookOptions},
     broker::BrokerSettings,
@@ -63,6 +66,7 @@ pub use self::{
     problem::{Problem, Problems, SettingSource},
     reload::{Changes, Loaded, NeedsRestart, Values},
     room_settings::{PathSettings, RoomSettings, RoomSurvival, RoomsOptions},
+    shown::ShownSetting,
     tree::Format,
 };
 
@@ -114,6 +118,8 @@ pub struct Config {
     pub prometheus_survey_age_max_ms: u64,
     /// Path of the debug page; `None` when it is off.
     pub debug_prefix: Option<String>,
+    /// The console; `None` when it is off.
+    pub admin: Option<AdminOptions>,
     /// Path of the API's `OpenAPI` description; `None` when it is off.
     pub swagger_prefix: Option<String>,
     /// Keys that verify tokens.

@@ -246,29 +246,33 @@ fn check_endpoints(r: &mut Reader<'_>, config: &Config) {
     let emulation = config.transports.emulation.as_ref().map(|emulation| emulation.handler_prefix.as_str());
     let transports =
         config.transports.places.iter().map(|place| (transport_key(place.transport), Some(place.path.as_str())));
-    let public: Vec<Endpoint<'_>> = [
+    let public = [
         ("websocket.handler_prefix", config.websocket.handler_prefix.as_deref()),
         ("emulation.handler_prefix", emulation),
         ("init.handler_prefix", config.transports.init_prefix.as_deref()),
     ]
     .into_iter()
-    .chain(transports)
-    .collect();
+    .chain(transports);
     let internal = [
         ("health.handler_prefix", config.health_prefix.as_deref()),
         ("prometheus.handler_prefix", config.prometheus_prefix.as_deref()),
         ("debug.handler_prefix", config.debug_prefix.as_deref().filter(|_| config.http_server.internal.is_some())),
         ("swagger.handler_prefix", config.swagger_prefix.as_deref()),
     ];
+    let admin = config.admin.as_ref().map(|admin| ("admin.handler_prefix", Some(admin.handler_prefix.as_str())));
+    let is_internal = config.admin.as_ref().is_some_and(|admin| !admin.external);
+    let (admin_inside, admin_outside) = if is_internal { (admin, None) } else { (None, admin) };
+    let internal = internal.into_iter().chain(admin_inside);
+    let public = public.into_iter().chain(admin_outside);
     let no_api = ("http_api.handler_prefix", None);
     if config.http_server.internal.is_none() {
-        check_port(r, public.into_iter().chain(internal), api);
+        check_port(r, public.chain(internal), api);
     } else if config.http_api.external {
-        check_port(r, public.into_iter(), api);
-        check_port(r, internal.into_iter(), no_api);
+        check_port(r, public, api);
+        check_port(r, internal, no_api);
     } else {
-        check_port(r, public.into_iter(), no_api);
-        check_port(r, internal.into_iter(), api);
+        check_port(r, public, no_api);
+        check_port(r, internal, api);
     }
     if config.debug_prefix.is_some() && config.http_server.internal.is_none() {
         let text = "is ignored: the debug page shows channel names and is served only on the internal port. Set \

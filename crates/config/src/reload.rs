@@ -18,6 +18,7 @@ use super::{
     keys::{self, Support},
     problem::Problem,
     settings::Settings,
+    shown::ShownSetting,
     value::Value,
 };
 
@@ -125,7 +126,7 @@ pub fn applies(path: &str) -> Applies {
 }
 
 /// Turns `a[b].c` into `a[].c`.
-fn without_names(path: &str) -> String {
+pub(super) fn without_names(path: &str) -> String {
     let mut plain = String::with_capacity(path.len());
     let mut depth = 0_u32;
     for c in path.chars() {
@@ -269,6 +270,11 @@ impl Values {
             losses.push("storage.path: the storage would be removed at the next start".to_owned());
         }
         losses
+    }
+
+    /// The settings as people may see them.
+    pub fn shown(&self) -> Vec<ShownSetting> {
+        self.0.iter().map(|(path, value)| ShownSetting::new(path, value)).collect()
     }
 
     /// The names of the namespaces.

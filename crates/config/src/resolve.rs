@@ -15,7 +15,7 @@ use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
 
 use super::{
     AdmissionOptions, AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions,
-    InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, WebSocketOptions, broker,
+    InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, WebSocketOptions, admin, broker,
     logging, matchmaking, proxies, publications, relations, rooms, tokens, tokens::HMAC_KEY_BYTES_MIN, transports,
     webhooks,
 };
@@ -55,6 +55,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         prometheus_prefix: r.prefix_if("prometheus.enabled", true, "prometheus.handler_prefix"),
         prometheus_survey_age_max_ms: r.ms("prometheus.survey_max_age"),
         debug_prefix: r.prefix_if("debug.enabled", true, "debug.handler_prefix"),
+        admin: admin::options(r),
         swagger_prefix: r.prefix_if("swagger.enabled", true, "swagger.handler_prefix"),
         token: tokens::options(r),
         log: logging::options(r),

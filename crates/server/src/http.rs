@@ -8,6 +8,7 @@ mod authorization;
 pub mod backup;
 pub mod connection;
 pub mod connection_table;
+pub mod console;
 pub mod debug;
 pub mod emulation;
 pub mod forwards;
@@ -76,6 +77,8 @@ pub struct HttpParts {
     pub backup: Option<backup::BackupEndpoint>,
     /// The debug page with its path.
     pub debug: Option<(String, debug::Debug)>,
+    /// The console.
+    pub console: Option<console::Console>,
     /// Path of the API's `OpenAPI` description.
     pub swagger_path: Option<String>,
     /// Paths of players for the arena's page.
@@ -97,7 +100,9 @@ impl HttpParts {
     pub fn operators_paths(&self) -> Arc<[String]> {
         let api = self.api.as_ref().map(|(prefix, _)| prefix);
         let metrics = self.metrics.as_ref().map(|(path, _)| path);
-        let paths = [api, metrics, self.health_path.as_ref()].into_iter().flatten();
+        // At `/` it would reserve connections for everything.
+        let console = self.console.as_ref().map(console::Console::path).filter(|path| !path.is_empty());
+        let paths = [api, metrics, self.health_path.as_ref(), console].into_iter().flatten();
         // If the API's path is `/`, its methods are at the top level.
         paths.map(|path| literal(path).trim_end_matches('/').to_owned()).collect()
     }
@@ -179,6 +184,9 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     }
     if let Some((path, debug)) = parts.debug {
         by_path.push((literal(&path), get(debug::answer).with_state(Arc::new(debug))));
+    }
+    if let Some(console) = parts.console {
+        by_path.extend(console.endpoints(literal));
     }
     if let Some(path) = parts.swagger_path {
         let path = literal(&path);

@@ -31,7 +31,7 @@ pub use counters::{QuestionCounters, QuestionCounts};
 pub use kinds::{
     ChannelCount, ChannelRooms, ChannelRoomsQuestion, Channels, ChannelsQuestion, Description, Done, Info,
     InfoQuestion, ListedRoom, ListedSession, MissingPart, Question, Received, RoomList, RoomListQuestion, Rooms,
-    RoomsQuestion, Sessions, SessionsQuestion,
+    RoomsQuestion, Sessions, SessionsQuestion, StatusQuestion,
 };
 pub use message::{NOT_UNDERSTOOD, PeerError};
 pub use occupancy::{OccupancyAnswer, OccupancyQuestion};

@@ -24,7 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dunlin_config::{ApiAccess, Config, Loaded};
+use dunlin_config::{AdminAccess, ApiAccess, Config, Loaded};
 use dunlin_engine::SessionTagKey;
 use dunlin_net::OriginCheck;
 use dunlin_queues::declared::HANDED_OVER;
@@ -194,9 +194,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     counters.set_memory_bytes_max(config.net.memory_bytes_max);
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
-    cluster::join(&node, &identity, config, webhooks.as_ref());
     let teller = webhooks.as_ref().and_then(|webhooks| start_teller(&node, &identity, webhooks));
     let served = Served { config, node: &node, identity: &identity, counters: &counters };
+    cluster::join(served, webhooks.as_ref());
     let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle });
     let live_parts = LiveParts {
         node: node.clone(),
@@ -210,6 +210,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let reloader = Arc::new(Reloader::new(loaded.clone(), reread, live_parts));
     let backups = backups::start(config, logs.storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
+    let ports = ports.with_console(served, &reloader, random()?);
     let mut control = Control::start(served, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);
     tokio::spawn(access::keep(node.clone()));
@@ -476,6 +477,11 @@ fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: 
             matches!(config.http_api.access, ApiAccess::Everyone),
             "http_api.insecure",
             "anyone who can reach the port can use the API",
+        ),
+        (
+            config.admin.as_ref().is_some_and(|admin| matches!(admin.access, AdminAccess::Everyone)),
+            "admin.insecure",
+            "anyone who can reach the port can use the console",
         ),
         (config.engine.client.insecure, "client.insecure", "clients need neither tokens nor permissions"),
         (config.allowed_origins.allows_everything(), "client.allowed_origins", "pages of any site can connect"),

@@ -7,9 +7,11 @@
 pub mod api_counters;
 pub mod cluster_events;
 pub mod config_events;
+pub mod console_events;
 pub mod events;
 mod exposition;
 pub mod log;
+pub mod log_tail;
 mod log_writer;
 pub mod lookout;
 pub mod metrics;

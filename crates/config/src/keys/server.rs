@@ -25,6 +25,7 @@ pub(super) const TOP: &[Key] = &[
     table("net", &[NET], "Sockets and threads. Centrifugo does not have this table."),
     table("storage", &[STORAGE], "The storage of namespaces with `durability`. Centrifugo does not have this table."),
     table("demo", &[DEMO], "The demo pages. Centrifugo does not have this table."),
+    table("admin", &[ADMIN], "The console for operators: who is connected, what is slow, and why."),
     table("swagger", &[SWAGGER], "The OpenAPI description of the server API, and a page that shows it."),
     table("debug", &[DEBUG], "The state of the shards as JSON. Centrifugo serves a Go profiler at this path."),
     table("usage_stats", &[], "Usage statistics, which Dunlin does not send."),
@@ -210,6 +211,43 @@ const PROMETHEUS: &[Key] = &[
         Duration,
         "1s",
         "How long the figures of the shards may be reused for further scrapes. 0: collect them for each scrape.",
+    ),
+];
+
+const ADMIN: &[Key] = &[
+    yes("enabled", Bool, "false", "Enable the console. Otherwise nothing of it can be reached."),
+    yes(
+        "password",
+        Secret,
+        "",
+        "The password with which operators sign in. Empty: nobody can change anything through the console.",
+    ),
+    own(
+        "read_only_password",
+        Secret,
+        "",
+        "The password of a sign-in that sees everything and changes nothing. Empty: none.",
+    ),
+    yes(
+        "secret",
+        Secret,
+        "",
+        "Signs the cookies of sign-ins, together with the passwords: set the same secret on all nodes, and they hold on each of them and after a restart. Empty: a random one for each start.",
+    ),
+    yes("insecure", Bool, "false", "Let everyone who can reach the port do everything, without a password."),
+    yes(
+        "handler_prefix",
+        Text,
+        "/admin",
+        "Path of the console. In Centrifugo the default is empty, and its interface is at `/`.",
+    ),
+    yes("external", Bool, "false", "Serve the console on the public port even if there is an internal port."),
+    own("sign_in_lifetime", Duration, "12h", "Time after which a sign-in ends."),
+    own(
+        "sign_in_limit",
+        Int(1, 1_000),
+        "10",
+        "Wrong passwords per minute and address (an IPv4 address, or an IPv6 network of 64 bits), and ten times as many of all addresses together. Beyond it, sign-ins get status 429, with the right password as well.",
     ),
 ];
 

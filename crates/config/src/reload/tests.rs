@@ -43,6 +43,41 @@ fn input(config: &serde_json::Value) -> ConfigInput {
     ConfigInput { document: Some(document), ..ConfigInput::default() }
 }
 
+#[test]
+fn settings_are_shown_without_what_is_secret() {
+    let mut config = base();
+    config["admin"] = serde_json::json!({ "enabled": true, "password": "hunter2", "sign_in_lifetime": "90m" });
+    config["client"]["proxy"]["connect"]["endpoint"] = "http://user:hunter2@backend/path?key=hunter2".into();
+    config["client"]["proxy"]["connect"]["http"] =
+        serde_json::json!({ "static_headers": { "Authorization": "hunter2" } });
+    config["channel"]["namespaces"][0]["history_size"] = 10.into();
+    let (_, values) = read(&config);
+    let shown = values.shown();
+    assert!(!format!("{shown:?}").contains("hunter2"), "{shown:?}");
+    let setting = |key: &str| {
+        let found = shown.iter().find(|setting| setting.key == key).unwrap_or_else(|| panic!("{key} in {shown:?}"));
+        (found.value.clone(), found.hidden)
+    };
+    assert_eq!(setting("admin.password"), (serde_json::Value::Null, true));
+    assert_eq!(setting("admin.sign_in_lifetime"), ("90m".into(), false));
+    assert_eq!(setting("client.proxy.connect.endpoint"), ("http://backend/path".into(), true));
+    assert_eq!(setting("client.proxy.connect.http.static_headers"), (serde_json::json!(["Authorization"]), true));
+    assert_eq!(setting("channel.namespaces[chat].history_size"), (10.into(), false));
+    // Its tables have no names, so the list is one value, of which nothing is known.
+    assert_eq!(setting("client.connect_code_to_unidirectional_disconnect.transforms"), (serde_json::Value::Null, true));
+}
+
+#[test]
+fn no_key_of_a_secret_is_shown() {
+    for leaf in holding::leaves() {
+        let kind = keys::at(&leaf.path).map(|key| key.kind);
+        if matches!(kind, Some(crate::keys::ValueKind::Secret)) {
+            let setting = ShownSetting::new(&leaf.path, &Value::Text("hunter2".to_owned()));
+            assert_eq!((setting.value, setting.hidden), (serde_json::Value::Null, true), "{}", leaf.path);
+        }
+    }
+}
+
 /// What a configuration means, whether it is good or not, and the values that were set.
 fn read(config: &serde_json::Value) -> (Config, Values) {
     let mut problems = crate::Problems::default();

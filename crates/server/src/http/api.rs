@@ -6,6 +6,7 @@
 mod access;
 mod all_nodes;
 mod body;
+mod channel_page;
 mod channels;
 mod command;
 mod error;
@@ -26,12 +27,14 @@ mod rpc;
 mod service;
 mod session_orders;
 mod sessions;
+mod status;
 #[cfg(test)]
 mod tests;
 mod tickets;
 mod wire;
 
 pub use body::Malformed;
+pub use channel_page::ChannelsWanted;
 pub use command::{CommandBatch, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::Executor;
@@ -39,7 +42,8 @@ pub use method::{ApiCommand, Method};
 pub use own_node::{NodeIdentity, OwnNode};
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
-pub use service::{ApiOptions, Service, answer, answer_legacy};
+pub use rooms::RoomCommand;
+pub use service::{ApiOptions, Executed, Service, answer, answer_legacy};
 pub use sessions::SessionsWanted;
 
 /// The result of a command as JSON, or an error.

@@ -64,6 +64,8 @@ questions! {
     Channels = "channels", ChannelsQuestion => Channels;
     /// What a node says about itself.
     Info = "info", InfoQuestion => Info;
+    /// The state of a node, for the console.
+    Status = "status", StatusQuestion => Info;
     /// All rooms.
     Rooms = "rooms", RoomsQuestion => Rooms;
     /// A page of rooms.
@@ -151,6 +153,10 @@ pub struct ChannelCount {
 /// See [`Received::Info`].
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct InfoQuestion {}
+
+/// See [`Received::Status`].
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct StatusQuestion {}
 
 /// A node's description of itself, in a list.
 #[derive(Clone, Debug, Serialize, Deserialize)]

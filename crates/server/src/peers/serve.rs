@@ -35,6 +35,9 @@ pub trait LocalReports: Send + Sync + 'static {
     /// The node.
     fn info(&self) -> impl Future<Output = Result<Info, PeerError>> + Send;
 
+    /// The state of the node, for the console.
+    fn status(&self) -> impl Future<Output = Result<Info, PeerError>> + Send;
+
     /// All rooms.
     ///
     /// # Errors
@@ -125,6 +128,7 @@ impl<R: LocalReports> PeerService<R> {
             }
             Received::Channels(question) => encoded(&self.reports.channels(question).await?),
             Received::Info(_) => encoded(&self.reports.info().await?),
+            Received::Status(_) => encoded(&self.reports.status().await?),
             Received::Rooms(_) => encoded(&self.reports.rooms()?),
             Received::RoomList(question) => encoded(&self.reports.room_list(question).await?),
             Received::ChannelRooms(question) => encoded(&self.reports.channel_rooms(&question.channel)?),

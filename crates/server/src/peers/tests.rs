@@ -153,6 +153,7 @@ fn questions() -> Messages {
     all.question("channels", &ChannelsQuestion { pattern: "chat:*".into() });
     all.question("channels all", &ChannelsQuestion { pattern: "".into() });
     all.question("info", &InfoQuestion {});
+    all.question("status", &StatusQuestion {});
     all.question("rooms", &RoomsQuestion {});
     let [some, every] = room_lists();
     all.question("room_list", &some);
@@ -219,6 +220,7 @@ fn answers() -> Messages {
     all.answer::<ChannelsQuestion>("channels", &channels);
     let node = serde_json::value::RawValue::from_string(r#"{"uid":"n","name":"one"}"#.to_owned()).expect("it is JSON");
     all.answer::<InfoQuestion>("info", &Info { nodes: vec![described(&node)] });
+    all.answer::<StatusQuestion>("status", &Info { nodes: vec![described(&node)] });
     let rooms = Rooms { rooms: [("r:1".into(), described(&json!({ "tick": 1 })))].into() };
     all.answer::<RoomsQuestion>("rooms", &rooms);
     let room = r#"{"channel":"r:1","node":{"uid":"n","name":""}}"#;

@@ -12,6 +12,7 @@ use crate::{
         Emulation, HttpParts, Init, Metrics, SessionAcceptor,
         api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service},
         backup::BackupEndpoint,
+        console::{Console, ConsoleParts},
         debug::Debug,
         forwards::Forwards,
         reload::Reload,
@@ -19,7 +20,7 @@ use crate::{
     },
     matchmaking::MatchHandle,
     node::Node,
-    telemetry::{Scrape, api_counters::ControlCounters},
+    telemetry::{Scrape, api_counters::ControlCounters, log},
 };
 
 /// The endpoints for browsers, and the services other than the node that the API uses.
@@ -32,15 +33,34 @@ pub(super) struct Pages {
 /// The endpoints of each port.
 pub(super) struct Ports {
     pub(super) public: HttpParts,
+    /// Executes the commands of the server API and of the console; `None` without both.
+    service: Option<Arc<Service>>,
     /// `None` without an internal port.
     pub(super) internal: Option<HttpParts>,
 }
 
 impl Ports {
-    /// The server API, on either port.
+    /// What executes the commands of the server API and of the console.
     pub(super) fn api(&self) -> Option<Arc<Service>> {
-        let parts = [Some(&self.public), self.internal.as_ref()];
-        parts.into_iter().flatten().find_map(|parts| parts.api.as_ref().map(|(_, api)| Arc::clone(api)))
+        self.service.clone()
+    }
+
+    /// Adds the console to its port, if it is enabled. `random` signs its sessions unless a secret is configured.
+    pub(super) fn with_console(mut self, served: Served<'_>, reloader: &Arc<Reloader>, random: [u8; 32]) -> Self {
+        let Served { config, node, counters, .. } = served;
+        let Some((options, service)) = config.admin.as_ref().zip(self.api()) else { return self };
+        let is_public = options.external || self.internal.is_none();
+        let parts = ConsoleParts {
+            service,
+            reloader: Arc::clone(reloader),
+            node: node.clone(),
+            counters: Arc::clone(counters),
+            log: log::kept_tail(),
+            has_tls: is_public && config.http_server.tls.is_some(),
+        };
+        let port = self.internal.as_mut().filter(|_| !is_public).unwrap_or(&mut self.public);
+        port.console = Some(Console::new(options, random, parts));
+        self
     }
 
     /// The metrics page, on either port.
@@ -97,11 +117,13 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
         sessions,
     });
     let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });
-    let api = config.http_api.handler_prefix.clone().map(|prefix| {
-        let executor = Executor::new(OwnNode::new(node.clone(), identity.clone()), Arc::clone(counters));
-        let executor = executor.with_matchmaking(matchmaking.clone());
-        (prefix, Arc::new(Service::new(executor, api_options(config), Arc::clone(counters))))
+    let prefix = config.http_api.handler_prefix.clone();
+    let service = (prefix.is_some() || config.admin.is_some()).then(|| {
+        let own = OwnNode::new(node.clone(), identity.clone(), Arc::clone(counters));
+        let executor = Executor::new(own, Arc::clone(counters)).with_matchmaking(matchmaking.clone());
+        Arc::new(Service::new(executor, api_options(config), Arc::clone(counters)))
     });
+    let api = prefix.zip(service.clone());
     let arena_paths = config.demo.is_some().then(|| ArenaPaths::new(node.clone()));
     let guests = guests(config);
     let for_clients = HttpParts { arena_paths, guests, site, sessions, emulation, init, ..HttpParts::default() };
@@ -120,12 +142,13 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
                 init: for_clients.init,
                 ..for_operators
             },
+            service,
             internal: None,
         },
         Some(_) if config.http_api.external => {
-            Ports { public: HttpParts { api, ..for_clients }, internal: Some(for_operators) }
+            Ports { public: HttpParts { api, ..for_clients }, service, internal: Some(for_operators) }
         }
-        Some(_) => Ports { public: for_clients, internal: Some(HttpParts { api, ..for_operators }) },
+        Some(_) => Ports { public: for_clients, service, internal: Some(HttpParts { api, ..for_operators }) },
     }
 }
 
@@ -141,7 +164,10 @@ pub(super) fn operators_paths(config: &Config) -> Vec<String> {
     let has_all = config.http_server.internal.is_none();
     let api = config.http_api.handler_prefix.as_ref().filter(|_| has_all || config.http_api.external);
     let others = [&config.health_prefix, &config.prometheus_prefix].into_iter().flatten().filter(|_| has_all);
-    others.chain(api).map(|path| path.trim_end_matches('/').to_owned()).collect()
+    let console = config.admin.as_ref().filter(|admin| has_all || admin.external).map(|admin| &admin.handler_prefix);
+    // At `/` it would reserve connections for everything.
+    let console = console.filter(|path| *path != "/");
+    others.chain(api).chain(console).map(|path| path.trim_end_matches('/').to_owned()).collect()
 }
 
 /// The paths of transports.

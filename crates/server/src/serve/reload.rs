@@ -87,6 +87,8 @@ struct Running {
     values: Values,
     /// See [`Loaded::has_document_settings`].
     has_document_settings: bool,
+    /// The warnings about it.
+    warnings: Vec<String>,
 }
 
 impl Running {
@@ -122,19 +124,30 @@ impl LiveOrigins {
 
 impl Reloader {
     pub(super) fn new(loaded: Loaded, reread: Reread, parts: LiveParts) -> Self {
-        let Loaded { config, values, has_document_settings, .. } = loaded;
+        let Loaded { config, values, has_document_settings, warnings, .. } = loaded;
+        let warnings = warnings.iter().map(ToString::to_string).collect();
         Self {
             reread,
             parts,
             access: RwLock::new(Arc::new(config.http_api.access.clone())),
             drain_plan: Mutex::new(shutdown_of(&config)),
-            running: tokio::sync::Mutex::new(Running { config, values, has_document_settings }),
+            running: tokio::sync::Mutex::new(Running { config, values, has_document_settings, warnings }),
         }
     }
 
     /// Who may request a reload now.
     pub fn access(&self) -> Arc<ApiAccess> {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The configuration as it holds, for the console, without secrets.
+    pub async fn shown(&self) -> serde_json::Value {
+        let running = self.running.lock().await;
+        serde_json::json!({
+            "file": running.config.file,
+            "settings": running.values.shown(),
+            "warnings": running.warnings,
+        })
     }
 
     /// The current drain plan, and the delay before it.
@@ -200,7 +213,8 @@ impl Reloader {
         if tokio::time::timeout(SHARDS_TIMEOUT, reconfigured).await.is_err() {
             warnings.push("not all shards have taken over the options yet; they are busy".to_owned());
         }
-        *running = Running { config, values, has_document_settings: loaded.has_document_settings };
+        let has_document_settings = loaded.has_document_settings;
+        *running = Running { config, values, has_document_settings, warnings: warnings.clone() };
         let Changes { changed, needs_restart } = changes;
         Reloaded::Applied { changed, needs_restart, warnings }
     }

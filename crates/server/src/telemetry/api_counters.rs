@@ -92,11 +92,13 @@ pub enum HttpRefusal {
     HeadTimeout,
     /// A limit on requests that are forwarded to other nodes is reached.
     Forwards,
+    /// A password of the console is wrong, or was not judged because too many have been wrong.
+    SignIn,
 }
 
 impl HttpRefusal {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Connections,
         Self::AddressConnections,
         Self::GaveWay,
@@ -111,6 +113,7 @@ impl HttpRefusal {
         Self::Idle,
         Self::HeadTimeout,
         Self::Forwards,
+        Self::SignIn,
     ];
 
     /// The reason as a metric label and in logs.
@@ -130,6 +133,7 @@ impl HttpRefusal {
             Self::Idle => "idle",
             Self::HeadTimeout => "head_timeout",
             Self::Forwards => "forwards",
+            Self::SignIn => "sign_in",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::{
     fmt,
     fs::OpenOptions,
     io::{self, IsTerminal},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -17,7 +17,10 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-use super::log_writer::{self, LineSender};
+use super::{
+    log_tail::LogTail,
+    log_writer::{self, LineSender},
+};
 
 /// The queue of the process's log.
 static LINES: OnceLock<LineSender> = OnceLock::new();
@@ -67,6 +70,13 @@ pub fn flush(timeout: Duration) {
     if let Some(lines) = LINES.get() {
         lines.state().flush(timeout);
     }
+}
+
+/// The newest lines of the process's log, which are kept from now on; `None` without a log.
+pub fn kept_tail() -> Option<Arc<LogTail>> {
+    let tail = LINES.get().map(|lines| Arc::clone(lines.tail()))?;
+    tail.keep();
+    Some(tail)
 }
 
 /// Number of lines that were dropped because the queue was full.

@@ -14,7 +14,7 @@ use std::{
 
 use dunlin_queues::declared::{LOG_LINE_BYTES_MAX, LOG_LINES};
 
-use super::session_events;
+use super::{log_tail::LogTail, session_events};
 
 /// Maximum number of bytes per write.
 const BATCH_BYTES: usize = 64 * 1024;
@@ -24,6 +24,7 @@ const BATCH_BYTES: usize = 64 * 1024;
 pub struct LineSender {
     sender: SyncSender<Box<[u8]>>,
     state: Arc<QueueState>,
+    tail: Arc<LogTail>,
 }
 
 /// The state of the queue, shared with the thread.
@@ -46,9 +47,12 @@ pub struct QueueState {
 pub fn start(output: impl Write + Send + 'static, lines_max: usize) -> std::io::Result<LineSender> {
     let (sender, receiver) = LOG_LINES.with_messages(lines_max).std_channel();
     let state = Arc::new(QueueState::default());
-    let of_thread = Arc::clone(&state);
-    thread::Builder::new().name("log".to_owned()).spawn(move || write_all(&receiver, output, &of_thread))?;
-    Ok(LineSender { sender, state })
+    let tail = Arc::new(LogTail::default());
+    let of_thread = (Arc::clone(&state), Arc::clone(&tail));
+    thread::Builder::new()
+        .name("log".to_owned())
+        .spawn(move || write_all(&receiver, output, (&of_thread.0, &of_thread.1)))?;
+    Ok(LineSender { sender, state, tail })
 }
 
 impl LineSender {
@@ -63,6 +67,11 @@ impl LineSender {
             self.state.dropped.fetch_add(1, Ordering::Relaxed);
             self.state.unmentioned.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// The newest lines, if they are kept.
+    pub fn tail(&self) -> &Arc<LogTail> {
+        &self.tail
     }
 
     /// The state of the queue.
@@ -98,7 +107,7 @@ impl QueueState {
     }
 }
 
-fn write_all(receiver: &Receiver<Box<[u8]>>, mut output: impl Write, state: &QueueState) {
+fn write_all(receiver: &Receiver<Box<[u8]>>, mut output: impl Write, (state, tail): (&QueueState, &LogTail)) {
     let mut batch = Vec::new();
     let mut lines = 0;
     loop {
@@ -106,6 +115,7 @@ fn write_all(receiver: &Receiver<Box<[u8]>>, mut output: impl Write, state: &Que
             if lines == 0 { receiver.recv().map_err(|_| TryRecvError::Disconnected) } else { receiver.try_recv() };
         if let Ok(line) = &next {
             batch.extend_from_slice(line);
+            tail.push(line);
             lines += 1;
             if batch.len() < BATCH_BYTES {
                 continue;

@@ -4,10 +4,14 @@ use dunlin_proof::nats::NatsServers;
 use serde_json::{Value, json};
 
 use crate::http::{
+    console,
     emulation::open,
     observation::until,
     server::{Client, Server, handshake, request},
 };
+
+/// Of the consoles.
+const PASSWORD: &str = "of-operators";
 
 /// Two live nodes of one cluster. A paused node stays live.
 struct Pair {
@@ -22,6 +26,7 @@ impl Pair {
             Server::start(&json!({
                 "node": { "name": name },
                 "http_stream": { "enabled": true },
+                "admin": { "enabled": true, "password": PASSWORD, "secret": "of both nodes" },
                 "broker": { "enabled": true, "type": "nats", "nats": {
                     "url": nats.urls(),
                     "jetstream": { "replicas": 1, "storage": "memory" },
@@ -286,7 +291,38 @@ fn a_silent_node_is_reported_as_missing() {
     assert_eq!((keys(&presence["presence"]), presence.get("partial")), (vec![here.as_str()], None));
 }
 
+#[test]
+fn the_console_of_a_node_shows_all_nodes_and_names_those_without_an_answer() {
+    let mut pair = Pair::start("200ms");
+    let [one, two] = &mut pair.nodes;
+    let (_session, _) = join(two, "chat:1");
+    let fields = console::sign_in(one, PASSWORD);
+    let status = |node: &Server| console::ask(node, "GET", "data/status", &fields, "").json()["result"].clone();
+    let found = |node: &Server| {
+        console::ask(node, "POST", "data/channels", &fields, r#"{"find":"chat"}"#).json()["result"].clone()
+    };
+    for node in [&*one, two] {
+        let all = status(node);
+        let mut names: Vec<_> = all["nodes"].as_array().expect("nodes").iter().map(|node| &node["name"]).collect();
+        names.sort_by_key(|name| name.to_string());
+        assert_eq!(
+            (names, &all["missing"]),
+            (vec![&json!("one"), &json!("two")], &json!([])),
+            "the sign-in holds on both"
+        );
+        assert_eq!(found(node)["channels"], json!([{ "channel": "chat:1", "num_clients": 1 }]));
+    }
+    two.signal("STOP");
+    let some = status(one);
+    assert_eq!((&some["nodes"][0]["name"], &some["nodes"][1]), (&json!("one"), &Value::Null));
+    assert_eq!(some["missing"], json!([{ "node": "two", "why": "does not answer" }]));
+    assert_eq!((&found(one)["total"], &found(one)["missing"][0]["node"]), (&json!(0), &json!("two")));
+    two.signal("CONT");
+    until(|| status(one)["missing"] == json!([]));
+}
+
 on_io_uring![
+    the_console_of_a_node_shows_all_nodes_and_names_those_without_an_answer,
     rooms_of_all_nodes_are_listed_in_one_order,
     api_reads_cover_all_nodes,
     clients_see_the_presence_of_all_nodes,

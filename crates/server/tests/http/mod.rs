@@ -7,6 +7,7 @@
 //! - `framing.rs` requests with an ambiguous length
 //! - `emulation.rs` commands in separate HTTP requests
 //! - `internal.rs` the internal port
+//! - `console.rs` the console
 //! - `upgrade.rs` `WebSocket`s on connections that have carried HTTP
 //! - `shutdown.rs` signals
 //! - `init.rs` the endpoint that tests the connection
@@ -36,6 +37,7 @@ mod api_commands;
 mod backups;
 mod cluster;
 mod cluster_nats;
+mod console;
 mod demo;
 mod emulation;
 mod framing;

@@ -79,7 +79,8 @@ fn a_request_with_a_thousand_commands_has_one_deadline() {
         transport_errors: false,
         limits: RequestLimits::default(),
     };
-    let executor = Executor::new(OwnNode::new(rig.node.clone(), identity), Arc::clone(&counters));
+    let executor =
+        Executor::new(OwnNode::new(rig.node.clone(), identity, Arc::clone(&counters)), Arc::clone(&counters));
     let service = Arc::new(Service::new(executor, options, counters));
     let body = r#"{"method":"presence","params":{"channel":"news"}}"#.repeat(1_000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();

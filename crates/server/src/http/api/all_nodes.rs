@@ -9,12 +9,13 @@ use dunlin_cluster::core::peers::SurveyFault;
 use dunlin_engine::api::ApiRequest;
 
 use super::{
-    ApiError, JsonResult, SessionsWanted, glob::Glob, own_node::OwnNode, result::to_outcome, room_list::RoomQuery,
-    sessions,
+    ApiError, ChannelsWanted, JsonResult, SessionsWanted, glob::Glob, own_node::OwnNode, result::to_outcome,
+    room_list::RoomQuery, sessions,
 };
 use crate::peers::{
     self, ChannelRoomsQuestion, ChannelsQuestion, DisconnectOrder, Done, InfoQuestion, PeerAnswers, PresenceQuestion,
-    PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, SubscribeOrder, UnsubscribeOrder,
+    PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, StatusQuestion, SubscribeOrder,
+    UnsubscribeOrder,
 };
 
 use merge::Merging;
@@ -46,6 +47,18 @@ impl<'a> AllNodes<'a> {
         let question = ChannelsQuestion { pattern: pattern.as_ref().map(Glob::pattern).unwrap_or_default().into() };
         let own = self.own.find_channels(pattern).await?;
         merge::channels(self.everywhere(&question, own).await?)
+    }
+
+    pub(super) async fn channel_page(&self, wanted: ChannelsWanted) -> JsonResult {
+        let pattern = wanted.pattern()?;
+        let question = ChannelsQuestion { pattern: pattern.as_ref().map(Glob::pattern).unwrap_or_default().into() };
+        let own = self.own.find_channels(pattern).await?;
+        merge::channel_page(self.everywhere(&question, own).await?, &wanted)
+    }
+
+    pub(super) async fn status(&self) -> JsonResult {
+        let own = self.own.state().await?;
+        merge::status(self.everywhere(&StatusQuestion {}, own).await?)
     }
 
     pub(super) async fn info(&self) -> JsonResult {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 
 use super::{
-    ApiCommand, ApiError, CommandBatch, JsonResult, Method, Parsed,
+    ApiCommand, ApiError, ChannelsWanted, CommandBatch, JsonResult, Method, Parsed,
     all_nodes::AllNodes,
     own_node::OwnNode,
     paths::{self, BinaryPaths},
@@ -60,6 +60,22 @@ impl Executor {
         };
         self.counters.count_request(Method::RoomPaths, outcome.as_ref().err());
         outcome
+    }
+
+    /// The states of all nodes.
+    ///
+    /// # Errors
+    /// The error for the response.
+    pub async fn status(&self) -> JsonResult {
+        AllNodes::new(&self.own).status().await
+    }
+
+    /// A page of channels with subscribers, on all nodes.
+    ///
+    /// # Errors
+    /// The error for the response.
+    pub async fn channel_page(&self, wanted: ChannelsWanted) -> JsonResult {
+        AllNodes::new(&self.own).channel_page(wanted).await
     }
 
     /// Executes the commands of a batch. Returns one reply for each, in order, with its method.

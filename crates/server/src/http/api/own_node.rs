@@ -14,7 +14,7 @@ use super::{
     glob::{Budget, Exhausted, Glob},
     result,
     room_list::{self, RoomNodeJson, RoomQuery},
-    sessions,
+    sessions, status,
 };
 use crate::{
     node::{Node, NodeSurvey, ShardReport},
@@ -23,7 +23,7 @@ use crate::{
         RoomListQuestion, Rooms, Sessions, SessionsQuestion,
     },
     rooms::RoomReport,
-    telemetry::{count_users, process::ProcessUse},
+    telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
 };
 
 /// Maximum number of steps to match a pattern with all channels of the node: a few tenths of a second.
@@ -51,15 +51,20 @@ pub struct NodeIdentity {
 pub struct OwnNode {
     node: Node,
     identity: NodeIdentity,
+    counters: Arc<ControlCounters>,
     /// Processor time and time of the last `info`.
     last_cpu: Mutex<(Duration, Instant)>,
 }
 
 impl OwnNode {
     /// A running node.
-    pub const fn new(node: Node, identity: NodeIdentity) -> Self {
+    pub const fn new(node: Node, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
         let last_cpu = Mutex::new((Duration::ZERO, identity.started));
-        Self { node, identity, last_cpu }
+        Self { node, identity, counters, last_cpu }
+    }
+
+    pub(super) fn counters(&self) -> &ControlCounters {
+        &self.counters
     }
 
     pub(super) const fn identity(&self) -> &NodeIdentity {
@@ -154,6 +159,15 @@ impl OwnNode {
         Ok(Info { nodes: vec![Description::new(&node).ok_or(ApiError::INTERNAL)?] })
     }
 
+    /// The state of this node, for the console.
+    pub(super) async fn state(&self) -> Result<Info, ApiError> {
+        let survey = self.node.survey().await;
+        let process = ProcessUse::now();
+        let cpu_percent = self.cpu_percent(&process);
+        let state = status::NodeState { own: self, survey: &survey, process: &process, cpu_percent };
+        Ok(Info { nodes: vec![Description::new(&state.to_json()).ok_or(ApiError::INTERNAL)?] })
+    }
+
     /// The rooms of this node.
     pub(super) fn all_rooms(&self) -> Result<Rooms, ApiError> {
         let described = |room: &RoomReport| {
@@ -211,6 +225,10 @@ impl LocalReports for OwnNode {
 
     async fn info(&self) -> Result<Info, PeerError> {
         Ok(self.describe().await?)
+    }
+
+    async fn status(&self) -> Result<Info, PeerError> {
+        Ok(self.state().await?)
     }
 
     async fn sessions(&self, question: SessionsQuestion) -> Result<Sessions, PeerError> {

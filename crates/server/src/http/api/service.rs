@@ -18,7 +18,8 @@ use serde_json::value::RawValue;
 use tokio::{sync::Semaphore, time::Instant};
 
 use super::{
-    ApiCommand, ApiError, BinaryPaths, CommandBatch, Executor, JsonResult, Malformed, Method, RequestLimits,
+    ApiCommand, ApiError, BinaryPaths, ChannelsWanted, CommandBatch, Executor, JsonResult, Malformed, Method,
+    RequestLimits,
     legacy::{self, LegacyReply},
 };
 use crate::{
@@ -100,15 +101,14 @@ impl Service {
         if !is_authorized(&self.options().access, &parts.headers, &parts.uri) {
             return Err(Refused { reason: HttpRefusal::Unauthorized, detail: "missing or wrong API key".into() });
         }
-        let body = tokio::time::timeout(self.options().timeout, self.read(body)).await;
-        let body = body.unwrap_or_else(|_| {
-            Err(Refused { reason: HttpRefusal::BodyTimeout, detail: "the body did not arrive in time".into() })
-        })?;
+        let most = self.options().request_bytes_max;
+        let body = tokio::time::timeout(self.options().timeout, Self::read(body, most)).await;
+        let body = body.unwrap_or_else(|_| Err(body_timeout()))?;
         Ok((parts.headers, body))
     }
 
-    async fn read(&self, body: Body) -> Result<Bytes, Refused> {
-        let most = self.options().request_bytes_max;
+    /// Reads a body of at most this many bytes.
+    async fn read(body: Body, most: usize) -> Result<Bytes, Refused> {
         let too_large = || Refused { reason: HttpRefusal::BodyTooLarge, detail: format!("more than {most} bytes") };
         if axum::body::HttpBody::size_hint(&body).lower() > most as u64 {
             return Err(too_large());
@@ -133,6 +133,59 @@ impl Service {
     /// Waits for the shards until the deadline.
     async fn in_time<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         tokio::time::timeout_at(self.deadline(), work).await.ok()
+    }
+}
+
+/// The result of a command that the console has admitted.
+pub struct Executed {
+    /// The response.
+    pub response: Response,
+    /// Why the command failed.
+    pub error: Option<String>,
+}
+
+impl Service {
+    /// Reads the body of a request to the console, of at most this many bytes and not more than the API takes; otherwise
+    /// returns the response.
+    #[allow(clippy::result_large_err, reason = "a response is sent at once")]
+    pub async fn read_admitted(&self, peer: Peer, body: Body, bytes_max: usize) -> Result<Bytes, Response> {
+        let most = self.options().request_bytes_max.min(bytes_max);
+        let read = tokio::time::timeout(self.options().timeout, Self::read(body, most)).await;
+        read.unwrap_or_else(|_| Err(body_timeout())).map_err(|refused| self.refuse(peer, &refused))
+    }
+
+    /// Executes a command that the console has admitted.
+    pub async fn execute_admitted(&self, peer: Peer, method: Method, body: &[u8]) -> Executed {
+        let Ok(_permit) = self.permits.try_acquire() else {
+            return self.not_executed(peer, &busy());
+        };
+        match outcome(self, method, body).await {
+            Ok(outcome) => Executed::of(outcome),
+            Err(malformed) => self.not_executed(peer, &malformed.into()),
+        }
+    }
+
+    /// The states of all nodes, for the console.
+    pub async fn status(&self) -> Response {
+        Executed::of(self.in_time(self.executor.status()).await.unwrap_or(Err(ApiError::INTERNAL))).response
+    }
+
+    /// A page of channels, for the console.
+    pub async fn channel_page(&self, wanted: ChannelsWanted) -> Response {
+        Executed::of(self.in_time(self.executor.channel_page(wanted)).await.unwrap_or(Err(ApiError::INTERNAL))).response
+    }
+
+    fn not_executed(&self, peer: Peer, refused: &Refused) -> Executed {
+        Executed { error: Some(refused.detail.clone()), response: self.refuse(peer, refused) }
+    }
+}
+
+impl Executed {
+    fn of(outcome: JsonResult) -> Self {
+        match outcome {
+            Ok(result) => Self { response: json(StatusCode::OK, &Envelope::Result(result)), error: None },
+            Err(error) => Self { error: Some(error.message().to_owned()), response: failure(error, false) },
+        }
     }
 }
 
@@ -195,12 +248,16 @@ pub async fn answer_legacy(State(service): State<Arc<Service>>, request: Request
 }
 
 async fn single(service: &Service, method: Method, body: &[u8], transport_errors: bool) -> Result<Response, Malformed> {
-    let command = ApiCommand::parse(method, body, &service.options().limits)?;
-    let outcome = service.in_time(service.executor.run(method, command)).await;
-    Ok(match outcome.unwrap_or(Err(ApiError::INTERNAL)) {
+    Ok(match outcome(service, method, body).await? {
         Ok(result) => json(StatusCode::OK, &Envelope::Result(result)),
         Err(error) => failure(error, transport_errors),
     })
+}
+
+async fn outcome(service: &Service, method: Method, body: &[u8]) -> Result<JsonResult, Malformed> {
+    let command = ApiCommand::parse(method, body, &service.options().limits)?;
+    let outcome = service.in_time(service.executor.run(method, command)).await;
+    Ok(outcome.unwrap_or(Err(ApiError::INTERNAL)))
 }
 
 /// Responds with the blocks of paths in binary form. Errors are JSON.
@@ -281,6 +338,10 @@ impl Serialize for BatchReply {
         }
         reply.end()
     }
+}
+
+fn body_timeout() -> Refused {
+    Refused { reason: HttpRefusal::BodyTimeout, detail: "the body did not arrive in time".into() }
 }
 
 fn busy() -> Refused {

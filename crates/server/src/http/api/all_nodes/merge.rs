@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::super::{
-    ApiError, JsonResult,
+    ApiError, ChannelsWanted, JsonResult,
     result::{ClientJson, EmptyJson, to_outcome},
     room_list::{PageLimit, RoomPlace},
     sessions::cursor_of,
@@ -83,6 +83,26 @@ struct MergedSessions {
 }
 
 #[derive(Serialize)]
+struct ChannelPage {
+    channels: Vec<PagedChannel>,
+    total: usize,
+    more: bool,
+    missing: Vec<MissingPart>,
+}
+
+#[derive(Serialize)]
+struct PagedChannel {
+    channel: Box<str>,
+    num_clients: u32,
+}
+
+#[derive(Serialize)]
+struct MergedStatus {
+    nodes: Vec<Description>,
+    missing: Vec<MissingPart>,
+}
+
+#[derive(Serialize)]
 struct MergedRoomInfo<'a> {
     #[serde(flatten)]
     room: BTreeMap<Box<str>, Box<RawValue>>,
@@ -119,6 +139,17 @@ impl<A> Merging<A> {
         Err(ApiError::internal(format_args!("node {}: try again", names.join(", node "))))
     }
 
+    /// The nodes without a result, as a list that is never empty if a result may be missing.
+    fn take_missing(&mut self) -> Vec<MissingPart> {
+        let named = std::mem::take(&mut self.missing).into_iter();
+        let mut missing: Vec<_> = named.map(|MissingPeer { name, why }| MissingPart { node: name, why }).collect();
+        if self.is_cut_off {
+            let why = "this node does not reach the cluster, and does not know all other nodes".to_owned();
+            missing.push(MissingPart { node: Box::default(), why });
+        }
+        missing
+    }
+
     fn is_partial(&self) -> bool {
         self.is_cut_off || !self.missing.is_empty()
     }
@@ -147,6 +178,25 @@ pub(super) fn channels(merging: Merging<Channels>) -> JsonResult {
         channel.num_clients = channel.num_clients.saturating_add(count.num_clients);
     }
     to_outcome(&MergedChannels { channels, partial })
+}
+
+/// `wanted` bounds the page.
+pub(super) fn channel_page(mut merging: Merging<Channels>, wanted: &ChannelsWanted) -> JsonResult {
+    let missing = merging.take_missing();
+    let mut channels = BTreeMap::<Box<str>, u32>::new();
+    for (name, count) in merging.results.into_iter().flat_map(|part| part.channels) {
+        let num_clients = channels.entry(name).or_default();
+        *num_clients = num_clients.saturating_add(count.num_clients);
+    }
+    let total = channels.len();
+    let (page, more) = wanted.page(channels.into_iter().collect());
+    let channels = page.into_iter().map(|(channel, num_clients)| PagedChannel { channel, num_clients }).collect();
+    to_outcome(&ChannelPage { channels, total, more, missing })
+}
+
+pub(super) fn status(mut merging: Merging<Info>) -> JsonResult {
+    let missing = merging.take_missing();
+    to_outcome(&MergedStatus { nodes: merging.results.into_iter().flat_map(|part| part.nodes).collect(), missing })
 }
 
 pub(super) fn info(merging: Merging<Info>) -> JsonResult {

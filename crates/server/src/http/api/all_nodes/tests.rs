@@ -42,6 +42,26 @@ fn check_merged<A: DeserializeOwned>(finish: fn(Merging<A>) -> JsonResult, own: 
 }
 
 #[test]
+fn states_and_pages_of_channels_name_the_nodes_without_an_answer() {
+    let (one, two) = (r#"{"nodes":[{"uid":"1"}]}"#, r#"{"nodes":[{"uid":"2"}]}"#);
+    let all = merged(merge::status, one, &[two], &[], false).expect("merged");
+    assert_eq!(all, r#"{"nodes":[{"uid":"1"},{"uid":"2"}],"missing":[]}"#);
+    let some = merged(merge::status, one, &[], &[("two", "is silent")], false).expect("merged");
+    assert_eq!(some, r#"{"nodes":[{"uid":"1"}],"missing":[{"node":"two","why":"is silent"}]}"#);
+    let alone = merged(merge::status, one, &[], &[], true).expect("merged");
+    assert!(alone.contains(r#""missing":[{"node":"","why":"this node does not reach the cluster"#), "{alone}");
+
+    let wanted = ChannelsWanted { largest: true, ..ChannelsWanted::default() };
+    let (one, two) =
+        (r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":1}}}"#, r#"{"channels":{"b":{"num_clients":3}}}"#);
+    let page = merged(|merging| merge::channel_page(merging, &wanted), one, &[two], &[("n", "is silent")], false);
+    assert_eq!(
+        page.expect("merged"),
+        r#"{"channels":[{"channel":"b","num_clients":4},{"channel":"a","num_clients":2}],"total":2,"more":false,"missing":[{"node":"n","why":"is silent"}]}"#
+    );
+}
+
+#[test]
 fn results_of_nodes_are_merged() {
     check_merged(
         merge::presence,

@@ -1,0 +1,438 @@
+//! The console for operators: a page, and what it asks. The page's requests have a cookie of a sign-in and a header
+//! field that a page of another site cannot set. What it asks of channels, sessions and rooms are methods of the server
+//! API, in process.
+
+mod actions;
+mod attempts;
+mod page;
+mod sign_ins;
+
+use std::{
+    net::IpAddr,
+    sync::Arc,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use axum::{
+    extract::{Path, Query, Request, State},
+    http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{MethodRouter, any, get},
+};
+use dunlin_config::{AdminAccess, AdminOptions, ApiKeys};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{
+    Peer,
+    api::{ChannelsWanted, Executed, Method, Service},
+    upgrade::head_of,
+};
+use crate::{
+    node::{Node, SourceNetwork},
+    serve::Reloader,
+    telemetry::{
+        api_counters::{ControlCounters, HttpRefusal},
+        console_events::{ConsoleAction, ConsoleSignIn, ConsoleSignInRefused},
+        log_tail::LogTail,
+    },
+};
+
+use actions::Kind;
+use attempts::{Attempts, TooMany};
+use sign_ins::{Role, SignIn, SignIns};
+
+/// The name of the cookie.
+const COOKIE: &str = "dunlin_console";
+
+/// The header field of the page's requests. A page of another site could set it only with the permission of a
+/// preflight, which is never given.
+const FROM_PAGE: &str = "x-dunlin-console";
+
+/// Maximum length of the body of a sign-in, which strangers send.
+const SIGN_IN_BYTES_MAX: usize = 4_096;
+
+/// Who may use the console.
+enum Access {
+    /// Everyone, as an operator.
+    Everyone,
+    /// Who has signed in.
+    SignedIn { passwords: [(Role, Option<ApiKeys>); 2], sign_ins: SignIns, attempts: Attempts },
+}
+
+/// What the console uses of the node.
+pub struct ConsoleParts {
+    /// Executes commands.
+    pub service: Arc<Service>,
+    /// Knows the configuration.
+    pub reloader: Arc<Reloader>,
+    /// Knows addresses behind proxies.
+    pub node: Node,
+    /// Counts refused requests.
+    pub counters: Arc<ControlCounters>,
+    /// The newest lines of the log; `None` without a log.
+    pub log: Option<Arc<LogTail>>,
+    /// Whether the port has TLS.
+    pub has_tls: bool,
+}
+
+/// The console of one port.
+pub struct Console {
+    path: String,
+    access: Access,
+    parts: ConsoleParts,
+}
+
+/// Who sends a request.
+#[derive(Clone, Copy)]
+struct Asker {
+    role: Role,
+    /// `None` if nobody has to sign in.
+    sign_in: Option<SignIn>,
+    address: Option<IpAddr>,
+}
+
+impl Console {
+    /// The console with these options. Sign-ins are signed with `random` if no secret is configured.
+    pub fn new(options: &AdminOptions, random: [u8; 32], parts: ConsoleParts) -> Self {
+        let access = match &options.access {
+            AdminAccess::Everyone => Access::Everyone,
+            AdminAccess::Passwords { operator, reader, secret } => {
+                let lifetime = Duration::from_millis(options.sign_in_lifetime_ms);
+                let signer = secret.as_ref().map_or(&random[..], |secret| secret.reveal());
+                let key = |password: &Option<_>| password.as_ref().map(|password| ApiKeys::new([password]));
+                Access::SignedIn {
+                    passwords: [(Role::Operator, key(operator)), (Role::Reader, key(reader))],
+                    sign_ins: SignIns::new(signer, [operator.as_ref(), reader.as_ref()], lifetime),
+                    attempts: Attempts::new(options.sign_ins_per_minute),
+                }
+            }
+        };
+        Self { path: options.handler_prefix.trim_end_matches('/').to_owned(), access, parts }
+    }
+
+    /// Its path, without a slash at the end.
+    pub const fn path(&self) -> &String {
+        &self.path
+    }
+
+    /// The endpoints by path. `literal` makes a pattern of a path.
+    pub fn endpoints(self, literal: fn(&str) -> String) -> Vec<(String, MethodRouter)> {
+        let console = Arc::new(self);
+        let path = literal(&console.path);
+        let below = path.trim_end_matches('/').to_owned();
+        let mut endpoints = Vec::new();
+        if path != "/" {
+            endpoints.push((path, get(to_page).with_state(Arc::clone(&console))));
+        }
+        for file in &page::FILES {
+            let answer = get(move |headers: HeaderMap| async move { file.answer(&headers) });
+            endpoints.push((format!("{below}/{}", file.name), answer));
+        }
+        endpoints.push((format!("{below}/data/{{name}}"), any(data).with_state(Arc::clone(&console))));
+        endpoints.push((format!("{below}/data/api/{{method}}"), any(command).with_state(console)));
+        endpoints
+    }
+
+    /// The address of the client, which a trusted proxy may have forwarded.
+    fn address_of(&self, request: &Request) -> Option<IpAddr> {
+        Peer::of(request).0.map(|peer| self.parts.node.client_of(peer.ip(), &head_of(request)))
+    }
+
+    /// Who sends a request; otherwise the response.
+    #[allow(clippy::result_large_err, reason = "a response is sent at once")]
+    fn admit(&self, request: &Request) -> Result<Asker, Response> {
+        if !is_from_page(request.headers()) {
+            self.parts.counters.count_refusal(HttpRefusal::Origin);
+            return Err(refusal(StatusCode::FORBIDDEN, "the request is not from the console's page"));
+        }
+        self.asker(request).ok_or_else(|| refusal(StatusCode::UNAUTHORIZED, "sign in"))
+    }
+
+    fn asker(&self, request: &Request) -> Option<Asker> {
+        let address = self.address_of(request);
+        match &self.access {
+            Access::Everyone => Some(Asker { role: Role::Operator, sign_in: None, address }),
+            Access::SignedIn { sign_ins, .. } => {
+                let found = cookies(request.headers()).find_map(|cookie| sign_ins.find(cookie, now_s()));
+                found.map(|sign_in| Asker { role: sign_in.role, sign_in: Some(sign_in), address })
+            }
+        }
+    }
+
+    async fn sign_in(&self, request: Request) -> Response {
+        let Access::SignedIn { passwords, sign_ins, attempts } = &self.access else {
+            return refusal(StatusCode::BAD_REQUEST, "nobody has to sign in");
+        };
+        let (peer, address, cookie_suffix) =
+            (Peer::of(&request), self.address_of(&request), self.cookie_suffix(&request));
+        let body = match self.parts.service.read_admitted(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
+            Ok(body) => body,
+            Err(refused) => return refused,
+        };
+        let Ok(SignInBody { password }) = serde_json::from_slice(&body) else {
+            return refusal(StatusCode::BAD_REQUEST, "the body has no password");
+        };
+        let judge = || {
+            // Both are compared, so that the duration does not say whether there is a second password.
+            let judged = passwords
+                .each_ref()
+                .map(|(role, key)| key.as_ref().is_some_and(|key| key.admit(password.as_bytes())).then_some(*role));
+            judged.into_iter().flatten().next()
+        };
+        let refuse = |too_many: bool, status: StatusCode, why: &str| {
+            self.parts.counters.count_refusal(HttpRefusal::SignIn);
+            ConsoleSignInRefused { too_many, address }.emit();
+            refusal(status, why)
+        };
+        match attempts.judge(address.map(SourceNetwork::of), Instant::now(), judge) {
+            Err(TooMany) => refuse(true, StatusCode::TOO_MANY_REQUESTS, "too many wrong passwords: wait a minute"),
+            Ok(None) => refuse(false, StatusCode::FORBIDDEN, "wrong password"),
+            Ok(Some(role)) => {
+                let Ok(id) = random_id() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
+                let (sign_in, cookie) = sign_ins.open(role, now_s(), id);
+                ConsoleSignIn { begins: true, role: role.name(), sign_in: &sign_in, address }.emit();
+                let max_age = sign_ins.lifetime().as_secs();
+                with_cookie(answer(&described(Some(sign_in))), &format!("{cookie}; Max-Age={max_age}{cookie_suffix}"))
+            }
+        }
+    }
+
+    fn sign_out(&self, asker: Asker, cookie_suffix: &str) -> Response {
+        if let (Access::SignedIn { sign_ins, .. }, Some(sign_in)) = (&self.access, asker.sign_in) {
+            sign_ins.sign_out(sign_in, now_s());
+            ConsoleSignIn { begins: false, role: asker.role.name(), sign_in: &sign_in, address: asker.address }.emit();
+        }
+        with_cookie(answer(&described(None)), &format!("; Max-Age=0{cookie_suffix}"))
+    }
+
+    /// The attributes of the cookie. A proxy may say that it has TLS: who says so wrongly only loses the cookie.
+    fn cookie_suffix(&self, request: &Request) -> String {
+        let proxied = request.headers().get("x-forwarded-proto").is_some_and(|scheme| scheme.as_bytes() == b"https");
+        let secure = if self.parts.has_tls || proxied { "; Secure" } else { "" };
+        format!("; Path={}/; HttpOnly; SameSite=Strict{secure}", self.path)
+    }
+
+    /// Executes a command, and logs it if it changes something.
+    async fn execute(&self, asker: Asker, method: Method, request: Request) -> Response {
+        let Some(kind) = actions::kind_of(method) else {
+            return refusal(StatusCode::NOT_FOUND, "the console does not offer this method");
+        };
+        if !actions::may(asker.role, kind) {
+            return refusal(StatusCode::FORBIDDEN, "this sign-in may only look");
+        }
+        let peer = Peer::of(&request);
+        let body = match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
+            Ok(body) => body,
+            Err(refused) => return refused,
+        };
+        if kind == Kind::Reads {
+            return self.parts.service.execute_admitted(peer, method, &body).await.response;
+        }
+        let (service, target) = (Arc::clone(&self.parts.service), actions::target_of(&body));
+        // On a separate task, so that an action is logged also if the page has gone meanwhile.
+        let acting = tokio::spawn(async move {
+            let Executed { response, error } = service.execute_admitted(peer, method, &body).await;
+            let sign_in: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
+            let outcome = error.as_deref().unwrap_or("done");
+            let Asker { role, address, .. } = asker;
+            let action = method.name();
+            ConsoleAction { action, target: &target, role: role.name(), sign_in, address, outcome: &outcome }.emit();
+            response
+        });
+        acting.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
+    }
+
+    async fn channels(&self, body: &[u8]) -> Response {
+        match serde_json::from_slice::<ChannelsWanted>(body) {
+            Ok(wanted) => self.parts.service.channel_page(wanted).await,
+            Err(_) => refusal(StatusCode::BAD_REQUEST, "the body does not say which channels"),
+        }
+    }
+
+    async fn configuration(&self) -> Response {
+        answer(&self.parts.reloader.shown().await)
+    }
+
+    fn log_lines(&self, since: Option<u64>) -> Response {
+        let Some(log) = &self.parts.log else { return answer(&json!({ "lines": [], "next": 0, "missed": 0 })) };
+        let part = log.since(since.unwrap_or(0));
+        answer(&json!({ "lines": part.lines, "next": part.next, "missed": part.missed }))
+    }
+}
+
+#[derive(Deserialize)]
+struct SignInBody {
+    password: String,
+}
+
+#[derive(Deserialize)]
+struct LogQuery {
+    since: Option<u64>,
+}
+
+/// `GET {prefix}`: the page's files are named relative to `{prefix}/`.
+async fn to_page(State(console): State<Arc<Console>>) -> Response {
+    let last = console.path.rsplit('/').next().unwrap_or_default();
+    let location = format!("{last}/");
+    page::guarded((StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, location)]).into_response())
+}
+
+/// `{prefix}/data/{name}`
+async fn data(State(console): State<Arc<Console>>, Path(name): Path<String>, request: Request) -> Response {
+    page::guarded(console.data(&name, request).await)
+}
+
+/// `POST {prefix}/data/api/{method}`
+async fn command(State(console): State<Arc<Console>>, Path(name): Path<String>, request: Request) -> Response {
+    page::guarded(match (console.admit(&request), Method::by_name(&name)) {
+        (Err(refused), _) => refused,
+        (Ok(_), _) if request.method() != HttpMethod::POST => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+        (Ok(_), None) => refusal(StatusCode::NOT_FOUND, "there is no such method"),
+        (Ok(asker), Some(method)) => console.execute(asker, method, request).await,
+    })
+}
+
+impl Console {
+    async fn data(&self, name: &str, request: Request) -> Response {
+        let is_post = request.method() == HttpMethod::POST;
+        let asker = match (self.admit(&request), name) {
+            // This is for those who have not signed in.
+            (Err(refused), "sign_in") if refused.status() == StatusCode::UNAUTHORIZED => None,
+            (Err(refused), _) => return refused,
+            (Ok(asker), _) => Some(asker),
+        };
+        match (name, is_post, asker) {
+            ("sign_in", false, None) => answer(&described(None)),
+            ("sign_in", false, Some(asker)) => answer(&asker.described()),
+            ("sign_in", true, _) => self.sign_in(request).await,
+            ("sign_out", true, Some(asker)) => self.sign_out(asker, &self.cookie_suffix(&request)),
+            ("status", false, Some(_)) => self.parts.service.status().await,
+            ("configuration", false, Some(_)) => self.configuration().await,
+            ("log", false, Some(_)) => match Query::<LogQuery>::try_from_uri(request.uri()) {
+                Ok(Query(LogQuery { since })) => self.log_lines(since),
+                Err(_) => refusal(StatusCode::BAD_REQUEST, "`since` is a number"),
+            },
+            ("channels", true, Some(_)) => {
+                let peer = Peer::of(&request);
+                match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
+                    Ok(body) => self.channels(&body).await,
+                    Err(refused) => refused,
+                }
+            }
+            _ => refusal(StatusCode::NOT_FOUND, "there is nothing here"),
+        }
+    }
+}
+
+impl Asker {
+    fn described(&self) -> Value {
+        match self.sign_in {
+            Some(sign_in) => described(Some(sign_in)),
+            None => json!({ "role": self.role, "ends_at_s": null, "version": env!("CARGO_PKG_VERSION") }),
+        }
+    }
+}
+
+/// A sign-in, as the page sees it.
+fn described(sign_in: Option<SignIn>) -> Value {
+    match sign_in {
+        Some(SignIn { role, ends_at_s, .. }) => {
+            json!({ "role": role, "ends_at_s": ends_at_s, "version": env!("CARGO_PKG_VERSION") })
+        }
+        // The version is not for strangers.
+        None => json!({ "role": null }),
+    }
+}
+
+/// Whether the console's page sent a request. Browsers say which site a request is from, and set `Origin`.
+fn is_from_page(headers: &HeaderMap) -> bool {
+    let is = |name: &str, wanted: &[u8]| headers.get(name).is_some_and(|value| value.as_bytes() == wanted);
+    let origin = headers.get(header::ORIGIN).and_then(|origin| origin.to_str().ok());
+    let is_own_origin = |origin: &str| {
+        let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+        let of_origin = origin.split_once("://").map(|(_, of_origin)| of_origin);
+        of_origin.zip(host).is_some_and(|(of_origin, host)| of_origin.eq_ignore_ascii_case(host))
+    };
+    let is_same_site = match headers.get("sec-fetch-site") {
+        Some(site) => site.as_bytes() == b"same-origin",
+        None => !headers.contains_key(header::ORIGIN) || origin.is_some_and(is_own_origin),
+    };
+    is(FROM_PAGE, b"1") && is_same_site
+}
+
+/// The values of the console's cookies in a request.
+fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
+    let fields = headers.get_all(header::COOKIE).into_iter().filter_map(|field| field.to_str().ok());
+    let pairs = fields.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value)
+}
+
+fn with_cookie(mut response: Response, value: &str) -> Response {
+    if let Ok(cookie) = HeaderValue::try_from(format!("{COOKIE}={value}")) {
+        response.headers_mut().insert(header::SET_COOKIE, cookie);
+    }
+    response
+}
+
+fn answer(value: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], value.to_string()).into_response()
+}
+
+fn refusal(status: StatusCode, why: &str) -> Response {
+    (status, [(header::CONTENT_TYPE, "application/json")], json!({ "refused": why }).to_string()).into_response()
+}
+
+fn random_id() -> Result<u64, getrandom::Error> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let fields =
+            fields.iter().map(|(name, value)| (header::HeaderName::from_static(name), HeaderValue::from_static(value)));
+        fields.collect()
+    }
+
+    #[test]
+    fn only_the_console_s_page_is_answered() {
+        let own = (FROM_PAGE, "1");
+        let host = ("host", "console.example:9000");
+        for (fields, expected) in [
+            (&[own, host][..], true),
+            (&[own, host, ("sec-fetch-site", "same-origin")], true),
+            (&[own, host, ("origin", "http://console.example:9000")], true),
+            (&[own, host, ("origin", "https://CONSOLE.example:9000")], true),
+            (&[host, ("sec-fetch-site", "same-origin")], false),
+            (&[(FROM_PAGE, "0"), host], false),
+            (&[own, host, ("sec-fetch-site", "cross-site")], false),
+            (&[own, host, ("sec-fetch-site", "same-site")], false),
+            (&[own, host, ("sec-fetch-site", "none")], false),
+            (&[own, host, ("origin", "http://evil.example")], false),
+            (&[own, host, ("origin", "null")], false),
+            (&[own, ("origin", "http://console.example:9000")], false),
+        ] {
+            assert_eq!(is_from_page(&headers(fields)), expected, "{fields:?}");
+        }
+    }
+
+    #[test]
+    fn the_console_s_cookie_is_found_among_others() {
+        let found =
+            |cookie: &'static str| cookies(&headers(&[("cookie", cookie)])).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(found("a=b; dunlin_console=x.y; c=d"), ["x.y"]);
+        assert_eq!(found("dunlin_console=1;dunlin_console=2"), ["1", "2"]);
+        for none in ["", "a=b", "xdunlin_console=1", "dunlin_console"] {
+            assert_eq!(found(none), [""; 0], "{none}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The bound on wrong passwords, per address and of all addresses together.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
+
+use crate::node::SourceNetwork;
+
+/// Maximum number of addresses whose wrong passwords are counted separately.
+pub const SOURCES_MAX: usize = 1_024;
+
+/// How many times as many wrong passwords all addresses together may send.
+const ALL_SOURCES_FACTOR: u32 = 10;
+
+/// Judges passwords at a limited rate.
+pub struct Attempts {
+    per_minute: u32,
+    counts: Mutex<Counts>,
+}
+
+#[derive(Default)]
+struct Counts {
+    all: Wrong,
+    by_source: HashMap<SourceNetwork, Wrong>,
+}
+
+/// Recent wrong passwords: the number decreases evenly, so that the limit is reached again after a minute.
+#[derive(Clone, Copy, Debug, Default)]
+struct Wrong {
+    number: f64,
+    at: Option<Instant>,
+}
+
+/// The password was not judged, because too many have been wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooMany;
+
+impl Attempts {
+    /// No wrong passwords yet. `per_minute` is the limit of an address.
+    pub fn new(per_minute: u32) -> Self {
+        Self { per_minute, counts: Mutex::default() }
+    }
+
+    /// Judges a password, unless the address or all addresses have sent too many wrong ones. A wrong one, for which
+    /// `judge` returns `None`, counts. The lock is held meanwhile, so that concurrent attempts cannot exceed the limit.
+    ///
+    /// # Errors
+    /// [`TooMany`]
+    pub fn judge<T>(
+        &self,
+        source: Option<SourceNetwork>,
+        now: Instant,
+        judge: impl FnOnce() -> Option<T>,
+    ) -> Result<Option<T>, TooMany> {
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_all = self.per_minute.saturating_mul(ALL_SOURCES_FACTOR);
+        let own = source.and_then(|source| counts.by_source.get(&source)).copied().unwrap_or_default();
+        if own.is_full(self.per_minute, now) || counts.all.is_full(of_all, now) {
+            return Err(TooMany);
+        }
+        let judged = judge();
+        if judged.is_none() {
+            counts.all = counts.all.one_more(of_all, now);
+            if let Some(source) = source {
+                counts.make_space(self.per_minute, now);
+                counts.by_source.insert(source, own.one_more(self.per_minute, now));
+            }
+        }
+        Ok(judged)
+    }
+}
+
+impl Counts {
+    /// Forgets addresses whose limit is whole again, and otherwise the one that has been quiet for longest.
+    fn make_space(&mut self, per_minute: u32, now: Instant) {
+        if self.by_source.len() < SOURCES_MAX {
+            return;
+        }
+        self.by_source.retain(|_, wrong| wrong.number_at(per_minute, now) > 0.0);
+        if self.by_source.len() >= SOURCES_MAX
+            && let Some(oldest) = self.by_source.iter().min_by_key(|(_, wrong)| wrong.at).map(|(source, _)| *source)
+        {
+            self.by_source.remove(&oldest);
+        }
+    }
+}
+
+impl Wrong {
+    fn number_at(self, per_minute: u32, now: Instant) -> f64 {
+        let passed_s = self.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        (self.number - passed_s * f64::from(per_minute) / 60.0).max(0.0)
+    }
+
+    fn is_full(self, per_minute: u32, now: Instant) -> bool {
+        self.number_at(per_minute, now) + 1.0 > f64::from(per_minute)
+    }
+
+    fn one_more(self, per_minute: u32, now: Instant) -> Self {
+        Self { number: self.number_at(per_minute, now) + 1.0, at: Some(now) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::{IpAddr, Ipv4Addr},
+        time::Duration,
+    };
+
+    use super::*;
+
+    fn source(number: u32) -> Option<SourceNetwork> {
+        Some(SourceNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number))))
+    }
+
+    fn wrong() -> Option<()> {
+        None
+    }
+
+    #[test]
+    fn wrong_passwords_of_an_address_are_bounded_and_come_back_evenly() {
+        let (attempts, now) = (Attempts::new(3), Instant::now());
+        for _ in 0..3 {
+            assert_eq!(attempts.judge(source(1), now, wrong), Ok(None));
+        }
+        assert_eq!(attempts.judge(source(1), now, || Some(())), Err(TooMany), "also the right one");
+        assert_eq!(attempts.judge(source(2), now, || Some(())), Ok(Some(())), "another address");
+        let later = now + Duration::from_secs(19);
+        assert_eq!(attempts.judge(source(1), later, wrong), Err(TooMany));
+        let later = now + Duration::from_secs(20);
+        assert_eq!(attempts.judge(source(1), later, wrong), Ok(None));
+        assert_eq!(attempts.judge(source(1), later, wrong), Err(TooMany));
+    }
+
+    #[test]
+    fn right_passwords_do_not_count() {
+        let (attempts, now) = (Attempts::new(1), Instant::now());
+        for _ in 0..100 {
+            assert_eq!(attempts.judge(source(1), now, || Some(7)), Ok(Some(7)));
+        }
+    }
+
+    #[test]
+    fn all_addresses_together_are_bounded() {
+        let (attempts, now) = (Attempts::new(2), Instant::now());
+        for number in 0..20 {
+            assert_eq!(attempts.judge(source(number), now, wrong), Ok(None), "{number}");
+        }
+        assert_eq!(attempts.judge(source(20), now, wrong), Err(TooMany));
+        assert_eq!(attempts.judge(None, now, wrong), Err(TooMany));
+    }
+
+    #[test]
+    fn addresses_are_remembered_up_to_a_bound_the_quietest_is_forgotten() {
+        let (attempts, now) = (Attempts::new(1_000), Instant::now());
+        for number in 0..=SOURCES_MAX as u32 {
+            let at = now + Duration::from_micros(u64::from(number));
+            assert_eq!(attempts.judge(source(number), at, wrong), Ok(None));
+        }
+        let counts = attempts.counts.lock().unwrap();
+        assert_eq!(counts.by_source.len(), SOURCES_MAX);
+        assert!(
+            !counts.by_source.contains_key(&source(0).unwrap()) && counts.by_source.contains_key(&source(1).unwrap())
+        );
+    }
+}
