@@ -42,7 +42,6 @@ pub use method::{ApiCommand, Method};
 pub use own_node::{NodeIdentity, OwnNode};
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
-pub use rooms::RoomCommand;
 pub use service::{ApiOptions, Executed, Service, answer, answer_legacy};
 pub use sessions::SessionsWanted;
 
