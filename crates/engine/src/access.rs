@@ -315,9 +315,13 @@ mod tests {
             rule(SubjectKind::Token, "t", [5, u64::MAX, u64::MAX]),
         ];
         let mut nodes = [AccessRules::new(AccessLimits::NONE), AccessRules::new(AccessLimits::NONE)];
-        changes.iter().for_each(|rule| drop(nodes[0].apply(rule.clone(), 1)));
+        for rule in &changes {
+            nodes[0].apply(rule.clone(), 1);
+        }
         assert_ne!(nodes[0].digest(), nodes[1].digest());
-        changes.iter().rev().for_each(|rule| drop(nodes[1].apply(rule.clone(), 1)));
+        for rule in changes.iter().rev() {
+            nodes[1].apply(rule.clone(), 1);
+        }
         assert_eq!(nodes[0].digest(), nodes[1].digest());
         assert_eq!(nodes[0].page(None, 9, usize::MAX), nodes[1].page(None, 9, usize::MAX));
         assert_eq!(nodes[0].len(), 3);
@@ -327,7 +331,9 @@ mod tests {
     fn pages_have_every_rule_once() {
         let mut rules = AccessRules::new(AccessLimits::NONE);
         for kind in SubjectKind::ALL {
-            ["a", "b", "c"].into_iter().for_each(|name| drop(rules.apply(rule(kind, name, [1, 1, 9]), 1)));
+            for name in ["a", "b", "c"] {
+                assert_eq!(rules.apply(rule(kind, name, [1, 1, 9]), 1), Applied::New);
+            }
         }
         for (rules_max, bytes_max) in [(2, usize::MAX), (9, 2 * (RULE_BYTES + 1)), (1, usize::MAX)] {
             let (mut found, mut after) = (Vec::new(), None);

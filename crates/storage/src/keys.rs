@@ -177,7 +177,8 @@ mod tests {
             prop_assert_eq!(read_block_key(&key), Some((&*channel, &*player, number, number as u32)));
             let key = checkpoint_key(&channel, kind, number);
             prop_assert_eq!(read_checkpoint_key(&key), Some((&*channel, kind, number)));
-            prop_assert_eq!(read_access_key(&access_key(kind, &channel)), Some((kind, &*channel)));
+            let key = access_key(kind, &channel);
+            prop_assert_eq!(read_access_key(&key), Some((kind, &*channel)));
         }
 
         #[test]

@@ -37,6 +37,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::Refresh { .. }
         | ApiRequest::Unsubscribe { .. }
         | ApiRequest::Sessions(_)
+        | ApiRequest::Access(_)
         | ApiRequest::Survey => None,
     }
 }
