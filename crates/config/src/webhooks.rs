@@ -63,12 +63,11 @@ fn kinds(r: &mut Reader<'_>) -> LifecycleKinds {
     let names = r.texts(PATH);
     let mut kinds = Vec::new();
     for name in &names {
-        match LifecycleKind::ALL.into_iter().find(|kind| kind.name() == name) {
-            Some(kind) => kinds.push(kind),
-            None => {
-                let known = LifecycleKind::ALL.map(LifecycleKind::name).join(", ");
-                r.error(PATH, format!("{:?} is not a kind of event: write one of {known}", shortened(name)));
-            }
+        if let Some(kind) = LifecycleKind::ALL.into_iter().find(|kind| kind.name() == name) {
+            kinds.push(kind);
+        } else {
+            let known = LifecycleKind::ALL.map(LifecycleKind::name).join(", ");
+            r.error(PATH, format!("{:?} is not a kind of event: write one of {known}", shortened(name)));
         }
     }
     if names.is_empty() { LifecycleKind::ALL.into_iter().collect() } else { kinds.into_iter().collect() }
