@@ -10,6 +10,7 @@ mod drain;
 mod engine;
 mod event_queue;
 mod inbox;
+mod networks;
 mod options;
 mod peers;
 mod placement;
@@ -57,7 +58,9 @@ pub use cluster::{ClusterInbox, NodeCluster, NodeQuery};
 pub use drain::DrainPlan;
 pub use event_queue::ShardQueues;
 pub use options::NodeNetOptions;
-pub use report::{NetCounters, NodeSessions, NodeSurvey, SessionSocket, ShardReport, ShardSessions, TurnShares};
+pub use report::{
+    NetCounters, NodeSessions, NodeSurvey, RecentSegments, SessionSocket, ShardReport, ShardSessions, TurnShares,
+};
 pub use storage::NodeStorage;
 
 /// A connection on its way to the control thread, because its first request is not for a client path.

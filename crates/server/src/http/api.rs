@@ -12,6 +12,7 @@ pub mod glob;
 pub mod legacy;
 mod method;
 mod own_node;
+mod paging;
 mod paths;
 mod result;
 mod room_list;

@@ -2,12 +2,16 @@
 
 use std::net::IpAddr;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dunlin_engine::insight::{SessionPlace, SessionsQuery};
 
-use super::{ApiCommand, ApiError, Parsed, own_node::OwnNode, room_list::PageLimit, wire};
+use super::{
+    ApiCommand, ApiError, Parsed,
+    own_node::OwnNode,
+    paging::{self, PageLimit},
+    wire,
+};
 use crate::{
-    insight::{Judged, SessionJson, SessionNode},
+    insight::{Judged, NodeJson, SessionJson},
     node::{NodeSessions, REPORT_TIMEOUT, ShardSessions},
     peers::{Description, ListedSession, MissingPart, Sessions, SessionsQuestion},
 };
@@ -18,8 +22,6 @@ const LISTED_MAX: usize = 1_000;
 /// Default and maximum number of sessions in a reply of `explain`.
 const EXPLAINED_DEFAULT: usize = 10;
 const EXPLAINED_MAX: usize = 100;
-/// The version of cursors.
-const CURSOR_VERSION: &str = "1";
 
 /// The sessions that a request selects.
 #[derive(Clone, Debug, Default)]
@@ -31,11 +33,8 @@ pub struct SessionsWanted {
 
 pub(super) fn list(body: wire::SessionsParams) -> Parsed {
     let wire::SessionsParams { client, user, address, channel, limit, cursor } = body;
-    let after = match &*cursor {
-        "" => None,
-        cursor => Some(place_of(cursor).ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?),
-    };
-    let sessions_max = number("limit", limit, LISTED_DEFAULT, LISTED_MAX)?;
+    let after = paging::after(&cursor, place_of)?;
+    let sessions_max = paging::entries_max("limit", limit, LISTED_DEFAULT, LISTED_MAX)?;
     let filter = Filter { client, user, address, channel };
     let query = SessionsQuery { after, sessions_max, ..filter.to_query()? };
     Ok(ApiCommand::Sessions(Box::new(SessionsWanted { query, is_explained: false })))
@@ -43,7 +42,7 @@ pub(super) fn list(body: wire::SessionsParams) -> Parsed {
 
 pub(super) fn explain(body: wire::ExplainParams) -> Parsed {
     let wire::ExplainParams { client, user, address, channel, slowest } = body;
-    let sessions_max = number("slowest", slowest, EXPLAINED_DEFAULT, EXPLAINED_MAX)?;
+    let sessions_max = paging::entries_max("slowest", slowest, EXPLAINED_DEFAULT, EXPLAINED_MAX)?;
     let filter = Filter { client, user, address, channel };
     let query = SessionsQuery { sessions_max, ..filter.to_query()? };
     Ok(ApiCommand::Sessions(Box::new(SessionsWanted { query, is_explained: true })))
@@ -80,14 +79,6 @@ fn parsed(address: &str) -> Result<IpAddr, ApiError> {
     Ok(address.to_canonical())
 }
 
-fn number(field: &str, given: Option<u64>, default: usize, max: usize) -> Result<usize, ApiError> {
-    match given.map(usize::try_from) {
-        None => Ok(default),
-        Some(Ok(number)) if (1..=max).contains(&number) => Ok(number),
-        Some(_) => Err(ApiError::bad_request(format_args!("{field} must be from 1 to {max}"))),
-    }
-}
-
 impl SessionsWanted {
     /// The question to other nodes for the same sessions.
     pub(super) fn to_question(&self) -> SessionsQuestion {
@@ -106,10 +97,7 @@ impl SessionsWanted {
     /// The sessions that another node asks for.
     pub(super) fn of_question(question: SessionsQuestion) -> Result<Self, ApiError> {
         let SessionsQuestion { address, channel, client, cursor, explained, limit, user } = question;
-        let after = match &*cursor {
-            "" => None,
-            cursor => Some(place_of(cursor).ok_or(ApiError::BAD_REQUEST)?),
-        };
+        let after = paging::after(&cursor, place_of)?;
         let address = address.map(|address| parsed(&address)).transpose()?;
         let sessions_max = limit.clamp(1, LISTED_MAX);
         let query = SessionsQuery { client, user, address, channel, after, sessions_max };
@@ -119,19 +107,18 @@ impl SessionsWanted {
 
 /// The cursor after a place.
 pub(super) fn cursor_of(place: &SessionPlace) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{CURSOR_VERSION} {} {}", place.behind_since_us, place.client))
+    paging::cursor(place.behind_since_us, &place.client)
 }
 
 fn place_of(cursor: &str) -> Option<SessionPlace> {
-    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-    let mut parts = text.splitn(3, ' ');
-    let (version, behind_since_us, client) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
-    (version == CURSOR_VERSION && !client.is_empty()).then(|| SessionPlace { behind_since_us, client: client.into() })
+    paging::place(cursor, |behind_since_us, client| {
+        Some(SessionPlace { behind_since_us: behind_since_us.parse().ok()?, client: client.into() })
+    })
 }
 
 /// The sessions of this node.
 pub(super) async fn of_own_node(own: &OwnNode, wanted: &SessionsWanted) -> Result<Sessions, ApiError> {
-    let node = SessionNode { uid: &own.identity().uid, name: &own.identity().name };
+    let node = NodeJson { uid: &own.identity().uid, name: &own.identity().name };
     let NodeSessions { shards, silent } = own.node().sessions(wanted.query.clone()).await;
     let mut more = shards.iter().any(|shard| shard.page.has_more);
     let mut found = Vec::new();
