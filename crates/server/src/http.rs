@@ -58,6 +58,8 @@ pub struct HttpParts {
     /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
     /// Path of the health check.
+    /// The node, whose shards the health check asks to react.
+    pub node: Option<Node>,
     pub health_path: Option<String>,
     /// Whether the health check fails while the node cannot use its cluster.
     pub health_requires_cluster: bool,
@@ -161,8 +163,8 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((prefix, post(api::answer_legacy).with_state(service)));
     }
     if let Some(path) = parts.health_path {
-        let HttpParts { is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
-        let sources = HealthSources { is_going, storage, cluster, requires_cluster };
+        let HttpParts { node, is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
+        let sources = HealthSources { node, is_going, storage, cluster, requires_cluster };
         by_path.push((literal(&path), get(health::answer).with_state(sources)));
     }
     if let Some((path, metrics)) = parts.metrics {

@@ -187,8 +187,11 @@ impl<R: Reactor> ShardThread<R> {
     fn take_report_requests(&mut self) {
         while let Some(request) = self.inbox.next_report_request() {
             match request {
-                // A list for a requester that has stopped waiting would cost the shard a visit of all its sessions.
+                // A report for a requester that has stopped waiting would cost the shard a visit of all its sessions.
                 ReportRequest::Sessions { reply, .. } if reply.is_closed() => {}
+                ReportRequest::Counters(reply) if reply.is_closed() => {}
+                // An error means that the requester has stopped waiting.
+                ReportRequest::Reaction(reply) => drop(reply.send(())),
                 ReportRequest::Counters(reply) => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
                 ReportRequest::Sessions { query, reply } => {
                     return self.ask_engine(Asker::Sessions(reply), ApiRequest::Sessions(query));

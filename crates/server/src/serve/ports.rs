@@ -168,6 +168,7 @@ fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchH
         )
     });
     HttpParts {
+        node: Some(node.clone()),
         health_path: config.health_prefix.clone(),
         health_requires_cluster: config.health_requires_cluster,
         metrics,

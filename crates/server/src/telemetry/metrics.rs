@@ -215,7 +215,7 @@ readings! {
 
 families! {
     SHARD_TIMES:
-    SHARD_ANSWERED = Gauge "dunlin_shard_answered" ["shard"] "1 if the shard reported its metrics, 0 if it did not report within one second and its other series are missing.";
+    SHARD_ANSWERED = Gauge "dunlin_shard_answered" ["shard"] "1 if the shard reported its metrics, 0 if it did not report within 750 ms and its other series are missing.";
     TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's event loop.";
     BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard was busy.";
     IDLE = Counter "dunlin_shard_idle_seconds_total" ["shard"] "Time that the shard was idle.";

@@ -143,7 +143,7 @@ pub(super) async fn of_own_node(own: &OwnNode, wanted: &SessionsWanted) -> Resul
     let name = if node.name.is_empty() { node.uid } else { node.name };
     let missing = silent.iter().map(|shard| MissingPart {
         node: name.into(),
-        why: format!("shard {} did not answer within {} s", shard.0, REPORT_TIMEOUT.as_secs()),
+        why: format!("shard {} did not answer within {} ms", shard.0, REPORT_TIMEOUT.as_millis()),
     });
     Ok(Sessions { sessions, more, missing: missing.collect() })
 }
