@@ -14,6 +14,7 @@ pub mod forwards;
 mod health;
 mod init;
 pub mod internal;
+mod profiles;
 pub mod reload;
 mod replay;
 mod stream;
@@ -57,9 +58,9 @@ pub use init::Init;
 pub struct HttpParts {
     /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
-    /// Path of the health check.
     /// The node, whose shards the health check asks to react.
     pub node: Option<Node>,
+    /// Path of the health check.
     pub health_path: Option<String>,
     /// Whether the health check fails while the node cannot use its cluster.
     pub health_requires_cluster: bool,
@@ -75,7 +76,7 @@ pub struct HttpParts {
     pub reload: Option<reload::Reload>,
     /// Makes backups. Only on the internal port.
     pub backup: Option<backup::BackupEndpoint>,
-    /// The debug page with its path.
+    /// The debug page with its path, below which are the profiles. Only on the internal port.
     pub debug: Option<(String, debug::Debug)>,
     /// Path of the API's `OpenAPI` description.
     pub swagger_path: Option<String>,
@@ -177,6 +178,10 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((literal(backup::PATH), post(backup::answer).with_state(backup)));
     }
     if let Some((path, debug)) = parts.debug {
+        let below = |name| format!("{}/{name}", literal(&path).trim_end_matches('/'));
+        by_path.push((below("profile"), get(profiles::cpu)));
+        by_path.push((below("heap"), get(profiles::heap)));
+        by_path.push((below("allocs"), get(profiles::allocs)));
         by_path.push((literal(&path), get(debug::answer).with_state(Arc::new(debug))));
     }
     if let Some(path) = parts.swagger_path {
