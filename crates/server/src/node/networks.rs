@@ -13,15 +13,15 @@ const SAMPLE_EVERY_S: u32 = 10;
 /// answers pings.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
-    /// By the connection's index.
-    samples: Vec<Samples>,
+    /// By the connection's index; `None` before its first sample.
+    samples: Vec<Option<Samples>>,
     round_trip: Histogram,
 }
 
 /// The last two samples of a connection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Samples {
-    /// The connection's generation. That of an unused entry is 0.
+    /// The connection's generation: the index may be that of another one.
     generation: u32,
     last: Sample,
     before: Sample,
@@ -48,12 +48,11 @@ impl Networks {
         }
         let index = connection.index as usize;
         if self.samples.len() <= index {
-            self.samples.resize(index + 1, Samples::default());
+            self.samples.resize(index + 1, None);
         }
         let last = Sample { at_s: seconds(now_us), segments: kernel.segments };
-        let samples = &mut self.samples[index];
-        let before = if samples.generation == connection.generation { samples.last } else { last };
-        *samples = Samples { generation: connection.generation, last, before };
+        let before = self.of(connection).map_or(last, |samples| samples.last);
+        self.samples[index] = Some(Samples { generation: connection.generation, last, before });
     }
 
     /// What was sent in the last seconds: since the newest sample that is at least [`SAMPLE_EVERY_S`] old, or since the
@@ -74,7 +73,7 @@ impl Networks {
     }
 
     fn of(&self, connection: ConnectionKey) -> Option<&Samples> {
-        let samples = self.samples.get(connection.index as usize)?;
+        let samples = self.samples.get(connection.index as usize)?.as_ref()?;
         (samples.generation == connection.generation).then_some(samples)
     }
 }
@@ -117,7 +116,11 @@ mod tests {
     #[test]
     fn another_connection_with_the_same_index_begins_anew() {
         let mut networks = Networks::default();
-        let [old, new] = [1, 2].map(|generation| ConnectionKey { index: 0, generation });
+        let [old, new] = [0, 1].map(|generation| ConnectionKey { index: 0, generation });
+        // The index before it has no sample.
+        networks.note(ConnectionKey { index: 1, generation: 0 }, &counted(1, 0), SECOND_US);
+        assert!(networks.is_due(old, SECOND_US));
+        assert_eq!(networks.recent(old, &counted(7, 7), SECOND_US), recent(None, 7, 7));
         networks.note(old, &counted(1_000, 900), SECOND_US);
         assert!(networks.is_due(new, SECOND_US) && !networks.is_due(old, SECOND_US));
         networks.note(new, &counted(1, 0), SECOND_US);

@@ -7,7 +7,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use super::ApiError;
 
 /// Maximum size of a reply, unless its first entry alone is larger. A reply of this size fits in a NATS message.
-const REPLY_BYTES_MAX: usize = 512 << 10;
+pub(super) const REPLY_BYTES_MAX: usize = 512 << 10;
 /// The version of cursors.
 const CURSOR_VERSION: &str = "1";
 
