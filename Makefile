@@ -97,13 +97,14 @@ oracle: server-for-tests ## Play the same commands to Dunlin and to the centrifu
 	tests/oracle/run $(BINARIES)/dunlin
 
 api: server-for-tests ## Play the HTTP API's cases to the real server, make clients fall behind it, have it tell a backend of them, move to it from Centrifugo, place 10,000 tickets, and count what a lobby sends
-	@scripts/need python
+	@scripts/need python go
 	tests/api/run $(BINARIES)/dunlin
 	tests/migration/run $(BINARIES)/dunlin
 	tests/matching/lateness $(BINARIES)/dunlin --placement-only
 	tests/matching/lobby $(BINARIES)/dunlin --rooms 500
 	tests/insight/run $(BINARIES)/dunlin
 	tests/webhooks/run $(BINARIES)/dunlin
+	tests/insight/profiles $(BINARIES)/dunlin
 
 hostile: server-for-tests ## Play named bad inputs and hostile crowds to the real server, and see that nobody else notices
 	@scripts/need python

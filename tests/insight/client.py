@@ -15,10 +15,11 @@ from process import Failed
 TIMEOUT_S = 30
 
 
-def token(secret, user):
-    """A connection token."""
+def token(secret, user, channels=()):
+    """A connection token, with server-side subscriptions to `channels`."""
+    claims = {"sub": user} | ({"channels": list(channels)} if channels else {})
     encoded = lambda part: base64.urlsafe_b64encode(part).rstrip(b"=")
-    parts = [encoded(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, {"sub": user})]
+    parts = [encoded(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, claims)]
     signed = b".".join(parts)
     return (signed + b"." + encoded(hmac.new(secret.encode(), signed, hashlib.sha256).digest())).decode()
 
@@ -49,6 +50,10 @@ class Client:
     def connect(self, given_token=""):
         self.id = self.command({"connect": {"token": given_token} if given_token else {}})["connect"]["client"]
         return self
+
+    def begin_connect(self, given_token):
+        """Does not wait for the reply."""
+        self.send(json.dumps({"id": 1, "connect": {"token": given_token}}).encode())
 
     def subscribe(self, *channels):
         for channel in channels:
@@ -96,6 +101,17 @@ class Client:
         """Reads on in a thread, and drops what it reads."""
         threading.Thread(target=self.read_on, args=(bytes_per_second,), daemon=True).start()
         return self
+
+    def send_on(self, payload):
+        """Sends the same message again and again in a thread, until it is closed."""
+        threading.Thread(target=self.repeat, args=(payload,), daemon=True).start()
+
+    def repeat(self, payload):
+        try:
+            while not self.is_closed.is_set():
+                self.send(payload)
+        except OSError:
+            pass
 
     def read_on(self, bytes_per_second):
         try:

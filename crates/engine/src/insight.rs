@@ -105,6 +105,9 @@ pub struct QueueFacts {
     pub rooms_due: u32,
     /// The age of the oldest frame.
     pub age_us: u64,
+    /// How long a room has skipped ticks for the session, because it was sent as much as `room.player_bandwidth_limit` allows. These
+    /// ticks are not queued.
+    pub limited_us: u64,
 }
 
 /// Frames of one lane.

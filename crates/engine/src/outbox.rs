@@ -104,7 +104,10 @@ struct LatestLane {
 struct Slot {
     key_hash: u64,
     channel: LocalChannelId,
+    /// The newest publication of the key.
     frame: FrameRef,
+    /// Since when the client has waited for news of the key: the time of the first publication that `frame` replaced.
+    since_us: u64,
     /// The number of replaced older publications of this key.
     skipped: u32,
     /// Whether `frame` carries this number already.
@@ -143,7 +146,9 @@ impl Outbox {
             return true;
         }
         lane.places.insert(key_hash, lane.left + lane.slots.len() as u64);
-        lane.slots.push_back(Slot { key_hash, channel, frame, skipped: 0, tagged: false });
+        // All publications have a time.
+        let since_us = frame.since_us().unwrap_or_default();
+        lane.slots.push_back(Slot { key_hash, channel, frame, since_us, skipped: 0, tagged: false });
         false
     }
 
@@ -384,12 +389,13 @@ impl Outbox {
         self.queued_bytes - self.room_bytes > client.queue_bytes_max
     }
 
-    /// When the oldest queued frame with a timestamp was accepted or queued.
+    /// Since when the client has waited for what is queued. Looks at the first frame of each lane only, because a report
+    /// asks all sessions: both lanes are in the order of arrival.
     pub(crate) fn oldest_us(&self) -> Option<u64> {
-        let slots = self.latest.iter().flat_map(|lane| lane.slots.iter().map(|slot| &slot.frame));
         let queued = self.queue.iter().find_map(FrameRef::since_us);
+        let slot = self.latest.as_ref().and_then(|lane| lane.slots.front()).map(|slot| slot.since_us);
         let due = (self.due_seats > 0).then_some(self.due_since_us);
-        queued.into_iter().chain(slots.filter_map(FrameRef::since_us)).chain(due).min()
+        [queued, slot, due].into_iter().flatten().min()
     }
 
     fn lane_frames(&self) -> usize {

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::room::PROMISES_MAX;
 use dunlin_engine::{
-    Event,
-    room::{RoomElsewhere, RoomRefusal},
+    Event, ShardIndex,
+    room::{
+        FromRoom, JoinedAs, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom,
+    },
 };
 use dunlin_protocol::Encoding;
 use serde_json::{Value, json};
@@ -49,7 +50,7 @@ fn answer(hall: &mut Hall, found: &RoomElsewhere) {
 }
 
 fn elsewhere() -> RoomElsewhere {
-    RoomElsewhere::Open { node: "n2".into() }
+    RoomElsewhere::Open { node: "n2".into(), site: None }
 }
 
 fn refused(hall: &Hall, refusal: RoomRefusal) -> u64 {
@@ -113,6 +114,48 @@ fn a_room_of_another_node_is_not_opened() {
     assert_eq!((refused(&hall, RoomRefusal::Elsewhere), refused(&hall, RoomRefusal::Unanswered)), (1, 1));
     assert!(hall.rooms.is_empty());
     assert_eq!(state(&mut hall), "None");
+}
+
+#[test]
+fn joins_are_forwarded_to_the_node_that_has_the_room() {
+    let mut hall = hall(1);
+    let site = RoomSite {
+        node: "n2".into(),
+        room: RoomKey { owner: ShardIndex(3), number: 9 },
+        thread: RoomThreadIndex(5),
+    };
+    let found = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site.clone())) };
+    for name in ["a", "b"] {
+        hall.subscribe(name, ROOM);
+    }
+    hall.node.room_queries.clear();
+    hall.node.handle(0, Event::RoomQueried { channel: ROOM.into(), found });
+    // The relay follows the only room thread.
+    let sent: Vec<(u16, ToRoom)> = hall.node.to_rooms.drain(..).collect();
+    let [(1, ToRoom::OpenRemote { room, site: opened, .. }), joins @ ..] = &sent[..] else { panic!("{sent:?}") };
+    assert_eq!((&**opened, joins.len(), hall.rooms.len()), (&site, 2, 0));
+    let room = *room;
+    for (_, message) in sent.into_iter().skip(1) {
+        let ToRoom::Join { room: of, request } = message else { panic!("a join") };
+        assert_eq!(of, room);
+        hall.on_message(0, FromRoom::Joined { room, request, outcome: Ok(JoinedAs { is_back: false }) });
+    }
+    for name in ["a", "b"] {
+        assert!(reply(&hall, name).expect("a reply").get("error").is_none());
+    }
+    hall.subscribe("c", ROOM);
+    assert!(hall.node.room_queries.is_empty(), "nobody is asked for a room that is known");
+    assert!(matches!(hall.node.to_rooms.pop_front(), Some((1, ToRoom::Join { .. }))));
+    assert_eq!(state(&mut hall), "None", "the node that has the room answers for it");
+    open_by_api(&mut hall);
+    assert_eq!(answers(&hall), [json!({"error": 107})]);
+    hall.on_message(0, FromRoom::Failed { room, channel: ROOM.into(), refusal: None });
+    let ends = hall.seen["a"].messages.iter().filter(|message| message.contains(r#""unsubscribe":{"code":2510"#));
+    assert_eq!(ends.count(), 1);
+    join(&mut hall, "a");
+    assert_eq!(hall.node.room_queries.len(), 1, "the room may have moved");
+    let failed = hall.node.shards[0].counters().namespaces[1].rooms.failed;
+    assert_eq!(failed, 0, "it is a room of the other node");
 }
 
 #[test]

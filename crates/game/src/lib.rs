@@ -100,7 +100,7 @@
 /// }
 /// ```
 #[doc(inline)]
-pub use dunlin::run;
+pub use dunlin::{SampledAllocator, run};
 #[doc(inline)]
 pub use dunlin_games::{BadParams, Make, Params, Registry, Saved, Saving};
 #[doc(inline)]

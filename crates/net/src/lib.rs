@@ -17,7 +17,6 @@ mod response;
 mod socket_facts;
 mod stream_request;
 mod tls;
-mod traffic;
 mod upgrade;
 mod waker;
 
@@ -41,8 +40,7 @@ pub use reactor::{
 };
 pub use request_scanner::{RequestScanner, Scanned};
 pub use response::{RefusalReason, Refused};
-pub use socket_facts::SocketFacts;
+pub use socket_facts::{SegmentCounts, SocketFacts, Traffic};
 pub use tls::{Certificates, ClientTls, Decrypted, TlsError, TlsFiles, TlsSession, without_roots};
-pub use traffic::Traffic;
 pub use upgrade::{Acceptor, HEAD_FIELDS_MAX, HeadVerdict, OriginCheck};
 pub use waker::Waker;

@@ -1,7 +1,7 @@
 //! What the kernel knows about a connection: how much it holds, and how the peer and the network take it.
 
 use std::{
-    mem::{MaybeUninit, size_of},
+    mem::{MaybeUninit, offset_of, size_of},
     os::fd::{AsRawFd as _, BorrowedFd},
 };
 
@@ -18,13 +18,11 @@ pub struct SocketFacts {
     pub rtt_us: u32,
     /// Its variation.
     pub rtt_var_us: u32,
-    /// Segments with data that were sent, including retransmissions.
-    pub sent_segments: u32,
-    /// Retransmitted segments.
-    pub retransmitted_segments: u32,
+    /// What was sent since the connection began.
+    pub segments: SegmentCounts,
     /// Retransmissions of the same segment in a row without an acknowledgement.
     pub retransmissions_in_row: u8,
-    /// Probes of a closed receive window in a row.
+    /// Probes of a closed receive window in a row that the peer has not acknowledged.
     pub window_probes: u8,
     /// The bytes that the peer is ready to receive; `None` before Linux 5.4.
     pub receive_window_bytes: Option<u32>,
@@ -32,28 +30,69 @@ pub struct SocketFacts {
     pub segment_bytes_max: u32,
     /// The time since data was last sent.
     pub last_send_ms: u32,
+    /// The time since the peer last acknowledged something. An acknowledgement of a window probe counts.
+    pub last_ack_ms: u32,
     /// The measured rate at which the peer acknowledges bytes, per second; 0 if unknown.
     pub delivery_bytes_per_second: u64,
+}
+
+/// Segments of a TCP connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentCounts {
+    /// Segments with data that were sent, including retransmissions.
+    pub sent: u32,
+    /// Retransmitted segments.
+    pub retransmitted: u32,
+}
+
+/// Bytes of a TCP connection since its beginning, with those of TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traffic {
+    /// Bytes that the peer has sent.
+    pub received_bytes: u64,
+    /// Bytes that the peer has acknowledged. Others may still be on their way.
+    pub acknowledged_bytes: u64,
+}
+
+impl SegmentCounts {
+    /// What was counted after `earlier`. The kernel's counters wrap.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Self {
+        Self {
+            sent: self.sent.wrapping_sub(earlier.sent),
+            retransmitted: self.retransmitted.wrapping_sub(earlier.retransmitted),
+        }
+    }
+}
+
+impl Traffic {
+    /// Asks the kernel, so that no shard has to count. `None` if it does not count.
+    pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+        let (info, length) = tcp_info(socket)?;
+        let is_counted = length >= offset_of!(libc::tcp_info, tcpi_bytes_received) + size_of::<u64>();
+        is_counted
+            .then_some(Self { received_bytes: info.tcpi_bytes_received, acknowledged_bytes: info.tcpi_bytes_acked })
+    }
 }
 
 impl SocketFacts {
     /// Reads them. `None` if this is not a TCP socket.
     pub fn read(socket: BorrowedFd<'_>) -> Option<Self> {
         let (info, length) = tcp_info(socket)?;
-        let has_window = length >= std::mem::offset_of!(libc::tcp_info, tcpi_snd_wnd) + size_of::<u32>();
+        let has_window = length >= offset_of!(libc::tcp_info, tcpi_snd_wnd) + size_of::<u32>();
         Some(Self {
             kernel_bytes: queued_bytes(socket),
             not_sent_bytes: info.tcpi_notsent_bytes.into(),
             unacked_segments: info.tcpi_unacked,
             rtt_us: info.tcpi_rtt,
             rtt_var_us: info.tcpi_rttvar,
-            sent_segments: info.tcpi_data_segs_out,
-            retransmitted_segments: info.tcpi_total_retrans,
+            segments: SegmentCounts { sent: info.tcpi_data_segs_out, retransmitted: info.tcpi_total_retrans },
             retransmissions_in_row: info.tcpi_retransmits,
             window_probes: info.tcpi_probes,
             receive_window_bytes: has_window.then_some(info.tcpi_snd_wnd),
             segment_bytes_max: info.tcpi_snd_mss,
             last_send_ms: info.tcpi_last_data_sent,
+            last_ack_ms: info.tcpi_last_ack_recv,
             delivery_bytes_per_second: info.tcpi_delivery_rate,
         })
     }
@@ -88,7 +127,7 @@ fn queued_bytes(socket: BorrowedFd<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::{
-        io::{self, Write as _},
+        io::{self, Read as _, Write as _},
         net::{TcpListener, TcpStream},
         os::{fd::AsFd as _, unix::net::UnixStream},
     };
@@ -114,12 +153,40 @@ mod tests {
         }
         let full = SocketFacts::read(server.as_fd()).expect("TCP");
         assert!(full.kernel_bytes > 0 && full.kernel_bytes <= written, "{full:?} of {written}");
-        assert!(full.not_sent_bytes > 0 && full.rtt_us > 0 && full.sent_segments > 0, "{full:?}");
+        assert!(full.not_sent_bytes > 0 && full.rtt_us > 0 && full.segments.sent > 0, "{full:?}");
     }
 
     #[test]
     fn a_socket_without_tcp_has_no_facts() {
         let (socket, _other) = UnixStream::pair().expect("two sockets");
         assert_eq!(SocketFacts::read(socket.as_fd()), None);
+    }
+
+    #[test]
+    fn the_kernel_counts_both_directions() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let mut client = TcpStream::connect(listener.local_addr().expect("an address")).expect("it listens");
+        let (mut server, _) = listener.accept().expect("a connection");
+        client.write_all(&[1; 10]).expect("sent");
+        server.read_exact(&mut [0; 10]).expect("received");
+        server.write_all(&[2; 300]).expect("sent");
+        client.read_exact(&mut [0; 300]).expect("received");
+        // The answer acknowledges what it answers.
+        client.write_all(&[3; 5]).expect("sent");
+        server.read_exact(&mut [0; 5]).expect("received");
+        let expected = Traffic { received_bytes: 15, acknowledged_bytes: 300 };
+        assert_eq!(
+            Traffic::of(server.as_fd()).map(|found| Traffic { acknowledged_bytes: 300, ..found }),
+            Some(expected)
+        );
+        // The handshake counts as one byte in some kernels.
+        assert!((300..=301).contains(&Traffic::of(server.as_fd()).expect("counted").acknowledged_bytes));
+    }
+
+    #[test]
+    fn counts_of_segments_may_wrap() {
+        let earlier = SegmentCounts { sent: u32::MAX, retransmitted: 3 };
+        let later = SegmentCounts { sent: 9, retransmitted: 4 };
+        assert_eq!(later.since(earlier), SegmentCounts { sent: 10, retransmitted: 1 });
     }
 }

@@ -55,7 +55,7 @@ queues! {
         "wait, and time out as requests";
     /// Each message is the sender of an answer, and of a request for sessions a reference to the query, which they share.
     REPORT_REQUESTS = "requests for a shard's report, or for a list of its sessions",
-        fixed(16), Bytes::OfMessage(SMALL), "wait for one second, then the metrics page names the shard";
+        fixed(16), Bytes::OfMessage(SMALL), "wait for 750 ms, then the metrics page, the health check or the list names the shard";
     /// Messages of other nodes are refused when it is full. Answers without content are not, because their requests are
     /// bounded: proposals, loads, follows, tokens and backend requests.
     SHARD_EVENTS = "answers for a shard, and messages of other nodes",

@@ -15,6 +15,7 @@ pub mod forwards;
 mod health;
 mod init;
 pub mod internal;
+mod profiles;
 pub mod reload;
 mod replay;
 mod stream;
@@ -59,6 +60,8 @@ pub use init::Init;
 pub struct HttpParts {
     /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
+    /// The node, whose shards the health check asks to react.
+    pub node: Option<Node>,
     /// Path of the health check.
     pub health_path: Option<String>,
     /// Whether the health check fails while the node cannot use its cluster.
@@ -75,7 +78,7 @@ pub struct HttpParts {
     pub reload: Option<reload::Reload>,
     /// Makes backups. Only on the internal port.
     pub backup: Option<backup::BackupEndpoint>,
-    /// The debug page with its path.
+    /// The debug page with its path, below which are the profiles. Only on the internal port.
     pub debug: Option<(String, debug::Debug)>,
     /// The console.
     pub console: Option<console::Console>,
@@ -169,8 +172,8 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((prefix, post(api::answer_legacy).with_state(service)));
     }
     if let Some(path) = parts.health_path {
-        let HttpParts { is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
-        let sources = HealthSources { is_going, storage, cluster, requires_cluster };
+        let HttpParts { node, is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
+        let sources = HealthSources { node, is_going, storage, cluster, requires_cluster };
         by_path.push((literal(&path), get(health::answer).with_state(sources)));
     }
     if let Some((path, metrics)) = parts.metrics {
@@ -183,6 +186,10 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((literal(backup::PATH), post(backup::answer).with_state(backup)));
     }
     if let Some((path, debug)) = parts.debug {
+        let below = |name| format!("{}/{name}", literal(&path).trim_end_matches('/'));
+        by_path.push((below("profile"), get(profiles::cpu)));
+        by_path.push((below("heap"), get(profiles::heap)));
+        by_path.push((below("allocs"), get(profiles::allocs)));
         by_path.push((literal(&path), get(debug::answer).with_state(Arc::new(debug))));
     }
     if let Some(console) = parts.console {

@@ -8,6 +8,6 @@ mod limits;
 mod units;
 mod verdict;
 
-pub use described::{SessionJson, SessionNode};
+pub use described::{NodeJson, SessionJson};
 pub use units::{Bytes, Millis};
 pub use verdict::{Judged, Verdict};

@@ -25,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 use dunlin_games::Registry;
+pub use dunlin_profiles::SampledAllocator;
 
 /// Runs the command line `dunlin` with these simulations. A binary with its own games calls this function.
 ///

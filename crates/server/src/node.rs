@@ -10,6 +10,7 @@ mod drain;
 mod engine;
 mod event_queue;
 mod inbox;
+mod networks;
 mod options;
 mod peers;
 mod placement;
@@ -59,7 +60,9 @@ pub use cluster::{ClusterInbox, NodeCluster, NodeQuery};
 pub use drain::DrainPlan;
 pub use event_queue::ShardQueues;
 pub use options::NodeNetOptions;
-pub use report::{NetCounters, NodeSessions, NodeSurvey, SessionSocket, ShardReport, ShardSessions, TurnShares};
+pub use report::{
+    NetCounters, NodeSessions, NodeSurvey, RecentSegments, SessionSocket, ShardReport, ShardSessions, TurnShares,
+};
 pub use storage::NodeStorage;
 
 /// A connection on its way to the control thread, because its first request is not for a client path.
@@ -312,6 +315,16 @@ impl Node {
         survey
     }
 
+    /// The shards that do not react within [`REPORT_TIMEOUT`]. Costs them nothing but a turn.
+    pub async fn silent_shards(&self) -> Vec<ShardIndex> {
+        let deadline = tokio::time::Instant::now() + REPORT_TIMEOUT;
+        let answers = self.inner.shards.iter().map(|shard| tokio::time::timeout_at(deadline, shard.react()));
+        let silent = |(index, answer): (u16, Result<Option<()>, _>)| {
+            answer.ok().flatten().is_none().then_some(ShardIndex(index))
+        };
+        (0..).zip(join_all(answers).await).filter_map(silent).collect()
+    }
+
     /// The sessions that a query selects, with their sockets: from each shard as many as the query allows. Their places
     /// are Unix times. Shards that do not answer within [`REPORT_TIMEOUT`] are listed. Further queries wait.
     pub async fn sessions(&self, mut query: SessionsQuery) -> NodeSessions {
@@ -528,8 +541,8 @@ impl Inner {
 /// Maximum number of concurrent calls of [`Node::sessions`].
 const SESSION_QUERIES_MAX: usize = 4;
 
-/// Timeout for the shards' reports.
-pub const REPORT_TIMEOUT: Duration = Duration::from_secs(1);
+/// Timeout for the shards' reports. The pages that need them answer within a second, also if a shard does not.
+pub const REPORT_TIMEOUT: Duration = Duration::from_millis(750);
 
 impl ShardHandle {
     /// The report of the shard; `None` if it has ended.
@@ -550,6 +563,14 @@ impl ShardHandle {
         self.reports.send(ReportRequest::Counters(reply)).await.ok()?;
         self.shard_waker.wake();
         report.await.ok()
+    }
+
+    /// Waits for the shard's next turn; `None` if it has ended.
+    async fn react(&self) -> Option<()> {
+        let (reply, reaction) = oneshot::channel();
+        self.reports.send(ReportRequest::Reaction(reply)).await.ok()?;
+        self.shard_waker.wake();
+        reaction.await.ok()
     }
 
     /// A part of the shard's sessions; `None` if it has ended.

@@ -27,6 +27,7 @@ use std::{
 use dunlin_config::{AdminAccess, ApiAccess, Config, Loaded};
 use dunlin_engine::SessionTagKey;
 use dunlin_net::OriginCheck;
+use dunlin_profiles::{HEAP_INTERVAL_BYTES, sample_heap};
 use dunlin_queues::declared::HANDED_OVER;
 use dunlin_token::{Verifier, VerifyTokens};
 use tokio::{
@@ -148,7 +149,12 @@ pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpose: Purpo
     let config = &loaded.config;
     log::start(&config.log).map_err(|source| ServeError::Log { path: config.log.file.clone(), source })?;
     config_events::ServiceVariablesIgnored { names: &loaded.service_variables }.emit();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Runtime)?;
+    if config.debug_prefix.is_some() && config.http_server.internal.is_some() {
+        // The endpoint says so if the program has another allocator.
+        let _ = sample_heap(HEAP_INTERVAL_BYTES);
+    }
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.thread_name("blocking").enable_all().build().map_err(ServeError::Runtime)?;
     let ended = runtime.block_on(serve(loaded, tokens, reread, purpose));
     // Drops tasks that wait for peers, with their sockets.
     runtime.shutdown_background();

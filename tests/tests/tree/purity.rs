@@ -31,7 +31,7 @@ const ALLOWED: [(&str, &[&str]); 7] = [
 
 /// The crates of the workspace on which the others may depend, outside tests. The product's binary has no program but its own: `server`
 /// depends neither on `bench` nor on `demo`.
-const KNOWN: [(&str, &[&str]); 9] = [
+const KNOWN: [(&str, &[&str]); 10] = [
     ("cluster", &["dunlin-engine", "dunlin-protocol", "dunlin-queues"]),
     (
         "config",
@@ -63,6 +63,7 @@ const KNOWN: [(&str, &[&str]); 9] = [
     ("demo", &["dunlin-processes", "dunlin-protocol", "dunlin-rooms"]),
     ("net", &["dunlin-engine", "dunlin-websocket"]),
     ("processes", &[]),
+    ("profiles", &[]),
     ("queues", &[]),
     (
         "server",
@@ -74,6 +75,7 @@ const KNOWN: [(&str, &[&str]); 9] = [
             "dunlin-matchmaking",
             "dunlin-net",
             "dunlin-processes",
+            "dunlin-profiles",
             "dunlin-protocol",
             "dunlin-queues",
             "dunlin-relay",

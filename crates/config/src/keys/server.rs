@@ -27,7 +27,11 @@ pub(super) const TOP: &[Key] = &[
     table("demo", &[DEMO], "The demo pages. Centrifugo does not have this table."),
     table("admin", &[ADMIN], "The console for operators: who is connected, what is slow, and why."),
     table("swagger", &[SWAGGER], "The OpenAPI description of the server API, and a page that shows it."),
-    table("debug", &[DEBUG], "The state of the shards as JSON. Centrifugo serves a Go profiler at this path."),
+    table(
+        "debug",
+        &[DEBUG],
+        "Profiles of the processor time and of the heap in pprof format, as Centrifugo serves them, and the state of the shards as JSON.",
+    ),
     table("usage_stats", &[], "Usage statistics, which Dunlin does not send."),
 ];
 
@@ -261,9 +265,9 @@ const DEBUG: &[Key] = &[
         "enabled",
         Bool,
         "false",
-        "Enable the debug page. It shows channel names and is served on the internal port only.",
+        "Serve profiles and the debug page, on the internal port only. The page shows channel names. While this is on, one allocation in about 512 KiB is sampled.",
     ),
-    yes("handler_prefix", Text, "/debug/pprof", "Path of the debug page."),
+    yes("handler_prefix", Text, "/debug/pprof", "Path of the debug page. `profile`, `heap` and `allocs` are below it."),
 ];
 
 const LOG: &[Key] = &[

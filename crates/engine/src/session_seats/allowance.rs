@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use dunlin_rooms::FarCells;
 
-use super::Seats;
+use super::{SeatIndex, Seats};
 
 /// The bytes that a seat may be sent now.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +19,8 @@ pub(super) struct Allowance {
     /// In millionths of a byte; negative if more was sent than allowed.
     credit_millionths: i64,
     refilled_us: u64,
+    /// Since when its ticks are skipped.
+    skipped_since_us: Option<u64>,
     /// The tick of the newest far cells sent to its client; `None` before the first frame.
     pub(super) far_tick: Option<u32>,
 }
@@ -29,7 +31,8 @@ const ONE: i64 = 1_000_000;
 
 impl Allowance {
     fn new(now_us: u64, limit: NonZeroU32) -> Self {
-        Self { credit_millionths: i64::from(limit.get()) * ONE, refilled_us: now_us, far_tick: None }
+        let credit_millionths = i64::from(limit.get()) * ONE;
+        Self { credit_millionths, refilled_us: now_us, skipped_since_us: None, far_tick: None }
     }
 
     fn refill(&mut self, now_us: u64, limit: NonZeroU32) {
@@ -84,13 +87,20 @@ impl Seats {
             let has_base = room.mirror.as_ref().is_some_and(|mirror| mirror.reaches(seat.base));
             let may_send = if has_base { allowance.is_left() } else { allowance.is_whole(limit) };
             if may_send {
+                allowance.skipped_since_us = None;
                 seated.is_due = true;
                 mark(seated.session);
             } else {
+                allowance.skipped_since_us.get_or_insert(now_us);
                 skipped += 1;
             }
         }
         skipped
+    }
+
+    /// Since when a seat gets no snapshots because of its allowance.
+    pub(crate) fn limited_since_us(&self, index: SeatIndex) -> Option<u64> {
+        self.at(index).allowance?.skipped_since_us
     }
 }
 

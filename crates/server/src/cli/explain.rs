@@ -134,19 +134,28 @@ struct Socket {
     tls_bytes: u64,
     #[serde(flatten)]
     kernel: Option<Kernel>,
+    #[serde(flatten)]
+    network: Option<Network>,
 }
 
 #[derive(Deserialize)]
 struct Kernel {
     kernel_bytes: u64,
     not_sent_bytes: u64,
-    rtt_ms: f64,
-    rtt_var_ms: f64,
-    sent_segments: u64,
-    retransmitted_segments: u64,
     #[serde(default)]
     receive_window_bytes: Option<u64>,
     last_send_ms: u64,
+    last_ack_ms: u64,
+}
+
+#[derive(Deserialize)]
+struct Network {
+    rtt_ms: f64,
+    rtt_var_ms: f64,
+    #[serde(default)]
+    recent_seconds: Option<u64>,
+    recent_sent_segments: u64,
+    recent_retransmitted_segments: u64,
     delivery_bytes_per_second: u64,
 }
 
@@ -268,7 +277,7 @@ impl Session {
     }
 
     fn fmt_socket(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Socket { full, tls_bytes, kernel } = &self.socket;
+        let Socket { full, tls_bytes, kernel, network } = &self.socket;
         let state = if *full { "full" } else { "takes data" };
         write!(f, "  socket   {state}")?;
         if *tls_bytes > 0 {
@@ -277,16 +286,19 @@ impl Session {
         if let Some(kernel) = kernel {
             let (held, not_sent) = (Bytes(kernel.kernel_bytes), Bytes(kernel.not_sent_bytes));
             writeln!(f, ", the kernel holds {held}, of which {not_sent} are not sent")?;
-            let Kernel { rtt_ms, rtt_var_ms, sent_segments, retransmitted_segments, .. } = kernel;
-            write!(f, "  network  rtt {rtt_ms:.1} ms (varies by {rtt_var_ms:.1}), ")?;
-            write!(f, "{retransmitted_segments} of {sent_segments} segments retransmitted, ")?;
-            writeln!(f, "{}/s", Bytes(kernel.delivery_bytes_per_second))?;
-            if let Some(window) = kernel.receive_window_bytes {
-                let (window, last) = (Bytes(window), Millis(kernel.last_send_ms));
-                writeln!(f, "           receive window {window}, last data sent {last} ago")?;
-            }
         } else {
             writeln!(f)?;
+        }
+        if let Some(network) = network {
+            write!(f, "{network}")?;
+        }
+        if let Some(kernel) = kernel {
+            write!(f, "           ")?;
+            if let Some(window) = kernel.receive_window_bytes {
+                write!(f, "receive window {}, ", Bytes(window))?;
+            }
+            let (sent, answered) = (Millis(kernel.last_send_ms), Millis(kernel.last_ack_ms));
+            writeln!(f, "last data sent {sent} ago, last answer {answered} ago")?;
         }
         match &self.ping {
             Ping { unanswered_ms: Some(waits), .. } => writeln!(f, "  ping     not answered since {}", Millis(*waits)),
@@ -297,6 +309,21 @@ impl Session {
             }
             Ping { .. } => writeln!(f, "  ping     none yet"),
         }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rtt_ms, rtt_var_ms) = (self.rtt_ms, self.rtt_var_ms);
+        let (lost, sent) = (self.recent_retransmitted_segments, self.recent_sent_segments);
+        write!(
+            f,
+            "  network  rtt {rtt_ms:.1} ms (varies by {rtt_var_ms:.1}), {lost} of {sent} segments retransmitted"
+        )?;
+        if let Some(seconds) = self.recent_seconds {
+            write!(f, " in the last {seconds} s")?;
+        }
+        writeln!(f, ", {}/s", Bytes(self.delivery_bytes_per_second))
     }
 }
 

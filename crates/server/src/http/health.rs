@@ -11,14 +11,17 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use dunlin_cluster::thread::ClusterState;
+use dunlin_engine::ShardIndex;
 use dunlin_storage::{SpaceShortage, Storage};
 use serde_json::{Map, Value, json};
 
-use crate::node::{NodeCluster, NodeStorage};
+use crate::node::{Node, NodeCluster, NodeStorage};
 
 /// The sources of the health check.
 #[derive(Clone)]
 pub(super) struct HealthSources {
+    /// The node, whose shards are asked to react; `None` in tests.
+    pub node: Option<Node>,
     /// Whether the node is shutting down.
     pub is_going: Arc<AtomicBool>,
     /// `None` without a storage.
@@ -29,18 +32,23 @@ pub(super) struct HealthSources {
     pub requires_cluster: bool,
 }
 
-/// Reports a failed storage and a cluster that is not ready in the body, not in the status. Sessions, live delivery and
+/// Reports a failed storage, a cluster that is not ready and shards that do not react in the body, not in the status. Sessions, live delivery and
 /// all other namespaces continue to work, and a load balancer that removed the node would end them. NATS usually
 /// becomes unreachable for all nodes at once, so no node would be left. `health.requires_cluster` changes the status
 /// for operators who prefer that.
 pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
+    let silent_shards = match &sources.node {
+        Some(node) => node.silent_shards().await,
+        None => Vec::new(),
+    };
     let is_going = sources.is_going.load(Ordering::Relaxed);
     let storage = sources.storage.as_ref().and_then(|storage| storage_fault(storage.storage()));
     let cluster = sources.cluster.as_ref().map(|cluster| cluster.state());
     let is_ready = cluster.as_ref().is_none_or(|cluster| cluster.is_ready);
     let is_well = !is_going && (is_ready || !sources.requires_cluster);
     let status = if is_well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, [(header::CONTENT_TYPE, "application/json")], body(storage, cluster.as_ref())).into_response()
+    (status, [(header::CONTENT_TYPE, "application/json")], body(storage, cluster.as_ref(), &silent_shards))
+        .into_response()
 }
 
 /// Why the storage refuses publications.
@@ -53,9 +61,11 @@ fn storage_fault(storage: &Storage) -> Option<Value> {
 }
 
 /// The failed checks; an empty object if there are none.
-fn body(storage: Option<Value>, cluster: Option<&ClusterState>) -> String {
+fn body(storage: Option<Value>, cluster: Option<&ClusterState>, silent_shards: &[ShardIndex]) -> String {
     let cluster = cluster.filter(|cluster| !cluster.is_ready).map(cluster_fault);
-    let parts = [("storage", storage), ("cluster", cluster)];
+    let silent: Vec<u16> = silent_shards.iter().map(|shard| shard.0).collect();
+    let shards = (!silent.is_empty()).then(|| json!({ "silent": silent }));
+    let parts = [("storage", storage), ("cluster", cluster), ("shards", shards)];
     let faults = parts.into_iter().filter_map(|(name, fault)| Some((name.to_owned(), fault?)));
     Value::Object(faults.collect::<Map<_, _>>()).to_string()
 }
@@ -79,7 +89,7 @@ mod tests {
         let trouble = StreamTrouble::Refusing { why: "insufficient resources (10023)".into() };
         let unusable_streams = vec![UnusableStream { stream: "dn_chat_0".into(), trouble }];
         let state = ClusterState { unusable_streams, ..ClusterState::default() };
-        let found: Value = serde_json::from_str(&body(None, Some(&state))).expect("it is JSON");
+        let found: Value = serde_json::from_str(&body(None, Some(&state), &[])).expect("it is JSON");
         let streams = json!({ "dn_chat_0": "it stores nothing: insufficient resources (10023)" });
         assert_eq!(found, json!({ "cluster": { "ready": false, "streams": streams } }));
     }
@@ -89,10 +99,11 @@ mod tests {
         let fault = || Some(json!({ "fault": "write" }));
         let ready = ClusterState { is_ready: true, ..ClusterState::default() };
         let down = ClusterState::default();
-        assert_eq!((body(None, None), body(None, Some(&ready))), ("{}".to_owned(), "{}".to_owned()));
-        assert_eq!(body(None, Some(&down)), r#"{"cluster":{"ready":false}}"#);
-        assert_eq!(body(fault(), Some(&ready)), r#"{"storage":{"fault":"write"}}"#);
-        let both: Value = serde_json::from_str(&body(fault(), Some(&down))).expect("it is JSON");
+        assert_eq!((body(None, None, &[]), body(None, Some(&ready), &[])), ("{}".to_owned(), "{}".to_owned()));
+        assert_eq!(body(None, None, &[ShardIndex(0), ShardIndex(3)]), r#"{"shards":{"silent":[0,3]}}"#);
+        assert_eq!(body(None, Some(&down), &[]), r#"{"cluster":{"ready":false}}"#);
+        assert_eq!(body(fault(), Some(&ready), &[]), r#"{"storage":{"fault":"write"}}"#);
+        let both: Value = serde_json::from_str(&body(fault(), Some(&down), &[])).expect("it is JSON");
         assert_eq!(both, json!({ "cluster": { "ready": false }, "storage": { "fault": "write" } }));
     }
 }

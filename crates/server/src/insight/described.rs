@@ -12,10 +12,11 @@ use super::{
     limits::{LimitJson, limits_of},
     verdict::{Judged, Verdict},
 };
+use crate::node::RecentSegments;
 
-/// The node of a session.
+/// The node of a session, or of a room.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct SessionNode<'a> {
+pub struct NodeJson<'a> {
     /// Its id.
     pub uid: &'a str,
     /// Its name; may be empty.
@@ -29,7 +30,7 @@ pub struct SessionJson<'a> {
     user: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     address: Option<String>,
-    node: SessionNode<'a>,
+    node: NodeJson<'a>,
     transport: &'static str,
     encoding: &'static str,
     num_subs: u32,
@@ -60,6 +61,8 @@ struct QueueJson<'a> {
     latest: LaneJson,
     room_bytes: u64,
     rooms_due: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    limited_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     channels: Option<Vec<ChannelJson<'a>>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -91,6 +94,8 @@ struct SocketJson {
     tls_bytes: u64,
     #[serde(flatten)]
     kernel: Option<KernelJson>,
+    #[serde(flatten)]
+    network: Option<NetworkJson>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -98,16 +103,25 @@ struct KernelJson {
     kernel_bytes: u64,
     not_sent_bytes: u64,
     unacked_segments: u32,
-    rtt_ms: f64,
-    rtt_var_ms: f64,
-    sent_segments: u32,
-    retransmitted_segments: u32,
-    retransmissions_in_row: u8,
     window_probes: u8,
     #[serde(skip_serializing_if = "Option::is_none")]
     receive_window_bytes: Option<u32>,
     segment_bytes_max: u32,
     last_send_ms: u32,
+    last_ack_ms: u32,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct NetworkJson {
+    rtt_ms: f64,
+    rtt_var_ms: f64,
+    sent_segments: u32,
+    retransmitted_segments: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recent_seconds: Option<u32>,
+    recent_sent_segments: u32,
+    recent_retransmitted_segments: u32,
+    retransmissions_in_row: u8,
     delivery_bytes_per_second: u64,
 }
 
@@ -132,7 +146,7 @@ impl<'a> SessionJson<'a> {
     /// A session of a shard. `with_channels`: with its queue by channel.
     pub fn new(
         judged: Judged<'a>,
-        (node, shard): (SessionNode<'a>, u16),
+        (node, shard): (NodeJson<'a>, u16),
         bounds: QueueLimits,
         with_channels: bool,
     ) -> Self {
@@ -157,6 +171,7 @@ impl<'a> SessionJson<'a> {
                 full: socket.is_full,
                 tls_bytes: socket.tls_bytes as u64,
                 kernel: socket.kernel.map(KernelJson::from),
+                network: socket.kernel.map(|kernel| NetworkJson::new(kernel, socket.recent)),
             },
             ping: PingJson {
                 pong_age_ms: facts.pings.pong_age_us.map(|us| us / 1_000),
@@ -184,6 +199,7 @@ impl<'a> QueueJson<'a> {
             latest: queue.latest.into(),
             room_bytes: queue.room_bytes as u64,
             rooms_due: queue.rooms_due,
+            limited_ms: queue.limited_us / 1_000,
             channels: with_channels.then(|| facts.channels.iter().map(ChannelJson::from).collect()),
             channels_cut: facts.are_channels_cut,
         }
@@ -219,15 +235,26 @@ impl From<SocketFacts> for KernelJson {
             kernel_bytes: kernel.kernel_bytes,
             not_sent_bytes: kernel.not_sent_bytes,
             unacked_segments: kernel.unacked_segments,
-            rtt_ms: ms_of(kernel.rtt_us.into()),
-            rtt_var_ms: ms_of(kernel.rtt_var_us.into()),
-            sent_segments: kernel.sent_segments,
-            retransmitted_segments: kernel.retransmitted_segments,
-            retransmissions_in_row: kernel.retransmissions_in_row,
             window_probes: kernel.window_probes,
             receive_window_bytes: kernel.receive_window_bytes,
             segment_bytes_max: kernel.segment_bytes_max,
             last_send_ms: kernel.last_send_ms,
+            last_ack_ms: kernel.last_ack_ms,
+        }
+    }
+}
+
+impl NetworkJson {
+    fn new(kernel: SocketFacts, recent: RecentSegments) -> Self {
+        Self {
+            rtt_ms: ms_of(kernel.rtt_us.into()),
+            rtt_var_ms: ms_of(kernel.rtt_var_us.into()),
+            sent_segments: kernel.segments.sent,
+            retransmitted_segments: kernel.segments.retransmitted,
+            recent_seconds: recent.over_s,
+            recent_sent_segments: recent.segments.sent,
+            recent_retransmitted_segments: recent.segments.retransmitted,
+            retransmissions_in_row: kernel.retransmissions_in_row,
             delivery_bytes_per_second: kernel.delivery_bytes_per_second,
         }
     }

@@ -39,5 +39,9 @@ pub(super) fn limits_of(facts: &SessionFacts, bounds: QueueLimits) -> Vec<LimitJ
         let effect = "delivery: latest, so newer publications have replaced older ones that waited";
         limits.push(LimitJson { key: "delivery", value: None, used: Some(queue.replaced), effect });
     }
+    if queue.limited_us > 0 {
+        let effect = "a room skips ticks for the session, which has been sent as much as it may";
+        limits.push(LimitJson { key: "room.player_bandwidth_limit", value: None, used: None, effect });
+    }
     limits
 }

@@ -3,10 +3,10 @@
 use std::{fmt, sync::Arc};
 
 use dunlin_engine::insight::SessionFacts;
-use dunlin_net::SocketFacts;
+use dunlin_net::{SegmentCounts, SocketFacts};
 
 use super::units::{Bytes, Millis};
-use crate::node::{SessionSocket, TurnShares};
+use crate::node::{RecentSegments, SessionSocket, TurnShares};
 
 /// A session is behind when its oldest frame has waited for this long. A socket that keeps up takes its frames at the end of
 /// the turn.
@@ -24,8 +24,9 @@ const SLOW_RTT_US: u32 = 200_000;
 const SLOW_RETRANSMITTED_PERMILLE: u64 = 20;
 const RETRANSMITTED_SEGMENTS_MIN: u32 = 5;
 
-/// Retransmissions of one segment in a row after which a network does not answer. The first one may be a lost packet.
-const UNANSWERED_RETRANSMISSIONS: u8 = 3;
+/// Retransmissions of one segment in a row, or probes of a closed window, after which a network does not answer. The first one
+/// may be a lost packet.
+const UNANSWERED_ATTEMPTS: u8 = 3;
 
 /// A shard is behind when it was busy for this share of the time, in parts per million, and a turn took this long.
 const BUSY_PPM: u32 = 900_000;
@@ -61,17 +62,19 @@ pub enum Verdict {
     },
     /// Nothing of what was sent is acknowledged.
     NetworkDoesNotAnswer {
-        /// Retransmissions in a row.
-        retransmissions: u8,
-        /// How long nothing was sent that was new.
-        stalled_ms: u64,
+        /// What was sent in vain.
+        unanswered: Unanswered,
+        /// The time since the last acknowledgement.
+        silent_ms: u64,
     },
-    /// The round trip is long, or packets are lost.
+    /// The round trip is long, or packets were lost lately.
     SlowNetwork {
         /// The round-trip time.
         rtt_us: u32,
-        /// Retransmitted segments in thousandths.
+        /// Retransmitted segments of the recent ones, in thousandths.
         retransmitted_permille: u64,
+        /// In how many seconds; `None`: since the connection began.
+        over_s: Option<u32>,
     },
     /// The shard is busy, or has not written to a socket that takes bytes.
     ShardBehind {
@@ -89,13 +92,22 @@ pub enum Verdict {
         /// The time between the first and the last of them.
         span_ms: u64,
     },
-    /// Only snapshots wait, which are limited to a number of bytes per second.
+    /// Only snapshots wait: a room skips ticks for the session because of their limit of bytes per second, or its state is not there.
     RoomLimited,
     /// More is sent than the connection takes.
     TooMuch {
         /// The measured rate of the connection.
         bytes_per_second: u64,
     },
+}
+
+/// What a network has not answered, and how often in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unanswered {
+    /// Retransmissions of a segment.
+    Retransmissions(u8),
+    /// Probes of a closed receive window. A client that is there answers them, also if it reads nothing.
+    WindowProbes(u8),
 }
 
 impl Verdict {
@@ -108,18 +120,26 @@ impl Verdict {
         }
         let shard_behind = Self::ShardBehind { busy_ppm: turns.busy_ppm, longest_turn_us: turns.longest_us };
         if let Some(kernel) = &socket.kernel {
-            let stalled_ms = u64::from(kernel.last_send_ms);
+            // Before the closed window, which stays closed when the way to the client is gone.
+            if let Some(unanswered) = unanswered(kernel) {
+                return Self::NetworkDoesNotAnswer { unanswered, silent_ms: kernel.last_ack_ms.into() };
+            }
             if is_window_closed(kernel) {
                 let queued = queue.reliable.bytes + queue.latest.bytes + queue.room_bytes + socket.tls_bytes;
+                let stalled_ms = kernel.last_send_ms.into();
                 return Self::ClientDoesNotRead { waiting_bytes: queued as u64 + kernel.kernel_bytes, stalled_ms };
-            }
-            if kernel.retransmissions_in_row >= UNANSWERED_RETRANSMISSIONS {
-                return Self::NetworkDoesNotAnswer { retransmissions: kernel.retransmissions_in_row, stalled_ms };
             }
         }
         if queue.age_us < BEHIND_US {
             let is_overloaded = turns.busy_ppm >= BUSY_PPM && turns.longest_us >= LONG_TURN_US;
-            return if is_overloaded { shard_behind } else { Self::UpToDate };
+            let is_limited = queue.limited_us >= BEHIND_US;
+            return if is_overloaded {
+                shard_behind
+            } else if is_limited {
+                Self::RoomLimited
+            } else {
+                Self::UpToDate
+            };
         }
         let is_blocked = socket.is_full || socket.tls_bytes > 0;
         let are_snapshots_alone = queue.reliable.frames + queue.latest.frames + queue.room_bytes == 0;
@@ -130,7 +150,7 @@ impl Verdict {
         if socket.kernel.is_some_and(|kernel| kernel.kernel_bytes == 0) {
             return shard_behind;
         }
-        if let Some(slow) = socket.kernel.as_ref().and_then(slow_network) {
+        if let Some(slow) = socket.kernel.as_ref().and_then(|kernel| slow_network(kernel, socket.recent)) {
             return slow;
         }
         burst(facts).unwrap_or(Self::TooMuch {
@@ -161,13 +181,20 @@ fn is_window_closed(kernel: &SocketFacts) -> bool {
     is_stalled && (kernel.unacked_segments == 0 || is_too_small)
 }
 
-fn slow_network(kernel: &SocketFacts) -> Option<Verdict> {
-    let retransmitted = kernel.retransmitted_segments;
-    let retransmitted_permille =
-        (u64::from(retransmitted) * 1_000).checked_div(kernel.sent_segments.into()).unwrap_or(0);
+fn unanswered(kernel: &SocketFacts) -> Option<Unanswered> {
+    if kernel.retransmissions_in_row >= UNANSWERED_ATTEMPTS {
+        return Some(Unanswered::Retransmissions(kernel.retransmissions_in_row));
+    }
+    (kernel.window_probes >= UNANSWERED_ATTEMPTS).then_some(Unanswered::WindowProbes(kernel.window_probes))
+}
+
+/// The smoothed round-trip time follows the network within a few round trips. What was lost counts only lately.
+fn slow_network(kernel: &SocketFacts, recent: RecentSegments) -> Option<Verdict> {
+    let RecentSegments { over_s, segments: SegmentCounts { sent, retransmitted } } = recent;
+    let retransmitted_permille = (u64::from(retransmitted) * 1_000).checked_div(sent.into()).unwrap_or(0);
     let loses = retransmitted >= RETRANSMITTED_SEGMENTS_MIN && retransmitted_permille >= SLOW_RETRANSMITTED_PERMILLE;
     let is_slow = kernel.rtt_us >= SLOW_RTT_US || loses;
-    is_slow.then_some(Verdict::SlowNetwork { rtt_us: kernel.rtt_us, retransmitted_permille })
+    is_slow.then_some(Verdict::SlowNetwork { rtt_us: kernel.rtt_us, retransmitted_permille, over_s })
 }
 
 /// The channel with the most queued bytes, if it has at least half of them and they came within a short time.
@@ -192,16 +219,21 @@ impl fmt::Display for Verdict {
                 let (bytes, time) = (Bytes(*waiting_bytes), Millis(*stalled_ms));
                 write!(f, "the client does not read: {bytes} wait, and its receive window is closed since {time}")
             }
-            Self::NetworkDoesNotAnswer { retransmissions, stalled_ms } => {
-                let time = Millis(*stalled_ms);
-                write!(
-                    f,
-                    "its network does not answer: {retransmissions} retransmissions in a row, no answer for {time}"
-                )
+            Self::NetworkDoesNotAnswer { unanswered, silent_ms } => {
+                let (attempts, what) = match unanswered {
+                    Unanswered::Retransmissions(attempts) => (attempts, "retransmissions"),
+                    Unanswered::WindowProbes(attempts) => (attempts, "probes of its receive window"),
+                };
+                let time = Millis(*silent_ms);
+                write!(f, "its network does not answer: {attempts} {what} in a row, no answer for {time}")
             }
-            Self::SlowNetwork { rtt_us, retransmitted_permille } => {
+            Self::SlowNetwork { rtt_us, retransmitted_permille, over_s } => {
                 let (rtt, whole, tenths) = (rtt_us / 1_000, retransmitted_permille / 10, retransmitted_permille % 10);
-                write!(f, "its network is slow (rtt {rtt} ms, {whole}.{tenths} % retransmitted)")
+                write!(f, "its network is slow (rtt {rtt} ms, {whole}.{tenths} % retransmitted")?;
+                match over_s {
+                    Some(seconds) => write!(f, " in the last {seconds} s)"),
+                    None => f.write_str(")"),
+                }
             }
             Self::ShardBehind { busy_ppm, longest_turn_us } => {
                 let (percent, turn) = (busy_ppm / 10_000, Millis(longest_turn_us / 1_000));

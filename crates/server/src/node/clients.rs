@@ -129,7 +129,10 @@ impl<R: Reactor> Clients<R> {
     fn follow(&mut self, connection: ConnectionKey, outcome: IntakeOutcome, engine: &mut Engine) {
         match outcome {
             IntakeOutcome::Nothing => {}
-            IntakeOutcome::Session => self.watch(connection, engine),
+            IntakeOutcome::Session => {
+                self.sockets.sample(connection, engine.now().mono_us);
+                self.watch(connection, engine);
+            }
             IntakeOutcome::Head(verdict) => self.carry_out(connection, verdict, engine),
             IntakeOutcome::Body(pushed) => self.body_came(connection, pushed, engine),
             IntakeOutcome::TooMuch => self.end(connection, engine),

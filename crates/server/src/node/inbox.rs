@@ -36,6 +36,8 @@ pub(super) enum ToShard {
 pub(super) enum ReportRequest {
     /// Its counters.
     Counters(oneshot::Sender<Box<ShardReport>>),
+    /// Nothing but that it reacts.
+    Reaction(oneshot::Sender<()>),
     /// A part of its sessions.
     Sessions { query: Arc<SessionsQuery>, reply: oneshot::Sender<Box<ShardSessions>> },
 }

@@ -1,7 +1,12 @@
 //! A shard's report about itself, for metrics and the debug page.
 
-use dunlin_engine::{ShardIndex, Wire, api::Survey, counters::Counters, insight::SessionsPage};
-use dunlin_net::{ReactorCounters, RefusalReason, SocketFacts};
+use dunlin_engine::{
+    ShardIndex, Wire,
+    api::Survey,
+    counters::{Counters, Histogram},
+    insight::SessionsPage,
+};
+use dunlin_net::{ReactorCounters, RefusalReason, SegmentCounts, SocketFacts};
 
 /// The counters of one shard, consistent because they are read between two turns.
 #[derive(Clone, Debug)]
@@ -38,6 +43,17 @@ pub struct SessionSocket {
     pub tls_bytes: usize,
     /// What the kernel knows.
     pub kernel: Option<SocketFacts>,
+    /// What it has sent lately.
+    pub recent: RecentSegments,
+}
+
+/// Segments that a socket has sent lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecentSegments {
+    /// In how many seconds; `None`: since the connection began.
+    pub over_s: Option<u32>,
+    /// Their number.
+    pub segments: SegmentCounts,
 }
 
 /// How long a shard's turns took in about the last five seconds.
@@ -109,6 +125,8 @@ pub struct NetCounters {
     pub write_bytes: u64,
     /// Writes that the socket accepted only partly.
     pub blocked_writes: u64,
+    /// The round-trip times of sessions that the kernel has measured.
+    pub round_trip: Histogram,
     /// The reactor's counters.
     pub reactor: ReactorCounters,
     /// Turns of the event loop.

@@ -188,8 +188,11 @@ impl<R: Reactor> ShardThread<R> {
     fn take_report_requests(&mut self) {
         while let Some(request) = self.inbox.next_report_request() {
             match request {
-                // A list for a requester that has stopped waiting would cost the shard a visit of all its sessions.
+                // A report for a requester that has stopped waiting would cost the shard a visit of all its sessions.
                 ReportRequest::Sessions { reply, .. } if reply.is_closed() => {}
+                ReportRequest::Counters(reply) if reply.is_closed() => {}
+                // An error means that the requester has stopped waiting.
+                ReportRequest::Reaction(reply) => drop(reply.send(())),
                 ReportRequest::Counters(reply) => self.ask_engine(Asker::Report(reply), ApiRequest::Survey),
                 ReportRequest::Sessions { query, reply } => {
                     return self.ask_engine(Asker::Sessions(reply), ApiRequest::Sessions(query));
@@ -281,7 +284,8 @@ impl<R: Reactor> ShardThread<R> {
             Asker::Sessions(reply) => {
                 let Ok(ApiAnswer::Sessions(page)) = answer else { unreachable!("sessions are what was asked for") };
                 let now_us = self.engine.now().mono_us;
-                let sockets = page.sessions.iter().map(|facts| self.clients.sockets.facts(facts.session)).collect();
+                let sockets = &self.clients.sockets;
+                let sockets = page.sessions.iter().map(|facts| sockets.facts(facts.session, now_us)).collect();
                 let turns = self.times.shares(now_us);
                 drop(reply.send(Box::new(ShardSessions { shard: self.index, page: *page, sockets, turns })));
             }

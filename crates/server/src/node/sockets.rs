@@ -12,13 +12,14 @@ use dunlin_net::{
     SendOutcome, SocketFacts, TlsSession, Traffic,
 };
 
-use super::{NetCounters, SessionSocket, engine::Engine, secure::Secure};
+use super::{NetCounters, SessionSocket, engine::Engine, networks::Networks, secure::Secure};
 
 /// The sockets of one shard.
 pub(super) struct Sockets<R> {
     reactor: R,
     /// The TLS states; `None` without TLS.
     secure: Option<Secure>,
+    networks: Networks,
     /// The peer of this connection has ended TLS after its last bytes.
     ended: Option<ConnectionKey>,
     /// The buffer of [`Sockets::flush`]; reused to keep its capacity.
@@ -43,6 +44,7 @@ impl<R: Reactor> Sockets<R> {
         Self {
             reactor,
             secure: certificates.map(Secure::new),
+            networks: Networks::default(),
             ended: None,
             flushing: Vec::new(),
             tls_handshakes: 0,
@@ -133,12 +135,24 @@ impl<R: Reactor> Sockets<R> {
         self.secure.as_ref().is_some_and(|secure| secure.has_waiting(connection))
     }
 
-    /// What the kernel knows about the connection's socket.
-    pub(super) fn facts(&self, connection: ConnectionKey) -> SessionSocket {
+    /// Adds a sample of the connection's network, if the last one is old enough.
+    #[inline]
+    pub(super) fn sample(&mut self, connection: ConnectionKey, now_us: u64) {
+        if self.networks.is_due(connection, now_us)
+            && let Some(kernel) = self.reactor.socket(connection).and_then(SocketFacts::read)
+        {
+            self.networks.note(connection, &kernel, now_us);
+        }
+    }
+
+    /// What is known about the connection's socket.
+    pub(super) fn facts(&self, connection: ConnectionKey, now_us: u64) -> SessionSocket {
+        let kernel = self.reactor.socket(connection).and_then(SocketFacts::read);
         SessionSocket {
             is_full: !self.reactor.takes_bytes(connection),
             tls_bytes: self.secure.as_ref().map_or(0, |secure| secure.waiting(connection).len()),
-            kernel: self.reactor.socket(connection).and_then(SocketFacts::read),
+            kernel,
+            recent: kernel.map(|kernel| self.networks.recent(connection, &kernel, now_us)).unwrap_or_default(),
         }
     }
 
@@ -264,6 +278,7 @@ impl<R: Reactor> Sockets<R> {
         net.write_bytes += self.write_bytes;
         net.blocked_writes += self.blocked_writes;
         net.reactor = self.reactor.counters();
+        net.round_trip = self.networks.round_trip().clone();
     }
 }
 

@@ -193,6 +193,7 @@ fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchH
         (path, Arc::new(metrics))
     });
     HttpParts {
+        node: Some(node.clone()),
         health_path: config.health_prefix.clone(),
         health_requires_cluster: config.health_requires_cluster,
         metrics,

@@ -177,9 +177,11 @@ families! {
     SLOW_SESSIONS = Counter "dunlin_slow_sessions_total" ["reason"] "Sessions closed because their queue exceeded the limit of bytes or frames.";
     PING_ROUND_TRIP = Histogram "dunlin_ping_round_trip_seconds" [] "Time from a ping to the client's pong, for each ping that was answered. It includes what waited for the socket before the ping.";
 
+    NETWORK_ROUND_TRIP = Histogram "dunlin_network_round_trip_seconds" [] "Round-trip times of sessions' connections as the kernel measures them (TCP_INFO), smoothed. A session is sampled when its client sends something, a pong included, at most every ten seconds. Behind a proxy, this is the way to the proxy.";
+
     QUEUE_BYTES = Gauge "dunlin_queue_bytes" ["shard"] "Bytes queued for sessions.";
     QUEUE_FRAMES = Gauge "dunlin_queue_frames" ["shard"] "Frames queued for sessions.";
-    QUEUE_AGE = Gauge "dunlin_queue_age_seconds" ["shard"] "Age of the oldest queued frame.";
+    QUEUE_AGE = Gauge "dunlin_queue_age_seconds" ["shard"] "Age of the oldest queued frame. A publication that replaced older ones of its key counts from the first of them.";
     SESSIONS_BEHIND = Gauge "dunlin_sessions_behind" ["over_seconds"] "Sessions whose oldest queued frame is older than over_seconds.";
 
     CONNECTIONS = Gauge "dunlin_connections" ["shard"] "Open sockets of shards, including handshakes.";
@@ -213,7 +215,7 @@ readings! {
 
 families! {
     SHARD_TIMES:
-    SHARD_ANSWERED = Gauge "dunlin_shard_answered" ["shard"] "1 if the shard reported its metrics, 0 if it did not report within one second and its other series are missing.";
+    SHARD_ANSWERED = Gauge "dunlin_shard_answered" ["shard"] "1 if the shard reported its metrics, 0 if it did not report within 750 ms and its other series are missing.";
     TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's event loop.";
     BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard was busy.";
     IDLE = Counter "dunlin_shard_idle_seconds_total" ["shard"] "Time that the shard was idle.";

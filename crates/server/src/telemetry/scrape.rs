@@ -247,6 +247,9 @@ fn clients(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::PING_ROUND_TRIP, |samples| {
         add_latency(samples, &[], shards.iter().map(|shard| &shard.counters.ping_round_trip));
     });
+    page.family(&m::NETWORK_ROUND_TRIP, |samples| {
+        add_latency(samples, &[], shards.iter().map(|shard| &shard.net.round_trip));
+    });
 }
 
 /// Codes of the tables are always present; codes of applications after their first use.

@@ -1,13 +1,13 @@
 //! Lists the sessions of a shard with what waits for their sockets.
 
-use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
+use std::{collections::BinaryHeap, sync::Arc};
 
 use dunlin_protocol::ClientInfo;
 
 use crate::{
     insight::{
-        CHANNELS_MAX, ChannelQueue, CommandsWaitFor, FRAMES_EXAMINED_MAX, PingFacts, QueueLimits, SessionFacts,
-        SessionsPage, SessionsQuery,
+        CommandsWaitFor, FRAMES_EXAMINED_MAX, PingFacts, QueueFacts, QueueLimits, SessionFacts, SessionsPage,
+        SessionsQuery,
     },
     options::ClientOptions,
     session::{PausedOn, Phase, Session},
@@ -86,13 +86,7 @@ impl<'a> Listing<'a> {
         let Self { context, sessions } = self;
         let now_us = context.now.mono_us;
         let outbox = sessions.table.outbox_at(session.key.index);
-        let (mut channels, is_complete) = outbox.by_channel(&sessions.hub, now_us, frames_left);
-        channels.sort_unstable_by(|one, other| {
-            let order = |queue: &ChannelQueue| (Reverse(queue.queued.bytes), queue.channel.clone());
-            order(one).cmp(&order(other))
-        });
-        let are_channels_cut = !is_complete || channels.len() > CHANNELS_MAX;
-        channels.truncate(CHANNELS_MAX);
+        let (channels, is_complete) = outbox.by_channel(&sessions.hub, now_us, frames_left);
         SessionFacts {
             session: session.key,
             info: Arc::clone(info),
@@ -101,12 +95,21 @@ impl<'a> Listing<'a> {
             subscriptions: session.subscriptions.len() as u32,
             is_connecting: session.phase == Phase::Connecting,
             commands_wait_for: session.paused.as_ref().map(|paused| waits_for(&paused.paused_on)),
-            queue: outbox.facts(now_us),
+            queue: QueueFacts { limited_us: self.limited_us(session), ..outbox.facts(now_us) },
             behind_since_us,
             channels,
-            are_channels_cut,
+            are_channels_cut: !is_complete,
             pings: pings(session, &context.options.client, now_us),
         }
+    }
+}
+
+impl Listing<'_> {
+    /// How long the room that has skipped ticks for longest has done so.
+    fn limited_us(&self, session: &Session) -> u64 {
+        let seats = session.subscriptions.iter().filter_map(|subscription| subscription.extra.as_ref()?.seat);
+        let since_us = seats.filter_map(|seat| self.sessions.seats.limited_since_us(seat)).min();
+        since_us.map_or(0, |since_us| self.context.now.mono_us.saturating_sub(since_us))
     }
 }
 

@@ -13,10 +13,11 @@ use super::{
     ApiError, JsonResult, SessionsWanted,
     glob::{Budget, Exhausted, Glob},
     result,
-    room_list::{self, RoomNodeJson, RoomQuery},
+    room_list::{self, RoomQuery},
     sessions, status,
 };
 use crate::{
+    insight::NodeJson,
     node::{Node, NodeSurvey, ShardReport},
     peers::{
         ChannelCount, ChannelRooms, Channels, ChannelsQuestion, Description, Info, LocalReports, PeerError, RoomList,
@@ -196,8 +197,8 @@ impl OwnNode {
         }
     }
 
-    fn room_node(&self) -> RoomNodeJson<'_> {
-        RoomNodeJson { uid: &self.identity.uid, name: &self.identity.name }
+    fn room_node(&self) -> NodeJson<'_> {
+        NodeJson { uid: &self.identity.uid, name: &self.identity.name }
     }
 
     /// CPU usage since the last call or the start.

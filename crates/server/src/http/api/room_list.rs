@@ -2,7 +2,6 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
 
@@ -10,10 +9,12 @@ use super::{
     ApiError, Executor, JsonResult, RequestLimits,
     command::{Command, named},
     glob::{Budget, Exhausted, Glob},
+    paging::{self, PageLimit},
     result::RoomJson,
     wire::ChannelParams,
 };
 use crate::{
+    insight::NodeJson,
     members::empty_if_null,
     peers::{ChannelRooms, Description, ListedRoom, RoomList, RoomListQuestion},
     rooms::RoomReport,
@@ -25,12 +26,8 @@ const ROOMS_DEFAULT: usize = 100;
 const ROOMS_MAX: usize = 1_000;
 /// Maximum number of metadata members in a filter.
 const METADATA_MEMBERS_MAX: usize = 8;
-/// Maximum size of a reply, unless its first room alone is larger. A reply of this size fits in a NATS message.
-const REPLY_BYTES_MAX: usize = 512 << 10;
 /// Size of a room in a reply, without its texts.
 const ROOM_BYTES: usize = 256;
-/// The version of cursors.
-const CURSOR_VERSION: &str = "1";
 /// Maximum number of steps to match a pattern with all rooms of the node.
 const PATTERN_STEPS_MAX: u64 = 50_000_000;
 /// Number of rooms, and of bytes of their metadata, that are examined before other tasks may run.
@@ -59,17 +56,10 @@ pub(super) struct RoomPlace {
     pub(super) node_uid: Box<str>,
 }
 
-/// The node of a room.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(super) struct RoomNodeJson<'a> {
-    pub(super) uid: &'a str,
-    pub(super) name: &'a str,
-}
-
 #[derive(Serialize)]
 struct ListedRoomJson<'a> {
     channel: &'a str,
-    node: RoomNodeJson<'a>,
+    node: NodeJson<'a>,
     num_players: u32,
     num_players_away: u32,
     num_spectators: u32,
@@ -87,7 +77,7 @@ struct ListedRoomJson<'a> {
 #[derive(Serialize)]
 struct RoomInfoJson<'a> {
     channel: &'a str,
-    node: RoomNodeJson<'a>,
+    node: NodeJson<'a>,
     #[serde(flatten)]
     room: RoomJson<'a>,
     seed: u64,
@@ -100,13 +90,6 @@ struct RoomPage<'a> {
     rooms: Vec<&'a RoomReport>,
     /// Whether more rooms follow.
     has_more: bool,
-}
-
-/// Limits a page to a number of rooms and of bytes. Rooms must be added in the order of the list.
-pub(super) struct PageLimit {
-    rooms_left: usize,
-    bytes_left: usize,
-    is_empty: bool,
 }
 
 /// See [`super::Method::RoomInfo`].
@@ -162,24 +145,12 @@ impl RoomQuery {
     fn of_params(body: RoomListParams) -> Result<Self, ApiError> {
         let pattern = (!body.pattern.is_empty()).then(|| Glob::compile(&body.pattern));
         let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
-        let rooms_max = match body.limit {
-            None => ROOMS_DEFAULT,
-            Some(limit) => match usize::try_from(limit) {
-                Ok(limit @ 1..=ROOMS_MAX) => limit,
-                _ => return Err(ApiError::bad_request(format_args!("limit must be from 1 to {ROOMS_MAX}"))),
-            },
-        };
+        let rooms_max = paging::entries_max("limit", body.limit, ROOMS_DEFAULT, ROOMS_MAX)?;
         if body.metadata.len() > METADATA_MEMBERS_MAX {
             let most = METADATA_MEMBERS_MAX;
             return Err(ApiError::bad_request(format_args!("metadata has more than {most} members")));
         }
-        let after = match &*body.cursor {
-            "" => None,
-            cursor => {
-                let place = RoomPlace::of_cursor(cursor);
-                Some(place.ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?)
-            }
-        };
+        let after = paging::after(&body.cursor, RoomPlace::of_cursor)?;
         Ok(Self {
             namespace: body.namespace.map(Into::into),
             pattern,
@@ -274,43 +245,18 @@ fn has_metadata(metadata: &str, wanted: &Map<String, Value>) -> bool {
     })
 }
 
-impl PageLimit {
-    pub(super) const fn new(rooms_max: usize) -> Self {
-        Self { rooms_left: rooms_max, bytes_left: REPLY_BYTES_MAX, is_empty: true }
-    }
-
-    /// Adds a room of this size to the page. Returns `false` if the page is full.
-    pub(super) fn takes(&mut self, bytes: usize) -> bool {
-        if self.rooms_left == 0 || (bytes > self.bytes_left && !self.is_empty) {
-            return false;
-        }
-        self.rooms_left -= 1;
-        self.bytes_left = self.bytes_left.saturating_sub(bytes);
-        self.is_empty = false;
-        true
-    }
-}
-
 impl RoomPlace {
     pub(super) fn to_cursor(&self) -> String {
-        URL_SAFE_NO_PAD.encode(format!("{CURSOR_VERSION} {} {}", self.node_uid, self.channel))
+        paging::cursor(&self.node_uid, &self.channel)
     }
 
     pub(super) fn of_cursor(cursor: &str) -> Option<Self> {
-        let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-        let mut parts = text.splitn(3, ' ');
-        let (version, node_uid, channel) = (parts.next()?, parts.next()?, parts.next()?);
-        let is_place = version == CURSOR_VERSION && !node_uid.is_empty() && !channel.is_empty();
-        is_place.then(|| Self { channel: channel.into(), node_uid: node_uid.into() })
+        paging::place(cursor, |node_uid, channel| Some(Self { channel: channel.into(), node_uid: node_uid.into() }))
     }
 }
 
 /// The page of a node's rooms that a query selects. The rooms are sorted by channel.
-pub(super) async fn page(
-    rooms: &[RoomReport],
-    query: &RoomQuery,
-    node: RoomNodeJson<'_>,
-) -> Result<RoomList, ApiError> {
+pub(super) async fn page(rooms: &[RoomReport], query: &RoomQuery, node: NodeJson<'_>) -> Result<RoomList, ApiError> {
     let page = query
         .page(rooms, node.uid)
         .await
@@ -326,11 +272,7 @@ pub(super) async fn page(
 }
 
 /// The room of a channel on a node, if there is one. The rooms are sorted by channel.
-pub(super) fn of_channel(
-    rooms: &[RoomReport],
-    channel: &str,
-    node: RoomNodeJson<'_>,
-) -> Result<ChannelRooms, ApiError> {
+pub(super) fn of_channel(rooms: &[RoomReport], channel: &str, node: NodeJson<'_>) -> Result<ChannelRooms, ApiError> {
     let room = rooms.binary_search_by(|room| (*room.channel).cmp(channel)).ok().and_then(|index| rooms.get(index));
     let Some(room) = room.filter(|room| room.is_made) else { return Ok(ChannelRooms { rooms: Vec::new() }) };
     let (seed, ticks_per_second) = (room.seed, room.ticks_per_second);
@@ -339,7 +281,7 @@ pub(super) fn of_channel(
 }
 
 impl<'a> ListedRoomJson<'a> {
-    fn new(room: &'a RoomReport, node: RoomNodeJson<'a>) -> Self {
+    fn new(room: &'a RoomReport, node: NodeJson<'a>) -> Self {
         Self {
             channel: &room.channel,
             node,

@@ -2,13 +2,17 @@
 
 use std::net::IpAddr;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use dunlin_engine::insight::{SessionPlace, SessionsQuery};
 use serde::Deserialize;
 
-use super::{ApiError, Executor, JsonResult, RequestLimits, command::Command, own_node::OwnNode, room_list::PageLimit};
+use super::{
+    ApiError, Executor, JsonResult, RequestLimits,
+    command::Command,
+    own_node::OwnNode,
+    paging::{self, PageLimit},
+};
 use crate::{
-    insight::{Judged, SessionJson, SessionNode},
+    insight::{Judged, NodeJson, SessionJson},
     members::empty_if_null,
     node::{NodeSessions, REPORT_TIMEOUT, ShardSessions},
     peers::{Description, ListedSession, MissingPart, Sessions, SessionsQuestion},
@@ -20,8 +24,6 @@ const LISTED_MAX: usize = 1_000;
 /// Default and maximum number of sessions in a reply of `explain`.
 const EXPLAINED_DEFAULT: usize = 10;
 const EXPLAINED_MAX: usize = 100;
-/// The version of cursors.
-const CURSOR_VERSION: &str = "1";
 
 /// The sessions that a request selects.
 #[derive(Clone, Debug, Default)]
@@ -74,11 +76,8 @@ impl Command for ListCommand {
 
     fn check(params: SessionsParams, _: &RequestLimits) -> Result<Self, ApiError> {
         let SessionsParams { client, user, address, channel, limit, cursor } = params;
-        let after = match &*cursor {
-            "" => None,
-            cursor => Some(place_of(cursor).ok_or_else(|| ApiError::bad_request("cursor is not from an answer"))?),
-        };
-        let sessions_max = number("limit", limit, LISTED_DEFAULT, LISTED_MAX)?;
+        let after = paging::after(&cursor, place_of)?;
+        let sessions_max = paging::entries_max("limit", limit, LISTED_DEFAULT, LISTED_MAX)?;
         let filter = Filter { client, user, address, channel };
         let query = SessionsQuery { after, sessions_max, ..filter.to_query()? };
         Ok(Self(SessionsWanted { query, is_explained: false }))
@@ -94,7 +93,7 @@ impl Command for ExplainCommand {
 
     fn check(params: ExplainParams, _: &RequestLimits) -> Result<Self, ApiError> {
         let ExplainParams { client, user, address, channel, slowest } = params;
-        let sessions_max = number("slowest", slowest, EXPLAINED_DEFAULT, EXPLAINED_MAX)?;
+        let sessions_max = paging::entries_max("slowest", slowest, EXPLAINED_DEFAULT, EXPLAINED_MAX)?;
         let filter = Filter { client, user, address, channel };
         let query = SessionsQuery { sessions_max, ..filter.to_query()? };
         Ok(Self(SessionsWanted { query, is_explained: true }))
@@ -136,14 +135,6 @@ fn parsed(address: &str) -> Result<IpAddr, ApiError> {
     Ok(address.to_canonical())
 }
 
-fn number(field: &str, given: Option<u64>, default: usize, max: usize) -> Result<usize, ApiError> {
-    match given.map(usize::try_from) {
-        None => Ok(default),
-        Some(Ok(number)) if (1..=max).contains(&number) => Ok(number),
-        Some(_) => Err(ApiError::bad_request(format_args!("{field} must be from 1 to {max}"))),
-    }
-}
-
 impl SessionsWanted {
     /// The question to other nodes for the same sessions.
     pub(super) fn to_question(&self) -> SessionsQuestion {
@@ -162,10 +153,7 @@ impl SessionsWanted {
     /// The sessions that another node asks for.
     pub(super) fn of_question(question: SessionsQuestion) -> Result<Self, ApiError> {
         let SessionsQuestion { address, channel, client, cursor, explained, limit, user } = question;
-        let after = match &*cursor {
-            "" => None,
-            cursor => Some(place_of(cursor).ok_or(ApiError::BAD_REQUEST)?),
-        };
+        let after = paging::after(&cursor, place_of)?;
         let address = address.map(|address| parsed(&address)).transpose()?;
         let sessions_max = limit.clamp(1, LISTED_MAX);
         let query = SessionsQuery { client, user, address, channel, after, sessions_max };
@@ -175,19 +163,18 @@ impl SessionsWanted {
 
 /// The cursor after a place.
 pub(super) fn cursor_of(place: &SessionPlace) -> String {
-    URL_SAFE_NO_PAD.encode(format!("{CURSOR_VERSION} {} {}", place.behind_since_us, place.client))
+    paging::cursor(place.behind_since_us, &place.client)
 }
 
 fn place_of(cursor: &str) -> Option<SessionPlace> {
-    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-    let mut parts = text.splitn(3, ' ');
-    let (version, behind_since_us, client) = (parts.next()?, parts.next()?.parse().ok()?, parts.next()?);
-    (version == CURSOR_VERSION && !client.is_empty()).then(|| SessionPlace { behind_since_us, client: client.into() })
+    paging::place(cursor, |behind_since_us, client| {
+        Some(SessionPlace { behind_since_us: behind_since_us.parse().ok()?, client: client.into() })
+    })
 }
 
 /// The sessions of this node.
 pub(super) async fn of_own_node(own: &OwnNode, wanted: &SessionsWanted) -> Result<Sessions, ApiError> {
-    let node = SessionNode { uid: &own.identity().uid, name: &own.identity().name };
+    let node = NodeJson { uid: &own.identity().uid, name: &own.identity().name };
     let NodeSessions { shards, silent } = own.node().sessions(wanted.query.clone()).await;
     let mut more = shards.iter().any(|shard| shard.page.has_more);
     let mut found = Vec::new();
@@ -212,7 +199,7 @@ pub(super) async fn of_own_node(own: &OwnNode, wanted: &SessionsWanted) -> Resul
     let name = if node.name.is_empty() { node.uid } else { node.name };
     let missing = silent.iter().map(|shard| MissingPart {
         node: name.into(),
-        why: format!("shard {} did not answer within {} s", shard.0, REPORT_TIMEOUT.as_secs()),
+        why: format!("shard {} did not answer within {} ms", shard.0, REPORT_TIMEOUT.as_millis()),
     });
     Ok(Sessions { sessions, more, missing: missing.collect() })
 }

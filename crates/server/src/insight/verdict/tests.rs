@@ -35,12 +35,13 @@ impl Case {
         };
         let kernel = SocketFacts {
             rtt_us: 1_000,
-            sent_segments: 1_000,
+            segments: SegmentCounts { sent: 100_000, retransmitted: 9_000 },
             receive_window_bytes: Some(65_536),
             segment_bytes_max: 1_448,
             ..SocketFacts::default()
         };
-        let socket = SessionSocket { is_full: false, tls_bytes: 0, kernel: Some(kernel) };
+        let recent = RecentSegments { over_s: Some(14), segments: SegmentCounts { sent: 1_000, retransmitted: 0 } };
+        let socket = SessionSocket { is_full: false, tls_bytes: 0, kernel: Some(kernel), recent };
         Self { facts, socket, turns: TurnShares { busy_ppm: 10_000, longest_us: 500 } }
     }
 
@@ -131,22 +132,28 @@ fn a_client_does_not_read_when_nothing_is_in_flight_and_bytes_wait() {
 #[test]
 fn a_network_is_slow_by_its_round_trip_or_by_what_it_loses() {
     let network = |rtt_us, retransmitted, sent| {
-        Case::blocked(Case::new()).kernel(|kernel| {
-            (kernel.rtt_us, kernel.retransmitted_segments, kernel.sent_segments) = (rtt_us, retransmitted, sent);
-            kernel.delivery_bytes_per_second = 180_000;
-        })
+        let mut case = Case::blocked(Case::new()).kernel(|kernel| {
+            (kernel.rtt_us, kernel.delivery_bytes_per_second) = (rtt_us, 180_000);
+        });
+        case.socket.recent.segments = SegmentCounts { sent, retransmitted };
+        case
     };
-    check(&network(480_000, 30, 1_000), "slow_network", "its network is slow (rtt 480 ms, 3.0 % retransmitted)");
-    check(&network(SLOW_RTT_US, 0, 1_000), "slow_network", "its network is slow (rtt 200 ms, 0.0 % retransmitted)");
-    check(&network(20_000, 20, 1_000), "slow_network", "its network is slow (rtt 20 ms, 2.0 % retransmitted)");
+    let text = "its network is slow (rtt 480 ms, 3.0 % retransmitted in the last 14 s)";
+    check(&network(480_000, 30, 1_000), "slow_network", text);
+    let text = "its network is slow (rtt 200 ms, 0.0 % retransmitted in the last 14 s)";
+    check(&network(SLOW_RTT_US, 0, 1_000), "slow_network", text);
+    let mut whole = network(20_000, 20, 1_000);
+    whole.socket.recent.over_s = None;
+    check(&whole, "slow_network", "its network is slow (rtt 20 ms, 2.0 % retransmitted)");
     let too_much = "more is sent to it than its connection takes (180 kB/s)";
     check(&network(SLOW_RTT_US - 1, 19, 1_000), "too_much", too_much);
     check(
         &network(20_000, RETRANSMITTED_SEGMENTS_MIN, 10),
         "slow_network",
-        "its network is slow (rtt 20 ms, 50.0 % retransmitted)",
+        "its network is slow (rtt 20 ms, 50.0 % retransmitted in the last 14 s)",
     );
     check(&network(20_000, RETRANSMITTED_SEGMENTS_MIN - 1, 10), "too_much", too_much);
+    // What the connection lost long ago does not count: `Case::new` has lost 9 %.
     check(&network(20_000, 0, 0), "too_much", too_much);
     let mut unknown = network(20_000, 0, 0);
     unknown.socket.kernel = None;
@@ -158,12 +165,26 @@ fn a_network_does_not_answer_after_retransmissions_in_a_row() {
     let lost = |retransmissions_in_row| {
         Case::new().kernel(|kernel| {
             (kernel.retransmissions_in_row, kernel.unacked_segments) = (retransmissions_in_row, 2);
-            kernel.last_send_ms = 4_200;
+            (kernel.last_send_ms, kernel.last_ack_ms) = (700, 4_200);
         })
     };
     let text = "its network does not answer: 3 retransmissions in a row, no answer for 4.2 s";
-    check(&lost(UNANSWERED_RETRANSMISSIONS), "network_does_not_answer", text);
-    check(&lost(UNANSWERED_RETRANSMISSIONS - 1), UP_TO_DATE.0, UP_TO_DATE.1);
+    check(&lost(UNANSWERED_ATTEMPTS), "network_does_not_answer", text);
+    check(&lost(UNANSWERED_ATTEMPTS - 1), UP_TO_DATE.0, UP_TO_DATE.1);
+}
+
+#[test]
+fn a_network_does_not_answer_when_nobody_answers_the_probes_of_a_closed_window() {
+    let probed = |window_probes| {
+        Case::new().kernel(|kernel| {
+            (kernel.kernel_bytes, kernel.not_sent_bytes, kernel.receive_window_bytes) = (16_384, 16_384, Some(0));
+            (kernel.last_send_ms, kernel.last_ack_ms) = (9_000, 4_200);
+            kernel.window_probes = window_probes;
+        })
+    };
+    let text = "its network does not answer: 3 probes of its receive window in a row, no answer for 4.2 s";
+    check(&probed(UNANSWERED_ATTEMPTS), "network_does_not_answer", text);
+    assert_eq!(probed(UNANSWERED_ATTEMPTS - 1).verdict().code(), "client_does_not_read");
 }
 
 #[test]
@@ -184,6 +205,12 @@ fn a_shard_is_behind_when_it_is_busy_or_a_socket_waits_for_it() {
     (limited.facts.queue.rooms_due, limited.facts.queue.age_us) = (1, BEHIND_US);
     let text = "its snapshots wait for room.player_bandwidth_limit, or for the state of the room";
     check(&limited, "room_limited", text);
+    // A limited seat is not due.
+    let mut limited = Case::new();
+    limited.facts.queue.limited_us = BEHIND_US;
+    check(&limited, "room_limited", text);
+    limited.facts.queue.limited_us = BEHIND_US - 1;
+    check(&limited, UP_TO_DATE.0, UP_TO_DATE.1);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 
 use super::super::{
     ApiError, ChannelsWanted, JsonResult,
+    paging::PageLimit,
     result::{ClientJson, EmptyJson, to_outcome},
-    room_list::{PageLimit, RoomPlace},
+    room_list::RoomPlace,
     sessions::cursor_of,
 };
 use crate::peers::{

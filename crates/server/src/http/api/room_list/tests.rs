@@ -3,7 +3,7 @@ use std::sync::Arc;
 use dunlin_engine::{ShardIndex, room::RoomKey};
 
 use super::*;
-use crate::http::api::{ApiCommand, Method};
+use crate::http::api::{ApiCommand, Method, paging::REPLY_BYTES_MAX};
 
 fn parse(body: &str) -> Result<RoomQuery, String> {
     let parsed = ApiCommand::parse(Method::RoomList, body.as_bytes(), &RequestLimits::default()).expect("its form");

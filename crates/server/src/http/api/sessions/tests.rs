@@ -1,3 +1,5 @@
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+
 use super::*;
 use crate::http::api::{ApiCommand, Method};
 

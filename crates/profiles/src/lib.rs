@@ -1,0 +1,15 @@
+//! Profiles of the running process in pprof format, which `go tool pprof` reads: where its threads spend processor time
+//! ([`cpu_profile`]), and which code has allocated its memory ([`heap_profile`]).
+//!
+//! A signal handler and an allocator take the samples: they do not allocate, and know only addresses. Names are looked up
+//! when a profile is written, also in a file of symbols beside the binary. Without symbols, a profile has addresses and
+//! build ids.
+
+mod cpu;
+mod heap;
+mod mappings;
+mod pprof;
+mod stack;
+
+pub use cpu::{CpuError, SAMPLES_PER_SECOND, cpu_profile};
+pub use heap::{HEAP_INTERVAL_BYTES, HeapError, HeapView, SampledAllocator, heap_profile, sample_heap};

@@ -1,0 +1,87 @@
+//! Profiles in pprof format, below the path of the debug page: `profile` (processor time), `heap` and `allocs`.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use axum::{
+    extract::Query,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use dunlin_profiles::{CpuError, HeapError, HeapView, cpu_profile, heap_profile};
+use serde::Deserialize;
+use tokio::task::spawn_blocking;
+
+/// Default and maximum duration of a CPU profile.
+const SECONDS_DEFAULT: u64 = 30;
+const SECONDS_MAX: u64 = 300;
+
+/// The parameters of a CPU profile.
+#[derive(Deserialize)]
+pub(super) struct CpuParams {
+    seconds: Option<String>,
+}
+
+/// Ends a recording when nobody waits for it any more.
+struct CancelOnDrop(Arc<AtomicBool>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// `GET {prefix}/profile?seconds=N`
+pub(super) async fn cpu(Query(CpuParams { seconds }): Query<CpuParams>) -> Response {
+    let seconds = seconds.map_or(Some(SECONDS_DEFAULT), |seconds| seconds.parse().ok());
+    let Some(seconds) = seconds.filter(|seconds| (1..=SECONDS_MAX).contains(seconds)) else {
+        return failure(StatusCode::BAD_REQUEST, &format!("seconds must be from 1 to {SECONDS_MAX}"));
+    };
+    let is_cancelled = Arc::new(AtomicBool::new(false));
+    let _cancel = CancelOnDrop(Arc::clone(&is_cancelled));
+    let record = move || cpu_profile(Duration::from_secs(seconds), || is_cancelled.load(Ordering::Relaxed));
+    match spawn_blocking(record).await {
+        Ok(Ok(profile)) => answer("profile", profile),
+        Ok(Err(error @ (CpuError::Busy | CpuError::Cancelled))) => failure(StatusCode::CONFLICT, &error.to_string()),
+        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+/// `GET {prefix}/heap`
+pub(super) async fn heap() -> Response {
+    memory("heap", HeapView::InUse).await
+}
+
+/// `GET {prefix}/allocs`
+pub(super) async fn allocs() -> Response {
+    memory("allocs", HeapView::Allocated).await
+}
+
+async fn memory(name: &str, view: HeapView) -> Response {
+    match spawn_blocking(move || heap_profile(view)).await {
+        Ok(Ok(profile)) => answer(name, profile),
+        Ok(Err(error @ (HeapError::OtherAllocator | HeapError::Off))) => {
+            failure(StatusCode::NOT_IMPLEMENTED, &error.to_string())
+        }
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+fn answer(name: &str, profile: Vec<u8>) -> Response {
+    let disposition = format!("attachment; filename=\"{name}.pb\"");
+    let fields =
+        [(header::CONTENT_TYPE, "application/octet-stream".to_owned()), (header::CONTENT_DISPOSITION, disposition)];
+    (fields, profile).into_response()
+}
+
+/// With the field that makes `go tool pprof` print the text.
+fn failure(status: StatusCode, why: &str) -> Response {
+    let fields = [("content-type", "text/plain; charset=utf-8"), ("x-go-pprof", "1")];
+    (status, fields, format!("{why}\n")).into_response()
+}
