@@ -87,6 +87,20 @@ impl ServerProcess {
         }
     }
 
+    /// How the process has ended; none if it runs, or was not started here.
+    pub fn end(&self) -> Option<String> {
+        let pid = self.started.as_ref()?.child.id();
+        // SAFETY: zero is a valid siginfo.
+        let mut end: libc::siginfo_t = unsafe { std::mem::zeroed() };
+        let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        // SAFETY: the place for the answer is valid for the call. The process stays as it is for its child's own wait.
+        let is_known = unsafe { libc::waitid(libc::P_PID, pid, &raw mut end, options) } == 0;
+        // SAFETY: waitid has filled the fields of a child's end, or left zeros.
+        let (ended, status) = unsafe { (end.si_pid() != 0, end.si_status()) };
+        let how = if end.si_code == libc::CLD_EXITED { "exit code" } else { "signal" };
+        (is_known && ended).then(|| format!("{how} {status}"))
+    }
+
     /// The last lines that it has written, if it was started here.
     pub fn last_output(&self) -> String {
         let log = self.started.as_ref().map(|started| started.folder.join(LOG));

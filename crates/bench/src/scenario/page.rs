@@ -83,7 +83,12 @@ fn run(body: &mut String, result: &RunResult) {
     let _ = writeln!(body, "<h2 id=\"{profile}\">{profile}</h2>\n<p>{}</p>", escaped(&result.scenario.about));
     let _ = writeln!(body, "<p>{}</p>", verdict(result));
     if let Some(why) = &result.partial {
+        // The output of a server may follow.
+        let (why, output) = why.split_once('\n').unwrap_or((why, ""));
         let _ = writeln!(body, "<p class=\"bad\">The run ended early: {}</p>", escaped(why));
+        if !output.is_empty() {
+            let _ = writeln!(body, "<pre>{}</pre>", escaped(output));
+        }
     }
     for broken in &result.outcome.broken {
         let _ = writeln!(body, "<p class=\"bad\">{}</p>", escaped(&broken.message));

@@ -87,7 +87,8 @@ impl ScenarioTarget {
     pub fn ended(&self) -> Error {
         let output = self.started.as_ref().map(ServerProcess::last_output);
         let remedy = output.map_or("read its log".to_owned(), |output| format!("its output was:\n{output}"));
-        Error::Server { did: "ended during the run".to_owned(), remedy }
+        let end = self.started.as_ref().and_then(ServerProcess::end).map_or(String::new(), |end| format!(" ({end})"));
+        Error::Server { did: format!("ended during the run{end}"), remedy }
     }
 
     /// Its metrics, if it shows any.
