@@ -38,7 +38,11 @@ pub fn frames(bytes: &[u8]) {
                     assert!((change.view.0 as usize) < *cells, "the view is on the map");
                     for encoding in Encoding::ALL {
                         mirror.body(encoding, change.view, Base::default());
-                        mirror.body(encoding, change.view, Base { tick: mirror.tick().saturating_sub(1), view: change.view });
+                        mirror.body(
+                            encoding,
+                            change.view,
+                            Base { tick: mirror.tick().saturating_sub(1), view: change.view },
+                        );
                     }
                 }
             }

@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Event, ShardIndex,
-    room::{
-        FromRoom, JoinedAs, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom,
-    },
+    room::{FromRoom, JoinedAs, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom},
 };
 use dunlin_protocol::Encoding;
 use serde_json::{Value, json};
@@ -119,11 +117,8 @@ fn a_room_of_another_node_is_not_opened() {
 #[test]
 fn joins_are_forwarded_to_the_node_that_has_the_room() {
     let mut hall = hall(1);
-    let site = RoomSite {
-        node: "n2".into(),
-        room: RoomKey { owner: ShardIndex(3), number: 9 },
-        thread: RoomThreadIndex(5),
-    };
+    let site =
+        RoomSite { node: "n2".into(), room: RoomKey { owner: ShardIndex(3), number: 9 }, thread: RoomThreadIndex(5) };
     let found = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site.clone())) };
     for name in ["a", "b"] {
         hall.subscribe(name, ROOM);

@@ -213,7 +213,7 @@ impl Recording {
         let names = std::mem::take(&mut self.names);
         let samples = std::mem::take(&mut self.periods).into_iter().map(|((thread, frames), periods)| Sample {
             frames,
-            values: vec![periods as i64, periods as i64 * PERIOD_NS],
+            values: vec![periods.cast_signed(), periods.cast_signed() * PERIOD_NS],
             thread: names.get(&thread).cloned(),
         });
         Profile {
@@ -246,7 +246,7 @@ impl Timer {
         event.sigev_signo = libc::SIGPROF;
         event.sigev_notify_thread_id = thread;
         // The handler learns from it which thread it is in.
-        event.sigev_value = libc::sigval { sival_ptr: thread as usize as *mut _ };
+        event.sigev_value = libc::sigval { sival_ptr: ptr::without_provenance_mut(thread.cast_unsigned() as usize) };
         let mut timer: libc::timer_t = ptr::null_mut();
         // SAFETY: both pointers are valid for the call.
         if unsafe { libc::timer_create(processor_time_of(thread), &raw mut event, &raw mut timer) } != 0 {
@@ -258,9 +258,9 @@ impl Timer {
         let time = |ns: i64| libc::timespec { tv_sec: 0, tv_nsec: ns };
         // Threads that do the same at the same time are not sampled at the same place.
         let first = 1 + i64::from(thread).wrapping_mul(7_919_000) % PERIOD_NS;
-        let times = libc::itimerspec { it_interval: time(PERIOD_NS), it_value: time(first) };
+        let schedule = libc::itimerspec { it_interval: time(PERIOD_NS), it_value: time(first) };
         // SAFETY: the timer exists, and the pointer is valid for the call.
-        if unsafe { libc::timer_settime(timer.0, 0, &raw const times, ptr::null_mut()) } != 0 {
+        if unsafe { libc::timer_settime(timer.0, 0, &raw const schedule, ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error().into());
         }
         Ok(Some(timer))
@@ -335,7 +335,7 @@ unsafe fn take_sample(signal: &TimerSignal, context: &libc::ucontext_t) {
         return;
     }
     let taken = Taken {
-        thread: signal.value.sival_ptr as usize as libc::pid_t,
+        thread: (signal.value.sival_ptr.addr() as u32).cast_signed(),
         periods: 1 + u32::try_from(signal.overruns).unwrap_or(0),
         stack: Stack::interrupted_at(program_counter(context)),
     };
@@ -346,7 +346,7 @@ unsafe fn take_sample(signal: &TimerSignal, context: &libc::ucontext_t) {
 
 #[cfg(target_arch = "x86_64")]
 const fn program_counter(context: &libc::ucontext_t) -> usize {
-    context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize
+    context.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned() as usize
 }
 
 #[cfg(target_arch = "aarch64")]

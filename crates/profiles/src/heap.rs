@@ -190,7 +190,7 @@ fn note_allocated(block: *mut u8, bytes: usize) {
     if interval_bytes == 0 {
         return;
     }
-    let left = BYTES_LEFT.get() - bytes as i64;
+    let left = BYTES_LEFT.get() - bytes.cast_signed() as i64;
     BYTES_LEFT.set(left);
     if left < 0 {
         take_sample(block as usize, bytes, interval_bytes);
@@ -220,7 +220,7 @@ fn take_sample(block: usize, bytes: usize, interval_bytes: usize) {
     let distance = next_distance(interval_bytes);
     if is_first {
         // The first distance of a thread begins before this block.
-        let left = distance - bytes as i64;
+        let left = distance - bytes.cast_signed() as i64;
         if left >= 0 {
             return BYTES_LEFT.set(left);
         }
@@ -251,7 +251,7 @@ fn next_distance(interval_bytes: usize) -> i64 {
     let mut state = RANDOM.get();
     if state == 0 {
         // Threads have their variables at different addresses.
-        state = RANDOM.with(|place| ptr_bits(place)) | 1;
+        state = RANDOM.with(ptr_bits) | 1;
     }
     // Xorshift.
     state ^= state << 13;
@@ -313,11 +313,11 @@ impl Taken {
     }
 
     fn profile(&self, view: HeapView) -> Profile {
-        let sample = |(frames, place): (&Box<[usize]>, &usize)| {
-            let Totals { allocated, in_use } = self.totals[*place];
+        let sample = |frames: &[usize], place: usize| {
+            let Totals { allocated, in_use } = self.totals[place];
             let numbers = [allocated.blocks, allocated.bytes, in_use.blocks, in_use.bytes];
             let values = numbers.map(|number| number.round() as i64).to_vec();
-            (allocated.blocks > 0.0).then(|| Sample { frames: frames.clone(), values, thread: None })
+            (allocated.blocks > 0.0).then(|| Sample { frames: frames.into(), values, thread: None })
         };
         let mut comments = vec!["Memory that C and C++ code allocates (RocksDB) is not in this profile.".to_owned()];
         if self.dropped > 0 {
@@ -335,7 +335,7 @@ impl Taken {
                 HeapView::Allocated => "alloc_space",
             },
             period_type: ("space", "bytes"),
-            period: self.interval_bytes as i64,
+            period: self.interval_bytes.cast_signed() as i64,
             duration_ns: 0,
             comments,
             own_functions: &[
@@ -346,7 +346,7 @@ impl Taken {
                 "__rust_alloc_zeroed",
                 "__rust_realloc",
             ],
-            samples: self.stacks.iter().filter_map(sample).collect(),
+            samples: self.stacks.iter().filter_map(|(frames, place)| sample(frames, *place)).collect(),
         }
     }
 }

@@ -70,7 +70,8 @@ fn build_id_of_notes(mut notes: &[u8]) -> Option<String> {
         let content = rest.get(aligned(name_length)?..)?;
         if kind == BUILD_ID && rest.starts_with(b"GNU\0") {
             let id = content.get(..usize::try_from(length).ok()?)?;
-            return Some(id.iter().map(|byte| format!("{byte:02x}")).collect());
+            let digit = |value: u8| char::from_digit(value.into(), 16);
+            return id.iter().flat_map(|byte| [byte >> 4, byte & 0xf]).map(digit).collect();
         }
         notes = content.get(aligned(length)?..)?;
     }

@@ -84,7 +84,7 @@ impl Profile {
             let own = frames.iter().take_while(|address| is_own(address)).count();
             let mut sample = Message::default();
             sample.packed(1, frames[own..].iter().map(|address| *address as u64));
-            sample.packed(2, values.iter().map(|value| *value as u64));
+            sample.packed(2, values.iter().map(|value| value.cast_unsigned()));
             if let Some(thread) = thread {
                 let mut label = Message::default();
                 label.number(1, out.text("thread"));
@@ -135,7 +135,7 @@ impl Encoder {
         if let Some(place) = self.text_places.get(text) {
             return *place;
         }
-        let place = self.texts.len() as i64;
+        let place = self.texts.len().cast_signed() as i64;
         self.texts.push(text.to_owned());
         self.text_places.insert(text.to_owned(), place);
         place
@@ -159,7 +159,7 @@ impl Encoder {
     fn mapping(&mut self, id: u64, mapping: &Mapping, is_named: bool) {
         let mut message = Message::default();
         for (field, number) in [(1, id), (2, mapping.start), (3, mapping.limit), (4, mapping.offset)] {
-            message.number(field, number as i64);
+            message.number(field, number.cast_signed());
         }
         message.number(5, self.text(&mapping.file));
         message.number(6, self.text(&mapping.build_id));
@@ -176,11 +176,11 @@ impl Encoder {
         for (address, place) in places {
             let mut location = Message::default();
             for (field, number) in [(1, *address as u64), (2, place.mapping), (3, *address as u64)] {
-                location.number(field, number as i64);
+                location.number(field, number.cast_signed());
             }
             for line in &place.lines {
                 let key = (self.text(&line.name), self.text(&line.file));
-                let next = functions.len() as i64 + 1;
+                let next = functions.len().cast_signed() as i64 + 1;
                 let id = *functions.entry(key).or_insert(next);
                 let mut message = Message::default();
                 message.number(1, id);
@@ -217,7 +217,7 @@ impl Message {
 
     fn number(&mut self, field: u32, number: i64) {
         self.varint(u64::from(field) << 3);
-        self.varint(number as u64);
+        self.varint(number.cast_unsigned());
     }
 
     fn bytes(&mut self, field: u32, bytes: &[u8]) {

@@ -102,16 +102,16 @@ impl RemoteRooms {
             ToRoom::Join { request, .. } => {
                 let (seat, join) = room.join(&request);
                 room.requests.insert(seat, request);
-                out.to_host(&room.site.node, join);
+                out.send_to_host(&room.site.node, join);
             }
             ToRoom::Leave { seat, departure, .. } => {
                 room.seats.remove(&seat);
-                out.to_host(&room.site.node, room.leave(seat, departure));
+                out.send_to_host(&room.site.node, room.leave(seat, departure));
                 self.close_if_unused(key, out);
             }
             ToRoom::Input { seat, number, data, .. } => {
                 let (room_id, seat) = (room_id(room.site.room), seat_of(seat));
-                out.to_host(&room.site.node, ToHost::Input { room: room_id, seat, number, data: data.into() });
+                out.send_to_host(&room.site.node, ToHost::Input { room: room_id, seat, number, data: data.into() });
             }
             ToRoom::Message { id, .. } | ToRoom::ChangeListing { id, .. } | ToRoom::Kick { id, .. } => {
                 let answer = Err(Refusal { code: ELSEWHERE_CODE, message: ELSEWHERE.into() });
@@ -235,7 +235,7 @@ impl RemoteRooms {
         let node = &room.site.node;
         for seat in &room.seats {
             let leave = ToHost::Leave { room: room_id(room.site.room), seat: seat_of(*seat), is_lost: false };
-            out.to_host(node, leave);
+            out.send_to_host(node, leave);
         }
     }
 }

@@ -98,7 +98,7 @@ impl RemotePlayers {
                 let Some(slot) = slot.or_else(|| self.add(from)) else {
                     // Every other node of a large cluster has players here.
                     let refusal = ToEdge::Joined { room, seat, outcome: JoinOutcome::Gone };
-                    out.to_node(from, Message::ToEdge(refusal));
+                    out.send_to(from, Message::ToEdge(refusal));
                     return Ok(());
                 };
                 let (room, seat, thread) = (room_key(room), seat_key(slot, seat)?, RoomThreadIndex(thread));
@@ -172,7 +172,7 @@ impl RemotePlayers {
             | FromRoom::Tick { .. } => unreachable!("a room sends it to shards of its own node"),
         };
         let node = Arc::clone(&self.node_mut(slot).node);
-        out.to_node(&node, Message::ToEdge(to_edge));
+        out.send_to(&node, Message::ToEdge(to_edge));
     }
 
     /// Sends the tick that was being put together. Call it when no message of a room follows at once.
@@ -180,7 +180,7 @@ impl RemotePlayers {
         let Some(PendingTick { slot, room, update, parts }) = self.tick.take() else { return };
         let update = Update(self.encoded(&update));
         let node = Arc::clone(&self.node_mut(slot).node);
-        out.to_node(&node, Message::ToEdge(ToEdge::Tick { room, update, parts }));
+        out.send_to(&node, Message::ToEdge(ToEdge::Tick { room, update, parts }));
     }
 
     /// A node is gone, or the stream of its messages has a gap: its players leave. Returns their number.

@@ -139,12 +139,12 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    pub(crate) fn to_node(&mut self, node: &Arc<str>, message: Message) {
+    pub(crate) fn send_to(&mut self, node: &Arc<str>, message: Message) {
         self.to_nodes.push((Arc::clone(node), message));
     }
 
-    pub(crate) fn to_host(&mut self, node: &Arc<str>, message: ToHost) {
-        self.to_node(node, Message::ToHost(message));
+    pub(crate) fn send_to_host(&mut self, node: &Arc<str>, message: ToHost) {
+        self.send_to(node, Message::ToHost(message));
     }
 }
 

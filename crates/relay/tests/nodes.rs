@@ -167,7 +167,7 @@ impl Nodes {
         let own = SeatKey { shard: ShardIndex(0), index: 0, generation: 1 };
         let both = SeatKey { index: 1, ..own };
         for (seat, encoding) in [(own, Encoding::Json), (both, Encoding::Protobuf)] {
-            nodes.host.host.take(ToRoom::Join { room: ROOM, request: request(seat, b"", encoding) });
+            nodes.host.host.take(ToRoom::Join { room: ROOM, request: Box::new(request(seat, b"", encoding)) });
         }
         nodes.tick();
         nodes
@@ -176,23 +176,23 @@ impl Nodes {
     /// The owner on an edge learns where the room is.
     pub fn open(&mut self, edge: usize) {
         let site = Box::new(RoomSite { node: "host".into(), room: ROOM, thread: RoomThreadIndex(0) });
-        self.to_room(edge, ToRoom::OpenRemote { room: REMOTE, channel: "arena".into(), site });
+        self.send_to_room(edge, ToRoom::OpenRemote { room: REMOTE, channel: "arena".into(), site });
     }
 
     pub fn join(&mut self, edge: usize, seat: SeatKey, data: &'static [u8], encoding: Encoding) {
-        self.to_room(edge, ToRoom::Join { room: REMOTE, request: request(seat, data, encoding) });
+        self.send_to_room(edge, ToRoom::Join { room: REMOTE, request: Box::new(request(seat, data, encoding)) });
     }
 
     pub fn leave(&mut self, edge: usize, seat: SeatKey) {
         self.edges[edge].seats.remove(&seat);
-        self.to_room(edge, ToRoom::Leave { room: REMOTE, seat, departure: Departure::Left });
+        self.send_to_room(edge, ToRoom::Leave { room: REMOTE, seat, departure: Departure::Left });
     }
 
     pub fn input(&mut self, edge: usize, seat: SeatKey, number: u32, data: Vec<u8>) {
-        self.to_room(edge, ToRoom::Input { room: REMOTE, seat, number, data: data.into() });
+        self.send_to_room(edge, ToRoom::Input { room: REMOTE, seat, number, data: data.into() });
     }
 
-    pub fn to_room(&mut self, edge: usize, message: ToRoom) {
+    pub fn send_to_room(&mut self, edge: usize, message: ToRoom) {
         self.edges[edge].relay.take_to_room(self.now_us, message);
     }
 
@@ -360,7 +360,7 @@ fn show(
     }
 }
 
-fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> Box<SubscriptionRequest> {
+fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> SubscriptionRequest {
     let wire = if encoding == Encoding::Json { Wire::WebSocketJson } else { Wire::WebSocketProtobuf };
     let session = SessionKey { index: seat.index, generation: seat.generation };
     let join = JoinParams {
@@ -372,7 +372,7 @@ fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> Box<Subscr
         opening: Opening::Reserved,
         claim: SeatClaim::default(),
     };
-    Box::new(SubscriptionRequest {
+    SubscriptionRequest {
         answer_may_be_large: false,
         channel: "arena".into(),
         asker: Asker { shard: seat.shard, session, command_id: 1 },
@@ -389,5 +389,5 @@ fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> Box<Subscr
         recover: None,
         filter: None,
         join: Some(Box::new(join)),
-    })
+    }
 }

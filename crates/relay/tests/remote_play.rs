@@ -46,7 +46,7 @@ fn players_of_other_nodes_see_what_players_here_see() {
                 0 => {
                     if nodes.edges[edge].seats.is_empty() && nodes.edges[edge].ended.contains(&"idle") {
                         nodes.edges[edge].ended.clear();
-                        nodes.to_room(
+                        nodes.send_to_room(
                             edge,
                             ToRoom::Close { room: REMOTE, code: UnsubscribeCode::ROOM_CLOSED, reason: None },
                         );
@@ -150,7 +150,7 @@ fn the_owner_of_each_node_ends_a_room_that_its_game_closes() {
     nodes.settle(|_| true);
     for edge in 0..2 {
         assert_eq!(nodes.edges[edge].ended, ["closing"]);
-        nodes.to_room(edge, ToRoom::Close { room: REMOTE, code, reason: reason.clone() });
+        nodes.send_to_room(edge, ToRoom::Close { room: REMOTE, code, reason: reason.clone() });
         nodes.settle(|_| true);
         assert_eq!(nodes.edges[edge].relay.counters().rooms, 0);
     }

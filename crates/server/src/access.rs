@@ -31,7 +31,7 @@ use crate::{
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// How often rules that have ended are removed.
-const EVICTION_INTERVAL: Duration = Duration::from_secs(60);
+const EVICTION_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum number of rules in an answer to another node, and their approximate bytes, which fit in a message of NATS.
 const PAGE_RULES_MAX: usize = 1_000;
@@ -117,11 +117,11 @@ impl AccessKeeper {
     pub fn answer(&self, question: &AccessQuestion) -> AccessAnswer {
         let rules = self.rules();
         if question.digest == rules.digest() {
-            return AccessAnswer::new(Vec::new(), false);
+            return AccessAnswer::new(&[], false);
         }
         let page = rules.page(question.after().as_ref(), PAGE_RULES_MAX, PAGE_BYTES_MAX);
         let has_more = page.last().is_some_and(|last| !rules.page(Some(&last.subject), 1, usize::MAX).is_empty());
-        AccessAnswer::new(page, has_more)
+        AccessAnswer::new(&page, has_more)
     }
 
     /// Numbers for the metrics.
@@ -213,7 +213,9 @@ pub fn stored(storage: &Storage) -> Result<Vec<AccessRule>, StorageError> {
 /// Stores rules, and waits until they are written.
 async fn store(storage: &Storage, rules: &[AccessRule]) -> Result<(), String> {
     let mut batch = EntryBatch::new(true);
-    rules.iter().for_each(|rule| batch.put_access(&entry_of(rule)));
+    for rule in rules {
+        batch.put_access(&entry_of(rule));
+    }
     let (written, is_written) = oneshot::channel();
     // The receiver is gone if the request has timed out.
     let done = Box::new(move |outcome| drop(written.send(outcome)));

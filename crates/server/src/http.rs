@@ -166,10 +166,7 @@ impl Peer {
 pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     let mut by_path: Vec<(String, MethodRouter)> = Vec::new();
     if let Some((prefix, service)) = parts.api {
-        let prefix = literal(&prefix);
-        let methods = format!("{}/{{method}}", prefix.trim_end_matches('/'));
-        by_path.push((methods, post(api::answer).with_state(Arc::clone(&service))));
-        by_path.push((prefix, post(api::answer_legacy).with_state(service)));
+        by_path.extend(api_endpoints(&prefix, service));
     }
     if let Some(path) = parts.health_path {
         let HttpParts { node, is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
@@ -235,6 +232,13 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         Some(site) => router.fallback_service(get(crate::demo::site::answer).with_state(Arc::new(site))),
         None => router.fallback(nothing_here),
     })
+}
+
+fn api_endpoints(prefix: &str, service: Arc<api::Service>) -> [(String, MethodRouter); 2] {
+    let prefix = literal(prefix);
+    let methods = format!("{}/{{method}}", prefix.trim_end_matches('/'));
+    let answer = post(api::answer).with_state(Arc::clone(&service));
+    [(methods, answer), (prefix, post(api::answer_legacy).with_state(service))]
 }
 
 /// A router pattern that matches exactly this path, without a trailing slash.

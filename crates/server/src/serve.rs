@@ -166,10 +166,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
     // Must come early: without a handler, the signal would end the process.
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
-    let uid = uuid(random()?);
-    let engine = Arc::make_mut(&mut loaded.config.engine);
-    engine.node_id = uid.as_str().into();
-    engine.session_tag_key = loaded.config.broker.is_some().then(|| random().map(SessionTagKey::new)).transpose()?;
+    let uid = name_node(&mut loaded.config)?;
     let webhooks = start_webhooks(&loaded.config, &uid)?;
     let asked = Asked { tokens, backends: start_backends(&loaded.config)?, webhooks: webhooks.clone() };
     let own_pages = OwnPages::of(&loaded.config, &purpose);
@@ -226,23 +223,24 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     certificate_polling::start(certificates, &control.counters);
     tokio::spawn(reload::on_hangup(Arc::clone(&reloader), hangup));
 
-    let signal = tokio::select! {
-        signal = signals.next() => signal,
-        () = &mut control.node_lost => {
-            events::NodeLost.emit();
-            return Err(ServeError::NodeLost);
-        }
-    };
+    let signal = control.wait_for_signal(&mut signals).await?;
     let (plan, delay) = purpose.shutdown(reloader.shutdown());
     let begun = Instant::now();
     let ending = control.end(signal, &mut signals, (plan, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
-    if let Some(webhooks) = webhooks {
-        let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
-        asked::end_webhooks(&webhooks, teller, left).await;
-    }
+    let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
+    asked::end_webhooks(webhooks.as_ref(), teller, left).await;
     cluster::close_logs(&node);
     Ok(())
+}
+
+/// Gives the node the id of this run. Returns it.
+fn name_node(config: &mut Config) -> Result<String, ServeError> {
+    let uid = uuid(random()?);
+    let session_tag_key = config.broker.is_some().then(|| random().map(SessionTagKey::new)).transpose()?;
+    let engine = Arc::make_mut(&mut config.engine);
+    (engine.node_id, engine.session_tag_key) = (uid.as_str().into(), session_tag_key);
+    Ok(uid)
 }
 
 /// Opens the stored rooms, and starts matchmaking.
@@ -278,6 +276,17 @@ struct Control {
 }
 
 impl Control {
+    /// The signal that ends the node.
+    async fn wait_for_signal(&mut self, signals: &mut Signals) -> Result<&'static str, ServeError> {
+        tokio::select! {
+            signal = signals.next() => Ok(signal),
+            () = &mut self.node_lost => {
+                events::NodeLost.emit();
+                Err(ServeError::NodeLost)
+            }
+        }
+    }
+
     async fn start(
         served: Served<'_>,
         ports: Ports,

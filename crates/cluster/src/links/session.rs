@@ -281,7 +281,7 @@ impl Session {
             None | Some(ClientNotice::Lost) => return Err(Lost),
             Some(ClientNotice::SlowConsumer) => self.report(LinkEvent::SlowConsumer),
             Some(ClientNotice::Error(text)) => {
-                (options.report)(LinkReport::ServerError { link: self.link.into(), text })
+                (options.report)(LinkReport::ServerError { link: self.link.into(), text });
             }
         }
         Ok(())

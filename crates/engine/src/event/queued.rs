@@ -143,6 +143,7 @@ mod tests {
     /// Events with `content`, a text of any length, in all places that have one, and the number of these places.
     fn events_with(content: &str) -> Vec<(&'static str, usize, Event<'static>)> {
         let (session, channel) = (SessionKey { index: 0, generation: 1 }, || Arc::<str>::from("c"));
+        let elsewhere = RoomElsewhere::Open { node: content.into(), site: None };
         let payload = || Some(Payload::from_opaque(Bytes::copy_from_slice(content.as_bytes())));
         let grant = || SubscriptionGrant { info: payload(), data: payload(), ..SubscriptionGrant::default() };
         let subscription = || ServerSubscription {
@@ -204,14 +205,7 @@ mod tests {
                 Event::PeersAnswered { query: PeerQueryNumber(1), outcome: Ok(ClusterPresence::Clients(clients)) },
             ),
             ("a count", 1, Event::UserSessionsElsewhere { user: content.into(), sessions: 1 }),
-            (
-                "a room's node",
-                1,
-                Event::RoomQueried {
-                    channel: channel(),
-                    found: RoomElsewhere::Open { node: content.into(), site: None },
-                },
-            ),
+            ("a room's node", 1, Event::RoomQueried { channel: channel(), found: elsewhere }),
         ]
     }
 

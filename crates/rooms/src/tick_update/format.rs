@@ -33,15 +33,15 @@ const KEYFRAME: u8 = 1;
 
 /// Appends an update.
 pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
-    let encodings = update.encodings.iter().fold(0, |bits, encoding| bits | 2 << encoding.index());
-    out.push(u8::from(update.is_keyframe) * KEYFRAME | encodings);
+    let encodings = update.encodings.iter().fold(0, |bits, encoding| bits | (2 << encoding.index()));
+    out.push((u8::from(update.is_keyframe) * KEYFRAME) | encodings);
     put_number(update.tick.into(), out);
     put_number(update.time_us, out);
     put_number(update.cells.len() as u64, out);
     let mut before = ChangedCell { cell: CellIndex(0), is_empty: false, departed_end: 0, upserted_end: 0 };
     for cell in &update.cells {
         put_number(u64::from(cell.cell.0 - before.cell.0), out);
-        put_number(((cell.departed_end - before.departed_end) as u64) << 1 | u64::from(cell.is_empty), out);
+        put_number((((cell.departed_end - before.departed_end) as u64) << 1) | u64::from(cell.is_empty), out);
         put_number((cell.upserted_end - before.upserted_end) as u64, out);
         before = *cell;
     }
@@ -76,7 +76,7 @@ fn write_parts(bytes: &[u8], ends: &[usize], out: &mut Vec<u8>) {
 pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
     let mut reader = Reader::new(bytes);
     let first = reader.byte()?;
-    let encodings = Encoding::ALL.into_iter().filter(|encoding| first & 2 << encoding.index() != 0);
+    let encodings = Encoding::ALL.into_iter().filter(|encoding| first & (2 << encoding.index()) != 0);
     let encodings = encodings.fold(EncodingSet::default(), EncodingSet::with);
     let mut update = TickUpdate {
         is_keyframe: first & KEYFRAME != 0,

@@ -57,7 +57,14 @@ enum Access {
     /// Everyone, as an operator.
     Everyone,
     /// Who has signed in.
-    SignedIn { passwords: [(Role, Option<ApiKeys>); 2], sign_ins: SignIns, attempts: Attempts },
+    SignedIn(Box<SignInRules>),
+}
+
+/// How to sign in.
+struct SignInRules {
+    passwords: [(Role, Option<ApiKeys>); 2],
+    sign_ins: SignIns,
+    attempts: Attempts,
 }
 
 /// What the console uses of the node.
@@ -101,11 +108,11 @@ impl Console {
                 let lifetime = Duration::from_millis(options.sign_in_lifetime_ms);
                 let signer = secret.as_ref().map_or(&random[..], |secret| secret.reveal());
                 let key = |password: &Option<_>| password.as_ref().map(|password| ApiKeys::new([password]));
-                Access::SignedIn {
+                Access::SignedIn(Box::new(SignInRules {
                     passwords: [(Role::Operator, key(operator)), (Role::Reader, key(reader))],
                     sign_ins: SignIns::new(signer, [operator.as_ref(), reader.as_ref()], lifetime),
                     attempts: Attempts::new(options.sign_ins_per_minute),
-                }
+                }))
             }
         };
         Self { path: options.handler_prefix.trim_end_matches('/').to_owned(), access, parts }
@@ -153,17 +160,18 @@ impl Console {
         let address = self.address_of(request);
         match &self.access {
             Access::Everyone => Some(Asker { role: Role::Operator, sign_in: None, address }),
-            Access::SignedIn { sign_ins, .. } => {
-                let found = cookies(request.headers()).find_map(|cookie| sign_ins.find(cookie, now_s()));
+            Access::SignedIn(rules) => {
+                let found = cookies(request.headers()).find_map(|cookie| rules.sign_ins.find(cookie, now_s()));
                 found.map(|sign_in| Asker { role: sign_in.role, sign_in: Some(sign_in), address })
             }
         }
     }
 
     async fn sign_in(&self, request: Request) -> Response {
-        let Access::SignedIn { passwords, sign_ins, attempts } = &self.access else {
+        let Access::SignedIn(rules) = &self.access else {
             return refusal(StatusCode::BAD_REQUEST, "nobody has to sign in");
         };
+        let SignInRules { passwords, sign_ins, attempts } = &**rules;
         let (peer, address, cookie_suffix) =
             (Peer::of(&request), self.address_of(&request), self.cookie_suffix(&request));
         let body = match self.parts.service.read_admitted(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
@@ -199,8 +207,8 @@ impl Console {
     }
 
     fn sign_out(&self, asker: Asker, cookie_suffix: &str) -> Response {
-        if let (Access::SignedIn { sign_ins, .. }, Some(sign_in)) = (&self.access, asker.sign_in) {
-            sign_ins.sign_out(sign_in, now_s());
+        if let (Access::SignedIn(rules), Some(sign_in)) = (&self.access, asker.sign_in) {
+            rules.sign_ins.sign_out(sign_in, now_s());
             ConsoleSignIn { begins: false, role: asker.role.name(), sign_in: &sign_in, address: asker.address }.emit();
         }
         with_cookie(answer(&described(None)), &format!("; Max-Age=0{cookie_suffix}"))

@@ -61,9 +61,9 @@ impl Networks {
         let Some(Samples { last, before, .. }) = self.of(connection) else {
             return RecentSegments { over_s: None, segments: kernel.segments };
         };
-        let now_s = seconds(now_us);
-        let since = if now_s.saturating_sub(last.at_s) >= SAMPLE_EVERY_S { last } else { before };
-        let over_s = Some(now_s.saturating_sub(since.at_s));
+        let age_s = |sample: &Sample| seconds(now_us).saturating_sub(sample.at_s);
+        let since = if age_s(last) >= SAMPLE_EVERY_S { last } else { before };
+        let over_s = Some(age_s(since));
         RecentSegments { over_s, segments: kernel.segments.since(since.segments) }
     }
 

@@ -107,14 +107,12 @@ fn start_with<R: Reactor + Send + 'static>(
     let shard_handles = shard_handles
         .map(|((inbox, reports), shard_waker)| ShardHandle::new(inbox, reports, Arc::clone(shard_waker)))
         .collect();
-    let names = NamespaceNames::new(&engine);
-    let session_queries = Semaphore::new(SESSION_QUERIES_MAX);
     let inner = Inner {
         shared,
         rooms,
-        names,
+        names: NamespaceNames::new(&engine),
         shards: shard_handles,
-        session_queries,
+        session_queries: Semaphore::new(SESSION_QUERIES_MAX),
         access: AccessKeeper::new(engine.access, &engine.access_rules),
         node_seed,
         local_addr,

@@ -75,7 +75,7 @@ impl AccessQuestion {
 
 impl AccessAnswer {
     /// A page of rules.
-    pub fn new(rules: Vec<AccessRule>, more: bool) -> Self {
+    pub fn new(rules: &[AccessRule], more: bool) -> Self {
         Self { more, rules: rules.iter().map(RuleBody::of).collect() }
     }
 

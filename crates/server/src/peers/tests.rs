@@ -235,7 +235,7 @@ fn answers() -> Messages {
     };
     all.answer::<SessionsQuestion>("sessions", &sessions);
     let rules = vec![rule(SubjectKind::User, "u")];
-    all.answer::<AccessQuestion>("access_rules", &AccessAnswer::new(rules, true));
+    all.answer::<AccessQuestion>("access_rules", &AccessAnswer::new(&rules, true));
     all.answer::<ChannelRoomsQuestion>("channel_rooms", &ChannelRooms { rooms: Vec::new() });
     all.answer::<NewestKeysQuestion>("newest_keys", &NewestKeys::new(keys(), 4_096));
     for state in [PeerRoomState::None, PeerRoomState::Asking, PeerRoomState::Open] {

@@ -258,12 +258,11 @@ impl ShardLinks {
 
     /// Sends `message`. [`ShardLinks::announce`] wakes its receiver.
     pub(super) fn send(&mut self, to: ShardIndex, message: FromRoom) {
-        let (sent, unannounced) = match self.links.get_mut(usize::from(to.0)) {
-            Some(link) => (link.out.send(message), &mut link.unannounced),
-            None => {
-                let relay = self.relay.as_mut().expect("players of other nodes join through the relay");
-                (relay.out.send((to, message)), &mut relay.unannounced)
-            }
+        let (sent, unannounced) = if let Some(link) = self.links.get_mut(usize::from(to.0)) {
+            (link.out.send(message), &mut link.unannounced)
+        } else {
+            let relay = self.relay.as_mut().expect("players of other nodes join through the relay");
+            (relay.out.send((to, message)), &mut relay.unannounced)
         };
         match sent {
             SentTo::Ring => *unannounced = true,

@@ -83,14 +83,14 @@ impl Sender {
         let mut batch = vec![first];
         let full_at = Instant::now() + Duration::from_millis(self.options.batch_wait_ms);
         while batch.len() < self.options.batch_events_max && bytes < BATCH_BYTES_MAX {
-            let next = match queue.try_recv() {
-                Some(next) => Some(next),
-                None => tokio::select! {
+            let mut next = queue.try_recv();
+            if next.is_none() {
+                next = tokio::select! {
                     biased;
                     next = timeout_at(full_at, queue.recv()) => next.ok().flatten(),
                     () = stopped(&mut self.stop) => queue.try_recv(),
-                },
-            };
+                };
+            }
             let Some(next) = next else { break };
             bytes += next.event.kept_bytes();
             self.counters.add_in_flight(next.event.unix_ms);

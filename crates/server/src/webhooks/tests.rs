@@ -63,7 +63,7 @@ impl Rig {
                 return counts;
             }
             assert!(begun.elapsed() < PATIENCE, "{what}: {counts:?}");
-            thread::yield_now();
+            thread::sleep(Duration::from_millis(1));
         }
     }
 

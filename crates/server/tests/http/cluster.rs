@@ -304,7 +304,7 @@ fn the_console_of_a_node_shows_all_nodes_and_names_those_without_an_answer() {
     for node in [&*one, two] {
         let all = status(node);
         let mut names: Vec<_> = all["nodes"].as_array().expect("nodes").iter().map(|node| &node["name"]).collect();
-        names.sort_by_key(|name| name.to_string());
+        names.sort_by_key(ToString::to_string);
         assert_eq!(
             (names, &all["missing"]),
             (vec![&json!("one"), &json!("two")], &json!([])),

@@ -147,6 +147,9 @@ pub struct Executed {
 impl Service {
     /// Reads the body of a request to the console, of at most this many bytes and not more than the API takes; otherwise
     /// returns the response.
+    ///
+    /// # Errors
+    /// The response to a body that is too long, too slow, or not readable.
     #[allow(clippy::result_large_err, reason = "a response is sent at once")]
     pub async fn read_admitted(&self, peer: Peer, body: Body, bytes_max: usize) -> Result<Bytes, Response> {
         let most = self.options().request_bytes_max.min(bytes_max);

@@ -60,10 +60,10 @@ impl NodeState<'_> {
         }
         let mut closes = Map::new();
         for slot in 0..dunlin_engine::counters::CLOSE_SLOTS {
-            let closed = self.sum(|shard| shard.counters.closes.get(slot).copied().unwrap_or_default());
-            if closed > 0 {
+            let ended = self.sum(|shard| shard.counters.closes.get(slot).copied().unwrap_or_default());
+            if ended > 0 {
                 let code = Counters::close_code(slot).map_or("other".to_owned(), |code| code.to_string());
-                closes.insert(code, closed.into());
+                closes.insert(code, ended.into());
             }
         }
         json!({

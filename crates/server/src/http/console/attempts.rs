@@ -111,8 +111,8 @@ mod tests {
 
     use super::*;
 
-    fn source(number: u32) -> Option<SourceNetwork> {
-        Some(SourceNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number))))
+    fn network(number: u32) -> SourceNetwork {
+        SourceNetwork::of(IpAddr::V4(Ipv4Addr::from_bits(number)))
     }
 
     fn wrong() -> Option<()> {
@@ -123,22 +123,22 @@ mod tests {
     fn wrong_passwords_of_an_address_are_bounded_and_come_back_evenly() {
         let (attempts, now) = (Attempts::new(3), Instant::now());
         for _ in 0..3 {
-            assert_eq!(attempts.judge(source(1), now, wrong), Ok(None));
+            assert_eq!(attempts.judge(Some(network(1)), now, wrong), Ok(None));
         }
-        assert_eq!(attempts.judge(source(1), now, || Some(())), Err(TooMany), "also the right one");
-        assert_eq!(attempts.judge(source(2), now, || Some(())), Ok(Some(())), "another address");
+        assert_eq!(attempts.judge(Some(network(1)), now, || Some(())), Err(TooMany), "also the right one");
+        assert_eq!(attempts.judge(Some(network(2)), now, || Some(())), Ok(Some(())), "another address");
         let later = now + Duration::from_secs(19);
-        assert_eq!(attempts.judge(source(1), later, wrong), Err(TooMany));
+        assert_eq!(attempts.judge(Some(network(1)), later, wrong), Err(TooMany));
         let later = now + Duration::from_secs(20);
-        assert_eq!(attempts.judge(source(1), later, wrong), Ok(None));
-        assert_eq!(attempts.judge(source(1), later, wrong), Err(TooMany));
+        assert_eq!(attempts.judge(Some(network(1)), later, wrong), Ok(None));
+        assert_eq!(attempts.judge(Some(network(1)), later, wrong), Err(TooMany));
     }
 
     #[test]
     fn right_passwords_do_not_count() {
         let (attempts, now) = (Attempts::new(1), Instant::now());
         for _ in 0..100 {
-            assert_eq!(attempts.judge(source(1), now, || Some(7)), Ok(Some(7)));
+            assert_eq!(attempts.judge(Some(network(1)), now, || Some(7)), Ok(Some(7)));
         }
     }
 
@@ -146,9 +146,9 @@ mod tests {
     fn all_addresses_together_are_bounded() {
         let (attempts, now) = (Attempts::new(2), Instant::now());
         for number in 0..20 {
-            assert_eq!(attempts.judge(source(number), now, wrong), Ok(None), "{number}");
+            assert_eq!(attempts.judge(Some(network(number)), now, wrong), Ok(None), "{number}");
         }
-        assert_eq!(attempts.judge(source(20), now, wrong), Err(TooMany));
+        assert_eq!(attempts.judge(Some(network(20)), now, wrong), Err(TooMany));
         assert_eq!(attempts.judge(None, now, wrong), Err(TooMany));
     }
 
@@ -157,12 +157,10 @@ mod tests {
         let (attempts, now) = (Attempts::new(1_000), Instant::now());
         for number in 0..=SOURCES_MAX as u32 {
             let at = now + Duration::from_micros(u64::from(number));
-            assert_eq!(attempts.judge(source(number), at, wrong), Ok(None));
+            assert_eq!(attempts.judge(Some(network(number)), at, wrong), Ok(None));
         }
         let counts = attempts.counts.lock().unwrap();
         assert_eq!(counts.by_source.len(), SOURCES_MAX);
-        assert!(
-            !counts.by_source.contains_key(&source(0).unwrap()) && counts.by_source.contains_key(&source(1).unwrap())
-        );
+        assert!(!counts.by_source.contains_key(&network(0)) && counts.by_source.contains_key(&network(1)));
     }
 }

@@ -169,7 +169,7 @@ mod tests {
     fn sign_outs_are_remembered_until_the_sign_ins_would_have_ended_and_are_bounded() {
         let sign_ins = sign_ins(b"s", "p");
         let remembered = || sign_ins.signed_out.lock().unwrap().len();
-        for id in 0..SIGNED_OUT_MAX as u64 + 1 {
+        for id in 0..=SIGNED_OUT_MAX as u64 {
             let (sign_in, _) = sign_ins.open(Role::Reader, 1_000 + id / 1_000, id);
             sign_ins.sign_out(sign_in, 1_000);
         }

@@ -14,6 +14,9 @@ use crate::rooms::{FailureReason, RoomCounters, SurvivalReport, TICK_BOUNDS_US, 
 /// Reads a shard's counter for the rooms of a namespace.
 type OfNamespace = fn(&OfShards) -> u64;
 
+/// Reads a counter of the relay.
+type OfRelay = fn(&RelayCounters) -> u64;
+
 /// Reads a value of a thread's report.
 type Pick = fn(&ThreadReport) -> u64;
 
@@ -156,7 +159,7 @@ fn survival(page: &mut Page, report: Option<SurvivalReport>) {
 
 /// Adds the families of rooms with players on several nodes; without a cluster they have no samples.
 fn relay(page: &mut Page, counters: Option<RelayCounters>) {
-    let with_label: [(&'static m::Family, &[(&str, fn(&RelayCounters) -> u64)]); 3] = [
+    let with_label: [(&'static m::Family, &[(&str, OfRelay)]); 3] = [
         (&m::ROOM_REMOTE_PLAYERS, &[("away", |of| of.players_away), ("here", |of| of.players_here)]),
         (
             &m::ROOM_RELAY_FRAMES,
@@ -172,7 +175,9 @@ fn relay(page: &mut Page, counters: Option<RelayCounters>) {
     for (family, values) in with_label {
         page.family(family, |samples| {
             if let Some(counters) = &counters {
-                values.iter().for_each(|(label, value)| samples.add(&[label], value(counters)));
+                for (label, value) in values {
+                    samples.add(&[label], value(counters));
+                }
             }
         });
     }
