@@ -135,6 +135,7 @@ fn joins_are_forwarded_to_the_node_that_has_the_room() {
         assert_eq!(of, room);
         hall.on_message(0, FromRoom::Joined { room, request, outcome: Ok(JoinedAs { is_back: false }) });
     }
+    hall.tick();
     for name in ["a", "b"] {
         assert!(reply(&hall, name).expect("a reply").get("error").is_none());
     }
@@ -145,6 +146,7 @@ fn joins_are_forwarded_to_the_node_that_has_the_room() {
     open_by_api(&mut hall);
     assert_eq!(answers(&hall), [json!({"error": 107})]);
     hall.on_message(0, FromRoom::Failed { room, channel: ROOM.into(), refusal: None });
+    hall.tick();
     let ends = hall.seen["a"].messages.iter().filter(|message| message.contains(r#""unsubscribe":{"code":2510"#));
     assert_eq!(ends.count(), 1);
     join(&mut hall, "a");

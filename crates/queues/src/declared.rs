@@ -45,7 +45,7 @@ queues! {
         keyed(1_024, "net.ring_messages_limit"), counted(16 * MIB),
         "wait in the sender, which stops reading sockets";
     /// See [`SHARD_RING`].
-    ROOM_RING = "messages in a ring between a shard and a room thread, in each direction",
+    ROOM_RING = "messages in a ring between a room thread and a shard, or the relay, in each direction",
         keyed(1_024, "room.ring_messages_limit"), counted(16 * MIB),
         "wait in the sender: rooms with messages for the shard skip ticks; the bounds on inputs and subscriptions limit what waits in the shard";
     /// Waiting costs the HTTP server a place of `http_api.requests_limit`. The requester counts the bytes until it has
@@ -121,10 +121,6 @@ queues! {
     /// See [`NODE_FRAMES_OUT`].
     NODE_FRAMES_IN = "frames about rooms of other nodes that wait for the relay",
         fixed(16_384), counted(64 * MIB), "dropped, as above";
-    /// Each holds a reference to what the tick's other receivers hold.
-    RELAY_RING = "messages in a ring between a room thread and the relay, in each direction",
-        keyed(1_024, "room.ring_messages_limit"), counted(16 * MIB),
-        "wait in the sender: rooms with messages for the relay skip ticks; the bounds on inputs and subscriptions limit what waits in the relay";
     /// Answers are bounded by what is asked for, and count as well.
     LINK_EVENTS = "messages of NATS that wait for the cluster's thread",
         keyed(65_536, "broker.nats.jetstream.messages_limit"),

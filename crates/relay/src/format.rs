@@ -6,7 +6,7 @@
 
 #![allow(missing_docs, reason = "a field whose name says all has no comment")]
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 

@@ -36,7 +36,7 @@ use std::{
 use dunlin_cluster::node_frames::NodeFramesOptions;
 use dunlin_config::RoomsOptions;
 use dunlin_queues::{
-    declared::{MADE_ROOMS, RELAY_RING, ROOM_RING, ROOM_TASKS},
+    declared::{MADE_ROOMS, ROOM_RING, ROOM_TASKS},
     end_channel,
 };
 use dunlin_relay::RelayCounters;
@@ -115,7 +115,7 @@ impl Rooms {
             let (waker, shards) = (wakers.pop(), outgoing.pop());
             let (waker, shards) = (waker.expect("added above"), shards.expect("connected above"));
             let threads = outgoing.iter_mut().zip(&wakers);
-            let threads = links::connect_relay(threads, &waker, &RELAY_RING.with_messages(ring_messages));
+            let threads = links::connect_relay(threads, &waker, &ROOM_RING.with_messages(ring_messages));
             RelayRings { shards, threads, waker }
         });
         let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, storage.clone()));

@@ -176,7 +176,7 @@ fn null_is_absent_in_every_claim() {
         },
     });
     let mut sample = serde_json::json!({
-        "sub": "42", USER_CLAIM: "42", "exp": 1_700_000_060, "nbf": 1_600_000_000, "expire_at": 1_700_000_090,
+        "sub": "42", USER_CLAIM: "42", "exp": 1_700_000_060, "nbf": 1_600_000_000, "expire_at": 1_700_000_090, "iat": 1_600_000_000, "jti": "x",
         "iss": "them", "aud": "us", "meta": {}, "client": "c", "channels": ["a"], "subs": {"a": options},
     });
     sample.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());

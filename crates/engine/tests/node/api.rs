@@ -202,7 +202,8 @@ pub fn answer(answer: &ApiResult) -> Value {
             let publications = publications.iter().map(|publication| self::publication(publication));
             json!({"publications": publications.collect::<Vec<_>>(), "epoch": epoch, "offset": offset})
         }
-        Ok(ApiAnswer::RoomState(state)) => json!(format!("{state:?}")),
+        // Its name alone.
+        Ok(ApiAnswer::RoomState(state)) => json!(format!("{state:?}").split(' ').next()),
         Ok(ApiAnswer::NewestKeys(keys)) => {
             let key = |key: &PeerKey| json!({"age_ms": key.age_us / 1_000, "pub": publication(&key.publication)});
             Value::Array(keys.iter().map(key).collect())

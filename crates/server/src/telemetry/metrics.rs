@@ -263,6 +263,11 @@ families! {
     ROOM_THREADS_REPLACED = Counter "dunlin_room_threads_replaced_total" ["thread"] "Replacements of the room thread because a game did not return.";
     ROOM_THREADS_LOST = Gauge "dunlin_room_threads_lost" ["thread"] "Abandoned threads that have not returned.";
     ROOM_PRIORITY = Gauge "dunlin_room_thread_priority" ["thread"] "1 if the room thread has a raised scheduling priority.";
+    ROOM_REMOTE_ROOMS = Gauge "dunlin_room_remote_rooms" [] "Rooms of other nodes that players of this node are in.";
+    ROOM_REMOTE_PLAYERS = Gauge "dunlin_room_remote_players" ["where"] "Players of this node in rooms of other nodes (away), and players of other nodes in rooms of this node (here).";
+    ROOM_RELAY_FRAMES = Counter "dunlin_room_relay_frames_total" ["direction"] "Messages about rooms between this node and others: sent, received, or received and of another version (unknown).";
+    ROOM_RELAY_BYTES = Counter "dunlin_room_relay_bytes_total" ["direction"] "Bytes of messages about rooms between this node and others.";
+    ROOM_RELAY_LOSSES = Counter "dunlin_room_relay_losses_total" ["reason"] "Times that all rooms and players between this node and another one ended, because the other was silent for three seconds, a message was missing (gap), the other node noticed a loss (peer) or sent something else (malformed), or this node lost its connection to NATS or stopped (disconnected). The clients join again.";
     ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players, by outcome: applied, rejected by the game, or refused for a reason.";
     ROOM_MESSAGES = Counter "dunlin_room_messages_total" ["outcome"] "Messages of the backend to rooms, by outcome: answered or refused by the game, the room ended before, or refused for a reason.";
     ROOM_CALLS = Counter "dunlin_room_calls_total" ["outcome"] "Calls of games to the backend, by outcome. answered, error: by the backend. failed: not reached, or no valid response. busy: too many requests for the proxy. too_long: the answer exceeds room.call_size_limit. timeout: no answer within the ticks that the game set; late: the answer came after that or after the end of the room, so such a call counts twice. lost: the room continued after a restart. refused: by a limit, before it was sent.";
@@ -270,11 +275,6 @@ families! {
     ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms into other channels, by outcome.";
     ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Keyframes sent to shards.";
     ROOM_UPDATES = Counter "dunlin_room_updates_total" [] "Tick updates sent to shards.";
-    ROOM_REMOTE_ROOMS = Gauge "dunlin_room_remote_rooms" [] "Rooms of other nodes that players of this node are in.";
-    ROOM_REMOTE_PLAYERS = Gauge "dunlin_room_remote_players" ["where"] "Players of this node in rooms of other nodes (away), and players of other nodes in rooms of this node (here).";
-    ROOM_RELAY_FRAMES = Counter "dunlin_room_relay_frames_total" ["direction"] "Messages about rooms between this node and others: sent, received, or received and of another version (unknown).";
-    ROOM_RELAY_BYTES = Counter "dunlin_room_relay_bytes_total" ["direction"] "Bytes of messages about rooms between this node and others.";
-    ROOM_RELAY_LOSSES = Counter "dunlin_room_relay_losses_total" ["reason"] "Times that all rooms and players between this node and another one ended, because the other was silent for three seconds, a message was missing (gap), the other node noticed a loss (peer) or sent something else (malformed), or this node lost its connection to NATS or stopped (disconnected). The clients join again.";
     ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" [] "Recordings that ended before their room, because the disk was too slow or failed.";
     ROOM_CHECKPOINTS = Counter "dunlin_room_checkpoints_total" ["outcome"] "Checkpoints of rooms, by outcome: written or failed.";
     ROOM_CHECKPOINT_BYTES = Counter "dunlin_room_checkpoint_bytes_total" [] "Bytes of checkpoints of rooms.";
