@@ -114,7 +114,6 @@ fn api_reads_cover_all_nodes() {
     // An unknown channel is an error on any node.
     assert_eq!(call(one, "presence", &json!({ "channel": "none:1" }))["error"]["code"], 102);
     assert!((0.5..1.5).contains(&one.metric("dunlin_cluster_peers")));
-    assert!(one.metric("dunlin_cluster_surveys_partial_total") < 0.5);
 }
 
 #[test]
