@@ -14,7 +14,7 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_cluster::{
-    core::{CoreEvent, CoreLimits, StreamChange, peers::PeerEffect},
+    core::{CoreEvent, CoreLimits, StreamChange, peers::PeerEffect, room_logs::RoomLogEffect},
     links::{LinkCredentials, LinkOptions, NatsClient, open_once, parsed_servers},
     thread::{ClusterHost, ClusterNamespace, ClusterOptions, ClusterThread},
 };
@@ -84,6 +84,7 @@ impl ClusterHost for Answers {
     fn stream_changed(&self, _: &str, _: &StreamChange) {}
     fn readiness_changed(&self, _: bool) {}
     fn peers(&self, _: PeerEffect) {}
+    fn room_log(&self, _: RoomLogEffect) {}
 }
 
 fn link_options(urls: &str, name: &str) -> LinkOptions {
@@ -123,6 +124,7 @@ impl RateNode {
             node: name.into(),
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, None],
+            keeps_rooms: false,
             replicas,
             is_in_memory: false,
             partitions: 1,

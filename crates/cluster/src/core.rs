@@ -25,6 +25,7 @@
 //!   servers may forget.
 //! - *Nodes* ([`peers`]): heartbeats, and queries to the live nodes.
 //! - *Leases* ([`leases`]): which nodes are live, decided by a stream.
+//! - *Rooms* ([`room_logs`]): what a room needs to continue on another node.
 //!
 //! Each of them is a type that owns its state. [`Core`] calls the one that an event is for, with the parts of the others
 //! that it needs, and acts on what it returns: a truncated stream interrupts channels, a channel with a gap is read.
@@ -53,6 +54,7 @@ mod publish;
 mod read;
 #[cfg(test)]
 mod rig;
+pub mod room_logs;
 mod seen_idempotency_keys;
 mod standing;
 mod sync;
@@ -100,6 +102,7 @@ use peer_window::{OwnWindow, WindowMessage, WindowQuestions};
 use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Acknowledged, Outgoing, Proposed, PublishingKey, Sending, Waiter};
 use read::{EndedRead, Purpose, Read};
+use room_logs::RoomLogs;
 use standing::{Answered, Creation, Described, StreamKey, StreamWatch};
 use sync::{HeadSyncs, Heads, HeadsAnswer, HeadsRead};
 use timers::{LinksUp, Requester, Timer};
@@ -110,6 +113,7 @@ pub struct Core {
     context: Context,
     peers: Peers,
     leases: Leases,
+    room_logs: RoomLogs,
     partitions: Partitions,
     channels: Channels,
     broadcasts: Broadcasts,
@@ -117,6 +121,16 @@ pub struct Core {
     window_questions: WindowQuestions,
     key_questions: KeyQuestions,
     outgoing: Outgoing,
+    departure: Departure,
+}
+
+/// How far the departure of this node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Departure {
+    None,
+    /// Its lease is released when its rooms are: another node would claim a room whose last checkpoint is not stored.
+    OfRooms,
+    OfLease,
 }
 
 impl Core {
@@ -128,6 +142,8 @@ impl Core {
             interest: InterestChecks::new(&options.prefix, &options.node),
             peers: Peers::new(&options.prefix, &options.node, options.limits.peers.clone()),
             leases: Leases::new(&options.prefix, options.has_leases),
+            room_logs: RoomLogs::new(&options.prefix, options.has_room_logs),
+            departure: Departure::None,
             context: Context::new(options),
             channels: Channels::default(),
             window_questions: WindowQuestions::default(),
@@ -176,11 +192,13 @@ impl Core {
             }
             CoreEvent::Peers(event) => {
                 if matches!(event, PeerEvent::Depart) {
-                    self.leases.release(&mut self.context);
+                    self.departure = Departure::OfRooms;
+                    self.room_logs.depart(&mut self.context);
                 }
                 self.peers.handle(&mut self.context, event);
                 self.give_up_checks();
             }
+            CoreEvent::RoomLog(event) => self.room_logs.handle(&mut self.context, event),
             CoreEvent::Woke => {}
         }
         self.run_timers();
@@ -188,8 +206,24 @@ impl Core {
         let (interest, mut nodes, context) = self.interest();
         interest.review_nodes(context, &mut nodes);
         self.leases.review(&mut self.context, &self.peers);
+        self.review_room_logs();
         self.review_key_questions();
         std::mem::swap(&mut self.context.effects, effects);
+    }
+
+    /// A lease may have changed, or the last log of a node that leaves has ended.
+    fn review_room_logs(&mut self) {
+        let news = self.leases.take_news();
+        if news.is_own_lost {
+            self.room_logs.check_all(&mut self.context);
+        }
+        if news.is_other_over {
+            self.room_logs.find_orphans(&mut self.context);
+        }
+        if self.departure == Departure::OfRooms && !self.room_logs.is_ending(self.context.now.mono_us) {
+            self.departure = Departure::OfLease;
+            self.leases.release(&mut self.context);
+        }
     }
 
     /// The time of the next [`CoreEvent::Woke`], on the clock of [`Now::mono_us`].
@@ -215,6 +249,7 @@ impl Core {
             broadcast_channels,
             peers,
             leases,
+            room_logs: self.room_logs.counters(),
             strays: self.context.strays,
             ..self.context.counters.clone()
         }
@@ -248,7 +283,7 @@ impl Core {
 
     /// Whether this node has left the cluster.
     pub fn has_departed(&self) -> bool {
-        self.peers.has_departed() && !self.leases.is_releasing()
+        self.departure == Departure::OfLease && self.peers.has_departed() && !self.leases.is_releasing()
     }
 
     fn on_link(&mut self, event: LinkEvent) {
@@ -272,55 +307,72 @@ impl Core {
                     self.delivered(&subject, headers, payload);
                 }
             }
-            LinkEvent::Acknowledged { request, outcome } => match self.context.requests.remove(&request) {
-                Some(Requester::Publish(key)) => self.acknowledged(key, request, outcome),
-                Some(Requester::Lease) => {
-                    Leases::note_silence(&mut self.context, &outcome);
-                    self.stream_answered(StreamKey::Leases, outcome.as_ref().err());
-                    self.leases.acknowledged(&mut self.context, request, outcome);
-                }
-                Some(Requester::Fence(partition)) => {
-                    self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
-                }
-                other => self.context.count_other_requester(other),
-            },
-            LinkEvent::Answered { request, outcome } => {
-                let outcome = read::without_damaged(&mut self.context, outcome);
-                match self.context.requests.remove(&request) {
-                    Some(Requester::Heads { partition, chunk, sync }) => {
-                        self.heads_read(partition, HeadsAnswer { chunk, sync, outcome });
-                    }
-                    Some(Requester::Read { partition: id, read }) => {
-                        let Partition { stream, reads, .. } = &mut self.partitions[id];
-                        if reads.take_answer(&mut self.context, stream, read, outcome) {
-                            self.resume_reads(id);
-                        }
-                    }
-                    Some(Requester::AgeFloor(id)) => {
-                        let Partition { stream, reads, .. } = &mut self.partitions[id];
-                        if stream.take_age_floor(outcome) {
-                            self.resume_reads(id);
-                        } else {
-                            reads.retry(&mut self.context, stream);
-                        }
-                    }
-                    Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
-                    Some(Requester::Marks(partition)) => {
-                        // After a failure, the next audit reads them again.
-                        let marks = &mut self.partitions[partition].stream.marks;
-                        if outcome.is_ok_and(|answer| marks.review(&answer.messages)) {
-                            self.on_truncation(partition);
-                        }
-                    }
-                    Some(Requester::Lease) => self.leases.read_answered(&mut self.context, request, outcome),
-                    other => self.context.count_other_requester(other),
-                }
-            }
+            LinkEvent::Acknowledged { request, outcome } => self.on_acknowledged(request, outcome),
+            LinkEvent::Answered { request, outcome } => self.on_answered(request, outcome),
             LinkEvent::StreamInfo { request, outcome } => match self.context.requests.remove(&request) {
                 Some(Requester::Describe(stream)) => self.described(stream, outcome),
                 Some(Requester::Create(stream)) => self.created(stream, outcome),
                 other => self.context.count_other_requester(other),
             },
+        }
+    }
+
+    fn on_acknowledged(&mut self, request: RequestNumber, outcome: Result<PublishAck, PublishFault>) {
+        match self.context.requests.remove(&request) {
+            Some(Requester::Publish(key)) => self.acknowledged(key, request, outcome),
+            Some(Requester::Lease) => {
+                Leases::note_silence(&mut self.context, &outcome);
+                self.stream_answered(StreamKey::Leases, outcome.as_ref().err());
+                self.leases.acknowledged(&mut self.context, request, outcome);
+            }
+            Some(Requester::RoomLog(log)) => {
+                Leases::note_silence(&mut self.context, &outcome);
+                self.stream_answered(StreamKey::RoomLogs, outcome.as_ref().err());
+                self.room_logs.acknowledged(&mut self.context, (log, request), outcome);
+            }
+            Some(Requester::Fence(partition)) => {
+                self.stream_answered(StreamKey::Partition(partition), outcome.as_ref().err());
+            }
+            other => self.context.count_other_requester(other),
+        }
+    }
+
+    fn on_answered(&mut self, request: RequestNumber, outcome: Result<ReadAnswer, ReadFault>) {
+        let outcome = read::without_damaged(&mut self.context, outcome);
+        match self.context.requests.remove(&request) {
+            Some(Requester::Heads { partition, chunk, sync }) => {
+                self.heads_read(partition, HeadsAnswer { chunk, sync, outcome });
+            }
+            Some(Requester::Read { partition: id, read }) => {
+                let Partition { stream, reads, .. } = &mut self.partitions[id];
+                if reads.take_answer(&mut self.context, stream, read, outcome) {
+                    self.resume_reads(id);
+                }
+            }
+            Some(Requester::AgeFloor(id)) => {
+                let Partition { stream, reads, .. } = &mut self.partitions[id];
+                if stream.take_age_floor(outcome) {
+                    self.resume_reads(id);
+                } else {
+                    reads.retry(&mut self.context, stream);
+                }
+            }
+            Some(Requester::SharedRead(partition)) => self.shared_read(partition, outcome),
+            Some(Requester::Marks(partition)) => {
+                // After a failure, the next audit reads them again.
+                let marks = &mut self.partitions[partition].stream.marks;
+                if outcome.is_ok_and(|answer| marks.review(&answer.messages)) {
+                    self.on_truncation(partition);
+                }
+            }
+            Some(Requester::Lease) => self.leases.read_answered(&mut self.context, request, outcome),
+            Some(Requester::RoomLog(log)) => {
+                self.room_logs.read_answered(&mut self.context, &self.leases, (log, request), outcome);
+            }
+            Some(Requester::Orphans) => {
+                self.room_logs.orphans_read(&mut self.context, &self.leases, outcome);
+            }
+            other => self.context.count_other_requester(other),
         }
     }
 
@@ -406,24 +458,28 @@ impl Core {
                     interest.run(context, &mut nodes);
                 }
                 Timer::Leases => self.leases.on_timer(&mut self.context),
+                Timer::RoomLogs => self.room_logs.advance_all(&mut self.context),
             }
         }
     }
 
     fn stream_keys(&self) -> impl Iterator<Item = StreamKey> + '_ {
         let leases = self.leases.has_stream().then_some(StreamKey::Leases);
-        self.partitions.ids().map(StreamKey::Partition).chain(leases)
+        let room_logs = self.room_logs.has_stream().then_some(StreamKey::RoomLogs);
+        self.partitions.ids().map(StreamKey::Partition).chain(leases).chain(room_logs)
     }
 
     fn watches(&self) -> impl Iterator<Item = &StreamWatch> + '_ {
         let leases = self.leases.has_stream().then_some(&self.leases.watch);
-        self.partitions.iter().map(|partition| &partition.stream.watch).chain(leases)
+        let room_logs = self.room_logs.has_stream().then_some(&self.room_logs.watch);
+        self.partitions.iter().map(|partition| &partition.stream.watch).chain(leases).chain(room_logs)
     }
 
     fn watch_mut(&mut self, key: StreamKey) -> (&mut StreamWatch, &mut Context) {
         let watch = match key {
             StreamKey::Partition(id) => &mut self.partitions[id].stream.watch,
             StreamKey::Leases => &mut self.leases.watch,
+            StreamKey::RoomLogs => &mut self.room_logs.watch,
         };
         (watch, &mut self.context)
     }
@@ -444,13 +500,15 @@ impl Core {
         let described = watch.described(context, outcome);
         self.count_unusable_streams();
         match (described, key) {
-            (Described::Nothing, _) => {}
+            // Each log finds out with its next message that the stream of rooms was created again.
+            (Described::Nothing, _) | (Described::There(_), StreamKey::RoomLogs) => {}
             (Described::There(facts), StreamKey::Partition(id)) => self.facts_known(id, facts),
             (Described::There(facts), StreamKey::Leases) => self.leases.facts_known(&mut self.context, facts.epoch),
             (Described::Gone, _) => {
                 match key {
                     StreamKey::Partition(id) => self.interrupt_all(id),
                     StreamKey::Leases => self.leases.stream_gone(&mut self.context),
+                    StreamKey::RoomLogs => {}
                 }
                 // A stream that is gone often was not the only one: the servers have lost their disk.
                 let others: Vec<StreamKey> = self.stream_keys().filter(|other| *other != key).collect();

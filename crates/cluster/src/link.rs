@@ -376,6 +376,16 @@ pub enum LinkEffect {
         /// The epoch of the new stream.
         epoch: Box<str>,
     },
+    /// Delete the messages of a subject with lower sequences. Not answered: what a lost request leaves, the next one
+    /// deletes.
+    Purge {
+        /// The stream.
+        stream: Box<str>,
+        /// The subject.
+        subject: Box<str>,
+        /// The first sequence that stays.
+        below: u64,
+    },
     /// Read the state of a stream from its leader.
     Describe {
         /// Returned with the answer.

@@ -201,6 +201,7 @@ impl Links {
         let link = match &effect {
             LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
             LinkEffect::Publish { link, .. } | LinkEffect::Reconnect { link } => *link,
+            LinkEffect::Purge { .. } => LinkName::Publish,
             LinkEffect::LastOf { .. }
             | LinkEffect::Range { .. }
             | LinkEffect::Sequences { .. }

@@ -29,7 +29,7 @@ pub const EXPECTED_LAST: &str = "Nats-Expected-Last-Subject-Sequence";
 /// The header that deletes all earlier messages; with the value `sub`, only those of the same subject.
 pub const ROLLUP: &str = "Nats-Rollup";
 /// The header with the length of the data in bytes.
-const BYTES: &str = "Dn-Bytes";
+pub const BYTES: &str = "Dn-Bytes";
 /// The header with the predecessors of a message: their sequences, and after a space the epoch.
 pub const FOLLOWS: &str = "Dn-Follows";
 /// The header with the number of a node's fence.

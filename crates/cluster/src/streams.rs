@@ -36,15 +36,15 @@ pub struct StreamTerms {
     pub name: Box<str>,
     /// The subjects that it stores.
     pub source: Box<str>,
-    /// The subjects to which it republishes what it has stored.
+    /// The subjects to which it republishes what it has stored; empty if it does not.
     pub destination: Box<str>,
     /// The number of replicas.
     pub replicas: u16,
     /// Whether it is stored only in the servers' memory, for tests.
     pub is_in_memory: bool,
-    /// Maximum number of messages that are kept per subject.
+    /// Maximum number of messages that are kept per subject; `u64::MAX` for all.
     pub messages_per_subject_max: u64,
-    /// How long messages are kept.
+    /// How long messages are kept; 0 for ever.
     pub age_max_ms: u64,
     /// How long duplicates are detected by their ids.
     pub duplicate_window_ms: u64,
@@ -216,14 +216,15 @@ struct StreamConfig<'a> {
     max_bytes: i64,
     max_msg_size: i32,
     max_consumers: i32,
-    max_msgs_per_subject: u64,
+    max_msgs_per_subject: i64,
     max_age: u64,
     duplicate_window: u64,
     allow_direct: bool,
     allow_rollup_hdrs: bool,
     deny_delete: bool,
     deny_purge: bool,
-    republish: Republish<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    republish: Option<Republish<'a>>,
     metadata: BTreeMap<&'static str, String>,
 }
 
@@ -280,6 +281,12 @@ async fn ensure_once(client: &Client, terms: &StreamTerms, epoch: &str) -> Resul
 pub(crate) fn creation(terms: &StreamTerms, epoch: &str) -> (String, Bytes) {
     let body = serde_json::to_vec(&config(terms, epoch)).unwrap_or_default();
     (format!("$JS.API.STREAM.CREATE.{}", terms.name), body.into())
+}
+
+/// The subject and the body of the request that deletes the messages of a subject with sequences below a number.
+pub(crate) fn purge(stream: &str, subject: &str, below: u64) -> (String, Bytes) {
+    let body = serde_json::json!({ "filter": subject, "seq": below }).to_string();
+    (format!("$JS.API.STREAM.PURGE.{stream}"), body.into())
 }
 
 /// The number of partitions of a namespace, from its first stream; `None` if the stream does not exist or does not
@@ -357,14 +364,15 @@ fn config<'a>(terms: &'a StreamTerms, epoch: &str) -> StreamConfig<'a> {
         max_bytes: -1,
         max_msg_size: -1,
         max_consumers: -1,
-        max_msgs_per_subject: terms.messages_per_subject_max,
+        max_msgs_per_subject: i64::try_from(terms.messages_per_subject_max).unwrap_or(-1),
         max_age: terms.age_max_ms.saturating_mul(1_000_000),
         duplicate_window: terms.duplicate_window_ms.saturating_mul(1_000_000),
         allow_direct: true,
         allow_rollup_hdrs: true,
         deny_delete: true,
         deny_purge: false,
-        republish: Republish { src: &terms.source, dest: &terms.destination },
+        republish: Some(Republish { src: &terms.source, dest: &terms.destination })
+            .filter(|_| !terms.destination.is_empty()),
         metadata: BTreeMap::from([
             ("dunlin.epoch", epoch.to_owned()),
             ("dunlin.parts", terms.partitions.to_string()),

@@ -31,6 +31,7 @@ use crate::{
         BroadcastDrop, BroadcastNamespace, Core, CoreCounters, CoreEffect, CoreEvent, CoreLimits, StreamChange,
         UnusableStream,
         peers::{LiveNodes, PeerEffect, PeerEvent},
+        room_logs::RoomLogEffect,
     },
     links::{ConnectFaults, LinkOptions, Links},
     streams::{StreamDifference, StreamFault},
@@ -72,6 +73,8 @@ pub struct ClusterOptions {
     pub namespaces: Vec<Option<ClusterNamespace>>,
     /// By the same number; `None` for namespaces whose channels are not shared.
     pub broadcasts: Vec<Option<BroadcastNamespace>>,
+    /// Whether the logs of rooms are kept in the cluster.
+    pub keeps_rooms: bool,
     /// The number of replicas of streams that this node creates.
     pub replicas: u16,
     /// Whether streams that this node creates are stored only in the servers' memory.
@@ -98,6 +101,8 @@ pub trait ClusterHost: ShardEvents {
     fn shard_count(&self) -> u16;
     /// An effect about other nodes.
     fn peers(&self, effect: PeerEffect);
+    /// An answer about a room's log.
+    fn room_log(&self, effect: RoomLogEffect);
     /// A stream has become unusable or usable, or was created again.
     fn stream_changed(&self, stream: &str, change: &StreamChange);
     /// [`ClusterState::is_ready`] has changed. It is false initially.
@@ -442,6 +447,7 @@ impl Running<'_> {
                 self.deliveries.count(&user, sessions);
             }
             CoreEffect::Peers(effect) => self.deliveries.host().peers(effect),
+            CoreEffect::RoomLog(effect) => self.deliveries.host().room_log(effect),
         }
     }
 

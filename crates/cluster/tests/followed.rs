@@ -43,6 +43,7 @@ impl Rig {
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, Some(BroadcastNamespace { name: "chat".into(), is_wide: false })],
             has_leases: false,
+            has_room_logs: false,
             creatable: Vec::new(),
             limits: CoreLimits::default(),
         };

@@ -4,6 +4,7 @@ mod check;
 mod followed;
 mod leases;
 mod links;
+mod room_logs;
 mod starts;
 mod streams;
 mod thread;

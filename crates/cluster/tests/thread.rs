@@ -14,6 +14,7 @@ use dunlin_cluster::{
         BroadcastNamespace, CoreEvent, CoreLimits, StreamChange,
         leases::LeaseChange,
         peers::{NodeDescription, PeerChange, PeerEffect, PeerEvent, PeerLimits, SurveyNumber, SurveyTarget},
+        room_logs::{RoomLogEffect, RoomLogEvent},
     },
     streams::StreamDifference,
     thread::{ClusterFault, ClusterHost, ClusterNamespace, ClusterOptions, ClusterState, ClusterThread},
@@ -43,6 +44,7 @@ enum Told {
     Interrupted,
     ReadinessChanged(bool),
     Peers(PeerEffect),
+    RoomLog(RoomLogEffect),
 }
 
 struct Shards(Mutex<Sender<Told>>);
@@ -82,6 +84,9 @@ impl ClusterHost for Shards {
     fn peers(&self, effect: PeerEffect) {
         self.tell(Told::Peers(effect));
     }
+    fn room_log(&self, effect: RoomLogEffect) {
+        self.tell(Told::RoomLog(effect));
+    }
     fn stream_changed(&self, _: &str, _: &StreamChange) {}
 
     fn readiness_changed(&self, is_ready: bool) {
@@ -116,6 +121,7 @@ pub fn cluster_options(urls: &str, node: &str, replicas: u16) -> ClusterOptions 
         broadcasts: ["", "chat", "typing"]
             .map(|name| Some(BroadcastNamespace { name: name.into(), is_wide: false }))
             .into(),
+        keeps_rooms: false,
         replicas,
         is_in_memory: false,
         partitions: 2,
@@ -205,6 +211,19 @@ impl ThreadOfNode {
         loop {
             if let Told::ReadinessChanged(is_ready) = self.told.recv_timeout(PATIENCE).expect("it changes") {
                 return is_ready;
+            }
+        }
+    }
+
+    pub fn room_log(&self, event: RoomLogEvent) {
+        self.thread.request(CoreEvent::RoomLog(event)).expect("the thread runs");
+    }
+
+    /// The next answer about the log of a room.
+    pub fn room_log_answer(&self) -> RoomLogEffect {
+        loop {
+            if let Told::RoomLog(effect) = self.next() {
+                return effect;
             }
         }
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::{ANSWER_TIMEOUT, ClusterOptions, FindingState, Findings, servers::ReachedServer};
-use crate::{links::ClientNotice, names::PartitionNames};
+use crate::{core::room_logs::RoomLogNames, links::ClientNotice, names::PartitionNames};
 
 /// Time to wait for errors after the last answer.
 const NOTICES_TIMEOUT: Duration = Duration::from_millis(300);
@@ -84,7 +84,7 @@ fn add_refused(probe: &Probe, prefix: &str, findings: &mut Findings) {
 
 /// The entry of the documented permissions that allows a subject.
 fn pattern_of(subject: &str, prefix: &str) -> String {
-    let patterns = ["$JS.API.STREAM.INFO.", "$JS.API.STREAM.CREATE.", "$JS.API.DIRECT.GET."];
+    let patterns = ["$JS.API.STREAM.INFO.", "$JS.API.STREAM.CREATE.", "$JS.API.STREAM.PURGE.", "$JS.API.DIRECT.GET."];
     if subject.starts_with(&format!("{prefix}.")) {
         return format!("{prefix}.>");
     }
@@ -122,6 +122,11 @@ fn probes(options: &ClusterOptions) -> Vec<Probe> {
         add(true, format!("$JS.API.STREAM.CREATE.{stream}"));
         add(true, format!("$JS.API.DIRECT.GET.{stream}"));
         add(true, format!("$JS.API.DIRECT.GET.{stream}.{}.{PROBE}", options.prefix));
+    }
+    if options.keeps_rooms {
+        // Without a body, the server would delete everything.
+        let stream = RoomLogNames::new(&options.prefix).stream;
+        add(true, format!("$JS.API.STREAM.PURGE.{stream}{PROBE}"));
     }
     probes
 }

@@ -13,7 +13,7 @@ use crate::{
     streams::{StreamFault, StreamTerms, differences, info},
     thread::{
         ClusterNamespace,
-        preparation::{lease_terms, terms_of},
+        preparation::{lease_terms, room_log_terms, terms_of},
     },
 };
 
@@ -35,7 +35,10 @@ pub(super) async fn check(client: &Client, options: &ClusterOptions, nodes: usiz
             return;
         }
     }
-    if streams.count > 0 && !streams.check_leases(findings).await {
+    if (streams.count > 0 || options.keeps_rooms) && !streams.check_own(&lease_terms(options), findings).await {
+        return;
+    }
+    if options.keeps_rooms && !streams.check_own(&room_log_terms(options), findings).await {
         return;
     }
     if streams.count > STREAMS_MAX {
@@ -82,12 +85,11 @@ impl Streams<'_> {
         true
     }
 
-    /// Checks the stream of the nodes' leases. Returns whether to continue.
-    async fn check_leases(&mut self, findings: &mut Findings) -> bool {
-        let terms = lease_terms(self.options);
+    /// Checks a stream that belongs to no namespace. Returns whether to continue.
+    async fn check_own(&mut self, terms: &StreamTerms, findings: &mut Findings) -> bool {
         let Ok(found) = self.read_info(&terms.name, findings).await else { return false };
         if let Some((info, asked)) = found {
-            self.check_stream(&terms, &info, asked, findings);
+            self.check_stream(terms, &info, asked, findings);
         }
         self.count += 1;
         true

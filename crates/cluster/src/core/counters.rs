@@ -2,7 +2,7 @@
 
 use crate::link::LinkName;
 
-use super::{BroadcastDrop, leases::LeaseCounters, peers::PeerCounters};
+use super::{BroadcastDrop, leases::LeaseCounters, peers::PeerCounters, room_logs::RoomLogCounters};
 
 /// Counters of a core.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,6 +87,8 @@ pub struct CoreCounters {
     pub peers: PeerCounters,
     /// Counters of leases.
     pub leases: LeaseCounters,
+    /// Counters of the logs of rooms.
+    pub room_logs: RoomLogCounters,
 }
 
 /// What a core has disregarded.

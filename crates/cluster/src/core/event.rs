@@ -14,6 +14,7 @@ use crate::link::{LinkEffect, LinkEvent};
 use super::{
     StreamChange,
     peers::{PeerEffect, PeerEvent},
+    room_logs::{RoomLogEffect, RoomLogEvent},
 };
 
 /// What an event takes besides the data of a message.
@@ -91,6 +92,8 @@ pub enum CoreEvent {
     },
     /// An event about other nodes.
     Peers(PeerEvent),
+    /// A request about a room's log.
+    RoomLog(RoomLogEvent),
     /// The deadline of [`Core::next_deadline_us`] has passed.
     Woke,
 }
@@ -101,6 +104,7 @@ impl CoreEvent {
         let of_message = match self {
             Self::Propose { record, .. } => record.kept_bytes(),
             Self::Broadcast { message, .. } => message.kept_bytes(),
+            Self::RoomLog(RoomLogEvent::Record { bytes, .. } | RoomLogEvent::Checkpoint { bytes, .. }) => bytes.len(),
             _ => 0,
         };
         OVERHEAD_BYTES + of_message
@@ -128,4 +132,6 @@ pub enum CoreEffect {
     },
     /// An event about other nodes.
     Peers(PeerEffect),
+    /// An answer about a room's log.
+    RoomLog(RoomLogEffect),
 }

@@ -315,7 +315,8 @@ pub(super) fn facts(state: &StreamState) -> Option<StreamFacts> {
     let epoch = state.metadata(EPOCH_KEY)?;
     // A limit that was raised later proves nothing about messages dropped before.
     let number = |key: &str| state.metadata(key).and_then(|text| text.parse::<u64>().ok());
-    let kept = state.shape.messages_per_subject_max?;
+    // Without a limit, as many are kept as the stream was made with.
+    let kept = state.shape.messages_per_subject_max.unwrap_or(u64::MAX);
     let kept = number(KEPT_KEY).map_or(kept, |made_with| made_with.min(kept));
     let age_ms = state.shape.age_max_ms.filter(|age_ms| *age_ms > 0);
     let made_with_ms = number(AGE_KEY).filter(|age_ms| *age_ms > 0);

@@ -89,6 +89,15 @@ enum Asked {
 /// How long a node that leaves tries to release its lease.
 const RELEASE_TIMEOUT_MS: u64 = 2_000;
 
+/// Changes of leases since they were asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LeaseNews {
+    /// Another node has no lease any more.
+    pub(super) is_other_over: bool,
+    /// This node has lost its lease.
+    pub(super) is_own_lost: bool,
+}
+
 /// Whether the stream stores this node's renewals.
 #[derive(Clone, Copy, Debug, Default)]
 struct Storing {
@@ -133,6 +142,8 @@ pub(super) struct Leases {
     /// The earliest timer that is set.
     scheduled_us: Option<u64>,
     counters: LeaseCounters,
+    /// What the logs of rooms need to know, until they take it.
+    news: LeaseNews,
 }
 
 impl Leases {
@@ -151,6 +162,7 @@ impl Leases {
             audit_due_us: None,
             scheduled_us: None,
             counters: LeaseCounters::default(),
+            news: LeaseNews::default(),
         }
     }
 
@@ -167,6 +179,15 @@ impl Leases {
     /// The other nodes that hold a lease.
     pub(super) fn holders(&self) -> impl Iterator<Item = &str> {
         self.others.keys().map(|node| &**node)
+    }
+
+    pub(super) fn take_news(&mut self) -> LeaseNews {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Whether this node holds its lease, as far as it knows.
+    pub(super) const fn is_held(&self) -> bool {
+        self.own.term.is_some()
     }
 
     pub(super) fn is_holder(&self, node: &str) -> bool {
@@ -273,6 +294,7 @@ impl Leases {
         self.own.forget_stream(context.now.mono_us);
         if self.own.term.take().is_some() {
             self.counters.lost += 1;
+            self.news.is_own_lost = true;
             context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(LeaseChange::Gone)));
         }
     }

@@ -30,6 +30,8 @@ pub struct CoreOptions {
     pub broadcasts: Vec<Option<BroadcastNamespace>>,
     /// Whether the nodes have leases, and the stream that stores them.
     pub has_leases: bool,
+    /// Whether rooms are kept in the cluster, in the stream of their logs. Needs leases.
+    pub has_room_logs: bool,
     /// The streams that this node creates when they are gone.
     pub creatable: Vec<StreamTerms>,
     /// Limits and times.

@@ -58,6 +58,7 @@ impl Rig {
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, None],
             has_leases,
+            has_room_logs: false,
             creatable: Vec::new(),
             limits,
         });

@@ -40,6 +40,7 @@ const EXISTS: u64 = 10_058;
 pub(super) enum StreamKey {
     Partition(PartitionId),
     Leases,
+    RoomLogs,
 }
 
 /// Why a node cannot use a stream.

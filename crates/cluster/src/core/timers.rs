@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::names::PartitionId;
 
-use super::{publish::PublishingKey, standing::StreamKey};
+use super::{publish::PublishingKey, room_logs::RoomLogNumber, standing::StreamKey};
 
 /// The reason of a timer. A timer whose reason no longer applies has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +38,8 @@ pub(super) enum Timer {
     InterestCheck,
     /// This node's lease must be renewed, or another one has been silent for too long.
     Leases,
+    /// A request of a room's log is sent again, or given up.
+    RoomLogs,
 }
 
 /// The receiver of an answer.
@@ -46,13 +48,23 @@ pub(super) enum Requester {
     Describe(StreamKey),
     Create(StreamKey),
     Fence(PartitionId),
-    Heads { partition: PartitionId, chunk: usize, sync: u64 },
-    Read { partition: PartitionId, read: u64 },
+    Heads {
+        partition: PartitionId,
+        chunk: usize,
+        sync: u64,
+    },
+    Read {
+        partition: PartitionId,
+        read: u64,
+    },
     AgeFloor(PartitionId),
     Marks(PartitionId),
     SharedRead(PartitionId),
     Publish(PublishingKey),
     Lease,
+    RoomLog(RoomLogNumber),
+    /// The newest messages of all logs of rooms.
+    Orphans,
 }
 
 /// The connections that are up.

@@ -31,7 +31,7 @@ use super::{
 use crate::{
     link::{LinkEffect, LinkEvent, LinkName, MessageHeaders, PublishFault, ReadAnswer, ReadFault, RequestNumber},
     names::has_wildcard,
-    streams::creation,
+    streams::{creation, purge},
 };
 
 /// Pause after the first round in which no server was reachable; doubles up to [`PAUSE_MAX`].
@@ -154,7 +154,7 @@ impl Wanted {
                 self.subjects.remove(&subject);
                 return;
             }
-            LinkEffect::Reconnect { .. } => return,
+            LinkEffect::Reconnect { .. } | LinkEffect::Purge { .. } => return,
             LinkEffect::Publish { request, .. } => match request {
                 Some(request) => Awaited::Ack.failed(request, Unanswered::Disconnected),
                 None => return,
@@ -331,6 +331,11 @@ impl Session {
                 self.awaited.insert(request, Awaited::Info);
                 let (subject, body) = creation(&terms, &epoch);
                 self.send(request, subject, body).await
+            }
+            LinkEffect::Purge { stream, subject, below } => {
+                let (api, body) = purge(&stream, &subject, below);
+                // Nobody waits for the answer, which no request has the number of.
+                self.send(RequestNumber(0), api, body).await
             }
             LinkEffect::Describe { request, stream } => {
                 self.awaited.insert(request, Awaited::Info);

@@ -112,7 +112,7 @@ mod tests {
     use dunlin_protocol::{ClientInfo, Payload, Publication, Tags};
 
     use super::*;
-    use crate::core::{StreamChange, peers::PeerEffect};
+    use crate::core::{StreamChange, peers::PeerEffect, room_logs::RoomLogEffect};
 
     const SHARD: ShardIndex = ShardIndex(1);
 
@@ -150,6 +150,9 @@ mod tests {
             2
         }
         fn peers(&self, effect: PeerEffect) {
+            panic!("{effect:?}");
+        }
+        fn room_log(&self, effect: RoomLogEffect) {
             panic!("{effect:?}");
         }
         fn stream_changed(&self, _: &str, _: &StreamChange) {}

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    core::{Core, CoreOptions, StreamedNamespace, epoch_of, leases::LeaseNames},
+    core::{Core, CoreOptions, StreamedNamespace, epoch_of, leases::LeaseNames, room_logs::RoomLogNames},
     links::{LinkReport, NatsClient, open_once},
     names::PartitionNames,
     streams::{StreamDifference, StreamTerms, ensure, partitions_there},
@@ -61,9 +61,15 @@ pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, Cluste
             history_bytes_max: namespace.history_bytes_max,
         }));
     }
-    let has_leases = namespaces.iter().any(Option::is_some);
+    let has_room_logs = options.keeps_rooms;
+    let has_leases = has_room_logs || namespaces.iter().any(Option::is_some);
     if has_leases {
         let terms = lease_terms(options);
+        differences.extend(ensure_patiently(&client, options, &terms, patience).await?);
+        creatable.push(terms);
+    }
+    if has_room_logs {
+        let terms = room_log_terms(options);
         differences.extend(ensure_patiently(&client, options, &terms, patience).await?);
         creatable.push(terms);
     }
@@ -73,6 +79,7 @@ pub(super) async fn prepare(options: &ClusterOptions) -> Result<Prepared, Cluste
         namespaces,
         broadcasts: options.broadcasts.clone(),
         has_leases,
+        has_room_logs,
         creatable,
         limits: options.limits.clone(),
     });
@@ -169,6 +176,23 @@ pub(crate) fn lease_terms(options: &ClusterOptions) -> StreamTerms {
         is_in_memory: options.is_in_memory,
         messages_per_subject_max: 1,
         age_max_ms: LEASE_AGE_MAX_MS,
+        duplicate_window_ms: LEASE_DUPLICATE_WINDOW_MS,
+        partitions: 1,
+    }
+}
+
+/// The configuration of the stream of rooms' logs. A room that waits for its players is kept until somebody gives it up, so
+/// its messages have no maximum age.
+pub(crate) fn room_log_terms(options: &ClusterOptions) -> StreamTerms {
+    let names = RoomLogNames::new(&options.prefix);
+    StreamTerms {
+        source: names.stored_subjects(),
+        destination: Box::default(),
+        name: names.stream,
+        replicas: options.replicas,
+        is_in_memory: options.is_in_memory,
+        messages_per_subject_max: u64::MAX,
+        age_max_ms: 0,
         duplicate_window_ms: LEASE_DUPLICATE_WINDOW_MS,
         partitions: 1,
     }

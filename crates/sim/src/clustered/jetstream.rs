@@ -340,6 +340,7 @@ impl JetStream {
                     nodes[node_index].reply(ready_us, link, LinkEvent::Acknowledged { request, outcome });
                 }
             }
+            LinkEffect::Purge { .. } => unreachable!("this world keeps no rooms"),
             LinkEffect::Create { request, terms, epoch } => {
                 let outcome = self.create(now_us, &terms.name, &epoch);
                 nodes[node_index].reply(ready_us, LinkName::Read, LinkEvent::StreamInfo { request, outcome });

@@ -47,6 +47,7 @@ pub fn link_of(effect: &LinkEffect) -> LinkName {
     match effect {
         LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } => LinkName::Live,
         LinkEffect::Publish { link, .. } => *link,
+        LinkEffect::Purge { .. } => LinkName::Publish,
         _ => LinkName::Read,
     }
 }
@@ -66,7 +67,10 @@ pub fn timeout_of(effect: &LinkEffect) -> Option<LinkEvent> {
 /// The event for an effect whose connection is down.
 fn disconnected_reply(effect: &LinkEffect) -> Option<LinkEvent> {
     match effect {
-        LinkEffect::Subscribe { .. } | LinkEffect::Unsubscribe { .. } | LinkEffect::Reconnect { .. } => None,
+        LinkEffect::Subscribe { .. }
+        | LinkEffect::Unsubscribe { .. }
+        | LinkEffect::Reconnect { .. }
+        | LinkEffect::Purge { .. } => None,
         LinkEffect::Publish { request, .. } => {
             let request = (*request)?;
             Some(LinkEvent::Acknowledged { request, outcome: Err(PublishFault::Disconnected) })

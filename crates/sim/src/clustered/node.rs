@@ -63,6 +63,7 @@ impl ClusterNode {
             ],
             broadcasts: broadcasts(namespace.is_clustered),
             has_leases,
+            has_room_logs: false,
             creatable: creatable(&namespace.name, partitions),
             limits,
         };

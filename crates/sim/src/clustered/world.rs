@@ -330,6 +330,7 @@ impl ClusteredWorld {
                 return;
             }
             CoreEffect::Peers(effect) => return self.perform_peers(node_index, effect),
+            CoreEffect::RoomLog(_) => unreachable!("this world keeps no rooms"),
         };
         match &event {
             Event::Committed { outcome, .. } => {

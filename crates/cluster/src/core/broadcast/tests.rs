@@ -34,6 +34,7 @@ impl Rig {
             node: "n1".into(),
             namespaces: vec![None, streamed("chat"), streamed("news"), None],
             has_leases: false,
+            has_room_logs: false,
             creatable: Vec::new(),
             broadcasts: vec![shared("", false), shared("chat", false), shared("news", true), None],
             limits: CoreLimits { linger_ms: LINGER_MS, wide_channels_min: WIDE_MIN, ..CoreLimits::default() },

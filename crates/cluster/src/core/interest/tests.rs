@@ -37,6 +37,7 @@ impl Rig {
             node: "n1".into(),
             namespaces: vec![None, Some(streamed), None, None],
             has_leases: false,
+            has_room_logs: false,
             creatable: Vec::new(),
             broadcasts: vec![shared("", false), shared("chat", false), shared("news", true), None],
             limits: CoreLimits { follow_timeout_ms: TIMEOUT_MS, linger_ms: 20, ..CoreLimits::default() },

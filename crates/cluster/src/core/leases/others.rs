@@ -43,6 +43,7 @@ impl Leases {
         }
         if record.status != LeaseStatus::Held {
             self.others.remove(&record.node);
+            self.news.is_other_over = true;
             return;
         }
         let has_room = self.others.len() < context.options.limits.peers.nodes_max;

@@ -140,6 +140,7 @@ impl Leases {
         self.own.newest = sequence;
         if self.own.term.take().is_some() {
             self.counters.lost += 1;
+            self.news.is_own_lost = true;
             let change = LeaseChange::Lost { by: by.into() };
             context.effects.push(CoreEffect::Peers(PeerEffect::LeaseChanged(change)));
         }

@@ -87,6 +87,7 @@ impl Rig {
             namespaces: vec![None],
             broadcasts: vec![None],
             has_leases: true,
+            has_room_logs: false,
             creatable: Vec::new(),
             limits: limits.clone(),
         }));

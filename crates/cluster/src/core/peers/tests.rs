@@ -40,6 +40,7 @@ impl Network {
                 node: (*node).into(),
                 namespaces: vec![None],
                 has_leases: false,
+                has_room_logs: false,
                 creatable: Vec::new(),
                 broadcasts: vec![None],
                 limits: CoreLimits { peers: limits.clone(), ..CoreLimits::default() },

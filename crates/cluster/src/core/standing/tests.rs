@@ -46,6 +46,7 @@ impl Rig {
             namespaces: vec![None, Some(namespace)],
             broadcasts: vec![None, None],
             has_leases: false,
+            has_room_logs: false,
             creatable: vec![terms],
             limits: CoreLimits::default(),
         });

@@ -19,6 +19,7 @@ fn core(silence_timeout_ms: u64) -> Core {
         node: "n1".into(),
         namespaces: vec![None, Some(namespace)],
         has_leases: false,
+        has_room_logs: false,
         creatable: Vec::new(),
         broadcasts: vec![None, None],
         limits: CoreLimits { silence_timeout_ms, ..CoreLimits::default() },

@@ -1,0 +1,170 @@
+//! What a room has queued for its log.
+
+use std::collections::VecDeque;
+
+use bytes::{Bytes, BytesMut};
+
+use super::record::{MessageKind, RECORD_HEAD_BYTES, put_record};
+
+/// Maximum size of a part of a checkpoint, and of the records that share a message. A larger one would delay the
+/// publications behind it on the same connection.
+const PART_BYTES: usize = 256 << 10;
+/// Reserved for the headers of a message.
+const HEADER_BYTES: usize = 4_096;
+
+/// A checkpoint that is being written, or waits.
+#[derive(Debug)]
+struct Checkpoint {
+    tick: u64,
+    size: usize,
+    /// What is not sent yet.
+    rest: Bytes,
+    index: usize,
+    /// Set with the first part, by the size that the servers take.
+    count: usize,
+    /// The sequence of the first message that was stored after the checkpoint was queued. Records in it may be of later
+    /// ticks, so everything from there on is kept.
+    kept_from: Option<u64>,
+}
+
+/// How the log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Open,
+    Wanted { keeps: bool },
+}
+
+/// What a stored message means.
+#[derive(Debug, Default)]
+pub(super) struct StoredWrite {
+    /// Messages with lower sequences are not needed any more.
+    pub(super) purge_below: Option<u64>,
+    /// The size of the checkpoint whose last part it was.
+    pub(super) checkpoint_bytes: Option<usize>,
+}
+
+/// The queue of one log. The room bounds it: it does not tick while its records wait, and has two checkpoints at most.
+#[derive(Debug)]
+pub(super) struct Writes {
+    records: VecDeque<(u64, Bytes)>,
+    writing: Option<Checkpoint>,
+    /// Waits for the one that is being written. Replaced by a newer one.
+    waiting: Option<Checkpoint>,
+    is_check_due: bool,
+    end: End,
+}
+
+impl Default for Writes {
+    fn default() -> Self {
+        Self { records: VecDeque::new(), writing: None, waiting: None, is_check_due: false, end: End::Open }
+    }
+}
+
+impl Writes {
+    pub(super) fn push_record(&mut self, tick: u64, bytes: Bytes) {
+        debug_assert!(self.end == End::Open, "a room that has ended does not tick");
+        self.records.push_back((tick, bytes));
+    }
+
+    pub(super) fn push_checkpoint(&mut self, tick: u64, bytes: Bytes) {
+        debug_assert!(self.end == End::Open, "a room that has ended is not saved");
+        let (size, index, count, kept_from) = (bytes.len(), 0, 0, None);
+        let place = if self.writing.is_some() { &mut self.waiting } else { &mut self.writing };
+        *place = Some(Checkpoint { tick, size, rest: bytes, index, count, kept_from });
+    }
+
+    pub(super) const fn push_check(&mut self) {
+        self.is_check_due = true;
+    }
+
+    /// Whether the room is given up.
+    pub(super) fn discards(&self) -> bool {
+        self.end == End::Wanted { keeps: false }
+    }
+
+    /// Ends the log when everything is stored. A room that does not continue needs nothing of it.
+    pub(super) fn end(&mut self, keeps: bool) {
+        if !keeps {
+            self.records.clear();
+            (self.writing, self.waiting) = (None, None);
+        }
+        self.end = End::Wanted { keeps };
+    }
+
+    /// The next message.
+    ///
+    /// # Errors
+    /// The bytes of a record that the servers do not take.
+    pub(super) fn next(&mut self, payload_max: usize) -> Result<Option<(MessageKind, Bytes)>, usize> {
+        let bytes_max = payload_max.saturating_sub(HEADER_BYTES).clamp(1, PART_BYTES);
+        self.is_check_due &= self.records.is_empty() && self.writing.is_none();
+        // Players wait for records, and nobody for a checkpoint.
+        if let Some((_, first)) = self.records.front() {
+            let bytes = first.len() + RECORD_HEAD_BYTES;
+            if bytes > payload_max.saturating_sub(HEADER_BYTES) {
+                return Err(bytes);
+            }
+            return Ok(Some(self.next_records(bytes_max)));
+        }
+        if let Some(checkpoint) = &mut self.writing {
+            return Ok(Some(checkpoint.next_part(bytes_max)));
+        }
+        if std::mem::take(&mut self.is_check_due) {
+            return Ok(Some((MessageKind::Check, Bytes::new())));
+        }
+        Ok(match self.end {
+            End::Open => None,
+            End::Wanted { keeps } => Some((MessageKind::End { keeps }, Bytes::new())),
+        })
+    }
+
+    fn next_records(&mut self, bytes_max: usize) -> (MessageKind, Bytes) {
+        let (mut body, mut last) = (BytesMut::new(), 0);
+        while let Some((tick, record)) = self
+            .records
+            .pop_front_if(|(_, record)| body.is_empty() || body.len() + RECORD_HEAD_BYTES + record.len() <= bytes_max)
+        {
+            put_record(&mut body, tick, &record);
+            last = tick;
+        }
+        (MessageKind::Records { tick: last }, body.freeze())
+    }
+
+    /// A message is stored.
+    pub(super) fn stored(&mut self, kind: &MessageKind, sequence: u64) -> StoredWrite {
+        let mut stored = StoredWrite::default();
+        for checkpoint in self.writing.iter_mut().chain(&mut self.waiting) {
+            checkpoint.kept_from.get_or_insert(sequence);
+        }
+        match *kind {
+            MessageKind::End { keeps: false } => stored.purge_below = Some(sequence + 1),
+            MessageKind::Part { tick, index, count } if index + 1 == count => {
+                // Without it, the room was given up meanwhile.
+                if let Some(written) = self.writing.take_if(|checkpoint| checkpoint.tick == tick) {
+                    stored = StoredWrite { purge_below: written.kept_from, checkpoint_bytes: Some(written.size) };
+                    self.writing = self.waiting.take();
+                }
+            }
+            MessageKind::Part { .. }
+            | MessageKind::Records { .. }
+            | MessageKind::Claim
+            | MessageKind::Check
+            | MessageKind::End { keeps: true } => {}
+        }
+        stored
+    }
+}
+
+impl Checkpoint {
+    fn next_part(&mut self, bytes_max: usize) -> (MessageKind, Bytes) {
+        if self.index == 0 {
+            self.count = self.size.div_ceil(bytes_max).max(1);
+        }
+        // The size of parts must not change between them, or their number would.
+        let (tick, index, count) = (self.tick, self.index, self.count);
+        let left = count - index;
+        let part = self.rest.split_to(self.rest.len().div_ceil(left.max(1)));
+        self.index += 1;
+        (MessageKind::Part { tick, index, count }, part)
+    }
+}
