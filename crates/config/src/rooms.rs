@@ -150,7 +150,7 @@ fn check_simulation(r: &mut Reader<'_>, table: &str, settings: &RoomSettings) {
     }
 }
 
-/// Checks that rooms which survive a restart have a storage with room for their checkpoints.
+/// Checks that rooms which survive a restart have a storage with room for their checkpoints, or are in a cluster.
 pub(super) fn check_survival(r: &mut Reader<'_>, config: &Config) {
     let names = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
     let tables = std::iter::once(WITHOUT_NAMESPACE.to_owned()).chain(names);
@@ -162,14 +162,19 @@ pub(super) fn check_survival(r: &mut Reader<'_>, config: &Config) {
             RoomSurvival::Checkpoint => "checkpoint",
             RoomSurvival::Exact => "exact",
         };
-        let Some(storage) = &config.storage else {
-            let text = format!("{value:?} needs a storage: set `storage.path` to a directory");
-            r.error(&format!("{table}.room.survival"), text);
-            continue;
+        let (queue_bytes_max, queue_key) = match (&config.broker, &config.storage) {
+            (Some(broker), _) => (broker.requests_bytes_max, "broker.nats.jetstream.requests_size_limit"),
+            (None, Some(storage)) => (storage.queues.write_bytes_max, "storage.queue_bytes_limit"),
+            (None, None) => {
+                let text = format!("{value:?} needs a storage: set `storage.path` to a directory");
+                r.error(&format!("{table}.room.survival"), text);
+                continue;
+            }
         };
-        if room.checkpoint_bytes_max > storage.queues.write_bytes_max / 2 {
-            let text = "must not be above half of `storage.queue_bytes_limit`, which the queue for writes has: lower \
-                it, or raise that";
+        if room.checkpoint_bytes_max > queue_bytes_max / 2 {
+            let text = format!(
+                "must not be above half of `{queue_key}`, which the queue for writes has: lower it, or raise that"
+            );
             r.error(&format!("{table}.room.checkpoint_size_limit"), text);
         }
     }

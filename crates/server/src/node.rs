@@ -56,6 +56,7 @@ use crate::{
 pub(crate) use shard_waker::ShardWaker;
 
 pub use admission::{Admitted, SourceNetwork};
+pub(crate) use cluster::RoomLogReceiver;
 pub use cluster::{ClusterInbox, NodeCluster, NodeQuery};
 pub use drain::DrainPlan;
 pub use event_queue::ShardQueues;
@@ -385,6 +386,19 @@ impl Node {
         let channel = channel.to_owned();
         let forgotten = tokio::task::spawn_blocking(move || kept.forget(&channel, closed)).await;
         forgotten.unwrap_or(Err("the node is stopping"))
+    }
+
+    /// Whether stored rooms are in the cluster.
+    pub fn keeps_rooms_in_cluster(&self) -> bool {
+        self.inner.rooms.kept().is_some_and(|kept| kept.is_in_cluster())
+    }
+
+    /// The channels of rooms in the cluster that no node has, and that this one is to open. Waits for some.
+    pub async fn orphaned_rooms(&self) -> Vec<Box<str>> {
+        match self.inner.rooms.kept() {
+            Some(kept) => kept.orphans().await,
+            None => std::future::pending().await,
+        }
     }
 
     /// The counters of stored rooms; `None` without a storage.

@@ -34,7 +34,7 @@ use std::{
 };
 
 use dunlin_cluster::node_frames::NodeFramesOptions;
-use dunlin_config::RoomsOptions;
+use dunlin_config::{RoomSurvival, RoomsOptions};
 use dunlin_queues::{
     declared::{MADE_ROOMS, ROOM_RING, ROOM_TASKS},
     end_channel,
@@ -53,7 +53,7 @@ use thread::RoomThread;
 
 use crate::{
     backend::ProxyClient,
-    node::{NodeStorage, ShardWaker},
+    node::{NodeCluster, NodeStorage, ShardWaker},
 };
 
 pub(crate) use links::RoomLinks;
@@ -89,7 +89,21 @@ pub(crate) struct RoomsOfNode<'a> {
     /// The connection to other nodes of a cluster.
     pub(crate) frames: Option<NodeFramesOptions>,
     pub(crate) storage: Option<Arc<NodeStorage>>,
+    /// Its cluster, where rooms are stored if there is one.
+    pub(crate) cluster: Option<&'a Arc<NodeCluster>>,
     pub(crate) backends: &'a Arc<dyn ProxyClient>,
+}
+
+impl<'a> RoomsOfNode<'a> {
+    pub(crate) fn new(
+        node_seed: u64,
+        storage: Option<Arc<NodeStorage>>,
+        cluster: Option<&'a Arc<NodeCluster>>,
+        backends: &'a Arc<dyn ProxyClient>,
+    ) -> Self {
+        let frames = cluster.map(|cluster| cluster.frames().clone());
+        Self { node_seed, frames, storage, cluster, backends }
+    }
 }
 
 impl Rooms {
@@ -104,7 +118,7 @@ impl Rooms {
         shard_wakers: &[Arc<ShardWaker>],
         of_node: RoomsOfNode<'_>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
-        let RoomsOfNode { node_seed, frames, storage, backends } = of_node;
+        let RoomsOfNode { node_seed, frames, storage, cluster, backends } = of_node;
         let mut wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
         let frames = frames.filter(|_| thread_count > 0);
         // For the shards, the relay is one more room thread.
@@ -118,7 +132,12 @@ impl Rooms {
             let threads = links::connect_relay(threads, &waker, &ROOM_RING.with_messages(ring_messages));
             RelayRings { shards, threads, waker }
         });
-        let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, storage.clone()));
+        let keeps = options.namespaces.iter().flatten().any(|settings| settings.survival != RoomSurvival::None);
+        let kept = match cluster.filter(|_| keeps && thread_count > 0) {
+            Some(cluster) => Some(KeptRooms::in_cluster(cluster)),
+            None => storage.clone().map(|storage| Arc::new(KeptRooms::on_disk(storage))),
+        };
+        let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, kept));
         let (alive, ended) = end_channel();
         let stores_paths = shared.options.namespaces.iter().flatten().any(|settings| settings.paths.is_some());
         let paths = match storage.filter(|_| stores_paths && thread_count > 0) {

@@ -222,14 +222,14 @@ const ROOM: &[Key] = &[
         "survival",
         Choice(&["none", "checkpoint", "exact"]),
         "none",
-        "What of a room is kept when the process ends. `none`: nothing. `checkpoint`: its last checkpoint, from which it goes on after the restart. `exact`: everything that its players have seen, because the inputs of each tick are in the write-ahead log of `storage.path` before its snapshots and events are sent. Both need `storage.path`.",
+        "What of a room is kept when the process ends. `none`: nothing. `checkpoint`: its last checkpoint, from which it goes on after the restart. `exact`: everything that its players have seen, because the inputs of each tick are in the write-ahead log of `storage.path` before its snapshots and events are sent. Both need `storage.path`. In a cluster, both are kept in NATS instead, and another node continues the room when its node stops or dies.",
     ),
     own("checkpoint_interval", Duration, "10s", "Time between two checkpoints of a room with `survival`."),
     own(
         "checkpoint_size_limit",
         Int(1_024, 1 << 30),
         "16777216",
-        "Maximum size in bytes of a checkpoint, and of the logged inputs of one tick. A larger checkpoint is not written; with `survival: exact` the room ends. At most half of `storage.queue_bytes_limit`.",
+        "Maximum size in bytes of a checkpoint, and of the logged inputs of one tick. A larger checkpoint is not written; with `survival: exact` the room ends. At most half of `storage.queue_bytes_limit`, or in a cluster of `broker.nats.jetstream.requests_size_limit`.",
     ),
     own(
         "held_ticks_limit",

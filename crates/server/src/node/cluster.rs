@@ -2,12 +2,13 @@
 
 mod surveys;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dunlin_cluster::{
     core::{
         CoreEvent, StreamChange,
         peers::{PeerEffect, PeerEvent},
+        room_logs::{RoomLogEffect, RoomLogEvent},
     },
     node_frames::NodeFramesOptions,
     streams::StreamDifference,
@@ -48,7 +49,7 @@ impl NodeCluster {
         engine: &Options,
         queues: Arc<ShardQueues>,
     ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
-        let host = Arc::new(HostOfCluster { queues, surveying: Surveying::default() });
+        let host = Arc::new(HostOfCluster { queues, surveying: Surveying::default(), room_logs: OnceLock::new() });
         let queries_max = options.limits.peers.queries_max;
         let frames = NodeFramesOptions::new(&options);
         let of_thread = Arc::clone(&host) as Arc<dyn ClusterHost>;
@@ -116,6 +117,23 @@ impl NodeCluster {
         let _ = self.thread.send(CoreEvent::Peers(PeerEvent::UserSessions { user, sessions }));
     }
 
+    /// Receives the answers about the logs of rooms from now on.
+    pub(crate) fn receive_room_logs(&self, receiver: Arc<dyn RoomLogReceiver>) {
+        let is_first = self.host.room_logs.set(receiver).is_ok();
+        debug_assert!(is_first, "a node has one set of rooms");
+    }
+
+    /// Queues a request about the log of a room.
+    ///
+    /// # Errors
+    /// The queue is full, or the thread has ended.
+    pub(crate) fn room_log(&self, event: RoomLogEvent) -> Result<(), LogError> {
+        let is_end = matches!(event, RoomLogEvent::End { .. });
+        let event = CoreEvent::RoomLog(event);
+        // Without its end, no other node could have the room.
+        if is_end { self.thread.send(event) } else { self.thread.request(event) }
+    }
+
     /// Maximum size of a broadcast in bytes.
     pub fn broadcast_bytes_max(&self) -> usize {
         self.thread.broadcast_bytes_max()
@@ -133,10 +151,18 @@ impl NodeCluster {
     }
 }
 
+/// What takes the answers about the logs of rooms. Called on the cluster's thread.
+pub(crate) trait RoomLogReceiver: Send + Sync {
+    /// Takes an answer.
+    fn take(&self, effect: RoomLogEffect);
+}
+
 /// Called on the cluster's thread.
 struct HostOfCluster {
     queues: Arc<ShardQueues>,
     surveying: Surveying,
+    /// Set when the node has rooms that it keeps.
+    room_logs: OnceLock<Arc<dyn RoomLogReceiver>>,
 }
 
 impl ShardEvents for HostOfCluster {
@@ -152,6 +178,13 @@ impl ClusterHost for HostOfCluster {
 
     fn peers(&self, effect: PeerEffect) {
         self.surveying.take(effect);
+    }
+
+    fn room_log(&self, effect: RoomLogEffect) {
+        // Without a receiver, nothing was asked, and rooms without a node are found again.
+        if let Some(receiver) = self.room_logs.get() {
+            receiver.take(effect);
+        }
     }
 
     fn stream_changed(&self, stream: &str, change: &StreamChange) {

@@ -95,8 +95,7 @@ fn start_with<R: Reactor + Send + 'static>(
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&shard_wakers, &SHARD_RING.with_messages(ring_messages));
-    let frames = shared.cluster.as_ref().map(|cluster| cluster.frames().clone());
-    let of_node = RoomsOfNode { node_seed, frames, storage: storage_of_rooms, backends: &backends_of_rooms };
+    let of_node = RoomsOfNode::new(node_seed, storage_of_rooms, shared.cluster.as_ref(), &backends_of_rooms);
     let rooms = Rooms::start(rooms, engine.room_threads, &shard_wakers, of_node);
     let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) =

@@ -104,6 +104,7 @@ pub(super) fn save_and_discard(mut live: Box<Live>) {
     if let Some(keeper) = keeper {
         // The room ends in any case, and an earlier checkpoint remains. The storage writes its queue before it closes.
         let _ = keeper.save(runner, CheckpointPieces::One);
+        keeper.entries.end(false);
     }
     discard(live);
 }

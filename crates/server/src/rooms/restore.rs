@@ -18,7 +18,7 @@ use super::{
     builder::{BuildRequest, make_room},
     job::{Failure, panicked},
     keeper::{Keeper, origin_of},
-    survival::{CheckpointPieces, RoomEntries},
+    survival::{CheckpointPieces, NotRead, RoomEntries},
 };
 
 /// The remedy if a room cannot be restored, for the error message.
@@ -43,7 +43,11 @@ pub(super) fn open_kept(
         entries.note_not_restored();
         Failure { reason: FailureReason::Restore, detail: format!("{detail}; {REMEDY}") }
     };
-    let Some(checkpoint) = entries.newest_checkpoint().map_err(not_restored)? else {
+    let newest = entries.newest_checkpoint().map_err(|not_read| match not_read {
+        NotRead::Unusable(detail) => not_restored(detail),
+        NotRead::Unavailable(detail) => Failure { reason: FailureReason::Storage, detail },
+    });
+    let Some(checkpoint) = newest? else {
         go_on();
         return open_new(registry, request, entries);
     };

@@ -395,6 +395,11 @@ impl Scheduler {
     fn judge(&mut self, place: usize, now_ns: u64, took_ns: u64) {
         let scheduled_room = self.places[place].as_mut().expect("a room is there until it ends");
         self.counters.overruns += u64::from(scheduled_room.count_overrun(took_ns));
+        // Another node may have taken the room over.
+        let fault = scheduled_room.entries.as_ref().and_then(|entries| entries.fault());
+        if let Some(detail) = fault.map(str::to_owned) {
+            return self.fail(place, Failure { reason: FailureReason::Storage, detail });
+        }
         if let Some(failure) = scheduled_room.stats.failure(&scheduled_room.settings) {
             return self.fail(place, failure);
         }

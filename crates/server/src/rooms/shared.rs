@@ -11,7 +11,6 @@ use std::{
 use dunlin_config::RoomsOptions;
 
 use super::{FailureReason, job::Failure, survival::KeptRooms};
-use crate::node::NodeStorage;
 
 /// State that all room threads share.
 pub(super) struct Shared {
@@ -33,12 +32,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(
-        options: RoomsOptions,
-        shard_count: u16,
-        node_seed: u64,
-        storage: Option<Arc<NodeStorage>>,
-    ) -> Self {
+    pub(super) fn new(options: RoomsOptions, shard_count: u16, node_seed: u64, kept: Option<Arc<KeptRooms>>) -> Self {
         Self {
             lost_threads: options.namespaces.iter().map(|_| AtomicU32::new(0)).collect(),
             options,
@@ -47,7 +41,7 @@ impl Shared {
             origin: Instant::now(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            kept: storage.map(|storage| Arc::new(KeptRooms::new(storage))),
+            kept,
             rooms_seeded: AtomicU64::new(0),
             memory_bytes: Arc::default(),
         }

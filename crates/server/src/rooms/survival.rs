@@ -1,9 +1,13 @@
-//! Rooms that are stored on disk, and the entries of each in the storage.
+//! Rooms that are stored, and the entries of each: on the disk of the node, or in the cluster.
 //!
 //! A room with `survival` stores a checkpoint from time to time, and with `exact` a log record for each tick. The
-//! entries of a room end with the room: the code that ends it deletes them, unless the room continues after a restart.
-//! No entry is written after that, even by a thread that was stuck in the room's game.
+//! entries of a room end with the room: the code that ends it deletes them, unless the room continues later. No entry is
+//! written after that, even by a thread that was stuck in the room's game.
+//!
+//! On disk, the entries are those of one process at a time. In the cluster, another node may take them over, and this one
+//! learns of it with its next write ([`cluster_logs`]).
 
+mod cluster_logs;
 mod parts;
 
 use std::{
@@ -17,11 +21,16 @@ use std::{
 
 use dunlin_engine::{host::Runner, log::LogError};
 use dunlin_queues::answer_channel;
-use dunlin_storage::{EntryBatch, RoomCheckpoint, Storage};
+use dunlin_storage::{EntryBatch, RoomCheckpoint};
 
 use super::ThreadWaker;
-use crate::{node::NodeStorage, telemetry::room_events};
 
+use crate::{
+    node::{NodeCluster, NodeStorage},
+    telemetry::room_events,
+};
+
+use cluster_logs::ClusterLogs;
 use parts::PartedWrites;
 pub(super) use parts::{CheckpointPieces, PART_BYTES};
 
@@ -70,10 +79,19 @@ struct Counters {
     replayed_ticks: AtomicU64,
 }
 
+/// Where the rooms of a node are stored.
+#[derive(Debug)]
+enum Store {
+    /// The column family `checkpoints` of the node's storage.
+    Disk(Arc<NodeStorage>),
+    /// The stream of rooms' logs, which all nodes share.
+    Cluster(Arc<ClusterLogs>),
+}
+
 /// The stored rooms of a node.
 #[derive(Debug)]
 pub(crate) struct KeptRooms {
-    storage: Arc<NodeStorage>,
+    store: Store,
     /// Channels whose entries belong to a room of this process, each with the number of its claim.
     open: Mutex<HashMap<Arc<str>, u64>>,
     claims: AtomicU64,
@@ -81,11 +99,24 @@ pub(crate) struct KeptRooms {
     counters: Counters,
 }
 
+/// Why the entries of a room were not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum NotRead {
+    /// They are not to be had now.
+    Unavailable(String),
+    /// They stay unusable until somebody does something about it.
+    Unusable(String),
+}
+
 /// The entries of one room.
 #[derive(Debug)]
 pub(super) struct RoomEntries {
     rooms: Arc<KeptRooms>,
     channel: Arc<str>,
+    /// The number of its claim.
+    claim: u64,
+    /// In a cluster: the records that were read with the checkpoint, until the room is restored.
+    read: Mutex<Vec<RoomCheckpoint>>,
     /// Whether the room has ended. Locked while a write is queued, so that no write follows the deletion.
     has_ended: Mutex<bool>,
     /// The number of ticks whose records are written.
@@ -98,9 +129,20 @@ pub(super) struct RoomEntries {
 }
 
 impl KeptRooms {
-    pub(super) fn new(storage: Arc<NodeStorage>) -> Self {
+    pub(super) fn on_disk(storage: Arc<NodeStorage>) -> Self {
+        Self::in_store(Store::Disk(storage))
+    }
+
+    pub(super) fn in_cluster(cluster: &Arc<NodeCluster>) -> Arc<Self> {
+        let logs = Arc::new(ClusterLogs::new(Arc::clone(cluster)));
+        let rooms = Arc::new(Self::in_store(Store::Cluster(Arc::clone(&logs))));
+        logs.receive_for(&rooms);
+        rooms
+    }
+
+    fn in_store(store: Store) -> Self {
         let open = Mutex::default();
-        Self { storage, open, claims: AtomicU64::new(0), ended: Condvar::new(), counters: Counters::default() }
+        Self { store, open, claims: AtomicU64::new(0), ended: Condvar::new(), counters: Counters::default() }
     }
 
     /// Claims the entries of a channel for a new room. Waits for a previous room that is about to end; `None` if it
@@ -122,6 +164,8 @@ impl KeptRooms {
             Arc::new(RoomEntries {
                 rooms,
                 channel,
+                claim: number,
+                read: Mutex::default(),
                 has_ended,
                 logged: AtomicU64::new(0),
                 parting: Mutex::default(),
@@ -150,6 +194,15 @@ impl KeptRooms {
         if waited.timed_out() {
             return Err("the room has not ended yet");
         }
+        let storage = match &self.store {
+            Store::Disk(storage) => storage.storage(),
+            // A room that is open again is another one. The log of the closed one ended with its mark.
+            Store::Cluster(_) if open.contains_key(channel) => return Ok(()),
+            Store::Cluster(logs) => {
+                drop(open);
+                return logs.discard(self.claims.fetch_add(1, Ordering::Relaxed), channel);
+            }
+        };
         let mut batch = EntryBatch::new(false);
         if !open.contains_key(channel) {
             batch.delete_all_checkpoints(channel);
@@ -160,7 +213,7 @@ impl KeptRooms {
             // An error means that the waiter has timed out.
             let _ = sender.send(outcome.is_ok());
         });
-        self.storage().write_entries(batch, done).map_err(not_queued)?;
+        storage.write_entries(batch, done).map_err(not_queued)?;
         drop(open);
         match written.recv_timeout(FLUSH_TIMEOUT) {
             Ok(true) => Ok(()),
@@ -183,16 +236,23 @@ impl KeptRooms {
         }
     }
 
-    fn storage(&self) -> &Storage {
-        self.storage.storage()
+    /// The rooms without a node that this one is to open. Waits for some; for ever if rooms are not in the cluster.
+    pub(crate) async fn orphans(&self) -> Vec<Box<str>> {
+        match &self.store {
+            Store::Disk(_) => std::future::pending().await,
+            Store::Cluster(logs) => logs.orphans().await,
+        }
     }
 
-    fn delete(&self, channel: &str) {
-        let mut batch = EntryBatch::new(false);
-        batch.delete_all_checkpoints(channel);
-        if self.storage().write_entries(batch, Box::new(|_| {})).is_err() {
-            room_events::CheckpointFailed { channel, detail: "it could not be deleted" }.emit();
-        }
+    /// Whether rooms are in the cluster.
+    pub(crate) const fn is_in_cluster(&self) -> bool {
+        matches!(self.store, Store::Cluster(_))
+    }
+
+    /// A claim is over: a new room of its channel may write.
+    fn note_over(&self, claim: u64) {
+        self.open().retain(|_, number| *number != claim);
+        self.ended.notify_all();
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<Arc<str>, u64>> {
@@ -201,9 +261,13 @@ impl KeptRooms {
 }
 
 impl RoomEntries {
-    /// Waits until the storage has written its queue, and returns the newest checkpoint.
-    pub(super) fn newest_checkpoint(&self) -> Result<Option<RoomCheckpoint>, String> {
-        let storage = self.rooms.storage();
+    /// The newest checkpoint. On disk, waits until the storage has written its queue; in the cluster, until the room's log
+    /// is this node's.
+    pub(super) fn newest_checkpoint(self: &Arc<Self>) -> Result<Option<RoomCheckpoint>, NotRead> {
+        let storage = match &self.rooms.store {
+            Store::Disk(storage) => storage.storage(),
+            Store::Cluster(logs) => return logs.open(self),
+        };
         let (written, is_written) = answer_channel();
         let done = Box::new(move |_| {
             // An error means that the waiter has timed out.
@@ -212,23 +276,35 @@ impl RoomEntries {
         // A poisoned storage refuses the batch, and its queue is empty.
         match storage.write_entries(EntryBatch::new(false), done) {
             Ok(()) if is_written.recv_timeout(FLUSH_TIMEOUT).is_err() => {
-                return Err("the storage is too busy".to_owned());
+                return Err(NotRead::Unusable("the storage is too busy".to_owned()));
             }
-            Err(LogError::Busy(_)) => return Err("the storage is too busy".to_owned()),
+            Err(LogError::Busy(_)) => return Err(NotRead::Unusable("the storage is too busy".to_owned())),
             Ok(()) | Err(_) => {}
         }
-        self.read_newest()
+        self.read_newest(storage).map_err(NotRead::Unusable)
     }
 
     /// Log records beginning with a tick, up to the limits [`LOG_PART_BYTES`] and `bytes_max`.
     pub(super) fn records(&self, from_tick: u64, bytes_max: usize) -> Result<Vec<RoomCheckpoint>, String> {
+        let Store::Disk(storage) = &self.rooms.store else {
+            let mut read = std::mem::take(&mut *lock(&self.read));
+            read.retain(|record| record.tick >= from_tick);
+            return Ok(read);
+        };
         let bytes_max = LOG_PART_BYTES.max(bytes_max);
-        let read = self.rooms.storage().checkpoints(&self.channel, LOG, from_tick..=u64::MAX, bytes_max);
+        let read = storage.storage().checkpoints(&self.channel, LOG, from_tick..=u64::MAX, bytes_max);
         read.map_err(|error| error.to_string())
     }
 
     /// Queues the write of a checkpoint, which replaces older checkpoints and the log up to its tick.
     pub(super) fn write_checkpoint(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>, pieces: CheckpointPieces) {
+        if let Store::Cluster(logs) = &self.rooms.store {
+            let has_ended = self.has_ended();
+            if !*has_ended && let Err(detail) = logs.write_checkpoint(self.claim, tick_count, bytes) {
+                self.checkpoint_failed(detail);
+            }
+            return;
+        }
         if pieces == CheckpointPieces::Parts && bytes.len() > PART_BYTES {
             return self.write_parted(tick_count, bytes);
         }
@@ -261,21 +337,39 @@ impl RoomEntries {
     /// # Errors
     /// Why the record cannot be queued.
     pub(super) fn write_record(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>) -> Result<(), &'static str> {
+        if let Store::Cluster(logs) = &self.rooms.store {
+            let has_ended = self.has_ended();
+            if *has_ended {
+                return Ok(());
+            }
+            let size_bytes = bytes.len() as u64;
+            logs.write_record(self.claim, tick_count, bytes)?;
+            self.count(|counters| &counters.records, 1);
+            self.count(|counters| &counters.record_bytes, size_bytes);
+            return Ok(());
+        }
         let (entries, size_bytes) = (Arc::clone(self), bytes.len() as u64);
         let mut batch = EntryBatch::new(false);
         batch.put_checkpoint(&self.channel, LOG, tick_count, bytes);
-        let queued = self.write(batch, move |outcome| {
-            match outcome {
-                Ok(()) => {
-                    entries.logged.fetch_max(tick_count, Ordering::AcqRel);
-                    entries.count(|counters| &counters.records, 1);
-                    entries.count(|counters| &counters.record_bytes, size_bytes);
-                }
-                Err(detail) => drop(entries.fault.set(detail)),
+        let queued = self.write(batch, move |outcome| match outcome {
+            Ok(()) => {
+                entries.count(|counters| &counters.records, 1);
+                entries.count(|counters| &counters.record_bytes, size_bytes);
+                entries.note_logged(tick_count);
             }
-            entries.waker.call();
+            Err(detail) => entries.note_fault(detail),
         });
         queued.map_err(not_queued)
+    }
+
+    fn note_logged(&self, tick_count: u64) {
+        self.logged.fetch_max(tick_count, Ordering::AcqRel);
+        self.waker.call();
+    }
+
+    fn note_fault(&self, detail: String) {
+        drop(self.fault.set(detail));
+        self.waker.call();
     }
 
     /// The number of ticks whose records are written.
@@ -303,14 +397,17 @@ impl RoomEntries {
 
     /// Whether a room whose checkpoint cannot be used begins anew.
     pub(super) fn is_development(&self) -> bool {
-        self.rooms.storage().is_development()
+        match &self.rooms.store {
+            Store::Disk(storage) => storage.storage().is_development(),
+            Store::Cluster(_) => false,
+        }
     }
 
     /// Counts and logs a room whose checkpoint is unusable, and deletes what it has stored.
     pub(super) fn begin_anew(&self, detail: &str) {
         self.note_not_restored();
         room_events::RoomBeginsAnew { channel: &self.channel, detail }.emit();
-        self.rooms.delete(&self.channel);
+        self.delete();
     }
 
     /// Marks the room as ended. Nothing is written afterwards.
@@ -319,11 +416,28 @@ impl RoomEntries {
         if std::mem::replace(&mut *has_ended, true) {
             return;
         }
-        if deletes {
-            self.rooms.delete(&self.channel);
+        match &self.rooms.store {
+            // A new room of the channel queues its writes behind the deletion.
+            Store::Disk(_) => {
+                if deletes {
+                    self.delete();
+                }
+                self.rooms.note_over(self.claim);
+            }
+            // A new room of the channel would claim the log before its end is stored.
+            Store::Cluster(logs) => logs.end(self.claim, !deletes),
         }
-        self.rooms.open().remove(&self.channel);
-        self.rooms.ended.notify_all();
+    }
+
+    /// Deletes the entries of a room on disk.
+    fn delete(&self) {
+        let mut batch = EntryBatch::new(false);
+        batch.delete_all_checkpoints(&self.channel);
+        let Store::Disk(storage) = &self.rooms.store else { return };
+        if storage.storage().write_entries(batch, Box::new(|_| {})).is_err() {
+            let channel = &self.channel;
+            room_events::CheckpointFailed { channel, detail: "it could not be deleted" }.emit();
+        }
     }
 
     fn write(&self, batch: EntryBatch, done: impl FnOnce(Result<(), String>) + Send + 'static) -> Result<(), LogError> {
@@ -334,7 +448,10 @@ impl RoomEntries {
         let done = Box::new(|outcome: Result<(), dunlin_storage::StorageError>| {
             done(outcome.map_err(|error| error.to_string()));
         });
-        self.rooms.storage().write_entries(batch, done)
+        match &self.rooms.store {
+            Store::Disk(storage) => storage.storage().write_entries(batch, done),
+            Store::Cluster(_) => Err(LogError::Broken),
+        }
     }
 
     fn count(&self, counter: fn(&Counters) -> &AtomicU64, by: u64) {

@@ -10,7 +10,7 @@ use dunlin_cluster::{
     links::{LinkCredentials, LinkOptions, parsed_servers},
     thread::{ClusterNamespace, ClusterOptions},
 };
-use dunlin_config::{BrokerSettings, Config};
+use dunlin_config::{BrokerSettings, Config, RoomSurvival};
 use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
 use super::{Purpose, ServeError, Signals, open_files::OpenFiles, ports::Served, storage};
@@ -133,6 +133,7 @@ fn options(config: &Config, settings: &BrokerSettings) -> Result<ClusterOptions,
         node: node.as_ref().into(),
         namespaces: namespaces().map(streamed).collect(),
         broadcasts: namespaces().map(shared).collect(),
+        keeps_rooms: config.rooms.namespaces.iter().flatten().any(|room| room.survival != RoomSurvival::None),
         replicas: settings.replicas,
         is_in_memory: settings.is_in_memory,
         partitions: settings.partitions,

@@ -1,4 +1,5 @@
-//! Opens the stored rooms at the start, so that they continue before their players return.
+//! Opens the stored rooms at the start, so that they continue before their players return. In a cluster also those of a
+//! node that has stopped or died.
 
 use std::{
     sync::Arc,
@@ -20,12 +21,18 @@ const CHANNELS_AT_ONCE: usize = 256;
 /// Time between two attempts to open a room while a limit on new rooms is reached.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Longest pause between two attempts to open the rooms of a node that has died. Each is twice as long as the one before.
+const ORPHAN_PAUSE_MAX: Duration = Duration::from_secs(4);
+
 /// Time between two looks at a storage that is not open yet or cannot be read.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Opens all rooms that have a checkpoint and whose namespace stores rooms. Returns when all are open or the node
 /// stops.
 pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
+    if node.keeps_rooms_in_cluster() {
+        return reopen_orphans(node, kept).await;
+    }
     let Some(storage) = node.storage().cloned().filter(|_| !kept.is_empty()) else { return };
     // A node that starts on a full disk reads them when there is space.
     while storage.storage().poison().is_some() {
@@ -48,6 +55,38 @@ pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
     }
     if opened + not_opened > 0 {
         room_events::StoredRoomsOpened { opened, not_opened, took: begun.elapsed() }.emit();
+    }
+}
+
+/// Opens rooms of the cluster that no node has, until this node stops. Other nodes open others of them; a room that two
+/// open has one holder, which its log decides.
+async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
+    loop {
+        let mut channels = node.orphaned_rooms().await;
+        channels.retain(|channel| kept.keeps(channel));
+        let (begun, all) = (Instant::now(), channels.len() as u64);
+        let mut pause = RETRY_INTERVAL;
+        // For the shards of this node, a room may still be on the node that has died: they learn of its end by silence. Or a
+        // client has joined it meanwhile on another node.
+        while !channels.is_empty() && pause <= ORPHAN_PAUSE_MAX {
+            let mut left = Vec::new();
+            for channel in channels {
+                match reopen(&node, &channel).await {
+                    Some(true) => {}
+                    Some(false) => left.push(channel),
+                    None => return,
+                }
+            }
+            channels = left;
+            if !channels.is_empty() {
+                tokio::time::sleep(pause).await;
+                pause *= 2;
+            }
+        }
+        if all > 0 {
+            let not_opened = channels.len() as u64;
+            room_events::StoredRoomsOpened { opened: all - not_opened, not_opened, took: begun.elapsed() }.emit();
+        }
     }
 }
 

@@ -411,6 +411,12 @@ readings! {
     Gauge "dunlin_cluster_leases_elsewhere" "Leases that other nodes hold." = |state| state.counters.leases.others;
     Counter "dunlin_cluster_leases_lost_total" "How often another node has taken the lease of this node, because this node did not renew it in broker.nats.peers.silence_timeout." = |state| state.counters.leases.lost;
     Counter "dunlin_cluster_leases_taken_total" "Leases of other nodes that this node has taken, because they were not renewed in broker.nats.peers.silence_timeout." = |state| state.counters.leases.taken;
+    Gauge "dunlin_cluster_room_logs" "Rooms of this node whose state is kept in the cluster (room.survival)." = |state| state.counters.room_logs.held;
+    Counter "dunlin_cluster_room_logs_taken_total" "Rooms that this node continues because their node did not renew its lease." = |state| state.counters.room_logs.taken;
+    Counter "dunlin_cluster_room_logs_lost_total" "Rooms of this node that have ended because another node has taken them over, or the stream has lost their log." = |state| state.counters.room_logs.lost;
+    Counter "dunlin_cluster_room_log_messages_total" "Messages of the logs of rooms that were stored." = |state| state.counters.room_logs.messages;
+    Counter "dunlin_cluster_room_log_bytes_total" "Bytes of records and checkpoints in the stored messages of the logs of rooms." = |state| state.counters.room_logs.bytes;
+    Counter "dunlin_cluster_room_log_retries_total" "Messages of the logs of rooms that were sent again, because the stream did not acknowledge them." = |state| state.counters.room_logs.retries;
     Counter "dunlin_cluster_surveys_total" "Questions to other nodes, for example for presence." = |state| state.counters.peers.surveys;
     Counter "dunlin_cluster_surveys_partial_total" "Questions that a live node did not answer in broker.nats.peers.survey_timeout, or that were asked without NATS." = |state| state.counters.peers.incomplete;
     Counter "dunlin_cluster_surveys_refused_total" "Questions not asked, because broker.nats.peers.surveys_limit questions were waiting or NATS does not take one so large." = |state| state.counters.peers.surveys_refused;

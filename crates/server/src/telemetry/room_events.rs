@@ -86,6 +86,21 @@ impl StoredRoomsNotListed<'_> {
     }
 }
 
+/// This node may not write the log of a room any more, and ends the room.
+pub struct RoomLogLost<'a> {
+    /// Channel of the room, unescaped.
+    pub channel: &'a str,
+    /// The reason.
+    pub detail: &'a str,
+}
+
+impl RoomLogLost<'_> {
+    /// Logs it. There is one line for each room, as when it is restored elsewhere.
+    pub fn emit(&self) {
+        warn!(channel = %Outside(self.channel), detail = %Outside(self.detail), "log of a room lost");
+    }
+}
+
 /// A room of `dunlin dev` does not continue from its checkpoint.
 pub struct RoomBeginsAnew<'a> {
     /// Channel of the room, unescaped.

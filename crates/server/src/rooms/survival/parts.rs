@@ -5,7 +5,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_storage::{EntryBatch, RoomCheckpoint};
+use dunlin_storage::{EntryBatch, RoomCheckpoint, Storage};
 
 use super::{CHECKPOINT, LOG, LOG_PART_BYTES, RoomEntries, lock, not_queued};
 
@@ -125,8 +125,7 @@ impl RoomEntries {
     }
 
     /// The newest complete checkpoint.
-    pub(super) fn read_newest(&self) -> Result<Option<RoomCheckpoint>, String> {
-        let storage = self.rooms.storage();
+    pub(super) fn read_newest(&self, storage: &Storage) -> Result<Option<RoomCheckpoint>, String> {
         let newest = |kind| storage.newest_checkpoint(&self.channel, kind, u64::MAX).map_err(|error| error.to_string());
         let (whole, first) = (newest(CHECKPOINT)?, newest(FIRST_PART)?);
         let is_whole = |first: &RoomCheckpoint| whole.as_ref().is_some_and(|whole| whole.tick >= first.tick);

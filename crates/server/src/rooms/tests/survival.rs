@@ -289,7 +289,7 @@ fn a_checkpoint_at_the_limit_is_written_and_one_past_it_is_not() {
 fn held_ticks_are_limited_and_released_in_order() {
     let directory = Directory::new();
     let storage = directory.open();
-    let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
+    let rooms = Arc::new(KeptRooms::on_disk(Arc::clone(&storage)));
     let waker = Arc::new(ThreadWaker::default());
     let entries = rooms.claim(&Arc::from("a"), Arc::clone(&waker), Duration::ZERO).expect("the entries are unclaimed");
     assert!(rooms.claim(&Arc::from("a"), waker, Duration::ZERO).is_none(), "it has a room");
@@ -334,7 +334,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     const OTHER_PARTS: u8 = 4;
     let directory = Directory::new();
     let storage = directory.open();
-    let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
+    let rooms = Arc::new(KeptRooms::on_disk(Arc::clone(&storage)));
     let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     let newest =
         || entries.newest_checkpoint().expect("it can be read").map(|found| (found.tick, found.bytes.into_vec()));
@@ -365,7 +365,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     entries.write_checkpoint(12, world(12, 3 * PART_BYTES), CheckpointPieces::One);
     storage.storage().close();
     drop((entries, rooms, storage));
-    let rooms = Arc::new(KeptRooms::new(directory.open()));
+    let rooms = Arc::new(KeptRooms::on_disk(directory.open()));
     let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     let newest = entries.newest_checkpoint().expect("it can be read").expect("there is one");
     assert!((newest.tick, newest.bytes.into_vec()) == (12, world(12, 3 * PART_BYTES)));
@@ -375,7 +375,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
 fn the_newest_checkpoint_replaces_the_queued_one() {
     let directory = Directory::new();
     let storage = directory.open();
-    let rooms = Arc::new(KeptRooms::new(Arc::clone(&storage)));
+    let rooms = Arc::new(KeptRooms::on_disk(Arc::clone(&storage)));
     let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     for tick in 1..=20 {
         entries.write_checkpoint(tick, world(tick, 8 * PART_BYTES), CheckpointPieces::Parts);

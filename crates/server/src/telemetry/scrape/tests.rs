@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use dunlin_cluster::core::{CoreCounters, StrayCounters, leases::LeaseCounters, peers::PeerCounters};
+use dunlin_cluster::core::{
+    CoreCounters, StrayCounters, leases::LeaseCounters, peers::PeerCounters, room_logs::RoomLogCounters,
+};
 use dunlin_engine::api::Survey;
 
 use super::*;
@@ -181,6 +183,7 @@ fn cluster_counters() -> CoreCounters {
             dropped: 30,
         },
         leases: LeaseCounters { term: 77, others: 33, taken: 34, lost: 35, dropped: 100 },
+        room_logs: RoomLogCounters { held: 51, taken: 52, lost: 53, messages: 54, bytes: 55, retries: 56 },
     }
 }
 
@@ -258,6 +261,12 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_leases_elsewhere", 33.0),
         ("dunlin_cluster_leases_taken_total", 34.0),
         ("dunlin_cluster_leases_lost_total", 35.0),
+        ("dunlin_cluster_room_logs", 51.0),
+        ("dunlin_cluster_room_logs_taken_total", 52.0),
+        ("dunlin_cluster_room_logs_lost_total", 53.0),
+        ("dunlin_cluster_room_log_messages_total", 54.0),
+        ("dunlin_cluster_room_log_bytes_total", 55.0),
+        ("dunlin_cluster_room_log_retries_total", 56.0),
         ("dunlin_cluster_broadcast_channels", 21.0),
         ("dunlin_cluster_follows_unconfirmed_total", 28.0),
         ("dunlin_cluster_broadcasts_sent_total", 22.0),
