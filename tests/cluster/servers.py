@@ -136,6 +136,12 @@ class Node(Server):
         """Shuts the node down. Its exit status may tell that NATS was away."""
         self.terminate()
 
+    def pause(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
 @dataclass
 class Place:
     """The address of a process: on the machine's loopback interface, or in a namespace."""
