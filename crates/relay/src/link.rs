@@ -8,7 +8,8 @@
 //! from any frame, ends the same, and follows to that epoch instead of beginning one. A frame of an earlier epoch is
 //! answered with the current one and changes nothing. So each end causes at most one end on the other side, whatever is
 //! lost, late or out of order: epochs only rise, and following raises none. Two nodes that begin an epoch of the same
-//! number at the same time have both ended what was before, and agree.
+//! number at the same time have both ended what was before, and agree. A link that was unused begins a new epoch as well,
+//! which ends nothing.
 
 use std::mem;
 
@@ -41,8 +42,8 @@ struct Outgoing {
     /// Batches of encoded messages that are not sent yet, the last one open.
     batches: Vec<Vec<u8>>,
     sent_us: u64,
-    /// The messages since the link was used again, while nothing has arrived since and they are few. They are all that the
-    /// nodes have in common. If the other node has forgotten the link, or was in a later epoch, it receives them again there.
+    /// The messages of this epoch, while nothing of it has arrived and they are few. They are all that the nodes have in
+    /// common. If the other node was in a later epoch, it has ignored them, and receives them again there.
     unheard: Option<Vec<u8>>,
 }
 
@@ -168,10 +169,11 @@ impl NodeLink {
 
     /// Queues a message. Returns its bytes.
     pub(crate) fn push(&mut self, now_us: u64, message: &Message) -> usize {
-        if self.used_since_us.is_none() {
-            self.used_since_us = Some(now_us);
-            self.out.unheard = Some(Vec::new());
+        // The last frames before the pause may have been lost without a trace, or the other node has forgotten the link.
+        if self.used_since_us.is_none() && self.out.batches.is_empty() {
+            self.begin(self.epoch + 1, now_us);
         }
+        self.used_since_us.get_or_insert(now_us);
         let batches = &mut self.out.batches;
         if batches.is_empty() {
             batches.push(Vec::new());

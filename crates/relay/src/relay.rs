@@ -400,6 +400,7 @@ impl Relay {
                 NodeLink::new(self.epochs, now_us)
             });
             self.queued_bytes += link.push(now_us, &message);
+            self.epochs = self.epochs.max(link.epoch());
         }
     }
 }
