@@ -73,7 +73,7 @@ fn a_room_of_another_node_is_not_reported_as_closed() {
     assert_eq!(closed(none, &[none], &[], false).expect("closed"), r#"{"num_players":0}"#, "it is open nowhere");
     for (missing, is_cut_off) in [(&silent[..], false), (&silent[..0], true)] {
         let error = closed(none, &[none], missing, is_cut_off).expect_err("a node that is silent may have it");
-        assert_eq!(error.code, 100, "{error:?}");
+        assert_eq!(error.code(), 100, "{error:?}");
     }
 }
 
