@@ -7,19 +7,24 @@ use dunlin_engine::{
     room::{FromRoom, RoomKey, RoomSite, RoomThreadIndex, ToRoom},
 };
 use dunlin_protocol::Encoding;
-use dunlin_relay::{Relay, RelayEffect, RelayOptions, format::FrameKind, frame};
+use dunlin_relay::{
+    Relay, RelayEffect, RelayOptions,
+    format::{FrameHead, FrameKind, VERSION},
+    frame,
+};
 use dunlin_rooms::{Base, Mirror};
 
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 7 };
 
 /// Any bytes as a frame, and as a batch of messages of a room's node: a mirror can show whatever the relay lets through.
 pub fn frames(bytes: &[u8]) {
-    let options = RelayOptions { node: "edge".into(), shard_count: 2, room_threads: 1, seed: 1 };
+    let options = RelayOptions { node: "edge".into(), shard_count: 2, room_threads: 1 };
     let mut relay = Relay::new(options);
     let site = Box::new(RoomSite { node: "host".into(), room: ROOM, thread: RoomThreadIndex(0) });
     relay.take_to_room(1, ToRoom::OpenRemote { room: ROOM, channel: "arena".into(), site });
     relay.receive(1, bytes);
-    relay.receive(1, &frame("host", FrameKind::Part { epoch: 1, number: 0, is_last: true }, bytes));
+    let kind = FrameKind::Part { number: 0, is_last: true };
+    relay.receive(1, &frame(&FrameHead { version: VERSION, from: "host", sent_us: 1, epoch: 1, kind }, bytes));
     relay.wake(2);
     let mut mirrors: [Option<(Mirror, usize)>; 2] = [None, None];
     for effect in relay.take_effects(2) {

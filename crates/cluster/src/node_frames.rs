@@ -4,9 +4,17 @@
 //! connections carry histories. Frames are lost while it is down and when a queue is full. The receiver notices by their
 //! numbers, which this module does not read.
 
-use std::{sync::Arc, time::Duration};
+mod shares;
 
-use async_nats::{Client, Message, Subscriber};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_nats::{Client, Message, Subscriber, client::PublishErrorKind};
 use bytes::Bytes;
 use dunlin_queues::{
     CountedReceiver, CountedSender,
@@ -15,6 +23,7 @@ use dunlin_queues::{
 use futures_util::StreamExt;
 use tokio::{sync::mpsc, time::timeout};
 
+use self::shares::{Share, Shares};
 use crate::{
     links::{ClientNotice, ConnectionName, LinkOptions, LinkReport, Servers},
     names::encode_token,
@@ -25,6 +34,9 @@ use crate::{
 const STUCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// Timeout for the last frames of a node that stops.
 const STOP_TIMEOUT: Duration = Duration::from_millis(500);
+/// A node's share of the outgoing queue is one of this many. What waits for one node leaves space for the others, and a
+/// share takes two batches of the relay.
+const NODES_IN_QUEUE: usize = 4;
 
 /// How to connect, and the subjects of nodes.
 #[derive(Clone, Debug)]
@@ -57,6 +69,11 @@ impl NodeFramesOptions {
 /// What arrives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameEvent {
+    /// The connection was opened.
+    Connected {
+        /// Maximum bytes of a frame.
+        payload_bytes_max: usize,
+    },
     /// A frame of another node.
     Frame(Bytes),
     /// The connection was lost, and with it frames of both directions.
@@ -66,9 +83,21 @@ pub enum FrameEvent {
 /// The frames of a node.
 #[derive(Debug)]
 pub struct NodeFrames {
-    out: CountedSender<(Arc<str>, Vec<u8>)>,
+    out: CountedSender<OutgoingFrame>,
+    shares: Shares,
     events: CountedReceiver<FrameEvent>,
+    /// Frames of other nodes that did not fit.
+    dropped: Arc<AtomicU64>,
     ended: mpsc::Receiver<()>,
+}
+
+/// A frame that waits.
+#[derive(Debug)]
+struct OutgoingFrame {
+    node: Arc<str>,
+    frame: Vec<u8>,
+    /// Given back when the frame no longer waits.
+    _share: Share,
 }
 
 impl NodeFrames {
@@ -77,14 +106,25 @@ impl NodeFrames {
         let (out, of_task) = NODE_FRAMES_OUT.counted_channel();
         let (to_node, events) = NODE_FRAMES_IN.counted_channel();
         let (alive, ended) = dunlin_queues::end_channel();
-        tokio::spawn(run(options, of_task, to_node, alive));
-        Self { out, events, ended }
+        let dropped = Arc::<AtomicU64>::default();
+        let arrivals = Arrivals { events: to_node, dropped: Arc::clone(&dropped) };
+        tokio::spawn(run(options, of_task, arrivals, alive));
+        Self { out, shares: Shares::new(NODE_FRAMES_OUT.bytes_max() / NODES_IN_QUEUE), events, dropped, ended }
     }
 
-    /// Queues a frame for a node. Returns whether there was space. A frame is dropped while there is no connection.
-    pub fn send(&self, node: Arc<str>, frame: Vec<u8>) -> bool {
+    /// Queues a frame for a node. Returns whether there was space in the queue, and in the node's share of it. A frame is
+    /// dropped while there is no connection.
+    pub fn send(&mut self, node: Arc<str>, frame: Vec<u8>) -> bool {
         let bytes = frame.len();
-        self.out.try_send((node, frame), bytes).is_ok()
+        // A short frame takes as much of a share as of the number of frames in the queue.
+        let of_share = bytes.max(NODE_FRAMES_OUT.bytes_max() / NODE_FRAMES_OUT.messages.max);
+        let Some(share) = self.shares.take(&node, of_share) else { return false };
+        self.out.try_send(OutgoingFrame { node, frame, _share: share }, bytes).is_ok()
+    }
+
+    /// The number of frames of other nodes that did not fit since the last call.
+    pub fn take_dropped(&self) -> u64 {
+        self.dropped.swap(0, Ordering::Relaxed)
     }
 
     /// The next event. Cancel-safe. `None` if the runtime ends.
@@ -99,16 +139,37 @@ impl NodeFrames {
 
     /// Sends what is queued, and closes the connection.
     pub async fn close(self) {
-        let Self { out, events: _events, mut ended } = self;
+        let Self { out, events: _events, mut ended, .. } = self;
         drop(out);
         let _ = timeout(STOP_TIMEOUT, ended.recv()).await;
     }
 }
 
+/// Where events go.
+struct Arrivals {
+    events: CountedSender<FrameEvent>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Arrivals {
+    fn take(&self, frame: Bytes) {
+        let bytes = frame.len();
+        // The next frame has a number that is too high, so the loss is noticed.
+        if self.events.try_send(FrameEvent::Frame(frame), bytes).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// An event that is not lost with a full queue: the receiver must not take what follows for complete.
+    fn tell(&self, event: FrameEvent) {
+        self.events.send_admitted(event, size_of::<FrameEvent>());
+    }
+}
+
 async fn run(
     options: NodeFramesOptions,
-    mut out: CountedReceiver<(Arc<str>, Vec<u8>)>,
-    events: CountedSender<FrameEvent>,
+    mut out: CountedReceiver<OutgoingFrame>,
+    arrivals: Arrivals,
     _alive: mpsc::Sender<()>,
 ) {
     let mut servers = Servers::new(ConnectionName::Rooms, &options.links);
@@ -125,9 +186,9 @@ async fn run(
         };
         let Some((client, notices, subscriber)) = opened else { continue };
         (options.links.report)(LinkReport::Connected { link: ConnectionName::Rooms, server: servers.current() });
-        let ended = forward(&options, (&client, notices, subscriber), &mut out, &events).await;
-        // An event that is not lost with a full queue: the receiver must not take what follows for complete.
-        events.send_admitted(FrameEvent::Lost, size_of::<FrameEvent>());
+        arrivals.tell(FrameEvent::Connected { payload_bytes_max: client.max_payload() });
+        let ended = forward(&options, (&client, notices, subscriber), &mut out, &arrivals).await;
+        arrivals.tell(FrameEvent::Lost);
         if ended == Ended::Stopped {
             let _ = timeout(STOP_TIMEOUT, client.flush()).await;
             return;
@@ -155,23 +216,26 @@ enum Ended {
 async fn forward(
     options: &NodeFramesOptions,
     (client, mut notices, mut subscriber): (&Client, mpsc::Receiver<ClientNotice>, Subscriber),
-    out: &mut CountedReceiver<(Arc<str>, Vec<u8>)>,
-    events: &CountedSender<FrameEvent>,
+    out: &mut CountedReceiver<OutgoingFrame>,
+    arrivals: &Arrivals,
 ) -> Ended {
     loop {
         tokio::select! {
             frame = out.recv() => {
-                let Some((node, frame)) = frame else { return Ended::Stopped };
+                let Some(OutgoingFrame { node, frame, .. }) = frame else { return Ended::Stopped };
                 let publishing = client.publish(options.subject_of(&node), frame.into());
-                if !matches!(timeout(STUCK_TIMEOUT, publishing).await, Ok(Ok(()))) {
-                    return Ended::Lost;
+                match timeout(STUCK_TIMEOUT, publishing).await {
+                    Ok(Ok(())) => {}
+                    // It was made for a server that takes longer messages. Another connection would not help.
+                    Ok(Err(error)) if error.kind() == PublishErrorKind::MaxPayloadExceeded => {
+                        arrivals.tell(FrameEvent::Connected { payload_bytes_max: client.max_payload() });
+                    }
+                    Ok(Err(_)) | Err(_) => return Ended::Lost,
                 }
             }
             message = subscriber.next() => {
                 let Some(Message { payload, .. }) = message else { return Ended::Lost };
-                let bytes = payload.len();
-                // The next frame has a number that is too high, so the loss is noticed.
-                let _ = events.try_send(FrameEvent::Frame(payload), bytes);
+                arrivals.take(payload);
             }
             notice = notices.recv() => match notice {
                 Some(ClientNotice::Error(text)) => {

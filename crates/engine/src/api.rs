@@ -81,7 +81,8 @@ pub enum ApiRequest {
     /// Error 108 for a channel without rooms; 107 with overrides if the room is open.
     OpenRoom { channel: Box<str>, overrides: Arc<RoomOverrides> },
     /// Close a channel's room; its players' subscriptions end with 2010. [`ApiAnswer::Done`] carries the number of
-    /// players, 0 if the room was not open. Error 108 for a channel without rooms.
+    /// players. [`ApiAnswer::NoRoom`] if the room is not open on this node: another one may have it. Error 108 for a
+    /// channel without rooms.
     CloseRoom { channel: Box<str> },
     /// Send a message to the game in a channel's room. Answered with [`ApiAnswer::MessageAnswered`] after the tick that
     /// handles it. Error 108 if the room is not open or closes first; 111 if the maximum number of messages waits.
@@ -239,6 +240,8 @@ pub enum ApiAnswer {
         /// The number of sessions that it changed.
         sessions: u32,
     },
+    /// The room is not open on this node.
+    NoRoom,
     /// Why a room's world was not made.
     NotOpened(Refusal),
     /// The game's answer to a message.

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use dunlin_protocol::{ClientInfo, EncodedPublications, ErrorCode, Payload, Publication, TagsFilter, UnsubscribeCode};
+use dunlin_protocol::{
+    ClientInfo, EncodedPublications, Encoding, ErrorCode, Payload, Publication, TagsFilter, UnsubscribeCode,
+};
 use dunlin_rooms::Refusal;
 
 use crate::{
@@ -112,6 +114,30 @@ impl ShardRequest {
 }
 
 impl SubscriptionRequest {
+    /// The subscription of a session on another node, for the room alone: the owner on that node answers it, and the answer
+    /// needs no more of it than the seat.
+    pub fn of_remote_join(channel: Arc<str>, encoding: Encoding, join: JoinParams) -> Self {
+        let session = SessionKey { index: join.seat.index, generation: join.seat.generation };
+        Self {
+            answer_may_be_large: false,
+            channel,
+            asker: Asker { shard: join.seat.shard, session, command_id: 0 },
+            creator: ChannelCreator::default(),
+            subscriber: Subscriber {
+                class: FrameClass::plain(encoding.into()),
+                join_leave: false,
+                info: None,
+                presence: false,
+                announced: false,
+            },
+            positioned: false,
+            was_recovering: false,
+            recover: None,
+            filter: None,
+            join: Some(Box::new(join)),
+        }
+    }
+
     /// Its bytes of variable size: what the client has sent for the game.
     pub fn queued_bytes(&self) -> usize {
         self.join.as_ref().map_or(0, |join| join.data.len())

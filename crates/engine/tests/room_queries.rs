@@ -145,6 +145,9 @@ fn joins_are_forwarded_to_the_node_that_has_the_room() {
     assert_eq!(state(&mut hall), "None", "the node that has the room answers for it");
     open_by_api(&mut hall);
     assert_eq!(answers(&hall), [json!({"error": 107})]);
+    hall.node.answers.clear();
+    hall.node.ask_api(&json!({"close_room": {"channel": ROOM}}));
+    assert_eq!(answers(&hall), [json!("no room")], "it is closed where it is");
     hall.on_message(0, FromRoom::Failed { room, channel: ROOM.into(), refusal: None });
     hall.tick();
     let ends = hall.seen["a"].messages.iter().filter(|message| message.contains(r#""unsubscribe":{"code":2510"#));

@@ -116,7 +116,7 @@ queues! {
     LINK_EFFECTS = "operations that wait for the connections to NATS",
         fixed(8_192), counted(32 * MIB), "the cluster's thread takes no requests";
     /// A frame is at most half a mebibyte and its head.
-    NODE_FRAMES_OUT = "frames about rooms that wait for the connection to NATS",
+    NODE_FRAMES_OUT = "frames about rooms that wait for the connection to NATS; a quarter for one node",
         fixed(16_384), counted(64 * MIB), "dropped: the rooms and players between the two nodes end, and clients join again";
     /// See [`NODE_FRAMES_OUT`].
     NODE_FRAMES_IN = "frames about rooms of other nodes that wait for the relay",

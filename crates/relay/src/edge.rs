@@ -72,7 +72,8 @@ impl RemoteRooms {
     /// Whether this node has players, or joins, in rooms of a node.
     pub(crate) fn uses(&self, node: &Arc<str>) -> bool {
         let first = (Arc::clone(node), RoomId { owner: 0, number: 0 });
-        self.by_site.range(first..).next().is_some_and(|((of, _), _)| of == node)
+        let mut rooms = self.by_site.range(first..).take_while(|((of, _), _)| of == node);
+        rooms.any(|(_, key)| self.rooms.get(key).is_some_and(RemoteRoom::is_used))
     }
 
     /// Processes a message for a room.
@@ -144,14 +145,18 @@ impl RemoteRooms {
                 out.effects.push(to_owner(key, FromRoom::Joined { room: key, request, outcome }));
                 self.close_if_unused(key, out);
             }
-            ToEdge::Keyframe { shard, map, update, .. } => {
-                let (grid, shard) = (grid_of(map)?, self.shard_here(shard)?);
+            ToEdge::Keyframe { shards, map, update, .. } => {
+                let (grid, ticks_per_second) = (grid_of(map)?, map.ticks_per_second);
+                let keyframe = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
                 let room = self.room_mut(key);
                 room.cells = grid.len();
-                let keyframe = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
-                let (channel, ticks_per_second) = (Arc::clone(&room.channel), map.ticks_per_second);
-                let message = FromRoom::Keyframe { room: key, channel, grid, ticks_per_second, keyframe };
-                out.effects.push(RelayEffect::ToShard { shard, message });
+                let channel = Arc::clone(&room.channel);
+                for shard in shards {
+                    let (shard, channel, grid) = (self.shard_here(shard)?, Arc::clone(&channel), grid.clone());
+                    let keyframe = Arc::clone(&keyframe);
+                    let message = FromRoom::Keyframe { room: key, channel, grid, ticks_per_second, keyframe };
+                    out.effects.push(RelayEffect::ToShard { shard, message });
+                }
             }
             ToEdge::Tick { update, parts, .. } => {
                 let update = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
@@ -222,7 +227,7 @@ impl RemoteRooms {
 
     /// Without players, the owner asks the nodes again for the next join: the room may have moved.
     fn close_if_unused(&mut self, key: RoomKey, out: &mut Output) {
-        if let Some(room) = self.rooms.get(&key).filter(|room| room.seats.is_empty() && room.requests.is_empty()) {
+        if let Some(room) = self.rooms.get(&key).filter(|room| !room.is_used()) {
             let channel = Arc::clone(&room.channel);
             out.effects.push(to_owner(key, FromRoom::Idle { room: key, channel }));
         }
@@ -241,6 +246,11 @@ impl RemoteRooms {
 }
 
 impl RemoteRoom {
+    /// Whether it has players or joins of this node.
+    fn is_used(&self) -> bool {
+        !self.seats.is_empty() || !self.requests.is_empty()
+    }
+
     fn join(&self, request: &SubscriptionRequest) -> (SeatKey, ToHost) {
         let join = request.join.as_deref().expect("a room's subscription says what joining takes");
         let JoinParams { seat, info, address, is_spectator, data, opening: _, claim } = join;

@@ -11,13 +11,22 @@ use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// The version of the formats. Frames of another version are counted and ignored.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
-/// Maximum bytes of a batch in one frame. With its head, a frame must fit into a message of NATS: 1 MiB by default.
+/// Maximum bytes of a batch in one frame. With its head, a frame must fit into a message of NATS: 1 MiB by default. If the
+/// servers allow less, a part is smaller.
 pub const PART_BYTES_MAX: usize = 512 << 10;
 
-/// Maximum bytes of a batch. A keyframe of the largest world that a room may have by default is smaller.
-pub const BATCH_BYTES_MAX: usize = 128 << 20;
+/// Maximum bytes of a batch, which its receiver has in memory twice: as parts, and as messages. The largest message is a
+/// world of [`UPDATE_BYTES_MAX`].
+pub const BATCH_BYTES_MAX: usize = 32 << 20;
+
+/// Messages for other nodes are sent when they have this many bytes, also in the middle of a turn.
+pub const BATCH_FULL_BYTES: usize = 8 << 20;
+
+/// Maximum bytes of a tick or a keyframe for one node: sixteen frames. A room with a larger world is not for players of
+/// other nodes: at 60 ticks per second, it would fill any network.
+pub const UPDATE_BYTES_MAX: usize = 8 << 20;
 
 /// The head of a frame. The rest of the frame is a part of a batch, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +35,10 @@ pub struct FrameHead<'a> {
     /// The id of this run of the sender.
     #[serde(borrow)]
     pub from: &'a str,
+    /// When it was sent, by a clock that began with the sender.
+    pub sent_us: u64,
+    /// The epoch of what the two nodes share.
+    pub epoch: u64,
     pub kind: FrameKind,
 }
 
@@ -33,15 +46,13 @@ pub struct FrameHead<'a> {
 pub enum FrameKind {
     /// A part of a batch, in a stream of frames.
     Part {
-        /// The stream. A sender begins a new one when it no longer knows what has arrived.
-        epoch: u64,
-        /// The number of the frame in its stream, from 0.
+        /// The number of the frame in the epoch, from 0.
         number: u64,
         /// Whether the batch is complete with this part.
         is_last: bool,
     },
-    /// The sender ignores the rest of the receiver's stream, because it has missed a part of it.
-    Reset { epoch: u64 },
+    /// Everything before this epoch has ended.
+    Reset,
 }
 
 /// A message between two nodes.
@@ -135,7 +146,8 @@ pub enum ToEdge {
     },
     Keyframe {
         room: RoomId,
-        shard: u16,
+        /// The shards that need it.
+        shards: Vec<u16>,
         map: Map,
         update: Update,
     },

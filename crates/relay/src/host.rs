@@ -7,16 +7,15 @@ use std::{
 };
 
 use dunlin_engine::{
-    FrameClass, SessionKey, ShardIndex, Wire,
-    creators::ChannelCreator,
+    ShardIndex,
     event::NodeSlot,
-    message::{Asker, Subscriber, SubscriptionRequest},
+    message::SubscriptionRequest,
     room::{
         Departure, EventAudience, FromRoom, JoinParams, JoinedAs, NotJoined, Opening, RoomKey, RoomThreadIndex,
         SeatChange, SeatClaim, SeatKey, SeatToken, ToRoom,
     },
 };
-use dunlin_protocol::{ClientInfo, Payload};
+use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 use dunlin_rooms::{Grid, GridShape, TickUpdate};
 
 use crate::{
@@ -24,9 +23,12 @@ use crate::{
     edge::{Malformed, room_id},
     format::{
         Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Map, Message, RoomId, Seat, TickPart, ToEdge,
-        ToHost, Update,
+        ToHost, UPDATE_BYTES_MAX, Update,
     },
 };
+
+/// Why the players of another node are removed.
+const TOO_LARGE: &str = "the room is too large for players on other nodes";
 
 /// The players of other nodes.
 #[derive(Debug)]
@@ -34,13 +36,16 @@ pub(crate) struct RemotePlayers {
     room_threads: u16,
     slots: Slots,
     nodes: BTreeMap<NodeSlot, EdgeNode>,
-    /// The tick that is being put together: its parts for the shards of one node arrive one after the other.
-    tick: Option<PendingTick>,
+    by_name: BTreeMap<Arc<str>, NodeSlot>,
+    /// The message that is being put together: its parts for the shards of one node arrive one after the other.
+    pending: Option<Pending>,
     /// The last encoded update, which all nodes with players of the room receive.
     encoded: Option<(Arc<TickUpdate>, Vec<u8>)>,
+    /// Ticks and keyframes that were too long to be sent.
+    updates_refused: u64,
 }
 
-/// A node with players in rooms of this node.
+/// A node that has, or lately had, players in rooms of this node.
 #[derive(Debug)]
 struct EdgeNode {
     node: Arc<str>,
@@ -48,13 +53,47 @@ struct EdgeNode {
     players: BTreeMap<(RoomKey, SeatKey), RoomThreadIndex>,
 }
 
-#[derive(Debug)]
-struct PendingTick {
-    slot: NodeSlot,
-    room: RoomId,
-    update: Arc<TickUpdate>,
-    parts: Vec<TickPart>,
+impl EdgeNode {
+    /// The players in a room, with its thread.
+    fn players_of(&self, room: RoomKey) -> impl Iterator<Item = (SeatKey, RoomThreadIndex)> {
+        let first = SeatKey { shard: ShardIndex(0), index: 0, generation: 0 };
+        let players = self.players.range((room, first)..).take_while(move |((of, _), _)| *of == room);
+        players.map(|((_, seat), thread)| (*seat, *thread))
+    }
 }
+
+/// A message with an update.
+#[derive(Debug)]
+struct Pending {
+    slot: NodeSlot,
+    room: RoomKey,
+    update: Arc<TickUpdate>,
+    parts: PendingParts,
+}
+
+#[derive(Debug)]
+enum PendingParts {
+    /// The shards that need the world.
+    Keyframe {
+        shards: Vec<u16>,
+        map: Map,
+    },
+    Tick(Vec<TickPart>),
+}
+
+impl PendingParts {
+    /// About their bytes.
+    fn bytes(&self) -> usize {
+        let of_change = |change: &Change| CHANGE_BYTES + change.own.as_ref().map_or(0, |own| own.len());
+        match self {
+            Self::Keyframe { shards, .. } => 2 * shards.len(),
+            Self::Tick(parts) => parts.iter().flat_map(|part| &part.changes).map(of_change).sum(),
+        }
+    }
+}
+
+/// Bytes of the numbers of a change.
+const CHANGE_BYTES: usize = 16;
 
 /// The slots that are not in use.
 #[derive(Debug)]
@@ -70,8 +109,10 @@ impl RemotePlayers {
             room_threads,
             slots: Slots { free: (1..=u8::MAX).map(NodeSlot).collect() },
             nodes: BTreeMap::new(),
-            tick: None,
+            by_name: BTreeMap::new(),
+            pending: None,
             encoded: None,
+            updates_refused: 0,
         }
     }
 
@@ -81,7 +122,13 @@ impl RemotePlayers {
 
     /// Whether a node has players in rooms of this node.
     pub(crate) fn serves(&self, node: &str) -> bool {
-        self.nodes.values().any(|of| *of.node == *node)
+        let slot = self.by_name.get(node).and_then(|slot| self.nodes.get(slot));
+        slot.is_some_and(|node| !node.players.is_empty())
+    }
+
+    /// The number of ticks and keyframes that were too long to be sent.
+    pub(crate) const fn updates_refused(&self) -> u64 {
+        self.updates_refused
     }
 
     /// Processes a message of a node with players.
@@ -89,7 +136,7 @@ impl RemotePlayers {
     /// # Errors
     /// If no node sends it.
     pub(crate) fn receive(&mut self, from: &Arc<str>, message: ToHost, out: &mut Output) -> Result<(), Malformed> {
-        let slot = self.nodes.iter().find(|(_, node)| node.node == *from).map(|(slot, _)| *slot);
+        let slot = self.by_name.get(from).copied();
         match message {
             ToHost::Join { room, thread, channel, seat, player } => {
                 if thread >= self.room_threads {
@@ -118,7 +165,13 @@ impl RemotePlayers {
             ToHost::Input { room, seat, number, data } => {
                 let Some(slot) = slot else { return Ok(()) };
                 let (room, seat) = (room_key(room), seat_key(slot, seat)?);
-                let Some(thread) = self.node_mut(slot).players.get(&(room, seat)).copied() else { return Ok(()) };
+                // The room also gets the input of a player that has left: the next tick returns its place in the inbox of
+                // the shard, which other players there use.
+                let node = self.node_mut(slot);
+                let thread = node.players.get(&(room, seat)).copied();
+                let Some(thread) = thread.or_else(|| node.players_of(room).next().map(|(_, thread)| thread)) else {
+                    return Ok(());
+                };
                 let message = ToRoom::Input { room, seat, number, data: data.into() };
                 out.effects.push(RelayEffect::ToThread { thread, message });
             }
@@ -133,11 +186,16 @@ impl RemotePlayers {
         if !self.nodes.contains_key(&slot) {
             return;
         }
-        if let FromRoom::Tick { room, update, changes, inputs_taken } = message {
-            return self.take_tick(shard, (room, update), (changes, inputs_taken), out);
-        }
-        self.send_tick(out);
-        let shard = shard.on_its_node();
+        let message = match message {
+            FromRoom::Tick { room, update, changes, inputs_taken } => {
+                return self.take_tick(shard, (room, update), (changes, inputs_taken), out);
+            }
+            FromRoom::Keyframe { room, channel: _, grid, ticks_per_second, keyframe } => {
+                return self.take_keyframe(shard, (room, keyframe), map_of(&grid, ticks_per_second), out);
+            }
+            message => message,
+        };
+        self.send_pending(out);
         let to_edge = match message {
             FromRoom::Joined { room, request, outcome } => {
                 let Some(join) = request.join else { return };
@@ -145,10 +203,6 @@ impl RemotePlayers {
                     self.node_mut(slot).players.remove(&(room, join.seat));
                 }
                 ToEdge::Joined { room: room_id(room), seat: seat_of(join.seat), outcome: outcome_of(outcome) }
-            }
-            FromRoom::Keyframe { room, channel: _, grid, ticks_per_second, keyframe } => {
-                let (map, update) = (map_of(&grid, ticks_per_second), Update(self.encoded(&keyframe)));
-                ToEdge::Keyframe { room: room_id(room), shard, map, update }
             }
             FromRoom::Event { room, channel: _, data, audience } => {
                 let audience = audience.map(|audience| audience_of(slot, &audience));
@@ -169,25 +223,37 @@ impl RemotePlayers {
             | FromRoom::Closing { .. }
             | FromRoom::Failed { .. }
             | FromRoom::Load { .. }
+            | FromRoom::Keyframe { .. }
             | FromRoom::Tick { .. } => unreachable!("a room sends it to shards of its own node"),
         };
         let node = Arc::clone(&self.node_mut(slot).node);
         out.send_to(&node, Message::ToEdge(to_edge));
     }
 
-    /// Sends the tick that was being put together. Call it when no message of a room follows at once.
-    pub(crate) fn send_tick(&mut self, out: &mut Output) {
-        let Some(PendingTick { slot, room, update, parts }) = self.tick.take() else { return };
-        let update = Update(self.encoded(&update));
-        let node = Arc::clone(&self.node_mut(slot).node);
-        out.send_to(&node, Message::ToEdge(ToEdge::Tick { room, update, parts }));
+    /// Sends the message that was being put together. Call it when no message of a room follows at once.
+    pub(crate) fn send_pending(&mut self, out: &mut Output) {
+        let Some(Pending { slot, room, update, parts }) = self.pending.take() else { return };
+        // The last player there has left, and the inbox of its shard with it: nobody would use the update.
+        if self.node_mut(slot).players_of(room).next().is_none() {
+            return;
+        }
+        let encoded = self.encoded(&update);
+        if encoded.len() + parts.bytes() > UPDATE_BYTES_MAX {
+            return self.refuse_update(slot, room, out);
+        }
+        let (room, update) = (room_id(room), Update(encoded.to_vec()));
+        let message = match parts {
+            PendingParts::Keyframe { shards, map } => ToEdge::Keyframe { room, shards, map, update },
+            PendingParts::Tick(parts) => ToEdge::Tick { room, update, parts },
+        };
+        out.send_to(&self.node_mut(slot).node, Message::ToEdge(message));
     }
 
-    /// A node is gone, or the stream of its messages has a gap: its players leave. Returns their number.
+    /// A node is gone or unused, or the stream of its messages has a gap: its players leave. Returns their number.
     pub(crate) fn lose(&mut self, node: &str, out: &mut Output) -> usize {
-        let slot = self.nodes.iter().find(|(_, of)| *of.node == *node).map(|(slot, _)| *slot);
+        let slot = self.by_name.remove(node);
         let Some((slot, lost)) = slot.and_then(|slot| self.nodes.remove_entry(&slot)) else { return 0 };
-        self.tick.take_if(|tick| tick.slot == slot);
+        self.pending.take_if(|pending| pending.slot == slot);
         self.slots.free.push_back(slot);
         let count = lost.players.len();
         out.effects.extend(lost.players.into_iter().map(|((room, seat), thread)| {
@@ -200,6 +266,7 @@ impl RemotePlayers {
     fn add(&mut self, node: &Arc<str>) -> Option<NodeSlot> {
         let slot = self.slots.free.pop_front()?;
         self.nodes.insert(slot, EdgeNode { node: Arc::clone(node), players: BTreeMap::new() });
+        self.by_name.insert(Arc::clone(node), slot);
         Some(slot)
     }
 
@@ -214,33 +281,68 @@ impl RemotePlayers {
         (changes, inputs_taken): (Vec<SeatChange>, u32),
         out: &mut Output,
     ) {
-        let (slot, room) = (shard.node(), room_id(room));
         let part = TickPart {
             shard: shard.on_its_node(),
             inputs_taken,
             changes: changes.into_iter().map(change_of).collect(),
         };
-        match &mut self.tick {
-            Some(tick) if tick.slot == slot && tick.room == room && Arc::ptr_eq(&tick.update, &update) => {
-                tick.parts.push(part);
+        match &mut self.pending {
+            Some(Pending { slot, room: of, update: last, parts: PendingParts::Tick(parts) })
+                if *slot == shard.node() && *of == room && Arc::ptr_eq(last, &update) =>
+            {
+                parts.push(part);
             }
             _ => {
-                self.send_tick(out);
-                self.tick = Some(PendingTick { slot, room, update, parts: vec![part] });
+                self.send_pending(out);
+                let parts = PendingParts::Tick(vec![part]);
+                self.pending = Some(Pending { slot: shard.node(), room, update, parts });
             }
         }
     }
 
-    /// An update is encoded once for all nodes, whose messages follow one another.
-    fn encoded(&mut self, update: &Arc<TickUpdate>) -> Vec<u8> {
-        if let Some((encoded, bytes)) = &self.encoded
-            && Arc::ptr_eq(encoded, update)
-        {
-            return bytes.clone();
+    fn take_keyframe(
+        &mut self,
+        shard: ShardIndex,
+        (room, update): (RoomKey, Arc<TickUpdate>),
+        map: Map,
+        out: &mut Output,
+    ) {
+        match &mut self.pending {
+            Some(Pending { slot, room: of, update: last, parts: PendingParts::Keyframe { shards, .. } })
+                if *slot == shard.node() && *of == room && Arc::ptr_eq(last, &update) =>
+            {
+                shards.push(shard.on_its_node());
+            }
+            _ => {
+                self.send_pending(out);
+                let parts = PendingParts::Keyframe { shards: vec![shard.on_its_node()], map };
+                self.pending = Some(Pending { slot: shard.node(), room, update, parts });
+            }
         }
-        let bytes = update.to_bytes();
-        self.encoded = Some((Arc::clone(update), bytes.clone()));
-        bytes
+    }
+
+    /// The update of a room is too long for a node: its players leave for good. With the code of a room that failed, they
+    /// would join again and meet the same end.
+    fn refuse_update(&mut self, slot: NodeSlot, room: RoomKey, out: &mut Output) {
+        self.updates_refused += 1;
+        let node = self.node_mut(slot);
+        let players: Vec<(SeatKey, RoomThreadIndex)> = node.players_of(room).collect();
+        for (seat, thread) in players {
+            node.players.remove(&(room, seat));
+            let message = ToRoom::Leave { room, seat, departure: Departure::Left };
+            out.effects.push(RelayEffect::ToThread { thread, message });
+        }
+        let (code, reason) = (UnsubscribeCode::ROOM_CLOSED.0, Some(TOO_LARGE.into()));
+        out.send_to(&node.node, Message::ToEdge(ToEdge::Over { room: room_id(room), code, reason }));
+    }
+
+    /// An update is encoded once for all nodes, whose messages follow one another.
+    fn encoded(&mut self, update: &Arc<TickUpdate>) -> &[u8] {
+        let is_encoded = self.encoded.as_ref().is_some_and(|(encoded, _)| Arc::ptr_eq(encoded, update));
+        if !is_encoded {
+            self.encoded = Some((Arc::clone(update), update.to_bytes()));
+        }
+        self.encoded.as_ref().map_or(&[], |(_, bytes)| bytes)
     }
 }
 
@@ -261,26 +363,8 @@ fn request_of(channel: Box<str>, seat: SeatKey, player: JoiningPlayer) -> Subscr
     let claim =
         SeatClaim { given: given.map(SeatToken), returned: returned.map(SeatToken), is_one_per_user, keeps_returned };
     let join = JoinParams { seat, info, address, is_spectator, data: data.into(), opening: Opening::Used, claim };
-    let wire = if is_protobuf { Wire::WebSocketProtobuf } else { Wire::WebSocketJson };
-    let session = SessionKey { index: seat.index, generation: seat.generation };
-    SubscriptionRequest {
-        answer_may_be_large: false,
-        channel: channel.into(),
-        asker: Asker { shard: seat.shard, session, command_id: 0 },
-        creator: ChannelCreator::default(),
-        subscriber: Subscriber {
-            class: FrameClass::plain(wire),
-            join_leave: false,
-            info: None,
-            presence: false,
-            announced: false,
-        },
-        positioned: false,
-        was_recovering: false,
-        recover: None,
-        filter: None,
-        join: Some(Box::new(join)),
-    }
+    let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
+    SubscriptionRequest::of_remote_join(channel.into(), encoding, join)
 }
 
 fn outcome_of(outcome: Result<JoinedAs, NotJoined>) -> JoinOutcome {

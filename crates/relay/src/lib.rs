@@ -15,9 +15,12 @@ mod edge;
 mod host;
 mod link;
 mod relay;
+mod transit;
 
 pub mod format;
 
 pub use link::frame;
 pub(crate) use relay::Output;
-pub use relay::{LinkLoss, Relay, RelayCounters, RelayEffect, RelayOptions, SILENCE_US_MAX, WAKE_INTERVAL_US};
+pub use relay::{
+    LinkLoss, Relay, RelayCounters, RelayEffect, RelayLimit, RelayOptions, SILENCE_US_MAX, WAKE_INTERVAL_US,
+};

@@ -1,6 +1,6 @@
 //! The relay of a node: what it decides, without threads, connections and clocks.
 
-use std::{collections::BTreeMap, mem, sync::Arc};
+use std::{cmp::Ordering, collections::BTreeMap, mem, sync::Arc};
 
 use dunlin_engine::{
     ShardIndex,
@@ -10,9 +10,9 @@ use dunlin_engine::{
 
 use crate::{
     edge::{Malformed, RemoteRooms},
-    format::{FrameHead, FrameKind, Message, ToHost, VERSION},
+    format::{BATCH_FULL_BYTES, FrameHead, FrameKind, Message, PART_BYTES_MAX, ToHost, VERSION},
     host::RemotePlayers,
-    link::{Arrived, NodeLink, frame, messages},
+    link::{Arrived, FrameShape, Messages, NodeLink, PartPlace},
 };
 
 /// What a relay needs to know of its node.
@@ -24,8 +24,6 @@ pub struct RelayOptions {
     pub shard_count: u16,
     /// Room threads of the node, without the relay.
     pub room_threads: u16,
-    /// A random number.
-    pub seed: u64,
 }
 
 /// An action for the caller to perform.
@@ -61,6 +59,8 @@ pub enum LinkLoss {
     Silence,
     /// A frame is missing.
     Gap,
+    /// A frame was held back on its way for two seconds longer than others.
+    Late,
     /// The other node has lost the link.
     Peer,
     /// The other node has sent what is not of this protocol.
@@ -71,16 +71,52 @@ pub enum LinkLoss {
 
 impl LinkLoss {
     /// Every reason, in index order of [`RelayCounters::losses`].
-    pub const ALL: [Self; 5] = [Self::Silence, Self::Gap, Self::Peer, Self::Malformed, Self::Disconnected];
+    pub const ALL: [Self; 6] = [Self::Silence, Self::Gap, Self::Late, Self::Peer, Self::Malformed, Self::Disconnected];
 
     /// The name used in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Silence => "silence",
             Self::Gap => "gap",
+            Self::Late => "late",
             Self::Peer => "peer",
             Self::Malformed => "malformed",
             Self::Disconnected => "disconnected",
+        }
+    }
+}
+
+/// A limit on what nodes send each other about rooms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayLimit {
+    /// A tick or a keyframe was longer than [`crate::format::UPDATE_BYTES_MAX`]: the players of a node were removed.
+    Update,
+    /// Messages were sent in the middle of a turn, because they had [`crate::format::BATCH_FULL_BYTES`].
+    Batch,
+    /// A batch of another node was longer than [`crate::format::BATCH_BYTES_MAX`].
+    LongBatch,
+    /// A frame did not fit into the queue to NATS, or into its node's share of it.
+    QueueOut,
+    /// A frame of another node did not fit into the queue of this one.
+    QueueIn,
+    /// No frame was read, because a shard or a room thread was behind.
+    Behind,
+}
+
+impl RelayLimit {
+    /// Every limit, in index order of [`RelayCounters::limits`].
+    pub const ALL: [Self; 6] =
+        [Self::Update, Self::Batch, Self::LongBatch, Self::QueueOut, Self::QueueIn, Self::Behind];
+
+    /// The name used in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Update => "update",
+            Self::Batch => "batch",
+            Self::LongBatch => "long_batch",
+            Self::QueueOut => "queue_out",
+            Self::QueueIn => "queue_in",
+            Self::Behind => "behind",
         }
     }
 }
@@ -106,6 +142,8 @@ pub struct RelayCounters {
     pub frames_unknown: u64,
     /// Links that were lost while they had rooms or players, by [`LinkLoss`].
     pub losses: [u64; LinkLoss::ALL.len()],
+    /// Times that a limit was met, by [`RelayLimit`].
+    pub limits: [u64; RelayLimit::ALL.len()],
 }
 
 /// A node sends something at least this often while it has rooms or players in common with another one.
@@ -116,6 +154,12 @@ pub const SILENCE_US_MAX: u64 = 3_000_000;
 const UNUSED_US_MAX: u64 = 60_000_000;
 /// The time between two calls of [`Relay::wake`].
 pub const WAKE_INTERVAL_US: u64 = 250_000;
+/// A frame with a later epoch is none: nodes begin fewer.
+const EPOCH_MAX: u64 = u64::MAX / 2;
+/// Maximum bytes of the numbers in the head of a frame.
+const HEAD_BYTES: usize = 64;
+/// Minimum bytes of a part, whatever the servers allow.
+const PART_BYTES_MIN: usize = 1 << 10;
 
 /// The relay of a node. It is the room thread of the rooms of other nodes for the shards of this node, and the shards of
 /// other nodes for the rooms of this node.
@@ -126,8 +170,12 @@ pub struct Relay {
     rooms: RemoteRooms,
     players: RemotePlayers,
     out: Output,
-    /// The number of streams that this node has begun.
+    /// The highest epoch of any link, also of one that is forgotten.
     epochs: u64,
+    /// Bytes of the messages that are not sent yet.
+    queued_bytes: usize,
+    /// Maximum bytes of a batch in one frame.
+    part_bytes_max: usize,
     counters: RelayCounters,
 }
 
@@ -161,9 +209,27 @@ impl Relay {
             players: RemotePlayers::new(options.room_threads),
             out: Output::default(),
             epochs: 0,
+            queued_bytes: 0,
+            part_bytes_max: PART_BYTES_MAX,
             counters: RelayCounters::default(),
             options,
         }
+    }
+
+    /// The NATS server takes messages of at most this many bytes.
+    pub fn set_payload_bytes_max(&mut self, payload_bytes_max: usize) {
+        let head_bytes = HEAD_BYTES + self.options.node.len();
+        self.part_bytes_max = payload_bytes_max.saturating_sub(head_bytes).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+    }
+
+    /// The caller has met a limit.
+    pub fn count(&mut self, limit: RelayLimit, times: u64) {
+        self.counters.limits[limit as usize] += times;
+    }
+
+    /// Whether to call [`Relay::take_effects`] before anything else.
+    pub fn is_full(&self) -> bool {
+        self.queued_bytes >= BATCH_FULL_BYTES
     }
 
     /// A shard of this node has sent a message to a room of another node.
@@ -182,7 +248,9 @@ impl Relay {
     pub fn receive(&mut self, now_us: u64, bytes: &[u8]) {
         self.counters.frames_received += 1;
         self.counters.bytes_received += bytes.len() as u64;
-        let Ok((FrameHead { version: VERSION, from, kind }, part)) = postcard::take_from_bytes(bytes) else {
+        let Ok((FrameHead { version: VERSION, from, sent_us, epoch: epoch @ ..=EPOCH_MAX, kind }, part)) =
+            postcard::take_from_bytes(bytes)
+        else {
             self.counters.frames_unknown += 1;
             return;
         };
@@ -190,28 +258,18 @@ impl Relay {
             return;
         }
         let from = Arc::from(from);
-        match kind {
-            FrameKind::Reset { epoch } => {
-                if self.links.get(&from).is_some_and(|link| link.sends(epoch)) {
-                    self.lose(now_us, &from, LinkLoss::Peer);
-                }
-            }
-            FrameKind::Part { epoch, number, is_last } => {
-                let arrived = self.arrived(now_us, &from, (epoch, number, is_last), part);
-                match arrived {
-                    Arrived::Batch(batch) => self.take_batch(now_us, &from, &batch),
-                    Arrived::Nothing => {}
-                    Arrived::Restarted => {
-                        self.lose(now_us, &from, LinkLoss::Peer);
-                        if let Arrived::Batch(batch) = self.arrived(now_us, &from, (epoch, number, is_last), part) {
-                            self.take_batch(now_us, &from, &batch);
-                        }
-                    }
-                    Arrived::Lost => {
-                        self.lose(now_us, &from, LinkLoss::Gap);
-                        self.reset(&from, epoch);
-                    }
-                }
+        if !self.agree_on(now_us, &from, epoch) {
+            return;
+        }
+        let (FrameKind::Part { number, is_last }, Some(link)) = (kind, self.links.get_mut(&from)) else { return };
+        match link.receive(now_us, PartPlace { sent_us, number, is_last }, part) {
+            Arrived::Batch(batch) => self.take_batch(now_us, &from, &batch),
+            Arrived::Nothing => {}
+            Arrived::Gap => self.lose(now_us, &from, LinkLoss::Gap),
+            Arrived::Late => self.lose(now_us, &from, LinkLoss::Late),
+            Arrived::TooLong => {
+                self.count(RelayLimit::LongBatch, 1);
+                self.lose(now_us, &from, LinkLoss::Malformed);
             }
         }
     }
@@ -229,14 +287,12 @@ impl Relay {
         let mut silent = Vec::new();
         let mut unused = Vec::new();
         for (node, link) in &mut self.links {
-            let heard_us_ago = now_us.saturating_sub(link.heard_us);
-            if self.rooms.uses(node) || self.players.serves(node) {
-                if heard_us_ago > SILENCE_US_MAX {
-                    silent.push(Arc::clone(node));
-                } else if now_us.saturating_sub(link.sent_us()) >= ALIVE_INTERVAL_US {
-                    link.push(&Message::Alive);
-                }
-            } else if heard_us_ago.min(now_us.saturating_sub(link.sent_us())) > UNUSED_US_MAX {
+            let is_used = self.rooms.uses(node) || self.players.serves(node);
+            if link.silent_us(now_us, is_used) > SILENCE_US_MAX {
+                silent.push(Arc::clone(node));
+            } else if is_used && now_us.saturating_sub(link.sent_us()) >= ALIVE_INTERVAL_US {
+                self.queued_bytes += link.push(now_us, &Message::Alive);
+            } else if !is_used && link.quiet_us(now_us) > UNUSED_US_MAX {
                 unused.push(Arc::clone(node));
             }
         }
@@ -245,18 +301,21 @@ impl Relay {
         }
         for node in unused {
             self.links.remove(&node);
+            self.players.lose(&node, &mut self.out);
         }
     }
 
     /// The effects of the calls since the last one, in order. The frames are put together here, so that one frame has what a
     /// turn of the caller brings.
     pub fn take_effects(&mut self, now_us: u64) -> Vec<RelayEffect> {
-        self.players.send_tick(&mut self.out);
+        self.players.send_pending(&mut self.out);
         self.queue(now_us);
-        let Self { links, epochs, options, out, counters, .. } = self;
+        self.count(RelayLimit::Batch, u64::from(self.is_full()));
+        self.queued_bytes = 0;
+        let Self { links, options, out, counters, part_bytes_max, .. } = self;
+        let shape = FrameShape { node: &options.node, part_bytes_max: *part_bytes_max };
         for (node, link) in links {
-            let frames = link.take_frames(&options.node, now_us, &mut || next_epoch(epochs, options.seed));
-            for frame in frames {
+            for frame in link.take_frames(shape, now_us) {
                 counters.frames_sent += 1;
                 counters.bytes_sent += frame.len() as u64;
                 out.effects.push(RelayEffect::Send { node: Arc::clone(node), frame });
@@ -267,33 +326,47 @@ impl Relay {
 
     /// The counters.
     pub fn counters(&self) -> RelayCounters {
+        let mut limits = self.counters.limits;
+        limits[RelayLimit::Update as usize] += self.players.updates_refused();
         RelayCounters {
             rooms: self.rooms.len() as u64,
             players_away: self.rooms.player_count() as u64,
             players_here: self.players.len() as u64,
+            limits,
             ..self.counters
         }
     }
 
-    fn arrived(
-        &mut self,
-        now_us: u64,
-        from: &Arc<str>,
-        (epoch, number, is_last): (u64, u64, bool),
-        part: &[u8],
-    ) -> Arrived {
-        let link = self.link(now_us, from);
-        link.heard_us = now_us;
-        link.receive(epoch, number, is_last, part)
+    /// Whether a frame of this epoch is current. Follows to a later epoch, and tells the other node of it in an earlier one.
+    fn agree_on(&mut self, now_us: u64, from: &Arc<str>, epoch: u64) -> bool {
+        self.epochs = self.epochs.max(epoch);
+        let link = self.links.entry(Arc::clone(from)).or_insert_with(|| NodeLink::new(epoch, now_us));
+        match epoch.cmp(&link.epoch()) {
+            Ordering::Equal => true,
+            Ordering::Less => {
+                if link.should_answer(now_us) {
+                    let frame = link.reset_frame(&self.options.node, now_us);
+                    self.out.effects.push(RelayEffect::Send { node: Arc::clone(from), frame });
+                }
+                false
+            }
+            Ordering::Greater if link.can_move() => {
+                link.move_to(epoch, now_us);
+                true
+            }
+            Ordering::Greater => {
+                link.begin(epoch, now_us);
+                self.end(from, LinkLoss::Peer);
+                true
+            }
+        }
     }
 
     fn take_batch(&mut self, now_us: u64, from: &Arc<str>, batch: &[u8]) {
-        let taken = messages(batch).map_err(|_| Malformed).and_then(|messages| {
-            messages.into_iter().try_for_each(|message| match message {
-                Message::Alive => Ok(()),
-                Message::ToHost(message) => self.players.receive(from, message, &mut self.out),
-                Message::ToEdge(message) => self.rooms.receive(from, message, &mut self.out),
-            })
+        let taken = Messages::of(batch).try_for_each(|message| match message.map_err(|_| Malformed)? {
+            Message::Alive => Ok(()),
+            Message::ToHost(message) => self.players.receive(from, message, &mut self.out),
+            Message::ToEdge(message) => self.rooms.receive(from, message, &mut self.out),
         });
         self.queue(now_us);
         if taken == Err(Malformed) {
@@ -301,37 +374,33 @@ impl Relay {
         }
     }
 
-    /// Ends all rooms and players between this node and another one. Both begin new streams.
+    /// Ends all rooms and players between this node and another one, and begins the next epoch.
     fn lose(&mut self, now_us: u64, node: &Arc<str>, why: LinkLoss) {
-        let lost = self.rooms.lose(node, &mut self.out) + self.players.lose(node, &mut self.out);
-        self.queue(now_us);
-        self.counters.losses[why as usize] += u64::from(lost > 0);
-        let epoch = next_epoch(&mut self.epochs, self.options.seed);
-        if let Some(ended) = self.links.get_mut(node).and_then(|link| link.close(epoch)) {
-            self.reset(node, ended);
-        }
+        let Some(link) = self.links.get_mut(node) else { return };
+        let epoch = link.epoch() + 1;
+        link.begin(epoch, now_us);
+        self.epochs = self.epochs.max(epoch);
+        let frame = link.reset_frame(&self.options.node, now_us);
+        self.out.effects.push(RelayEffect::Send { node: Arc::clone(node), frame });
+        self.end(node, why);
     }
 
-    fn reset(&mut self, node: &Arc<str>, epoch: u64) {
-        let frame = frame(&self.options.node, FrameKind::Reset { epoch }, &[]);
-        self.out.effects.push(RelayEffect::Send { node: Arc::clone(node), frame });
+    /// Ends all rooms and players between this node and another one. The other node has ended them, or will.
+    fn end(&mut self, node: &Arc<str>, why: LinkLoss) {
+        let lost = self.rooms.lose(node, &mut self.out) + self.players.lose(node, &mut self.out);
+        self.out.to_nodes.retain(|(to, _)| to != node);
+        self.counters.losses[why as usize] += u64::from(lost > 0);
     }
 
     /// Queues messages for other nodes in their streams.
     fn queue(&mut self, now_us: u64) {
         for (node, message) in mem::take(&mut self.out.to_nodes) {
-            self.link(now_us, &node).push(&message);
+            let link = self.links.entry(node).or_insert_with(|| {
+                self.epochs += 1;
+                NodeLink::new(self.epochs, now_us)
+            });
+            self.queued_bytes += link.push(now_us, &message);
+            self.epochs = self.epochs.max(link.epoch());
         }
     }
-
-    fn link(&mut self, now_us: u64, node: &Arc<str>) -> &mut NodeLink {
-        let Self { links, epochs, options, .. } = self;
-        links.entry(Arc::clone(node)).or_insert_with(|| NodeLink::new(next_epoch(epochs, options.seed), now_us))
-    }
-}
-
-/// A number that no other stream has. Two nodes never compare theirs.
-fn next_epoch(epochs: &mut u64, seed: u64) -> u64 {
-    *epochs += 1;
-    seed.wrapping_add(*epochs)
 }

@@ -1,10 +1,72 @@
-//! Runs the fuzz target's body over its committed seeds, so that old findings stay fixed.
+//! Runs the fuzz target's body over its committed seeds, so that old findings stay fixed, and keeps them in the format that
+//! relays send.
 
-use dunlin_proof::corpus;
+use std::fs;
 
-use crate::fuzzing;
+use dunlin_engine::{ShardIndex, room::SeatKey};
+use dunlin_proof::{corpus, repository};
+use dunlin_relay::format::FrameHead;
+
+use crate::{
+    fuzzing,
+    nodes::{Nodes, encoding_of},
+};
 
 #[test]
 fn relay_frame() {
     corpus::play("relay_frame", fuzzing::frames);
+}
+
+/// With `DUNLIN_WRITE=1` in the environment, writes the seeds anew.
+#[test]
+fn the_seeds_are_what_relays_send() {
+    let folder = repository().join("fuzz/corpus/relay_frame");
+    for (name, batch) in seeds() {
+        let file = folder.join(name);
+        if std::env::var_os("DUNLIN_WRITE").is_some_and(|value| value == "1") {
+            fs::write(&file, &batch).expect("the file is writable");
+        }
+        let stale = "DUNLIN_WRITE=1 cargo test -p dunlin-relay seeds rewrites it";
+        assert!(fs::read(&file).is_ok_and(|committed| committed == batch), "{} is stale; {stale}", file.display());
+    }
+}
+
+/// A batch for each kind of message, as nodes send them while a room is played.
+fn seeds() -> Vec<(&'static str, Vec<u8>)> {
+    let seat = |shard, index| SeatKey { shard: ShardIndex(shard), index, generation: 1 };
+    let mut nodes = Nodes::new(1);
+    let mut seeds = Vec::new();
+    let mut record = |nodes: &mut Nodes, name: &'static str| {
+        nodes.settle(|frame| {
+            let (_, batch) = postcard::take_from_bytes::<FrameHead<'_>>(frame).expect("a frame has a head");
+            seeds.push((name, batch.to_vec()));
+            true
+        });
+    };
+    nodes.open(0);
+    nodes.join(0, seat(0, 0), b"", encoding_of(seat(0, 0)));
+    record(&mut nodes, "join");
+    nodes.join(0, seat(1, 1), b"", encoding_of(seat(1, 1)));
+    record(&mut nodes, "second-shard");
+    nodes.tick();
+    record(&mut nodes, "joined-keyframe-tick");
+    for (number, input, sent, came) in [
+        (1, vec![40], "input", "moved"),
+        (2, b"shout".to_vec(), "shout", "event"),
+        (3, b"whisper".to_vec(), "whisper", "private-event"),
+    ] {
+        nodes.input(0, seat(0, 0), number, input);
+        record(&mut nodes, sent);
+        nodes.tick();
+        record(&mut nodes, came);
+    }
+    nodes.tick();
+    record(&mut nodes, "tick");
+    nodes.join(0, seat(0, 3), b"", encoding_of(seat(0, 3)));
+    nodes.settle(|_| true);
+    nodes.tick();
+    record(&mut nodes, "second-keyframe");
+    nodes.leave(0, seat(0, 0));
+    record(&mut nodes, "leave");
+    seeds
 }

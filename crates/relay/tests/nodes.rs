@@ -7,10 +7,9 @@ use std::{
 
 use bytes::Bytes;
 use dunlin_engine::{
-    FrameClass, SessionKey, ShardIndex, Wire,
-    creators::ChannelCreator,
+    ShardIndex,
     host::{HostOptions, RoomHost, RoutedMessage, Runner},
-    message::{Asker, Subscriber, SubscriptionRequest},
+    message::SubscriptionRequest,
     room::{
         Departure, FromRoom, JoinParams, NotJoined, Opening, RoomKey, RoomSite, RoomThreadIndex, SeatClaim, SeatKey,
         ToRoom,
@@ -20,7 +19,7 @@ use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_relay::{Relay, RelayEffect, RelayOptions};
 use dunlin_rooms::{
     Base, CellIndex, GridShape, InputError, Mirror, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError,
-    Room, RoomOptions, Scope, Simulation, Visibility, Visitor, World,
+    Room, RoomOptions, Scope, Simulation, TickUpdate, Visibility, Visitor, World,
 };
 
 /// The room on its node.
@@ -95,11 +94,12 @@ pub struct HostNode {
     pub mirror: Option<Mirror>,
     pub events: usize,
     /// The update that all shards received in the last tick.
-    pub updates: Vec<*const ()>,
+    pub updates: Vec<Arc<TickUpdate>>,
 }
 
 /// A node with players in the room.
 pub struct EdgeNode {
+    name: Arc<str>,
     pub relay: Relay,
     pub mirrors: Vec<Option<Mirror>>,
     /// Each player that has joined, and its view.
@@ -127,7 +127,23 @@ fn name(edge: usize) -> Arc<str> {
 }
 
 fn relay(node: &str, shard_count: u16) -> Relay {
-    Relay::new(RelayOptions { node: node.into(), shard_count, room_threads: 1, seed: node.len() as u64 })
+    Relay::new(RelayOptions { node: node.into(), shard_count, room_threads: 1 })
+}
+
+impl EdgeNode {
+    fn new(name: Arc<str>) -> Self {
+        Self {
+            relay: relay(&name, EDGE_SHARDS),
+            name,
+            mirrors: (0..EDGE_SHARDS).map(|_| None).collect(),
+            seats: BTreeMap::new(),
+            answers: Vec::new(),
+            events: Vec::new(),
+            ended: Vec::new(),
+            inputs_taken: 0,
+            ticks: Vec::new(),
+        }
+    }
 }
 
 impl Nodes {
@@ -151,17 +167,7 @@ impl Nodes {
             events: 0,
             updates: Vec::new(),
         };
-        let edge = |index| EdgeNode {
-            relay: relay(&name(index), EDGE_SHARDS),
-            mirrors: (0..EDGE_SHARDS).map(|_| None).collect(),
-            seats: BTreeMap::new(),
-            answers: Vec::new(),
-            events: Vec::new(),
-            ended: Vec::new(),
-            inputs_taken: 0,
-            ticks: Vec::new(),
-        };
-        let edges = (0..edge_count).map(edge).collect();
+        let edges = (0..edge_count).map(|index| EdgeNode::new(name(index))).collect();
         let (frames, received) = (VecDeque::new(), BTreeMap::new());
         let mut nodes = Self { now_us: 1, host, edges, frames, received };
         let own = SeatKey { shard: ShardIndex(0), index: 0, generation: 1 };
@@ -171,6 +177,11 @@ impl Nodes {
         }
         nodes.tick();
         nodes
+    }
+
+    /// An edge begins a new run.
+    pub fn restart(&mut self, edge: usize, run: u32) {
+        self.edges[edge] = EdgeNode::new(format!("edge{edge}, run {run}").into());
     }
 
     /// The owner on an edge learns where the room is.
@@ -217,7 +228,7 @@ impl Nodes {
         self.host.updates.clear();
         for (shard, message) in outgoing {
             if let FromRoom::Tick { update, .. } = &message {
-                self.host.updates.push(Arc::as_ptr(update).cast());
+                self.host.updates.push(Arc::clone(update));
             }
             if shard.0 > 0 {
                 self.host.relay.take_from_room(self.now_us, shard, message);
@@ -244,10 +255,11 @@ impl Nodes {
             }
             let received = self.received.entry(Arc::clone(&node)).or_default();
             *received = (received.0 + 1, received.1 + frame.len());
-            let edge = self.edges.iter().enumerate().position(|(index, _)| name(index) == node);
-            match edge {
-                Some(edge) => self.edges[edge].relay.receive(self.now_us, &frame),
-                None => self.host.relay.receive(self.now_us, &frame),
+            match self.edges.iter_mut().find(|edge| edge.name == node) {
+                Some(edge) => edge.relay.receive(self.now_us, &frame),
+                None if *node == *"host" => self.host.relay.receive(self.now_us, &frame),
+                // It is gone.
+                None => {}
             }
         }
     }
@@ -266,7 +278,7 @@ impl Nodes {
         }
     }
 
-    fn perform(&mut self) {
+    pub fn perform(&mut self) {
         for effect in self.host.relay.take_effects(self.now_us) {
             match effect {
                 RelayEffect::ToThread { message, .. } => self.host.host.take(message),
@@ -348,12 +360,7 @@ pub const fn encoding_of(seat: SeatKey) -> Encoding {
     if seat.index.is_multiple_of(2) { Encoding::Json } else { Encoding::Protobuf }
 }
 
-fn show(
-    mirror: &mut Option<Mirror>,
-    grid: dunlin_rooms::Grid,
-    ticks_per_second: u32,
-    keyframe: Arc<dunlin_rooms::TickUpdate>,
-) {
+fn show(mirror: &mut Option<Mirror>, grid: dunlin_rooms::Grid, ticks_per_second: u32, keyframe: Arc<TickUpdate>) {
     match mirror {
         Some(mirror) => mirror.apply(keyframe),
         None => *mirror = Some(Mirror::new(grid, ticks_per_second, keyframe, [b"", b""])),
@@ -361,8 +368,6 @@ fn show(
 }
 
 fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> SubscriptionRequest {
-    let wire = if encoding == Encoding::Json { Wire::WebSocketJson } else { Wire::WebSocketProtobuf };
-    let session = SessionKey { index: seat.index, generation: seat.generation };
     let join = JoinParams {
         seat,
         info: Arc::new(ClientInfo::of_user("ann")),
@@ -372,22 +377,5 @@ fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> Subscripti
         opening: Opening::Reserved,
         claim: SeatClaim::default(),
     };
-    SubscriptionRequest {
-        answer_may_be_large: false,
-        channel: "arena".into(),
-        asker: Asker { shard: seat.shard, session, command_id: 1 },
-        creator: ChannelCreator::default(),
-        subscriber: Subscriber {
-            class: FrameClass::plain(wire),
-            join_leave: false,
-            info: None,
-            presence: false,
-            announced: false,
-        },
-        positioned: true,
-        was_recovering: false,
-        recover: None,
-        filter: None,
-        join: Some(Box::new(join)),
-    }
+    SubscriptionRequest::of_remote_join("arena".into(), encoding, join)
 }

@@ -4,5 +4,7 @@
 mod fuzzing;
 
 mod corpus;
+mod limits;
+mod links;
 mod nodes;
 mod remote_play;

@@ -36,6 +36,7 @@ pub use kinds::{
 pub use message::{NOT_UNDERSTOOD, PeerError};
 pub use occupancy::{OccupancyAnswer, OccupancyQuestion};
 pub use presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion};
+pub use rooms::{CloseRoomOrder, RoomClosed, close_room_here};
 pub use serve::{LocalReports, OwnName, PeerService};
 pub use sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder};
 pub use shards::{ChannelQuestion, QuestionKind, QuestionQueue, QuestionReceivers, QuestionSenders};

@@ -212,6 +212,7 @@ pub fn answer(answer: &ApiResult) -> Value {
             Value::Object(channels.iter().map(|(name, sessions)| (name.to_string(), json!(sessions))).collect())
         }
         Ok(ApiAnswer::Done { sessions }) => json!({"sessions": sessions}),
+        Ok(ApiAnswer::NoRoom) => json!("no room"),
         Ok(ApiAnswer::MessageAnswered(Ok(data))) => json!({"data": String::from_utf8_lossy(data)}),
         Ok(ApiAnswer::NotOpened(refusal)) => json!({"not_opened": refusal.message}),
         Ok(ApiAnswer::MessageAnswered(Err(refusal))) => json!({"refused": refusal.code, "message": refusal.message}),

@@ -15,7 +15,7 @@ use super::{
     message::NotUnderstood,
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
-    rooms::{RoomStateAnswer, RoomStateQuestion},
+    rooms::{CloseRoomOrder, RoomClosed, RoomStateAnswer, RoomStateQuestion},
     sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder},
 };
 
@@ -76,6 +76,8 @@ questions! {
     Sessions = "sessions", SessionsQuestion => Sessions;
     /// Whether the node has the room of a channel, or asks for it as well.
     RoomState = "room_state", RoomStateQuestion => RoomStateAnswer;
+    /// Close the room of a channel, if the node has it.
+    CloseRoom = "close_room", CloseRoomOrder => RoomClosed;
     /// The newest publications of a channel's keys.
     NewestKeys = "newest_keys", NewestKeysQuestion => NewestKeys;
     /// The channels that have got their first subscriber, or lost their last one.

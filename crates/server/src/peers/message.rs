@@ -66,6 +66,11 @@ impl PeerError {
     /// The kind of the question is unknown, or its format.
     pub(super) const NOT_FOUND: Self = Self { code: 104, message: Cow::Borrowed("not found") };
 
+    /// An internal error with its reason.
+    pub(super) fn internal(why: impl fmt::Display) -> Self {
+        Self { message: format!("{}: {why}", Self::INTERNAL.message).into(), ..Self::INTERNAL }
+    }
+
     fn bad_request(why: impl fmt::Display) -> Self {
         Self { code: ErrorCode::BadRequest.code(), message: format!("bad request: {why}").into() }
     }

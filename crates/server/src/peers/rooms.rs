@@ -1,18 +1,20 @@
-//! Whether another node has a room, which this node is about to open.
+//! Whether another node has a room, which this node is about to open or to close.
 
 use dunlin_cluster::core::peers::SurveyTarget;
 use dunlin_engine::{
     ShardIndex,
+    api::{ApiAnswer, ApiRequest},
     room::{RoomElsewhere, RoomKey, RoomSite, RoomState, RoomThreadIndex},
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
     ask::result_of,
+    channel_owner::ask_owner,
     message::{AnswerFault, PeerError, encode_question},
     serve::OwnName,
 };
-use crate::node::NodeCluster;
+use crate::node::{Node, NodeCluster};
 
 /// See [`super::Received::RoomState`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -47,6 +49,20 @@ pub struct RoomStateAnswer {
     pub room: Option<RoomAddress>,
 }
 
+/// See [`super::Received::CloseRoom`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CloseRoomOrder {
+    /// The channel.
+    pub channel: Box<str>,
+}
+
+/// A node's answer to [`CloseRoomOrder`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoomClosed {
+    /// The players of the room; `None` if the node had no such room.
+    pub num_players: Option<u32>,
+}
+
 /// A room on its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoomAddress {
@@ -71,6 +87,22 @@ impl RoomStateAnswer {
         };
         Self { state, uid: own.uid.clone(), name: own.name.clone(), room }
     }
+}
+
+/// Closes a room of this node, and deletes its stored state.
+///
+/// # Errors
+/// The room may not be closed, or may come back.
+pub async fn close_room_here(node: &Node, channel: &str) -> Result<RoomClosed, PeerError> {
+    let stored = node.stored_room(channel);
+    let num_players = match ask_owner(node, channel, ApiRequest::CloseRoom { channel: channel.into() }).await? {
+        ApiAnswer::Done { sessions } => Some(sessions),
+        // A room that is stored and not open has no players.
+        ApiAnswer::NoRoom => stored.map(|_| 0),
+        _ => return Err(PeerError::INTERNAL),
+    };
+    node.forget_room(channel, stored).await.map_err(PeerError::internal)?;
+    Ok(RoomClosed { num_players })
 }
 
 /// Asks all other nodes for a room.

@@ -18,7 +18,7 @@ use super::{
     message::{PeerError, decode_question, encode_answer},
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceUsers},
-    rooms::RoomStateAnswer,
+    rooms::{RoomStateAnswer, close_room_here},
     shards::ShardAnswers,
 };
 use crate::{
@@ -134,6 +134,7 @@ impl<R: LocalReports> PeerService<R> {
             Received::ChannelRooms(question) => encoded(&self.reports.channel_rooms(&question.channel)?),
             Received::Sessions(question) => encoded(&self.reports.sessions(question).await?),
             Received::RoomState(question) => encoded(&self.room_state(question.channel, wait_ms).await?),
+            Received::CloseRoom(order) => encoded(&close_room_here(&self.node, &order.channel).await?),
             Received::NewestKeys(question) => encoded(&self.newest_keys(question.channel).await?),
             Received::Occupancy(question) => encoded(&self.occupancy(&question)?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),

@@ -179,6 +179,7 @@ fn questions() -> Messages {
     all.question("access_rules after", &AccessQuestion::new(7, Some(&rules[2].subject)));
     all.question("newest_keys", &NewestKeysQuestion { channel: "c".into() });
     all.question("room_state", &RoomStateQuestion { channel: "c".into() });
+    all.question("close_room", &CloseRoomOrder { channel: "c".into() });
     let since = [("n".into(), 7), ("m".into(), 0)].into_iter().collect();
     all.question("occupancy", &OccupancyQuestion { since });
     all.question("emulate", &EmulateOrder { session: "n.s".into(), commands: vec![0, 1, 255] });
@@ -241,6 +242,9 @@ fn answers() -> Messages {
     for state in [PeerRoomState::None, PeerRoomState::Asking, PeerRoomState::Open] {
         let answer = RoomStateAnswer { state, uid: "n".into(), name: "one".into(), room: None };
         all.answer::<RoomStateQuestion>("room_state", &answer);
+    }
+    for num_players in [Some(3), None] {
+        all.answer::<CloseRoomOrder>("close_room", &RoomClosed { num_players });
     }
     let answer = OccupancyAnswer {
         uid: "n".into(),

@@ -158,6 +158,11 @@ impl ThreadLinks {
         link.unannounced |= link.out.send(message) == SentTo::Ring;
     }
 
+    /// Number of messages in overflows.
+    pub(super) fn overflow_len(&self) -> usize {
+        self.links.iter().map(|link| link.out.overflow_len()).sum()
+    }
+
     /// Moves messages from overflows to their rings while there is space.
     pub(super) fn flush(&mut self) {
         for link in self.links.iter_mut().filter(|link| link.out.overflow_len() > 0) {
@@ -315,6 +320,11 @@ impl ShardLinks {
     pub(super) fn has_messages(&self) -> bool {
         self.links.iter().any(|link| !link.inward.is_empty())
             || self.relay.as_ref().is_some_and(|relay| !relay.inward.is_empty())
+    }
+
+    /// Number of messages in overflows.
+    pub(super) fn overflow_len(&self) -> usize {
+        self.overflow
     }
 
     /// Number of messages that wait for space in the ring to a shard.

@@ -9,7 +9,7 @@ use std::{
 };
 
 use dunlin_cluster::node_frames::{FrameEvent, NodeFrames, NodeFramesOptions};
-use dunlin_relay::{Relay, RelayCounters, RelayEffect, RelayOptions, WAKE_INTERVAL_US};
+use dunlin_relay::{Relay, RelayCounters, RelayEffect, RelayLimit, RelayOptions, WAKE_INTERVAL_US};
 use tokio::sync::{Notify, mpsc};
 
 use super::{
@@ -59,7 +59,6 @@ pub(super) fn start(
         node: frames.node().into(),
         shard_count: rings.shards.shard_count(),
         room_threads: u16::try_from(rings.threads.len()).unwrap_or(u16::MAX),
-        seed: shared.random_seed(),
     };
     thread::Builder::new().name("rooms-relay".to_owned()).spawn(move || {
         let _alive = alive;
@@ -67,57 +66,95 @@ pub(super) fn start(
             let woken = Arc::<Notify>::default();
             rings.waker.attend_as_relay(Arc::clone(&woken));
             let relay = Relay::new(options);
-            let frames = NodeFrames::start(frames);
-            let now = Instant::now();
-            Running { relay, rings, frames, shared, counters, began: now, wake_at: now, woken }.run().await;
+            let desk = Desk::new(relay, rings, NodeFrames::start(frames), counters);
+            Running { desk, shared, woken }.run().await;
         });
     })?;
     Ok(handle)
 }
 
 struct Running {
-    relay: Relay,
-    rings: RelayRings,
-    frames: NodeFrames,
+    desk: Desk<NodeFrames>,
     shared: Arc<Shared>,
-    counters: Arc<Mutex<RelayCounters>>,
-    began: Instant,
-    /// The next call of [`Relay::wake`].
-    wake_at: Instant,
     woken: Arc<Notify>,
 }
 
 impl Running {
     async fn run(mut self) {
+        let desk = &mut self.desk;
         loop {
-            self.turn();
+            desk.turn();
             if self.shared.is_stopping() {
-                self.relay.disconnect(self.now_us());
-                self.perform_effects();
-                self.rings.shards.announce();
-                self.rings.threads.announce();
-                return self.frames.close().await;
+                desk.disconnect();
+                return self.desk.frames.close().await;
             }
-            self.rings.waker.waiting.arm();
+            desk.rings.waker.waiting.arm();
             // Check after arming: later messages and space in rings wake the relay.
-            self.flush();
-            if self.rings.shards.has_messages() || self.rings.threads.has_messages() || self.shared.is_stopping() {
-                self.rings.waker.waiting.disarm();
+            desk.flush();
+            if desk.has_messages() || self.shared.is_stopping() {
+                desk.rings.waker.waiting.disarm();
                 // The connection has its turn as well.
                 tokio::task::yield_now().await;
                 continue;
             }
+            let reads_frames = !desk.is_behind();
             tokio::select! {
                 () = self.woken.notified() => {}
-                event = self.frames.next() => match event {
-                    Some(event) => self.take(event),
+                event = desk.frames.next(), if reads_frames => match event {
+                    Some(event) => desk.take(event),
                     // Only the end of the runtime ends the task of the connection.
                     None => return,
                 },
-                () = tokio::time::sleep_until(self.wake_at.into()) => {}
+                () = tokio::time::sleep_until(desk.wake_at.into()) => {}
             }
-            self.rings.waker.waiting.disarm();
+            desk.rings.waker.waiting.disarm();
         }
+    }
+}
+
+/// Where frames come from and go to.
+trait FrameLink {
+    /// Queues a frame for a node. Returns whether there was space.
+    fn send(&mut self, node: Arc<str>, frame: Vec<u8>) -> bool;
+
+    /// An event that has arrived.
+    fn try_next(&mut self) -> Option<FrameEvent>;
+
+    /// The number of frames of other nodes that did not fit since the last call.
+    fn take_dropped(&self) -> u64;
+}
+
+impl FrameLink for NodeFrames {
+    fn send(&mut self, node: Arc<str>, frame: Vec<u8>) -> bool {
+        Self::send(self, node, frame)
+    }
+
+    fn try_next(&mut self) -> Option<FrameEvent> {
+        Self::try_next(self)
+    }
+
+    fn take_dropped(&self) -> u64 {
+        Self::take_dropped(self)
+    }
+}
+
+/// Passes messages and frames on.
+struct Desk<F> {
+    relay: Relay,
+    rings: RelayRings,
+    frames: F,
+    counters: Arc<Mutex<RelayCounters>>,
+    began: Instant,
+    /// The next call of [`Relay::wake`].
+    wake_at: Instant,
+    /// Whether the last look found a shard or a room thread behind.
+    was_behind: bool,
+}
+
+impl<F: FrameLink> Desk<F> {
+    fn new(relay: Relay, rings: RelayRings, frames: F, counters: Arc<Mutex<RelayCounters>>) -> Self {
+        let now = Instant::now();
+        Self { relay, rings, frames, counters, began: now, wake_at: now, was_behind: false }
     }
 
     /// Reads what has arrived, and performs what it causes.
@@ -129,18 +166,17 @@ impl Running {
             for _ in 0..MESSAGES_PER_LOOK {
                 let Some((shard, message)) = self.rings.threads.next(thread) else { break };
                 self.relay.take_from_room(now_us, shard, message);
+                self.perform_if_full();
             }
         }
         for shard in 0..self.rings.shards.shard_count() {
             for _ in 0..MESSAGES_PER_LOOK {
                 let Some(message) = self.rings.shards.next(shard) else { break };
                 self.relay.take_to_room(now_us, message);
+                self.perform_if_full();
             }
         }
-        for _ in 0..MESSAGES_PER_LOOK {
-            let Some(event) = self.frames.try_next() else { break };
-            self.take(event);
-        }
+        self.read_frames();
         if Instant::now() >= self.wake_at {
             self.wake_at = Instant::now() + Duration::from_micros(WAKE_INTERVAL_US);
             self.relay.wake(now_us);
@@ -150,11 +186,53 @@ impl Running {
         *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = self.relay.counters();
     }
 
+    fn read_frames(&mut self) {
+        for _ in 0..MESSAGES_PER_LOOK {
+            // What a frame says goes to the rings at once, so that the next look sees whether it fitted.
+            self.perform_effects();
+            if self.is_behind() {
+                break;
+            }
+            let Some(event) = self.frames.try_next() else { break };
+            self.take(event);
+        }
+        self.perform_effects();
+        let is_behind = self.is_behind();
+        self.relay.count(RelayLimit::Behind, u64::from(is_behind && !self.was_behind));
+        self.was_behind = is_behind;
+        self.relay.count(RelayLimit::QueueIn, self.frames.take_dropped());
+    }
+
     fn take(&mut self, event: FrameEvent) {
         let now_us = self.now_us();
         match event {
+            FrameEvent::Connected { payload_bytes_max } => self.relay.set_payload_bytes_max(payload_bytes_max),
             FrameEvent::Frame(frame) => self.relay.receive(now_us, &frame),
             FrameEvent::Lost => self.relay.disconnect(now_us),
+        }
+    }
+
+    /// The node stops: tells the other nodes.
+    fn disconnect(&mut self) {
+        self.relay.disconnect(self.now_us());
+        self.perform_effects();
+        self.rings.shards.announce();
+        self.rings.threads.announce();
+    }
+
+    fn has_messages(&self) -> bool {
+        self.rings.shards.has_messages() || self.rings.threads.has_messages()
+    }
+
+    /// Whether messages wait for space in a ring. A frame becomes many messages, and nothing else bounds what the relay
+    /// holds for a shard: so frames wait in their queue, and are lost when it is full or when they are too old.
+    fn is_behind(&self) -> bool {
+        self.rings.shards.overflow_len() > 0 || self.rings.threads.overflow_len() > 0
+    }
+
+    fn perform_if_full(&mut self) {
+        if self.relay.is_full() {
+            self.perform_effects();
         }
     }
 
@@ -163,8 +241,11 @@ impl Running {
             match effect {
                 RelayEffect::ToShard { shard, message } => self.rings.shards.send(shard, message),
                 RelayEffect::ToThread { thread, message } => self.rings.threads.send(thread, message),
-                // A frame that does not fit is missing at its receiver, which notices.
-                RelayEffect::Send { node, frame } => drop(self.frames.send(node, frame)),
+                RelayEffect::Send { node, frame } => {
+                    // A frame that does not fit is missing at its receiver, which notices.
+                    let is_sent = self.frames.send(node, frame);
+                    self.relay.count(RelayLimit::QueueOut, u64::from(!is_sent));
+                }
             }
         }
     }
@@ -180,3 +261,6 @@ impl Running {
         u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;

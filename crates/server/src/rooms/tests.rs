@@ -4,7 +4,7 @@ mod bounds;
 mod builder;
 pub(super) mod games;
 mod replay;
-mod rig;
+pub(super) mod rig;
 mod survival;
 
 use std::sync::atomic::Ordering;

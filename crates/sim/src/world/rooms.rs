@@ -384,7 +384,7 @@ impl NodeWorld {
         }
         let request = ApiRequest::CloseRoom { channel: channel.as_str().into() };
         let answer: ApiResult = self.call_api(owner, request)?;
-        if matches!(answer, Ok(ApiAnswer::Done { .. })) {
+        if matches!(answer, Ok(ApiAnswer::Done { .. } | ApiAnswer::NoRoom)) {
             Ok(())
         } else {
             Err(format!("unexpected reply to an operator: {answer:?}"))

@@ -396,13 +396,10 @@ impl Rooms<'_> {
         if self.context.namespace(namespace).room.is_none() {
             return Err(ErrorCode::NotAvailable.into());
         }
-        let Some(channel) = self.channels.table.find(name) else { return Ok(ApiAnswer::Done { sessions: 0 }) };
-        let Some(room) = self.channels.table[channel].room.as_deref().copied() else {
-            return Ok(ApiAnswer::Done { sessions: 0 });
-        };
-        if self.directory.is_remote(&room) {
-            return Err(Refused::new(ErrorCode::NotAvailable, ELSEWHERE));
-        }
+        let Some(channel) = self.channels.table.find(name) else { return Ok(ApiAnswer::NoRoom) };
+        // A room of another node is closed there.
+        let room = self.channels.table[channel].room.as_deref().filter(|room| !self.directory.is_remote(room));
+        let Some(room) = room.copied() else { return Ok(ApiAnswer::NoRoom) };
         self.end_room_of(channel, room.key, None);
         Ok(ApiAnswer::Done { sessions: room.players })
     }

@@ -13,9 +13,9 @@ use super::{
     room_list::RoomQuery, sessions,
 };
 use crate::peers::{
-    self, ChannelRoomsQuestion, ChannelsQuestion, DisconnectOrder, Done, InfoQuestion, PeerAnswers, PresenceQuestion,
-    PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, StatusQuestion, SubscribeOrder,
-    UnsubscribeOrder,
+    self, ChannelRoomsQuestion, ChannelsQuestion, CloseRoomOrder, DisconnectOrder, Done, InfoQuestion, PeerAnswers,
+    PresenceQuestion, PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, StatusQuestion,
+    SubscribeOrder, UnsubscribeOrder,
 };
 
 use merge::Merging;
@@ -89,6 +89,16 @@ impl<'a> AllNodes<'a> {
         // This node knows whether the namespace has rooms.
         merged
             .map_err(|error| if error == ApiError::NOT_FOUND { self.own.why_no_room(&question.channel) } else { error })
+    }
+
+    /// Closes a room on the node that has it.
+    pub(super) async fn close_room(&self, channel: Box<str>) -> JsonResult {
+        let own = peers::close_room_here(self.own.node(), &channel).await?;
+        // This node asks nobody for its own room, so that a node that is silent does not matter.
+        if own.num_players.is_some() || self.own.node().cluster().is_none() {
+            return merge::room_closed(&Merging::new(own, PeerAnswers::ALONE));
+        }
+        merge::room_closed(&self.everywhere(&CloseRoomOrder { channel }, own).await?)
     }
 
     pub(super) async fn sessions(&self, wanted: &SessionsWanted) -> JsonResult {

@@ -180,15 +180,7 @@ impl Command for RoomCloseCommand {
     }
 
     async fn carry_out(self, executor: &Executor) -> JsonResult {
-        let (own, Self { channel }) = (executor.own(), self);
-        let closed = own.node().stored_room(&channel);
-        match own.ask(&channel, ApiRequest::CloseRoom { channel: channel.clone() }).await? {
-            ApiAnswer::Done { sessions } => {
-                own.node().forget_room(&channel, closed).await.map_err(ApiError::internal)?;
-                to_outcome(&RoomClosedJson { num_players: sessions })
-            }
-            _ => Err(ApiError::INTERNAL),
-        }
+        executor.all_nodes().close_room(self.channel).await
     }
 }
 

@@ -9,8 +9,8 @@ use std::{
 use bytes::Bytes;
 use dunlin_config::{RoomSettings, RoomsOptions};
 use dunlin_engine::{
-    FrameClass, SessionKey, ShardIndex,
-    message::{Asker, Subscriber, SubscriptionRequest},
+    ShardIndex,
+    message::SubscriptionRequest,
     room::{Departure, FromRoom, JoinParams, NotJoined, Opening, RoomKey, RoomThreadIndex, SeatClaim, SeatKey, ToRoom},
 };
 use dunlin_net::Waker;
@@ -44,7 +44,6 @@ pub fn settings(simulation: &str) -> RoomSettings {
 
 /// The subscription request of a session to the room `a`.
 pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> SubscriptionRequest {
-    let session = SessionKey { index: seat.index, generation: 0 };
     let join = JoinParams {
         seat,
         info: Arc::new(ClientInfo::of_user(user)),
@@ -54,24 +53,7 @@ pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> Subscription
         opening: Opening::Reserved,
         claim,
     };
-    SubscriptionRequest {
-        answer_may_be_large: false,
-        channel: "a".into(),
-        asker: Asker { shard: ShardIndex(0), session, command_id: 1 },
-        creator: dunlin_engine::creators::ChannelCreator::default(),
-        subscriber: Subscriber {
-            class: FrameClass::plain(Encoding::Json.into()),
-            join_leave: false,
-            info: None,
-            presence: false,
-            announced: false,
-        },
-        positioned: false,
-        was_recovering: false,
-        recover: None,
-        filter: None,
-        join: Some(Box::new(join)),
-    }
+    SubscriptionRequest::of_remote_join("a".into(), Encoding::Json, join)
 }
 
 /// Options with these namespaces.

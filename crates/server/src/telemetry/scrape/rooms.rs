@@ -6,7 +6,7 @@ use dunlin_engine::{
     room::RoomRefusal,
 };
 
-use dunlin_relay::{LinkLoss, RelayCounters};
+use dunlin_relay::{LinkLoss, RelayCounters, RelayLimit};
 
 use super::{Moment, Page, Scrape, ShardReport, in_namespace, m, place, sum};
 use crate::rooms::{FailureReason, RoomCounters, SurvivalReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
@@ -185,6 +185,13 @@ fn relay(page: &mut Page, counters: Option<RelayCounters>) {
         if let Some(counters) = counters {
             for (why, lost) in LinkLoss::ALL.into_iter().zip(counters.losses) {
                 samples.add(&[why.name()], lost);
+            }
+        }
+    });
+    page.family(&m::ROOM_RELAY_LIMITS, |samples| {
+        if let Some(counters) = counters {
+            for (limit, times) in RelayLimit::ALL.into_iter().zip(counters.limits) {
+                samples.add(&[limit.name()], times);
             }
         }
     });

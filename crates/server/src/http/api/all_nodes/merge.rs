@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use super::super::{
     ApiError, ChannelsWanted, JsonResult,
     paging::PageLimit,
-    result::{ClientJson, EmptyJson, to_outcome},
+    result::{ClientJson, EmptyJson, RoomClosedJson, to_outcome},
     room_list::RoomPlace,
     sessions::cursor_of,
 };
 use crate::peers::{
     ChannelRooms, Channels, Description, Done, Info, ListedSession, MissingPart, MissingPeer, NOT_UNDERSTOOD,
-    PeerAnswers, Presence, PresenceUsers, RoomList, Rooms, Sessions,
+    PeerAnswers, Presence, PresenceUsers, RoomClosed, RoomList, Rooms, Sessions,
 };
 
 #[derive(Serialize)]
@@ -303,6 +303,15 @@ pub(super) fn room_info(mut merging: Merging<ChannelRooms>) -> JsonResult {
     };
     let room = serde_json::from_str(room.json()).map_err(|_| ApiError::INTERNAL)?;
     to_outcome(&MergedRoomInfo { room, further_rooms, partial: merging.is_partial() })
+}
+
+/// If no node had the room, it may be on one that returned no result.
+pub(super) fn room_closed(merging: &Merging<RoomClosed>) -> JsonResult {
+    let players: Vec<u32> = merging.results.iter().filter_map(|part| part.num_players).collect();
+    if players.is_empty() {
+        merging.check_all_answered("this node does not reach the cluster: the room may be open on another one")?;
+    }
+    to_outcome(&RoomClosedJson { num_players: players.into_iter().fold(0, u32::saturating_add) })
 }
 
 /// A command that has not reached every node fails, so that the application retries it.

@@ -62,6 +62,22 @@ fn states_and_pages_of_channels_name_the_nodes_without_an_answer() {
 }
 
 #[test]
+fn a_room_of_another_node_is_not_reported_as_closed() {
+    let (none, three) = (r#"{"num_players":null}"#, r#"{"num_players":3}"#);
+    let silent = [("n", "is silent")];
+    let closed = |own, others: &[&str], missing: &[(&str, &str)], is_cut_off| {
+        merged(|merging| merge::room_closed(&merging), own, others, missing, is_cut_off)
+    };
+    assert_eq!(closed(none, &[none, three], &[], false).expect("closed"), three, "by the node that has it");
+    assert_eq!(closed(none, &[three], &silent, false).expect("closed"), three, "whoever else does not answer");
+    assert_eq!(closed(none, &[none], &[], false).expect("closed"), r#"{"num_players":0}"#, "it is open nowhere");
+    for (missing, is_cut_off) in [(&silent[..], false), (&silent[..0], true)] {
+        let error = closed(none, &[none], missing, is_cut_off).expect_err("a node that is silent may have it");
+        assert_eq!(error.code(), 100, "{error:?}");
+    }
+}
+
+#[test]
 fn results_of_nodes_are_merged() {
     check_merged(
         merge::presence,
