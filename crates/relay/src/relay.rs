@@ -282,6 +282,14 @@ impl Relay {
         }
     }
 
+    /// The cluster counts a node as gone, earlier than its silence would show here.
+    pub fn node_gone(&mut self, now_us: u64, node: &str) {
+        if let Some((node, _)) = self.links.get_key_value(node) {
+            let node = Arc::clone(node);
+            self.lose(now_us, &node, LinkLoss::Silence);
+        }
+    }
+
     /// Call it every [`WAKE_INTERVAL_US`].
     pub fn wake(&mut self, now_us: u64) {
         let mut silent = Vec::new();

@@ -56,7 +56,7 @@ use crate::{
 pub(crate) use shard_waker::ShardWaker;
 
 pub use admission::{Admitted, SourceNetwork};
-pub(crate) use cluster::RoomLogReceiver;
+pub(crate) use cluster::{GoneNodes, RoomLogReceiver};
 pub use cluster::{ClusterInbox, NodeCluster, NodeQuery};
 pub use drain::DrainPlan;
 pub use event_queue::ShardQueues;

@@ -180,7 +180,9 @@ impl Rooms {
             rooms.watchdog = Some(watchdog.inspect_err(|_| rooms.stop())?);
         }
         if let Some((rings, frames)) = relay_rings.zip(frames) {
-            let relay = relay_thread::start(rings, frames, Arc::clone(&rooms.shared), alive_relay);
+            // Tests of a single node have frames without a cluster.
+            let gone = cluster.map(|cluster| Arc::clone(cluster.gone_nodes())).unwrap_or_default();
+            let relay = relay_thread::start(rings, frames, (Arc::clone(&rooms.shared), gone), alive_relay);
             rooms.relay = Some(relay.inspect_err(|_| rooms.stop())?);
         }
         Ok((rooms, links))

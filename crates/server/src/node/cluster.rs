@@ -2,12 +2,12 @@
 
 mod surveys;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dunlin_cluster::{
     core::{
         CoreEvent, StreamChange,
-        peers::{PeerEffect, PeerEvent},
+        peers::{PeerChange, PeerEffect, PeerEvent},
         room_logs::{RoomLogEffect, RoomLogEvent},
     },
     node_frames::NodeFramesOptions,
@@ -20,6 +20,8 @@ use dunlin_engine::{
     event::{ShardEvents, Ticket},
     log::{LoadNumber, LoadQuery, LogError, LogRecord, ProposalNumber},
 };
+
+use tokio::sync::Notify;
 
 use super::event_queue::ShardQueues;
 use crate::telemetry::cluster_events::{ReadinessChanged, log_stream};
@@ -49,7 +51,12 @@ impl NodeCluster {
         engine: &Options,
         queues: Arc<ShardQueues>,
     ) -> Result<(Self, Vec<StreamDifference>), ClusterFault> {
-        let host = Arc::new(HostOfCluster { queues, surveying: Surveying::default(), room_logs: OnceLock::new() });
+        let host = Arc::new(HostOfCluster {
+            queues,
+            surveying: Surveying::default(),
+            room_logs: OnceLock::new(),
+            gone: Arc::default(),
+        });
         let queries_max = options.limits.peers.queries_max;
         let frames = NodeFramesOptions::new(&options);
         let of_thread = Arc::clone(&host) as Arc<dyn ClusterHost>;
@@ -117,6 +124,11 @@ impl NodeCluster {
         let _ = self.thread.send(CoreEvent::Peers(PeerEvent::UserSessions { user, sessions }));
     }
 
+    /// The nodes that are gone.
+    pub(crate) fn gone_nodes(&self) -> &Arc<GoneNodes> {
+        &self.host.gone
+    }
+
     /// Receives the answers about the logs of rooms from now on.
     pub(crate) fn receive_room_logs(&self, receiver: Arc<dyn RoomLogReceiver>) {
         let is_first = self.host.room_logs.set(receiver).is_ok();
@@ -151,6 +163,31 @@ impl NodeCluster {
     }
 }
 
+/// Nodes that have stopped or become silent, for the relay. Each is in it until the relay looks, so there are at most as many
+/// as a node knows.
+#[derive(Debug, Default)]
+pub(crate) struct GoneNodes {
+    nodes: Mutex<Vec<Box<str>>>,
+    is_news: Notify,
+}
+
+impl GoneNodes {
+    fn add(&self, node: &str) {
+        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).push(node.into());
+        self.is_news.notify_one();
+    }
+
+    /// Those since the last call.
+    pub(crate) fn take(&self) -> Vec<Box<str>> {
+        std::mem::take(&mut *self.nodes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Waits for one.
+    pub(crate) async fn some(&self) {
+        self.is_news.notified().await;
+    }
+}
+
 /// What takes the answers about the logs of rooms. Called on the cluster's thread.
 pub(crate) trait RoomLogReceiver: Send + Sync {
     /// Takes an answer.
@@ -163,6 +200,7 @@ struct HostOfCluster {
     surveying: Surveying,
     /// Set when the node has rooms that it keeps.
     room_logs: OnceLock<Arc<dyn RoomLogReceiver>>,
+    gone: Arc<GoneNodes>,
 }
 
 impl ShardEvents for HostOfCluster {
@@ -177,6 +215,9 @@ impl ClusterHost for HostOfCluster {
     }
 
     fn peers(&self, effect: PeerEffect) {
+        if let PeerEffect::Changed { node, change: PeerChange::Lost | PeerChange::Left } = &effect {
+            self.gone.add(&node.node);
+        }
         self.surveying.take(effect);
     }
 

@@ -12,6 +12,8 @@ use dunlin_cluster::node_frames::{FrameEvent, NodeFrames, NodeFramesOptions};
 use dunlin_relay::{Relay, RelayCounters, RelayEffect, RelayLimit, RelayOptions, WAKE_INTERVAL_US};
 use tokio::sync::{Notify, mpsc};
 
+use crate::node::GoneNodes;
+
 use super::{
     ThreadWaker,
     links::{ShardLinks, ThreadLinks},
@@ -49,7 +51,7 @@ pub(super) struct RelayRings {
 pub(super) fn start(
     rings: RelayRings,
     frames: NodeFramesOptions,
-    shared: Arc<Shared>,
+    (shared, gone): (Arc<Shared>, Arc<GoneNodes>),
     alive: mpsc::Sender<()>,
 ) -> io::Result<RelayHandle> {
     let counters = Arc::<Mutex<RelayCounters>>::default();
@@ -67,7 +69,7 @@ pub(super) fn start(
             rings.waker.attend_as_relay(Arc::clone(&woken));
             let relay = Relay::new(options);
             let desk = Desk::new(relay, rings, NodeFrames::start(frames), counters);
-            Running { desk, shared, woken }.run().await;
+            Running { desk, shared, woken, gone }.run().await;
         });
     })?;
     Ok(handle)
@@ -77,12 +79,16 @@ struct Running {
     desk: Desk<NodeFrames>,
     shared: Arc<Shared>,
     woken: Arc<Notify>,
+    gone: Arc<GoneNodes>,
 }
 
 impl Running {
     async fn run(mut self) {
         let desk = &mut self.desk;
         loop {
+            for node in self.gone.take() {
+                desk.node_gone(&node);
+            }
             desk.turn();
             if self.shared.is_stopping() {
                 desk.disconnect();
@@ -100,6 +106,7 @@ impl Running {
             let reads_frames = !desk.is_behind();
             tokio::select! {
                 () = self.woken.notified() => {}
+                () = self.gone.some() => {}
                 event = desk.frames.next(), if reads_frames => match event {
                     Some(event) => desk.take(event),
                     // Only the end of the runtime ends the task of the connection.
@@ -210,6 +217,11 @@ impl<F: FrameLink> Desk<F> {
             FrameEvent::Frame(frame) => self.relay.receive(now_us, &frame),
             FrameEvent::Lost => self.relay.disconnect(now_us),
         }
+    }
+
+    fn node_gone(&mut self, node: &str) {
+        self.relay.node_gone(self.now_us(), node);
+        self.perform_effects();
     }
 
     /// The node stops: tells the other nodes.
