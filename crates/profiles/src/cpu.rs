@@ -295,19 +295,25 @@ fn install_handler() -> io::Result<()> {
     Ok(())
 }
 
-/// What the kernel says about the signal of a timer. The C library has no name for the middle part.
+/// What the kernel says about the signal of a timer (`siginfo_t` of `SI_TIMER`). The C library has no names for `timer` and
+/// `overruns`.
 #[repr(C)]
 struct TimerSignal {
     signal: libc::c_int,
     errno: libc::c_int,
     code: libc::c_int,
+    /// What follows may contain pointers, and is aligned as they are.
+    padding: libc::c_int,
     timer: libc::c_int,
     overruns: libc::c_int,
     value: libc::sigval,
 }
 
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(std::mem::offset_of!(TimerSignal, value) == 24);
+const _: () = assert!(
+    std::mem::offset_of!(TimerSignal, timer) == 16
+        && std::mem::offset_of!(TimerSignal, overruns) == 20
+        && std::mem::offset_of!(TimerSignal, value) == 24
+);
 
 extern "C" fn on_signal(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: it is the calling thread's own variable.
