@@ -3,7 +3,7 @@
 
 use std::{
     cell::UnsafeCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt, io,
     mem::MaybeUninit,
     ptr,
@@ -94,6 +94,14 @@ struct Recording {
     dropped: u64,
     /// [`NEXT_SLOT`] of the next slot to collect.
     collected: usize,
+    unwatched: Unwatched,
+}
+
+/// The threads that have no timer, because the system refused one.
+#[derive(Default)]
+struct Unwatched {
+    threads: HashSet<libc::pid_t>,
+    why: Option<io::Error>,
 }
 
 /// A timer of a thread's processor time.
@@ -106,20 +114,22 @@ struct Timer(libc::timer_t);
 /// [`CpuError`]
 pub fn cpu_profile(duration: Duration, is_cancelled: impl Fn() -> bool) -> Result<Vec<u8>, CpuError> {
     let mut recording = Recording::begin()?;
+    recording.watch_threads();
+    recording.check_watched()?;
     let began = Instant::now();
-    let mut collections = 0;
+    let mut collections = 1;
     while let Some(left) = duration.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
         if is_cancelled() {
             return Err(CpuError::Cancelled);
         }
         if collections % COLLECTIONS_PER_LOOK == 0 {
-            recording.watch_threads()?;
+            recording.watch_threads();
         }
         std::thread::sleep(left.min(COLLECT_EVERY));
         recording.collect();
         collections += 1;
     }
-    recording.watch_threads()?;
+    recording.watch_threads();
     let took = began.elapsed();
     Ok(recording.end(took).encode())
 }
@@ -149,6 +159,7 @@ impl Recording {
             periods: HashMap::new(),
             dropped: 0,
             collected: NEXT_SLOT.load(Ordering::Relaxed),
+            unwatched: Unwatched::default(),
         };
         let slot = || Slot { state: AtomicU8::new(FREE), taken: UnsafeCell::new(MaybeUninit::uninit()) };
         WAITING.get_or_init(|| (0..WAITING_MAX).map(|_| slot()).collect());
@@ -164,21 +175,55 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Gives each thread a timer that has none, and notes the threads' names.
-    fn watch_threads(&mut self) -> Result<(), CpuError> {
-        for task in std::fs::read_dir("/proc/self/task")?.flatten() {
+    /// Gives each thread a timer that has none, and notes the threads' names. A refusal of the system leaves what was
+    /// recorded so far as it is.
+    fn watch_threads(&mut self) {
+        let tasks = match std::fs::read_dir("/proc/self/task") {
+            Ok(tasks) => tasks,
+            Err(error) => return self.unwatched.why = Some(error),
+        };
+        for task in tasks.flatten() {
             let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            if !self.timers.contains_key(&thread)
-                && let Some(timer) = Timer::start(thread)?
-            {
-                self.timers.insert(thread, timer);
+            if !self.timers.contains_key(&thread) {
+                self.watch(thread);
             }
             // A thread sets its name after its start. It may have ended meanwhile.
             if let Ok(name) = std::fs::read_to_string(task.path().join("comm")) {
                 self.names.insert(thread, name.trim_end().to_owned());
             }
         }
-        Ok(())
+    }
+
+    fn watch(&mut self, thread: libc::pid_t) {
+        match Timer::start(thread) {
+            Ok(Some(timer)) => {
+                self.timers.insert(thread, timer);
+                self.unwatched.threads.remove(&thread);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                self.unwatched.threads.insert(thread);
+                self.unwatched.why = Some(error);
+            }
+        }
+    }
+
+    /// An error if the system lets no thread be watched.
+    fn check_watched(&mut self) -> Result<(), CpuError> {
+        match self.unwatched.why.take() {
+            Some(error) if self.timers.is_empty() => Err(error.into()),
+            why => {
+                self.unwatched.why = why;
+                Ok(())
+            }
+        }
+    }
+
+    fn comments(&self, dropped: u64) -> Vec<String> {
+        let Unwatched { threads, why } = &self.unwatched;
+        let dropped = (dropped > 0).then(|| format!("{dropped} samples were dropped"));
+        let unwatched = why.as_ref().map(|error| format!("{} threads were not sampled: {error}", threads.len()));
+        dropped.into_iter().chain(unwatched).collect()
     }
 
     fn collect(&mut self) {
@@ -210,6 +255,7 @@ impl Recording {
             self.add(&taken);
         }
         let dropped = self.dropped + DROPPED.load(Ordering::Relaxed);
+        let comments = self.comments(dropped);
         let names = std::mem::take(&mut self.names);
         let samples = std::mem::take(&mut self.periods).into_iter().map(|((thread, frames), periods)| Sample {
             frames,
@@ -222,7 +268,7 @@ impl Recording {
             period_type: ("cpu", "nanoseconds"),
             period: PERIOD_NS,
             duration_ns: took.as_nanos() as i64,
-            comments: if dropped == 0 { Vec::new() } else { vec![format!("{dropped} samples were dropped")] },
+            comments,
             own_functions: &[],
             samples: samples.collect(),
         }
@@ -239,7 +285,7 @@ impl Drop for Recording {
 
 impl Timer {
     /// `None` if the thread has ended.
-    fn start(thread: libc::pid_t) -> Result<Option<Self>, CpuError> {
+    fn start(thread: libc::pid_t) -> io::Result<Option<Self>> {
         // SAFETY: all fields are integers, pointers and unions of them, for which zeros are valid.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -252,7 +298,7 @@ impl Timer {
         if unsafe { libc::timer_create(processor_time_of(thread), &raw mut event, &raw mut timer) } != 0 {
             let error = io::Error::last_os_error();
             let has_ended = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH));
-            return if has_ended { Ok(None) } else { Err(error.into()) };
+            return if has_ended { Ok(None) } else { Err(error) };
         }
         let timer = Self(timer);
         let time = |ns: i64| libc::timespec { tv_sec: 0, tv_nsec: ns };
@@ -261,7 +307,7 @@ impl Timer {
         let schedule = libc::itimerspec { it_interval: time(PERIOD_NS), it_value: time(first) };
         // SAFETY: the timer exists, and the pointer is valid for the call.
         if unsafe { libc::timer_settime(timer.0, 0, &raw const schedule, ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error().into());
+            return Err(io::Error::last_os_error());
         }
         Ok(Some(timer))
     }

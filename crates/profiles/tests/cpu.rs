@@ -95,3 +95,48 @@ fn threads_come_and_go_during_profiles() {
     assert!(all <= used * 2, "{all:?} of {used:?}");
     assert!(profiles.iter().all(|profile| profile.values.iter().all(|values| values.iter().all(|value| *value > 0))));
 }
+
+/// The limit on signals that may be queued. A timer holds one.
+fn set_signals_max(signals_max: libc::rlim_t) -> libc::rlim_t {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointers are valid for the calls.
+    unsafe {
+        assert_eq!(libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut limit), 0);
+        let before = std::mem::replace(&mut limit.rlim_cur, signals_max);
+        assert_eq!(libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const limit), 0);
+        before
+    }
+}
+
+#[test]
+fn a_thread_that_gets_no_timer_is_missing_and_the_others_are_not() {
+    let _process = process();
+    let has_ended = AtomicBool::new(false);
+    let (was_asked, allowed) = (AtomicBool::new(false), AtomicU64::new(0));
+    let profile = thread::scope(|scope| {
+        scope.spawn(|| work(&has_ended));
+        // The recording asks this after it has given timers to all threads.
+        let profile = cpu_profile(Duration::from_millis(300), || {
+            if !was_asked.swap(true, Ordering::Relaxed) {
+                allowed.store(set_signals_max(0), Ordering::Relaxed);
+                scope.spawn(|| work(&has_ended));
+            }
+            false
+        });
+        set_signals_max(allowed.load(Ordering::Relaxed));
+        has_ended.store(true, Ordering::Relaxed);
+        Decoded::of(&profile.expect("what was recorded stays"))
+    });
+    assert!(profile.says("threads were not sampled: "), "{:?}", profile.texts);
+    assert!(sampled(&profile) > Duration::from_millis(20), "{profile:?}");
+}
+
+#[test]
+fn without_any_timer_there_is_no_profile_and_the_next_one_is_recorded() {
+    let _process = process();
+    let allowed = set_signals_max(0);
+    let refused = cpu_profile(Duration::from_secs(1), || false);
+    set_signals_max(allowed);
+    assert!(refused.expect_err("no thread has a timer").to_string().contains("the system refuses"));
+    assert!(cpu_profile(Duration::from_millis(1), || false).is_ok());
+}
