@@ -58,6 +58,11 @@ pub enum CpuError {
     Busy,
     /// Nobody waits for it any more.
     Cancelled,
+    /// The C library takes a lock when a stack is unwound.
+    LockedUnwinder {
+        /// Its version.
+        libc_version: String,
+    },
     /// The system refuses what it needs.
     System(io::Error),
 }
@@ -107,6 +112,24 @@ struct Unwatched {
 /// A timer of a thread's processor time.
 struct Timer(libc::timer_t);
 
+/// Whether the unwinder finds the tables of a function without a lock. With a lock, a signal handler would wait for a
+/// thread that loads a library, which may wait for the interrupted one. Since 2.35, glibc has a function without one,
+/// which the unwinder of GCC 12 and later uses.
+fn unwinds_without_lock() -> bool {
+    // SAFETY: the name ends with a zero, and nothing is called.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    !found.is_null()
+}
+
+fn check_unwinder(is_without_lock: bool) -> Result<(), CpuError> {
+    if is_without_lock {
+        return Ok(());
+    }
+    // SAFETY: it returns a constant text that ends with a zero.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    Err(CpuError::LockedUnwinder { libc_version: version.to_string_lossy().into_owned() })
+}
+
 /// Records for `duration`, or until `is_cancelled` returns true, and returns the profile in pprof format. Blocks. Only one
 /// profile is recorded at a time.
 ///
@@ -149,6 +172,7 @@ impl Slot {
 
 impl Recording {
     fn begin() -> Result<Self, CpuError> {
+        check_unwinder(unwinds_without_lock())?;
         if IS_BUSY.swap(true, Ordering::Acquire) {
             return Err(CpuError::Busy);
         }
@@ -411,6 +435,11 @@ impl fmt::Display for CpuError {
         match self {
             Self::Busy => f.write_str("a CPU profile is being recorded, and there is one at a time"),
             Self::Cancelled => f.write_str("nobody waits for the CPU profile any more"),
+            Self::LockedUnwinder { libc_version } => write!(
+                f,
+                "glibc {libc_version} takes a lock when a stack is unwound, so a CPU profile might stop the process: it needs \
+                 glibc 2.35 or later"
+            ),
             Self::System(error) => write!(f, "the system refuses a CPU profile: {error}"),
         }
     }
@@ -421,5 +450,17 @@ impl std::error::Error for CpuError {}
 impl From<io::Error> for CpuError {
     fn from(error: io::Error) -> Self {
         Self::System(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_whose_unwinder_takes_a_lock_gets_no_profile_but_the_reason() {
+        assert!(check_unwinder(true).is_ok());
+        let refused = check_unwinder(false).expect_err("it would wait in a signal handler").to_string();
+        assert!(refused.starts_with("glibc 2.") && refused.ends_with("it needs glibc 2.35 or later"), "{refused}");
     }
 }
