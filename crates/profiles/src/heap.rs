@@ -8,7 +8,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU8, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering},
     },
 };
 
@@ -48,6 +48,9 @@ static BLOCKS: Blocks = Blocks::new();
 /// What the samples stand for. Locked after a table of [`BLOCKS`], never before.
 static TAKEN: Mutex<Option<Taken>> = Mutex::new(None);
 
+/// Whether a profile is being made.
+static IS_BUSY: AtomicBool = AtomicBool::new(false);
+
 thread_local! {
     /// Bytes that this thread allocates until its next sample.
     static BYTES_LEFT: Cell<i64> = const { Cell::new(0) };
@@ -82,7 +85,12 @@ pub enum HeapError {
     OtherAllocator,
     /// [`sample_heap`] was not called.
     Off,
+    /// Another one is being made. Each looks up the names of all functions, which takes memory and processor time.
+    Busy,
 }
+
+/// The only profile that is being made.
+struct Turn(());
 
 /// Sampled blocks by address. All of a class are in the same table.
 struct Blocks {
@@ -146,7 +154,7 @@ pub fn sample_heap(interval_bytes: usize) -> Result<(), HeapError> {
     Ok(())
 }
 
-/// The profile in pprof format.
+/// The profile in pprof format. One is made at a time.
 ///
 /// # Errors
 /// [`HeapError`]
@@ -154,11 +162,24 @@ pub fn heap_profile(view: HeapView) -> Result<Vec<u8>, HeapError> {
     if INTERVAL_BYTES.load(Ordering::Relaxed) == 0 {
         return Err(if lock().is_some() { HeapError::OtherAllocator } else { HeapError::Off });
     }
+    let _turn = Turn::take().ok_or(HeapError::Busy)?;
     let was_taking = IS_TAKING.replace(true);
     // Allocates while it holds the lock, which taking a sample needs as well.
     let snapshot = lock().as_ref().map(Taken::snapshot);
     IS_TAKING.set(was_taking);
     snapshot.map(|snapshot| snapshot.profile(view).encode()).ok_or(HeapError::Off)
+}
+
+impl Turn {
+    fn take() -> Option<Self> {
+        (!IS_BUSY.swap(true, Ordering::Acquire)).then(|| Self(()))
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        IS_BUSY.store(false, Ordering::Release);
+    }
 }
 
 /// The place of [`Taken::totals`] for stacks beyond [`STACKS_MAX`].
@@ -439,6 +460,7 @@ impl fmt::Display for HeapError {
         f.write_str(match self {
             Self::OtherAllocator => "the program has another global allocator than dunlin_profiles::SampledAllocator",
             Self::Off => "allocations are not sampled",
+            Self::Busy => "a heap profile is being made, and there is one at a time",
         })
     }
 }

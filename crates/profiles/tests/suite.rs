@@ -2,13 +2,14 @@
 
 mod cpu;
 mod decoded;
+mod heap;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[global_allocator]
 static ALLOCATOR: dunlin_profiles::SampledAllocator = dunlin_profiles::SampledAllocator;
 
-/// Tests that record a CPU profile, or change a limit of the process, hold it: there is one profile at a time.
+/// Tests that make a profile, or change a limit of the process, hold it: there is one profile of each kind at a time.
 static PROCESS: Mutex<()> = Mutex::new(());
 
 fn process() -> MutexGuard<'static, ()> {

@@ -70,6 +70,7 @@ async fn memory(name: &str, view: HeapView) -> Response {
         Ok(Err(error @ (HeapError::OtherAllocator | HeapError::Off))) => {
             failure(StatusCode::NOT_IMPLEMENTED, &error.to_string())
         }
+        Ok(Err(error @ HeapError::Busy)) => failure(StatusCode::CONFLICT, &error.to_string()),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
