@@ -8,7 +8,7 @@ mod page;
 mod sign_ins;
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::Arc,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
@@ -152,6 +152,12 @@ impl Console {
         if !is_from_page(request.headers()) {
             self.parts.counters.count_refusal(HttpRefusal::Origin);
             return Err(refusal(StatusCode::FORBIDDEN, "the request is not from the console's page"));
+        }
+        if matches!(self.access, Access::Everyone) && !is_own_host(request.headers()) {
+            self.parts.counters.count_refusal(HttpRefusal::Origin);
+            let why =
+                "with admin.insecure, the console is reached by an IP address, localhost, or a name without a dot";
+            return Err(refusal(StatusCode::FORBIDDEN, why));
         }
         self.asker(request).ok_or_else(|| refusal(StatusCode::UNAUTHORIZED, "sign in"))
     }
@@ -369,6 +375,17 @@ fn is_from_page(headers: &HeaderMap) -> bool {
     is(FROM_PAGE, b"1") && is_same_site
 }
 
+/// Whether a request names the node in a way that no other site can. A site may give its own name the address of this node
+/// (DNS rebinding), and is then the page's own site for the browser. Without a password, only the name tells.
+fn is_own_host(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name).to_ascii_lowercase();
+    name.parse::<IpAddr>().is_ok() || name.ends_with(".localhost") || !(name.is_empty() || name.contains('.'))
+}
+
 /// The values of the console's cookies in a request.
 fn cookies(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let fields = headers.get_all(header::COOKIE).into_iter().filter_map(|field| field.to_str().ok());
@@ -431,6 +448,31 @@ mod tests {
         ] {
             assert_eq!(is_from_page(&headers(fields)), expected, "{fields:?}");
         }
+    }
+
+    #[test]
+    fn a_name_that_another_site_can_take_is_not_the_node_s_own() {
+        for (host, expected) in [
+            ("127.0.0.1:9000", true),
+            ("192.0.2.7", true),
+            ("[::1]:9000", true),
+            ("[2001:db8::1]", true),
+            ("localhost:9000", true),
+            ("LocalHost", true),
+            ("one.localhost:9000", true),
+            ("dunlin-1:9000", true),
+            ("evil.example:9000", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("evil.example.", false),
+            ("localhost.", false),
+            ("[evil.example]", false),
+            (":9000", false),
+            ("", false),
+        ] {
+            assert_eq!(is_own_host(&headers(&[("host", host)])), expected, "{host}");
+        }
+        assert!(!is_own_host(&headers(&[])), "a browser names it");
     }
 
     #[test]

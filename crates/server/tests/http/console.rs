@@ -30,9 +30,8 @@ fn start(admin: &Value) -> Server {
 fn ask_at(address: SocketAddr, method: &str, path: &str, fields: &str, body: &str) -> Answer {
     let mut client = Client::new(TcpStream::connect(address).expect("it listens"));
     let length = body.len();
-    client.send(format!(
-        "{method} /admin/{path} HTTP/1.1\r\nHost: console.example\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
-    ));
+    let host = if fields.starts_with("Host: ") { "" } else { "Host: console.example\r\n" };
+    client.send(format!("{method} /admin/{path} HTTP/1.1\r\n{host}{fields}Content-Length: {length}\r\n\r\n{body}"));
     client.answer()
 }
 
@@ -270,10 +269,29 @@ fn an_action_leaves_a_line_with_who_and_what_and_from_where() {
 #[test]
 fn an_insecure_console_needs_no_password_but_still_its_page() {
     let server = start(&json!({ "insecure": true }));
-    assert_eq!(ask(&server, "GET", "data/sign_in", FROM_PAGE, "").json()["role"], "operator");
-    assert_eq!(command(&server, FROM_PAGE, "publish", &json!({ "channel": "open:1", "data": 1 })).status, 200);
-    assert_eq!(command(&server, "", "publish", &json!({ "channel": "open:1", "data": 1 })).status, 403);
-    assert_eq!(try_sign_in(&server, PASSWORD).status, 400);
+    let fields = format!("Host: {}\r\n{FROM_PAGE}", server.address);
+    assert_eq!(ask(&server, "GET", "data/sign_in", &fields, "").json()["role"], "operator");
+    let publish = json!({ "channel": "open:1", "data": 1 });
+    assert_eq!(command(&server, &fields, "publish", &publish).status, 200);
+    assert_eq!(command(&server, "Host: localhost\r\n", "publish", &publish).status, 403);
+    let body = json!({ "password": PASSWORD }).to_string();
+    assert_eq!(ask(&server, "POST", "data/sign_in", &fields, &body).status, 400);
+}
+
+#[test]
+fn a_site_that_gives_its_name_the_address_of_an_insecure_console_is_refused() {
+    let server = start(&json!({ "insecure": true }));
+    let port = server.address.port();
+    // What a browser sends for the page of such a site.
+    let rebound = format!(
+        "Host: evil.example:{port}\r\n{FROM_PAGE}Origin: http://evil.example:{port}\r\nSec-Fetch-Site: same-origin\r\n"
+    );
+    let publish = json!({ "channel": "open:1", "data": 1 });
+    assert_eq!(command(&server, &rebound, "publish", &publish).status, 403);
+    assert_eq!(ask(&server, "GET", "data/status", &rebound, "").status, 403);
+    assert_eq!(ask(&server, "GET", "data/sign_in", &rebound, "").status, 403);
+    let own = rebound.replace("evil.example", "localhost");
+    assert_eq!(command(&server, &own, "publish", &publish).json()["result"]["offset"], 1, "the first one");
 }
 
 #[test]
@@ -341,6 +359,7 @@ on_io_uring![
     only_what_the_page_needs_is_offered,
     an_action_leaves_a_line_with_who_and_what_and_from_where,
     an_insecure_console_needs_no_password_but_still_its_page,
+    a_site_that_gives_its_name_the_address_of_an_insecure_console_is_refused,
     the_configuration_is_shown_without_secrets,
     channels_are_found_and_paged,
     the_state_of_the_node_counts_what_has_happened,
