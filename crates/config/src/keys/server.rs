@@ -251,7 +251,7 @@ const ADMIN: &[Key] = &[
         "sign_in_limit",
         Int(1, 1_000),
         "10",
-        "Wrong passwords per minute and address (an IPv4 address, or an IPv6 network of 64 bits), and ten times as many of all addresses together. Beyond it, sign-ins get status 429, with the right password as well.",
+        "Wrong passwords per minute and address (an IPv4 address, or an IPv6 network of 64 bits), and ten times as many of all addresses together that have not signed in before. Beyond it, sign-ins get status 429, with the right password as well.",
     ),
 ];
 

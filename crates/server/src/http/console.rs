@@ -212,6 +212,14 @@ impl Console {
         }
     }
 
+    /// After a restart of the node, sign-ins of before are what it knows addresses by. The page asks this once, when it is
+    /// opened.
+    fn know(&self, asker: Asker) {
+        if let (Access::SignedIn(rules), Some(_), Some(address)) = (&self.access, asker.sign_in, asker.address) {
+            rules.attempts.know(SourceNetwork::of(address), Instant::now());
+        }
+    }
+
     fn sign_out(&self, asker: Asker, cookie_suffix: &str) -> Response {
         if let (Access::SignedIn(rules), Some(sign_in)) = (&self.access, asker.sign_in) {
             rules.sign_ins.sign_out(sign_in, now_s());
@@ -318,7 +326,10 @@ impl Console {
         };
         match (name, is_post, asker) {
             ("sign_in", false, None) => answer(&described(None)),
-            ("sign_in", false, Some(asker)) => answer(&asker.described()),
+            ("sign_in", false, Some(asker)) => {
+                self.know(asker);
+                answer(&asker.described())
+            }
             ("sign_in", true, _) => self.sign_in(request).await,
             ("sign_out", true, Some(asker)) => self.sign_out(asker, &self.cookie_suffix(&request)),
             ("status", false, Some(_)) => self.parts.service.status().await,
