@@ -275,7 +275,7 @@ const LOG: &[Key] = &[
         "level",
         Choice(&["none", "error", "warn", "info", "debug", "trace"]),
         "info",
-        "Minimum severity of the lines that are logged.",
+        "Minimum severity of the lines that are logged. Those of what operators do in the console are always logged.",
     ),
     yes("file", Text, "", "File that log lines are appended to. Empty: standard error."),
     own(

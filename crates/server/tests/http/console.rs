@@ -5,7 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
-use crate::http::server::{Answer, Client, Server};
+use crate::http::{
+    observation::until,
+    server::{Answer, Client, Server},
+};
 
 const PASSWORD: &str = "of-operators";
 const READ_ONLY: &str = "of-readers";
@@ -267,6 +270,26 @@ fn an_action_leaves_a_line_with_who_and_what_and_from_where() {
 }
 
 #[test]
+fn an_action_leaves_a_line_whatever_the_level_of_the_log_is() {
+    let mut server = start(&json!({}));
+    let fields = sign_in(&server, PASSWORD);
+    for level in ["error", "none"] {
+        server.rewrite(|config| config["log"] = json!({ "level": level }));
+        server.signal("HUP");
+        let shown = || ask(&server, "GET", "data/configuration", &fields, "").json()["settings"].clone();
+        let is_applied = |settings: &Value| {
+            settings.as_array().expect("a list").iter().any(|one| one["key"] == "log.level" && one["value"] == level)
+        };
+        until(|| is_applied(&shown()));
+        command(&server, &fields, "publish", &json!({ "channel": format!("open:{level}"), "data": 1 }));
+        let line = server.logged("console: action");
+        assert_eq!(line["target"], format!("channel=\"open:{level}\""));
+    }
+    sign_in(&server, READ_ONLY);
+    assert_eq!(server.logged("console: signed in")["role"], "reader");
+}
+
+#[test]
 fn an_insecure_console_needs_no_password_but_still_its_page() {
     let server = start(&json!({ "insecure": true }));
     let fields = format!("Host: {}\r\n{FROM_PAGE}", server.address);
@@ -358,6 +381,7 @@ on_io_uring![
     a_reader_sees_everything_and_changes_nothing,
     only_what_the_page_needs_is_offered,
     an_action_leaves_a_line_with_who_and_what_and_from_where,
+    an_action_leaves_a_line_whatever_the_level_of_the_log_is,
     an_insecure_console_needs_no_password_but_still_its_page,
     a_site_that_gives_its_name_the_address_of_an_insecure_console_is_refused,
     the_configuration_is_shown_without_secrets,
