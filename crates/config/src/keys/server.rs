@@ -246,7 +246,7 @@ const ADMIN: &[Key] = &[
         "Path of the console. In Centrifugo the default is empty, and its interface is at `/`.",
     ),
     yes("external", Bool, "false", "Serve the console on the public port even if there is an internal port."),
-    own("sign_in_lifetime", Duration, "12h", "Time after which a sign-in ends."),
+    own("sign_in_lifetime", Duration, "12h", "Time after which a sign-in ends, rounded up to seconds."),
     own(
         "sign_in_limit",
         Int(1, 1_000),

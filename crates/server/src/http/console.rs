@@ -206,7 +206,7 @@ impl Console {
                 let Ok(id) = random_id() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
                 let (sign_in, cookie) = sign_ins.open(role, now_s(), id);
                 ConsoleSignIn { begins: true, role: role.name(), sign_in: &sign_in, address }.emit();
-                let max_age = sign_ins.lifetime().as_secs();
+                let max_age = sign_ins.lifetime_s();
                 with_cookie(answer(&described(Some(sign_in))), &format!("{cookie}; Max-Age={max_age}{cookie_suffix}"))
             }
         }

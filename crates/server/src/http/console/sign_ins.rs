@@ -60,7 +60,7 @@ impl fmt::Display for SignIn {
 /// Signs and checks the cookies.
 pub struct SignIns {
     key: Hmac<Sha256>,
-    lifetime: Duration,
+    lifetime_s: u64,
     /// Those that were signed out: the ends that they would have had, by id.
     signed_out: Mutex<BTreeMap<u64, u64>>,
 }
@@ -74,17 +74,19 @@ impl SignIns {
             key.update(&(password.len() as u64).to_le_bytes());
             key.update(password);
         }
-        Self { key: keyed(&key.finalize().into_bytes()), lifetime, signed_out: Mutex::default() }
+        // Cookies have whole seconds. A part of one counts as one: rounded down, a sign-in would end as it begins.
+        let lifetime_s = lifetime.as_secs().saturating_add(u64::from(lifetime.subsec_nanos() > 0));
+        Self { key: keyed(&key.finalize().into_bytes()), lifetime_s, signed_out: Mutex::default() }
     }
 
     /// The lifetime of a sign-in.
-    pub const fn lifetime(&self) -> Duration {
-        self.lifetime
+    pub const fn lifetime_s(&self) -> u64 {
+        self.lifetime_s
     }
 
     /// A new sign-in with this random id, and its cookie's text.
     pub fn open(&self, role: Role, now_s: u64, id: u64) -> (SignIn, String) {
-        let sign_in = SignIn { role, ends_at_s: now_s.saturating_add(self.lifetime.as_secs()), id };
+        let sign_in = SignIn { role, ends_at_s: now_s.saturating_add(self.lifetime_s), id };
         let text = format!("{}.{}.{sign_in}", role.name(), sign_in.ends_at_s);
         let signature = self.key.clone().chain_update(text.as_bytes()).finalize().into_bytes();
         (sign_in, format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
@@ -137,6 +139,16 @@ mod tests {
             assert_eq!(sign_ins.find(&cookie, 1_099), Some(sign_in));
             assert_eq!((sign_in.role, sign_in.ends_at_s), (role, 1_100));
             assert_eq!(sign_ins.find(&cookie, 1_100), None, "it has ended");
+        }
+    }
+
+    #[test]
+    fn a_lifetime_is_rounded_up_to_seconds() {
+        for (lifetime_ms, expected_s) in [(1, 1), (999, 1), (1_000, 1), (1_001, 2), (43_200_000, 43_200)] {
+            let sign_ins = SignIns::new(b"s", [None, None], Duration::from_millis(lifetime_ms));
+            let (sign_in, cookie) = sign_ins.open(Role::Reader, 1_000, 7);
+            assert_eq!((sign_ins.lifetime_s(), sign_in.ends_at_s), (expected_s, 1_000 + expected_s), "{lifetime_ms}");
+            assert!(sign_ins.find(&cookie, 1_000).is_some(), "{lifetime_ms}");
         }
     }
 
