@@ -52,8 +52,8 @@ export async function configuration(): Promise<Configuration> {
   return (await ask("configuration")) as Configuration;
 }
 
-export async function log(since: number): Promise<LogPart> {
-  return (await ask(`log?since=${since}`)) as LogPart;
+export async function log(run: string, since: number): Promise<LogPart> {
+  return (await ask(`log?since=${since}&run=${encodeURIComponent(run)}`)) as LogPart;
 }
 
 /** Who has signed in. */

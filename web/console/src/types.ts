@@ -205,6 +205,8 @@ export interface Configuration {
 }
 
 export interface LogPart {
+  /** A start of a node. */
+  run: string;
   lines: string[];
   next: number;
   missed: number;

@@ -34,7 +34,7 @@ use crate::{
     telemetry::{
         api_counters::{ControlCounters, HttpRefusal},
         console_events::{ConsoleAction, ConsoleSignIn, ConsoleSignInRefused},
-        log_tail::LogTail,
+        log_tail::{LogTail, TailPart},
     },
 };
 
@@ -276,10 +276,12 @@ impl Console {
         answer(&self.parts.reloader.shown().await)
     }
 
-    fn log_lines(&self, since: Option<u64>) -> Response {
-        let Some(log) = &self.parts.log else { return answer(&json!({ "lines": [], "next": 0, "missed": 0 })) };
-        let part = log.since(since.unwrap_or(0));
-        answer(&json!({ "lines": part.lines, "next": part.next, "missed": part.missed }))
+    fn log_lines(&self, LogQuery { run, since }: &LogQuery) -> Response {
+        let Some(log) = &self.parts.log else {
+            return answer(&json!({ "run": "", "lines": [], "next": 0, "missed": 0 }));
+        };
+        let TailPart { run, lines, next, missed } = log.since(run.as_deref(), since.unwrap_or(0));
+        answer(&json!({ "run": run, "lines": lines, "next": next, "missed": missed }))
     }
 }
 
@@ -290,6 +292,8 @@ struct SignInBody {
 
 #[derive(Deserialize)]
 struct LogQuery {
+    /// The run of the process that the number is of.
+    run: Option<String>,
     since: Option<u64>,
 }
 
@@ -335,7 +339,7 @@ impl Console {
             ("status", false, Some(_)) => self.parts.service.status().await,
             ("configuration", false, Some(_)) => self.configuration().await,
             ("log", false, Some(_)) => match Query::<LogQuery>::try_from_uri(request.uri()) {
-                Ok(Query(LogQuery { since })) => self.log_lines(since),
+                Ok(Query(query)) => self.log_lines(&query),
                 Err(_) => refusal(StatusCode::BAD_REQUEST, "`since` is a number"),
             },
             ("channels", true, Some(_)) => {

@@ -267,6 +267,9 @@ fn an_action_leaves_a_line_with_who_and_what_and_from_where() {
     let next = tail["next"].as_u64().expect("a number");
     assert_eq!(ask(&server, "GET", &format!("data/log?since={next}"), &fields, "").json()["lines"], json!([]));
     assert_eq!(ask(&server, "GET", "data/log?since=x", &fields, "").status, 400);
+    // The page of a node that has ended meanwhile.
+    let anew = ask(&server, "GET", &format!("data/log?since={next}&run=earlier"), &fields, "").json();
+    assert_eq!((&anew["run"], anew["lines"].as_array().map(Vec::len)), (&tail["run"], Some(lines.len())));
 }
 
 #[test]
