@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use super::{
     Peer,
-    api::{ChannelsWanted, Executed, Method, Service},
+    api::{AdmittedRequest, ChannelsWanted, Executed, Method, Service},
     upgrade::head_of,
 };
 use crate::{
@@ -180,7 +180,7 @@ impl Console {
         let SignInRules { passwords, sign_ins, attempts } = &**rules;
         let (peer, address, cookie_suffix) =
             (Peer::of(&request), self.address_of(&request), self.cookie_suffix(&request));
-        let body = match self.parts.service.read_admitted(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
+        let body = match self.parts.service.read_for_console(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
             Ok(body) => body,
             Err(refused) => return refused,
         };
@@ -235,6 +235,11 @@ impl Console {
         format!("; Path={}/; HttpOnly; SameSite=Strict{secure}", self.path)
     }
 
+    #[allow(clippy::result_large_err, reason = "a response is sent at once")]
+    async fn admitted(&self, request: Request) -> Result<AdmittedRequest, Response> {
+        self.parts.service.admit_for_console(Peer::of(&request), request.into_body()).await
+    }
+
     /// Executes a command, and logs it if it changes something.
     async fn execute(&self, asker: Asker, method: Method, request: Request) -> Response {
         let Some(kind) = actions::kind_of(method) else {
@@ -243,18 +248,17 @@ impl Console {
         if !actions::may(asker.role, kind) {
             return refusal(StatusCode::FORBIDDEN, "this sign-in may only look");
         }
-        let peer = Peer::of(&request);
-        let body = match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
-            Ok(body) => body,
+        let request = match self.admitted(request).await {
+            Ok(request) => request,
             Err(refused) => return refused,
         };
         if kind == Kind::Reads {
-            return self.parts.service.execute_admitted(peer, method, &body).await.response;
+            return self.parts.service.execute_admitted(method, &request).await.response;
         }
-        let (service, target) = (Arc::clone(&self.parts.service), actions::target_of(&body));
+        let (service, target) = (Arc::clone(&self.parts.service), actions::target_of(&request.body));
         // On a separate task, so that an action is logged also if the page has gone meanwhile.
         let acting = tokio::spawn(async move {
-            let Executed { response, error } = service.execute_admitted(peer, method, &body).await;
+            let Executed { response, error } = service.execute_admitted(method, &request).await;
             let sign_in: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
             let outcome = error.as_deref().unwrap_or("done");
             let Asker { role, address, .. } = asker;
@@ -265,9 +269,9 @@ impl Console {
         acting.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }
 
-    async fn channels(&self, body: &[u8]) -> Response {
-        match serde_json::from_slice::<ChannelsWanted>(body) {
-            Ok(wanted) => self.parts.service.channel_page(wanted).await,
+    async fn channels(&self, request: &AdmittedRequest) -> Response {
+        match serde_json::from_slice::<ChannelsWanted>(&request.body) {
+            Ok(wanted) => self.parts.service.channel_page(wanted, request).await,
             Err(_) => refusal(StatusCode::BAD_REQUEST, "the body does not say which channels"),
         }
     }
@@ -336,19 +340,19 @@ impl Console {
             }
             ("sign_in", true, _) => self.sign_in(request).await,
             ("sign_out", true, Some(asker)) => self.sign_out(asker, &self.cookie_suffix(&request)),
-            ("status", false, Some(_)) => self.parts.service.status().await,
+            ("status", false, Some(_)) => match self.admitted(request).await {
+                Ok(request) => self.parts.service.status(&request).await,
+                Err(refused) => refused,
+            },
             ("configuration", false, Some(_)) => self.configuration().await,
             ("log", false, Some(_)) => match Query::<LogQuery>::try_from_uri(request.uri()) {
                 Ok(Query(query)) => self.log_lines(&query),
                 Err(_) => refusal(StatusCode::BAD_REQUEST, "`since` is a number"),
             },
-            ("channels", true, Some(_)) => {
-                let peer = Peer::of(&request);
-                match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
-                    Ok(body) => self.channels(&body).await,
-                    Err(refused) => refused,
-                }
-            }
+            ("channels", true, Some(_)) => match self.admitted(request).await {
+                Ok(request) => self.channels(&request).await,
+                Err(refused) => refused,
+            },
             _ => refusal(StatusCode::NOT_FOUND, "there is nothing here"),
         }
     }

@@ -293,6 +293,31 @@ fn an_action_leaves_a_line_whatever_the_level_of_the_log_is() {
 }
 
 #[test]
+fn requests_of_the_console_count_towards_the_limit_on_concurrent_ones_until_they_are_answered() {
+    let server = Server::start(&json!({
+        "admin": { "enabled": true, "password": PASSWORD },
+        "http_api": { "requests_limit": 1, "timeout": "20s" },
+    }));
+    let fields = sign_in(&server, PASSWORD);
+    let info = || command(&server, &fields, "info", &json!({})).status;
+    assert_eq!(info(), 200);
+    for path in ["data/channels", "data/api/info", "data/api/publish"] {
+        let mut slow = Client::new(TcpStream::connect(server.address).expect("it listens"));
+        // The body stays away.
+        slow.send(format!("POST /admin/{path} HTTP/1.1\r\nHost: console.example\r\n{fields}Content-Length: 2\r\n\r\n"));
+        until(|| info() == 503);
+        assert_eq!(ask(&server, "GET", "data/status", &fields, "").status, 503, "{path}");
+        assert_eq!(ask(&server, "POST", "data/channels", &fields, "{}").status, 503, "{path}");
+        assert_eq!(server.ask("POST", "/api/info", "{}").status, 503, "{path}");
+        assert_eq!(ask(&server, "GET", "data/log", &fields, "").status, 200, "the log costs little");
+        slow.send("{}");
+        assert!(matches!(slow.answer().status, 200 | 400), "{path}");
+        until(|| info() == 200);
+    }
+    assert_eq!(ask(&server, "GET", "data/status", &fields, "").status, 200);
+}
+
+#[test]
 fn an_insecure_console_needs_no_password_but_still_its_page() {
     let server = start(&json!({ "insecure": true }));
     let fields = format!("Host: {}\r\n{FROM_PAGE}", server.address);
@@ -385,6 +410,7 @@ on_io_uring![
     only_what_the_page_needs_is_offered,
     an_action_leaves_a_line_with_who_and_what_and_from_where,
     an_action_leaves_a_line_whatever_the_level_of_the_log_is,
+    requests_of_the_console_count_towards_the_limit_on_concurrent_ones_until_they_are_answered,
     an_insecure_console_needs_no_password_but_still_its_page,
     a_site_that_gives_its_name_the_address_of_an_insecure_console_is_refused,
     the_configuration_is_shown_without_secrets,
