@@ -7,7 +7,7 @@ import { count } from "../format";
 import { nameOf } from "../history";
 import { Table } from "../table";
 import type { ChannelPage, ClientSession, Sessions } from "../types";
-import { clientLink, type Context, hash, isOperator, link, noticePlace, pretty, Repeated, showMissing, userText, type View } from "../view";
+import { clientLink, type Context, hash, isOperator, link, noticePlace, pretty, Repeated, showMissing, Submitted, userText, type View } from "../view";
 
 const INTERVAL_MS = 3000;
 const PAGE = 200;
@@ -32,13 +32,18 @@ export function channels(context: Context, text?: string): View {
     "No channel with subscribers fits.",
   );
   const pages = el("div", { class: "pages" });
-  const ask = () => askChannels(input.value, order.value === "largest", skip);
+  const submitted = new Submitted(() => input.value);
+  const ask = () => askChannels(submitted.value, order.value === "largest", skip);
   const asked = new Repeated<ChannelPage>(context, notice, INTERVAL_MS, ask, show);
-  const search = () => {
+  const restart = () => {
     skip = 0;
     asked.now();
   };
-  order.addEventListener("change", search);
+  const search = () => {
+    submitted.take();
+    restart();
+  };
+  order.addEventListener("change", restart);
   const openExactly = () => {
     if (input.value) location.hash = hash("channels", input.value);
   };
