@@ -44,8 +44,8 @@ export async function status(): Promise<Status> {
   return resultOf(await ask("status"));
 }
 
-export async function channels(find: string, largest: boolean, skip: number): Promise<ChannelPage> {
-  return resultOf(await ask("channels", { find, largest, skip }));
+export async function channels(find: string, largest: boolean, cursor: string): Promise<ChannelPage> {
+  return resultOf(await ask("channels", { find, largest, cursor }));
 }
 
 export async function configuration(): Promise<Configuration> {

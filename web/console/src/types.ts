@@ -161,7 +161,12 @@ export interface Sessions {
 export interface ChannelPage {
   channels: { channel: string; num_clients: number }[];
   total: number;
-  more: boolean;
+  /** The total counts a channel once for each node. */
+  total_counts_twice?: boolean;
+  /** In the order of names, the cursor of the next page. */
+  more?: string;
+  /** In the order of subscribers, how many a channel may have that is not listed. */
+  missing_up_to?: number;
   missing: Missing[];
 }
 

@@ -372,10 +372,14 @@ fn channels_are_found_and_paged() {
     let fields = sign_in(&server, READ_ONLY);
     let found = |wanted: &Value| ask(&server, "POST", "data/channels", &fields, &wanted.to_string()).json();
     let all = found(&json!({}));
-    assert_eq!((&all["result"]["total"], &all["result"]["more"]), (&json!(3), &json!(false)));
+    assert_eq!((&all["result"]["total"], &all["result"]["more"]), (&json!(3), &Value::Null));
     let one = json!([{ "channel": "open:<img src=x>", "num_clients": 1 }]);
     assert_eq!(found(&json!({ "find": "<img" }))["result"]["channels"], one);
-    assert_eq!(found(&json!({ "skip": 3 }))["result"]["channels"], json!([]));
+    let last = json!([{ "channel": "open:two", "num_clients": 1 }]);
+    assert_eq!(found(&json!({ "cursor": "open:one" }))["result"]["channels"], last);
+    assert_eq!(found(&json!({ "cursor": "open:two" }))["result"]["channels"], json!([]));
+    let largest = found(&json!({ "largest": true, "find": "o" }))["result"].clone();
+    assert_eq!((largest["channels"].as_array().map(Vec::len), &largest["missing_up_to"]), (Some(3), &Value::Null));
     assert_eq!(ask(&server, "POST", "data/channels", &fields, r#"{"other":1}"#).status, 400);
 }
 

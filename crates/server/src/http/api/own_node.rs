@@ -11,6 +11,7 @@ use dunlin_protocol::ClientInfo;
 
 use super::{
     ApiError, JsonResult, SessionsWanted,
+    channel_page::NodePage,
     glob::{Budget, Exhausted, Glob},
     result,
     room_list::{self, RoomQuery},
@@ -20,8 +21,9 @@ use crate::{
     insight::NodeJson,
     node::{Node, NodeSurvey, ShardReport},
     peers::{
-        ChannelCount, ChannelRooms, Channels, ChannelsQuestion, Description, Info, LocalReports, PeerError, RoomList,
-        RoomListQuestion, Rooms, Sessions, SessionsQuestion,
+        ChannelCount, ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, Channels,
+        ChannelsQuestion, Description, Info, LocalReports, PeerError, RoomList, RoomListQuestion, Rooms, Sessions,
+        SessionsQuestion,
     },
     rooms::RoomReport,
     telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
@@ -114,20 +116,51 @@ impl OwnNode {
 
     /// The channels with subscribers on this node.
     pub(super) async fn find_channels(&self, pattern: Option<Glob>) -> Result<Channels, ApiError> {
-        let mut budget = Budget::new(PATTERN_STEPS_MAX);
         let mut channels = BTreeMap::new();
+        self.visit_channels(pattern.as_ref(), |name, num_clients| {
+            let channel = channels.entry(Box::from(&*name)).or_insert_with(ChannelCount::default);
+            channel.num_clients += num_clients;
+        })
+        .await?;
+        Ok(Channels { channels })
+    }
+
+    /// A page of the channels with subscribers on this node.
+    pub(super) async fn page_of_channels(&self, question: &ChannelPageQuestion) -> Result<ChannelPart, ApiError> {
+        let pattern = compiled(&question.pattern)?;
+        let mut page = NodePage::new(question);
+        self.visit_channels(pattern.as_ref(), |name, num_clients| page.add(name, num_clients)).await?;
+        Ok(page.finish())
+    }
+
+    /// The subscribers of some channels on this node.
+    pub(super) async fn count_channels(&self, question: &ChannelCountsQuestion) -> Result<Channels, ApiError> {
+        let mut channels = BTreeMap::new();
+        self.visit_channels(None, |name, num_clients| {
+            if question.channels.contains(&*name) {
+                channels.insert(Box::from(&*name), ChannelCount { num_clients });
+            }
+        })
+        .await?;
+        Ok(Channels { channels })
+    }
+
+    /// Visits the channels with subscribers on this node whose names match a pattern. Each has one owner, so it is visited once.
+    async fn visit_channels(
+        &self,
+        pattern: Option<&Glob>,
+        mut visit: impl FnMut(Arc<str>, u32),
+    ) -> Result<(), ApiError> {
+        let mut budget = Budget::new(PATTERN_STEPS_MAX);
         for answer in self.ask_all(ApiRequest::Channels).await? {
             let ApiAnswer::Channels(found) = answer else { return Err(ApiError::INTERNAL) };
             for (index, (name, num_clients)) in found.into_iter().enumerate() {
                 if index % CHANNELS_PER_TURN == CHANNELS_PER_TURN - 1 {
                     tokio::task::yield_now().await;
                 }
-                let fits = pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
+                let fits = pattern.map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
                 match fits {
-                    Ok(true) => {
-                        let channel = channels.entry(Box::from(&*name)).or_insert_with(ChannelCount::default);
-                        channel.num_clients += num_clients;
-                    }
+                    Ok(true) => visit(name, num_clients),
                     Ok(false) => {}
                     Err(Exhausted) => {
                         return Err(ApiError::bad_request("the pattern is too expensive for this number of channels"));
@@ -135,7 +168,7 @@ impl OwnNode {
                 }
             }
         }
-        Ok(Channels { channels })
+        Ok(())
     }
 
     /// What this node says about itself.
@@ -217,11 +250,23 @@ impl OwnNode {
     }
 }
 
+/// The pattern of a question; empty for none.
+fn compiled(pattern: &str) -> Result<Option<Glob>, ApiError> {
+    let pattern = (!pattern.is_empty()).then(|| Glob::compile(pattern));
+    pattern.transpose().map_err(ApiError::bad_request)
+}
+
 impl LocalReports for OwnNode {
     async fn channels(&self, ChannelsQuestion { pattern }: ChannelsQuestion) -> Result<Channels, PeerError> {
-        let pattern = (!pattern.is_empty()).then(|| Glob::compile(&pattern));
-        let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
-        Ok(self.find_channels(pattern).await?)
+        Ok(self.find_channels(compiled(&pattern)?).await?)
+    }
+
+    async fn channel_page(&self, question: ChannelPageQuestion) -> Result<ChannelPart, PeerError> {
+        Ok(self.page_of_channels(&question).await?)
+    }
+
+    async fn channel_counts(&self, question: ChannelCountsQuestion) -> Result<Channels, PeerError> {
+        Ok(self.count_channels(&question).await?)
     }
 
     async fn info(&self) -> Result<Info, PeerError> {
