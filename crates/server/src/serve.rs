@@ -198,7 +198,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
     let teller = webhooks.as_ref().and_then(|webhooks| start_teller(&node, &identity, webhooks));
-    let served = Served { config, node: &node, identity: &identity, counters: &counters };
+    let surveys = ports::surveys(config, &node);
+    let served = Served { config, node: &node, identity: &identity, counters: &counters, surveys: &surveys };
     cluster::join(served, webhooks.as_ref());
     let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle });
     let live_parts = LiveParts {
@@ -292,7 +293,7 @@ impl Control {
         ports: Ports,
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
-        let Served { config, node, identity, counters } = served;
+        let Served { config, node, identity, counters, .. } = served;
         let is_going = Arc::new(AtomicBool::new(false));
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);

@@ -92,10 +92,16 @@ pub(super) struct Served<'a> {
     pub(super) node: &'a Node,
     pub(super) identity: &'a NodeIdentity,
     pub(super) counters: &'a Arc<ControlCounters>,
+    pub(super) surveys: &'a Arc<Surveys>,
+}
+
+/// The surveys of the node's shards, which all endpoints share.
+pub(super) fn surveys(config: &Config, node: &Node) -> Arc<Surveys> {
+    Arc::new(Surveys::new(node.clone(), Duration::from_millis(config.prometheus_survey_age_max_ms)))
 }
 
 pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
-    let Served { config, node, identity, counters } = served;
+    let Served { config, node, identity, counters, surveys } = served;
     let Pages { site, origins, matchmaking } = pages;
     let headers = asked.backends().wanted_headers().clone();
     let places = places(config);
@@ -119,7 +125,7 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });
     let prefix = config.http_api.handler_prefix.clone();
     let service = (prefix.is_some() || config.admin.is_some()).then(|| {
-        let own = OwnNode::new(node.clone(), identity.clone(), Arc::clone(counters));
+        let own = OwnNode::new(Arc::clone(surveys), identity.clone(), Arc::clone(counters));
         let executor = Executor::new(own, Arc::clone(counters)).with_matchmaking(matchmaking.clone());
         Arc::new(Service::new(executor, api_options(config), Arc::clone(counters)))
     });
@@ -180,13 +186,11 @@ pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
 }
 
 fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchHandle>)) -> HttpParts {
-    let Served { config, node, identity, counters } = served;
-    let age_max = Duration::from_millis(config.prometheus_survey_age_max_ms);
-    let surveys = Arc::new(Surveys::new(node.clone(), age_max));
+    let Served { config, node, identity, counters, surveys } = served;
     let metrics = config.prometheus_prefix.clone().map(|path| {
         let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
-        let (surveys, counters) = (Arc::clone(&surveys), Arc::clone(counters));
+        let (surveys, counters) = (Arc::clone(surveys), Arc::clone(counters));
         let Asked { tokens, backends, webhooks } = asked;
         let started = identity.started;
         let metrics = Metrics { surveys, scrape, counters, tokens, backends, webhooks, matchmaking, started };
@@ -197,7 +201,7 @@ fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchH
         health_path: config.health_prefix.clone(),
         health_requires_cluster: config.health_requires_cluster,
         metrics,
-        debug: config.debug_prefix.clone().map(|path| (path, Debug::new(surveys))),
+        debug: config.debug_prefix.clone().map(|path| (path, Debug::new(Arc::clone(surveys)))),
         swagger_path: config.swagger_prefix.clone(),
         ..HttpParts::default()
     }

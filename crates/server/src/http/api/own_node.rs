@@ -18,6 +18,7 @@ use super::{
     sessions, status,
 };
 use crate::{
+    http::surveys::Surveys,
     insight::NodeJson,
     node::{Node, NodeSurvey, ShardReport},
     peers::{
@@ -52,7 +53,7 @@ pub struct NodeIdentity {
 
 /// This node, as the server API and other nodes see it.
 pub struct OwnNode {
-    node: Node,
+    surveys: Arc<Surveys>,
     identity: NodeIdentity,
     counters: Arc<ControlCounters>,
     /// Processor time and time of the last `info`.
@@ -60,10 +61,10 @@ pub struct OwnNode {
 }
 
 impl OwnNode {
-    /// A running node.
-    pub const fn new(node: Node, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
+    /// The running node that has these surveys.
+    pub const fn new(surveys: Arc<Surveys>, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
         let last_cpu = Mutex::new((Duration::ZERO, identity.started));
-        Self { node, identity, counters, last_cpu }
+        Self { surveys, identity, counters, last_cpu }
     }
 
     pub(super) fn counters(&self) -> &ControlCounters {
@@ -74,19 +75,19 @@ impl OwnNode {
         &self.identity
     }
 
-    pub(super) const fn node(&self) -> &Node {
-        &self.node
+    pub(super) fn node(&self) -> &Node {
+        self.surveys.node()
     }
 
     pub(super) async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
-        let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
         // One request may affect many channels, and the storage may refuse some of them.
         answer.map_err(|refused| PeerError::of_channel(channel, refused).into())
     }
 
     /// As [`OwnNode::ask`], but the message of an error does not name the channel.
     pub(super) async fn ask_room(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
-        let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
         answer.map_err(ApiError::from)
     }
 
@@ -173,7 +174,7 @@ impl OwnNode {
 
     /// What this node says about itself.
     pub(super) async fn describe(&self) -> Result<Info, ApiError> {
-        let NodeSurvey { reports: shards, silent } = self.node.survey().await;
+        let NodeSurvey { reports: shards, silent } = self.node().survey().await;
         let process = ProcessUse::now();
         let add = |pick: fn(&ShardReport) -> u32| shards.iter().map(pick).sum();
         let node = result::NodeJson {
@@ -195,7 +196,8 @@ impl OwnNode {
 
     /// The state of this node, for the console.
     pub(super) async fn state(&self) -> Result<Info, ApiError> {
-        let survey = self.node.survey().await;
+        // Each open page of a console asks for it every two seconds.
+        let survey = self.surveys.latest().await;
         let process = ProcessUse::now();
         let cpu_percent = self.cpu_percent(&process);
         let state = status::NodeState { own: self, survey: &survey, process: &process, cpu_percent };
@@ -208,17 +210,17 @@ impl OwnNode {
             let description = Description::new(&result::RoomJson::new(room)).ok_or(ApiError::INTERNAL)?;
             Ok((Box::from(&*room.channel), description))
         };
-        Ok(Rooms { rooms: self.node.rooms().iter().map(described).collect::<Result<_, ApiError>>()? })
+        Ok(Rooms { rooms: self.node().rooms().iter().map(described).collect::<Result<_, ApiError>>()? })
     }
 
     /// The rooms of this node that a query selects.
     pub(super) async fn room_page(&self, query: &RoomQuery) -> Result<RoomList, ApiError> {
-        room_list::page(&self.node.rooms(), query, self.room_node()).await
+        room_list::page(&self.node().rooms(), query, self.room_node()).await
     }
 
     /// The room of a channel on this node, if there is one.
     pub(super) fn room_of(&self, channel: &str) -> Result<ChannelRooms, ApiError> {
-        room_list::of_channel(&self.node.rooms(), channel, self.room_node())
+        room_list::of_channel(&self.node().rooms(), channel, self.room_node())
     }
 
     /// Why there is no room of a channel.
@@ -245,7 +247,7 @@ impl OwnNode {
 
     /// The results of all shards; an error if any shard failed.
     async fn ask_all(&self, request: ApiRequest) -> Result<Vec<ApiAnswer>, ApiError> {
-        let answers = self.node.ask_all(request).await;
+        let answers = self.node().ask_all(request).await;
         answers.into_iter().map(|answer| answer.map_err(ApiError::from)).collect()
     }
 }
