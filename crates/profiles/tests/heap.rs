@@ -71,5 +71,5 @@ fn threads_allocate_and_free_each_other_s_blocks_during_profiles() {
     });
     let in_use = profile.sum(3);
     // Blocks of this size are all sampled; whatever else is in use comes on top.
-    assert!(in_use > (BLOCKS * BLOCK_BYTES) as i64 * 9 / 10, "{in_use}");
+    assert!(in_use > i64::try_from(BLOCKS * BLOCK_BYTES).expect("some megabytes") * 9 / 10, "{in_use}");
 }

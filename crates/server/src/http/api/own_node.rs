@@ -1,10 +1,6 @@
 //! What this node answers itself, without other nodes.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::ClientInfo;
@@ -27,7 +23,11 @@ use crate::{
         SessionsQuestion,
     },
     rooms::RoomReport,
-    telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
+    telemetry::{
+        api_counters::ControlCounters,
+        count_users,
+        process::{CpuShare, ProcessUse},
+    },
 };
 
 /// Maximum number of steps to match a pattern with all channels of the node: a few tenths of a second.
@@ -56,15 +56,14 @@ pub struct OwnNode {
     surveys: Arc<Surveys>,
     identity: NodeIdentity,
     counters: Arc<ControlCounters>,
-    /// Processor time and time of the last `info`.
-    last_cpu: Mutex<(Duration, Instant)>,
+    cpu_share: CpuShare,
 }
 
 impl OwnNode {
     /// The running node that has these surveys.
     pub const fn new(surveys: Arc<Surveys>, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
-        let last_cpu = Mutex::new((Duration::ZERO, identity.started));
-        Self { surveys, identity, counters, last_cpu }
+        let cpu_share = CpuShare::since(identity.started);
+        Self { surveys, identity, counters, cpu_share }
     }
 
     pub(super) fn counters(&self) -> &ControlCounters {
@@ -236,13 +235,8 @@ impl OwnNode {
         NodeJson { uid: &self.identity.uid, name: &self.identity.name }
     }
 
-    /// CPU usage since the last call or the start.
     fn cpu_percent(&self, process: &ProcessUse) -> f64 {
-        let now = (process.cpu, Instant::now());
-        let mut last = self.last_cpu.lock().unwrap_or_else(PoisonError::into_inner);
-        let (cpu_before, moment_before) = std::mem::replace(&mut *last, now);
-        let elapsed_s = now.1.duration_since(moment_before).as_secs_f64();
-        if elapsed_s > 0.0 { now.0.saturating_sub(cpu_before).as_secs_f64() / elapsed_s * 100.0 } else { 0.0 }
+        self.cpu_share.percent(process.cpu, Instant::now())
     }
 
     /// The results of all shards; an error if any shard failed.
