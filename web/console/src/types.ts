@@ -124,6 +124,7 @@ export interface ClientSession {
     rooms_due: number;
     channels?: QueueOfChannel[];
     channels_cut?: boolean;
+    unexamined_frames?: number;
   };
   socket: {
     full: boolean;

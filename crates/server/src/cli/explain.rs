@@ -110,6 +110,8 @@ struct Queue {
     channels: Vec<Channel>,
     #[serde(default)]
     channels_cut: bool,
+    #[serde(default)]
+    unexamined_frames: u64,
 }
 
 #[derive(Deserialize)]
@@ -249,7 +251,7 @@ impl fmt::Display for Session {
 
 impl Session {
     fn fmt_queue(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Queue { age_ms, replaced, reliable, latest, room_bytes, rooms_due, channels, channels_cut } = &self.queue;
+        let Queue { age_ms, replaced, reliable, latest, room_bytes, rooms_due, channels, .. } = &self.queue;
         if reliable.frames + latest.frames + room_bytes + rooms_due == 0 {
             writeln!(f, "  queue    empty")?;
         } else {
@@ -270,10 +272,11 @@ impl Session {
             write!(f, "           {}, {}: {frames} frames ({}), ", Shown(channel), Shown(lane), Bytes(*bytes))?;
             writeln!(f, "{replaced} replaced, from {} to {} old", Millis(*newest_ms), Millis(*oldest_ms))?;
         }
-        if *channels_cut {
-            writeln!(f, "           and more channels")?;
+        match (self.queue.unexamined_frames, self.queue.channels_cut) {
+            (0, false) => Ok(()),
+            (0, true) => writeln!(f, "           and more channels"),
+            (frames, _) => writeln!(f, "           and {frames} frames whose channels were not looked at"),
         }
-        Ok(())
     }
 
     fn fmt_socket(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
