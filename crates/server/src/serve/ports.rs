@@ -186,7 +186,7 @@ pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
 }
 
 fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchHandle>)) -> HttpParts {
-    let Served { config, node, identity, counters, surveys } = served;
+    let Served { config, identity, counters, surveys, .. } = served;
     let metrics = config.prometheus_prefix.clone().map(|path| {
         let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
@@ -197,7 +197,7 @@ fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchH
         (path, Arc::new(metrics))
     });
     HttpParts {
-        node: Some(node.clone()),
+        surveys: Some(Arc::clone(surveys)),
         health_path: config.health_prefix.clone(),
         health_requires_cluster: config.health_requires_cluster,
         metrics,
