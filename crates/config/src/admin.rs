@@ -35,6 +35,14 @@ pub enum AdminAccess {
     Everyone,
 }
 
+impl AdminOptions {
+    /// The options after a reload of `wanted`. A console that was switched off stays as it is until a restart.
+    pub(super) fn succeeded_by(&self, wanted: Option<&Self>) -> Self {
+        let wanted = wanted.unwrap_or(self).clone();
+        Self { handler_prefix: self.handler_prefix.clone(), external: self.external, ..wanted }
+    }
+}
+
 /// The console; `None` if it is off.
 pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
     let handler_prefix = r.prefix_if("admin.enabled", true, "admin.handler_prefix");

@@ -2,6 +2,7 @@
 //! field that a page of another site cannot set. What it asks of channels, sessions and rooms are methods of the server
 //! API, in process.
 
+mod access;
 mod actions;
 mod attempts;
 mod page;
@@ -10,7 +11,7 @@ mod sign_ins;
 use std::{
     net::{IpAddr, Ipv6Addr},
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
@@ -19,7 +20,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
-use dunlin_config::{AdminAccess, AdminOptions, ApiKeys};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -38,9 +38,12 @@ use crate::{
     },
 };
 
+use access::Access;
 use actions::Kind;
-use attempts::{Attempts, TooMany};
-use sign_ins::{Role, SignIn, SignIns};
+use attempts::TooMany;
+use sign_ins::{Role, SignIn};
+
+pub use access::ConsoleAccess;
 
 /// The name of the cookie.
 const COOKIE: &str = "dunlin_console";
@@ -51,21 +54,6 @@ const FROM_PAGE: &str = "x-dunlin-console";
 
 /// Maximum length of the body of a sign-in, which strangers send.
 const SIGN_IN_BYTES_MAX: usize = 4_096;
-
-/// Who may use the console.
-enum Access {
-    /// Everyone, as an operator.
-    Everyone,
-    /// Who has signed in.
-    SignedIn(Box<SignInRules>),
-}
-
-/// How to sign in.
-struct SignInRules {
-    passwords: [(Role, Option<ApiKeys>); 2],
-    sign_ins: SignIns,
-    attempts: Attempts,
-}
 
 /// What the console uses of the node.
 pub struct ConsoleParts {
@@ -86,7 +74,7 @@ pub struct ConsoleParts {
 /// The console of one port.
 pub struct Console {
     path: String,
-    access: Access,
+    access: Arc<ConsoleAccess>,
     parts: ConsoleParts,
 }
 
@@ -100,22 +88,9 @@ struct Asker {
 }
 
 impl Console {
-    /// The console with these options. Sign-ins are signed with `random` if no secret is configured.
-    pub fn new(options: &AdminOptions, random: [u8; 32], parts: ConsoleParts) -> Self {
-        let access = match &options.access {
-            AdminAccess::Everyone => Access::Everyone,
-            AdminAccess::Passwords { operator, reader, secret } => {
-                let lifetime = Duration::from_millis(options.sign_in_lifetime_ms);
-                let signer = secret.as_ref().map_or(&random[..], |secret| secret.reveal());
-                let key = |password: &Option<_>| password.as_ref().map(|password| ApiKeys::new([password]));
-                Access::SignedIn(Box::new(SignInRules {
-                    passwords: [(Role::Operator, key(operator)), (Role::Reader, key(reader))],
-                    sign_ins: SignIns::new(signer, [operator.as_ref(), reader.as_ref()], lifetime),
-                    attempts: Attempts::new(options.sign_ins_per_minute),
-                }))
-            }
-        };
-        Self { path: options.handler_prefix.trim_end_matches('/').to_owned(), access, parts }
+    /// The console at this path.
+    pub fn new(path: &str, access: Arc<ConsoleAccess>, parts: ConsoleParts) -> Self {
+        Self { path: path.trim_end_matches('/').to_owned(), access, parts }
     }
 
     /// Its path, without a slash at the end.
@@ -153,18 +128,19 @@ impl Console {
             self.parts.counters.count_refusal(HttpRefusal::Origin);
             return Err(refusal(StatusCode::FORBIDDEN, "the request is not from the console's page"));
         }
-        if matches!(self.access, Access::Everyone) && !is_own_host(request.headers()) {
+        let access = self.access.now();
+        if matches!(*access, Access::Everyone) && !is_own_host(request.headers()) {
             self.parts.counters.count_refusal(HttpRefusal::Origin);
             let why =
                 "with admin.insecure, the console is reached by an IP address, localhost, or a name without a dot";
             return Err(refusal(StatusCode::FORBIDDEN, why));
         }
-        self.asker(request).ok_or_else(|| refusal(StatusCode::UNAUTHORIZED, "sign in"))
+        self.asker(&access, request).ok_or_else(|| refusal(StatusCode::UNAUTHORIZED, "sign in"))
     }
 
-    fn asker(&self, request: &Request) -> Option<Asker> {
+    fn asker(&self, access: &Access, request: &Request) -> Option<Asker> {
         let address = self.address_of(request);
-        match &self.access {
+        match access {
             Access::Everyone => Some(Asker { role: Role::Operator, sign_in: None, address }),
             Access::SignedIn(rules) => {
                 let found = cookies(request.headers()).find_map(|cookie| rules.sign_ins.find(cookie, now_s()));
@@ -174,10 +150,10 @@ impl Console {
     }
 
     async fn sign_in(&self, request: Request) -> Response {
-        let Access::SignedIn(rules) = &self.access else {
+        let access = self.access.now();
+        let Access::SignedIn(rules) = &*access else {
             return refusal(StatusCode::BAD_REQUEST, "nobody has to sign in");
         };
-        let SignInRules { passwords, sign_ins, attempts } = &**rules;
         let (peer, address, cookie_suffix) =
             (Peer::of(&request), self.address_of(&request), self.cookie_suffix(&request));
         let body = match self.parts.service.read_for_console(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
@@ -187,26 +163,20 @@ impl Console {
         let Ok(SignInBody { password }) = serde_json::from_slice(&body) else {
             return refusal(StatusCode::BAD_REQUEST, "the body has no password");
         };
-        let judge = || {
-            // Both are compared, so that the duration does not say whether there is a second password.
-            let judged = passwords
-                .each_ref()
-                .map(|(role, key)| key.as_ref().is_some_and(|key| key.admit(password.as_bytes())).then_some(*role));
-            judged.into_iter().flatten().next()
-        };
         let refuse = |too_many: bool, status: StatusCode, why: &str| {
             self.parts.counters.count_refusal(HttpRefusal::SignIn);
             ConsoleSignInRefused { too_many, address }.emit();
             refusal(status, why)
         };
-        match attempts.judge(address.map(SourceNetwork::of), Instant::now(), judge) {
+        let judge = || rules.role_of(password.as_bytes());
+        match self.access.attempts().judge(address.map(SourceNetwork::of), Instant::now(), judge) {
             Err(TooMany) => refuse(true, StatusCode::TOO_MANY_REQUESTS, "too many wrong passwords: wait a minute"),
             Ok(None) => refuse(false, StatusCode::FORBIDDEN, "wrong password"),
             Ok(Some(role)) => {
                 let Ok(id) = random_id() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-                let (sign_in, cookie) = sign_ins.open(role, now_s(), id);
+                let (sign_in, cookie) = rules.sign_ins.open(role, now_s(), id);
                 ConsoleSignIn { begins: true, role: role.name(), sign_in: &sign_in, address }.emit();
-                let max_age = sign_ins.lifetime_s();
+                let max_age = rules.sign_ins.lifetime_s();
                 with_cookie(answer(&described(Some(sign_in))), &format!("{cookie}; Max-Age={max_age}{cookie_suffix}"))
             }
         }
@@ -215,13 +185,13 @@ impl Console {
     /// After a restart of the node, sign-ins of before are what it knows addresses by. The page asks this once, when it is
     /// opened.
     fn know(&self, asker: Asker) {
-        if let (Access::SignedIn(rules), Some(_), Some(address)) = (&self.access, asker.sign_in, asker.address) {
-            rules.attempts.know(SourceNetwork::of(address), Instant::now());
+        if let (Some(_), Some(address)) = (asker.sign_in, asker.address) {
+            self.access.attempts().know(SourceNetwork::of(address), Instant::now());
         }
     }
 
     fn sign_out(&self, asker: Asker, cookie_suffix: &str) -> Response {
-        if let (Access::SignedIn(rules), Some(sign_in)) = (&self.access, asker.sign_in) {
+        if let (Access::SignedIn(rules), Some(sign_in)) = (&*self.access.now(), asker.sign_in) {
             rules.sign_ins.sign_out(sign_in, now_s());
             ConsoleSignIn { begins: false, role: asker.role.name(), sign_in: &sign_in, address: asker.address }.emit();
         }

@@ -12,7 +12,7 @@ use crate::{
         Emulation, HttpParts, Init, Metrics, SessionAcceptor,
         api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service},
         backup::BackupEndpoint,
-        console::{Console, ConsoleParts},
+        console::{Console, ConsoleAccess, ConsoleParts},
         debug::Debug,
         forwards::Forwards,
         reload::Reload,
@@ -28,6 +28,8 @@ pub(super) struct Pages {
     pub(super) site: Option<Site>,
     pub(super) origins: OriginCheck,
     pub(super) matchmaking: Option<MatchHandle>,
+    /// Signs cookies of the console unless a secret is configured.
+    pub(super) cookie_key: [u8; 32],
 }
 
 /// The endpoints of each port.
@@ -35,6 +37,8 @@ pub(super) struct Ports {
     pub(super) public: HttpParts,
     /// Executes the commands of the server API and of the console; `None` without both.
     service: Option<Arc<Service>>,
+    /// Who may use the console; `None` without one.
+    console: Option<Arc<ConsoleAccess>>,
     /// `None` without an internal port.
     pub(super) internal: Option<HttpParts>,
 }
@@ -45,10 +49,18 @@ impl Ports {
         self.service.clone()
     }
 
-    /// Adds the console to its port, if it is enabled. `random` signs its sessions unless a secret is configured.
-    pub(super) fn with_console(mut self, served: Served<'_>, reloader: &Arc<Reloader>, random: [u8; 32]) -> Self {
+    /// Who may use the console; `None` without one.
+    pub(super) fn console_access(&self) -> Option<Arc<ConsoleAccess>> {
+        self.console.clone()
+    }
+
+    /// Adds the console to its port, if it is enabled.
+    pub(super) fn with_console(mut self, served: Served<'_>, reloader: &Arc<Reloader>) -> Self {
         let Served { config, node, counters, .. } = served;
-        let Some((options, service)) = config.admin.as_ref().zip(self.api()) else { return self };
+        let Some(((options, service), access)) = config.admin.as_ref().zip(self.api()).zip(self.console_access())
+        else {
+            return self;
+        };
         let is_public = options.external || self.internal.is_none();
         let parts = ConsoleParts {
             service,
@@ -59,7 +71,7 @@ impl Ports {
             has_tls: is_public && config.http_server.tls.is_some(),
         };
         let port = self.internal.as_mut().filter(|_| !is_public).unwrap_or(&mut self.public);
-        port.console = Some(Console::new(options, random, parts));
+        port.console = Some(Console::new(&options.handler_prefix, access, parts));
         self
     }
 
@@ -102,7 +114,8 @@ pub(super) fn surveys(config: &Config, node: &Node) -> Arc<Surveys> {
 
 pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     let Served { config, node, identity, counters, surveys } = served;
-    let Pages { site, origins, matchmaking } = pages;
+    let Pages { site, origins, matchmaking, cookie_key } = pages;
+    let console = config.admin.as_ref().map(|options| Arc::new(ConsoleAccess::new(options, cookie_key)));
     let headers = asked.backends().wanted_headers().clone();
     let places = places(config);
     let init = config.transports.init_prefix.clone();
@@ -149,12 +162,13 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
                 ..for_operators
             },
             service,
+            console,
             internal: None,
         },
         Some(_) if config.http_api.external => {
-            Ports { public: HttpParts { api, ..for_clients }, service, internal: Some(for_operators) }
+            Ports { public: HttpParts { api, ..for_clients }, service, console, internal: Some(for_operators) }
         }
-        Some(_) => Ports { public: for_clients, service, internal: Some(HttpParts { api, ..for_operators }) },
+        Some(_) => Ports { public: for_clients, service, console, internal: Some(HttpParts { api, ..for_operators }) },
     }
 }
 

@@ -318,6 +318,24 @@ fn requests_of_the_console_count_towards_the_limit_on_concurrent_ones_until_they
 }
 
 #[test]
+fn a_reload_changes_the_password_and_ends_the_sign_ins_with_the_old_one() {
+    let server = start(&json!({ "sign_in_limit": 1000 }));
+    let fields = sign_in(&server, PASSWORD);
+    server.rewrite(|config| {
+        config["admin"]["password"] = json!("changed");
+        config["admin"]["handler_prefix"] = json!("/elsewhere");
+    });
+    server.signal("HUP");
+    until(|| try_sign_in(&server, "changed").status == 200);
+    assert_eq!(try_sign_in(&server, PASSWORD).status, 403);
+    assert_eq!(ask(&server, "GET", "data/status", &fields, "").status, 401, "a sign-in with the leaked password");
+    let fields = sign_in(&server, "changed");
+    let shown = ask(&server, "GET", "data/configuration", &fields, "").json();
+    let has = |key: &str| shown["settings"].as_array().expect("a list").iter().any(|setting| setting["key"] == key);
+    assert!(has("admin.password") && !has("admin.handler_prefix"), "the path waits for a restart: {shown}");
+}
+
+#[test]
 fn an_insecure_console_needs_no_password_but_still_its_page() {
     let server = start(&json!({ "insecure": true }));
     let fields = format!("Host: {}\r\n{FROM_PAGE}", server.address);
@@ -415,6 +433,7 @@ on_io_uring![
     an_action_leaves_a_line_with_who_and_what_and_from_where,
     an_action_leaves_a_line_whatever_the_level_of_the_log_is,
     requests_of_the_console_count_towards_the_limit_on_concurrent_ones_until_they_are_answered,
+    a_reload_changes_the_password_and_ends_the_sign_ins_with_the_old_one,
     an_insecure_console_needs_no_password_but_still_its_page,
     a_site_that_gives_its_name_the_address_of_an_insecure_console_is_refused,
     the_configuration_is_shown_without_secrets,

@@ -3,7 +3,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Instant,
 };
 
@@ -20,7 +23,7 @@ const ALL_SOURCES_FACTOR: u32 = 10;
 
 /// Judges passwords at a limited rate.
 pub struct Attempts {
-    per_minute: u32,
+    per_minute: AtomicU32,
     counts: Mutex<Counts>,
 }
 
@@ -46,7 +49,12 @@ pub struct TooMany;
 impl Attempts {
     /// No wrong passwords yet. `per_minute` is the limit of an address.
     pub fn new(per_minute: u32) -> Self {
-        Self { per_minute, counts: Mutex::default() }
+        Self { per_minute: per_minute.into(), counts: Mutex::default() }
+    }
+
+    /// Changes the limit of an address. What was counted stays.
+    pub fn set_limit(&self, per_minute: u32) {
+        self.per_minute.store(per_minute, Ordering::Relaxed);
     }
 
     /// Judges a password, unless the address, or all addresses if it is not known, have sent too many wrong ones. A wrong one,
@@ -61,11 +69,12 @@ impl Attempts {
         now: Instant,
         judge: impl FnOnce() -> Option<T>,
     ) -> Result<Option<T>, TooMany> {
+        let per_minute = self.per_minute.load(Ordering::Relaxed);
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_all = self.per_minute.saturating_mul(ALL_SOURCES_FACTOR);
+        let of_all = per_minute.saturating_mul(ALL_SOURCES_FACTOR);
         let own = source.and_then(|source| counts.by_source.get(&source)).copied().unwrap_or_default();
         let is_known = source.is_some_and(|source| counts.known.contains_key(&source));
-        if own.is_full(self.per_minute, now) || (!is_known && counts.all.is_full(of_all, now)) {
+        if own.is_full(per_minute, now) || (!is_known && counts.all.is_full(of_all, now)) {
             return Err(TooMany);
         }
         let judged = judge();
@@ -77,8 +86,8 @@ impl Attempts {
                     counts.all = counts.all.one_more(of_all, now);
                 }
                 if let Some(source) = source {
-                    counts.make_space(self.per_minute, now);
-                    counts.by_source.insert(source, own.one_more(self.per_minute, now));
+                    counts.make_space(per_minute, now);
+                    counts.by_source.insert(source, own.one_more(per_minute, now));
                 }
             }
         }
@@ -161,6 +170,17 @@ mod tests {
         let later = now + Duration::from_secs(20);
         assert_eq!(attempts.judge(Some(network(1)), later, wrong), Ok(None));
         assert_eq!(attempts.judge(Some(network(1)), later, wrong), Err(TooMany));
+    }
+
+    #[test]
+    fn a_new_limit_counts_what_was_wrong_before() {
+        let (attempts, now) = (Attempts::new(3), Instant::now());
+        for _ in 0..3 {
+            assert_eq!(attempts.judge(Some(network(1)), now, wrong), Ok(None));
+        }
+        attempts.set_limit(4);
+        assert_eq!(attempts.judge(Some(network(1)), now, wrong), Ok(None));
+        assert_eq!(attempts.judge(Some(network(1)), now, wrong), Err(TooMany));
     }
 
     #[test]
