@@ -517,7 +517,8 @@ mod tests {
     #[test]
     fn a_table_is_bounded_and_a_block_beyond_it_is_counted() {
         let blocks = Blocks::new();
-        let of_first_table = (0x7000_0000_usize..).step_by(16).filter(|address| class_number(*address) % TABLES == 0);
+        let of_first_table =
+            (0x7000_0000_usize..).step_by(16).filter(|address| class_number(*address).is_multiple_of(TABLES));
         let addresses: Vec<_> = of_first_table.take(TABLE_BLOCKS_MAX + 1).collect();
         let (last, first) = addresses.split_last().expect("some");
         let block = Block { stack: OTHER_STACKS, bytes: 1 << 20 };

@@ -49,7 +49,7 @@ fn samples_stand_for_no_more_than_the_processor_time_that_was_used() {
         }
         let before = process_time();
         let profile = cpu_profile(Duration::from_millis(500), || false).expect("a profile");
-        let used = process_time() - before;
+        let used = process_time().saturating_sub(before);
         has_ended.store(true, Ordering::Relaxed);
         (Decoded::of(&profile), used)
     });
@@ -88,7 +88,7 @@ fn threads_come_and_go_during_profiles() {
         has_ended.store(true, Ordering::Relaxed);
         profiles
     });
-    let used = process_time() - before;
+    let used = process_time().saturating_sub(before);
     let all: Duration = profiles.iter().map(sampled).sum();
     assert!(spawned.load(Ordering::Relaxed) > 20, "{spawned:?}");
     // Timers of threads that live shortly may fire at once.
