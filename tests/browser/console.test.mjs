@@ -235,6 +235,19 @@ test("a text is published, once it is confirmed", () =>
     await page.waitForSelector("td code >> text=the console");
   }));
 
+test("a list shows what was submitted, not what is being typed", () =>
+  withConsole(DESKTOP, PASSWORD, async (page) => {
+    for (const [name, path] of [["sessions", "data/api/sessions"], ["channels", "data/channels"], ["rooms", "data/api/room_list"]]) {
+      await show(page, VIEWS[name]);
+      await page.fill("#text", "nothing-has-this-name");
+      // The question after the next answer is one that was put while the text was there.
+      for (let answer = 0; answer < 2; answer += 1) await page.waitForResponse((response) => response.url().endsWith(path));
+      await page.waitForSelector(VIEWS[name].ready);
+      await page.click("form.find button:text-is('Find')");
+      await page.waitForSelector(VIEWS[name].ready, { state: "detached" });
+    }
+  }));
+
 test("with the keyboard alone, a session is found and disconnected, once it is confirmed, and the log says so", () =>
   withConsole(DESKTOP, PASSWORD, async (page) => {
     const victim = await Client.open("victim");

@@ -2,7 +2,7 @@
 
 use dunlin_token::Secret;
 
-use super::resolve::Reader;
+use super::{resolve::Reader, tokens::HMAC_KEY_BYTES_MIN};
 
 /// Options of the console.
 #[derive(Clone, Debug)]
@@ -35,6 +35,14 @@ pub enum AdminAccess {
     Everyone,
 }
 
+impl AdminOptions {
+    /// The options after a reload of `wanted`. A console that was switched off stays as it is until a restart.
+    pub(super) fn succeeded_by(&self, wanted: Option<&Self>) -> Self {
+        let wanted = wanted.unwrap_or(self).clone();
+        Self { handler_prefix: self.handler_prefix.clone(), external: self.external, ..wanted }
+    }
+}
+
 /// The console; `None` if it is off.
 pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
     let handler_prefix = r.prefix_if("admin.enabled", true, "admin.handler_prefix");
@@ -50,6 +58,14 @@ pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
         r.warning("admin.enabled", "lets nobody sign in: set `admin.password`");
     } else if operator.as_ref().map(Secret::reveal) == reader.as_ref().map(Secret::reveal) {
         r.error("admin.read_only_password", "is also `admin.password`: set different passwords");
+    }
+    // Not refused: a Centrifugo configuration has such a secret, and finding it takes the cookie of a sign-in.
+    if !is_insecure && secret.as_ref().is_some_and(|secret| secret.reveal().len() < HMAC_KEY_BYTES_MIN) {
+        let text = format!(
+            "is shorter than {HMAC_KEY_BYTES_MIN} bytes: who has the cookie of one sign-in can try secrets and passwords without \
+             asking the node. Use a key from `dunlin gen-config`"
+        );
+        r.warning("admin.secret", text);
     }
     let access = if is_insecure { AdminAccess::Everyone } else { AdminAccess::Passwords { operator, reader, secret } };
     Some(AdminOptions { handler_prefix, external, access, sign_in_lifetime_ms, sign_ins_per_minute })

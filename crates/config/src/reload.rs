@@ -34,6 +34,12 @@ pub enum Applies {
 /// Keys and tables that a reload applies. `[]` follows the name of a list. A test compares this list with the effect of
 /// [`Config::succeeded_by`].
 const LIVE: &[&str] = &[
+    "admin.insecure",
+    "admin.password",
+    "admin.read_only_password",
+    "admin.secret",
+    "admin.sign_in_lifetime",
+    "admin.sign_in_limit",
     "channel.history_disk_limit",
     "channel.history_memory_limit",
     "channel.cache_size_limit",
@@ -266,6 +272,9 @@ impl Values {
                 losses.push(format!("{table}: every key that verifies tokens would be removed"));
             }
         }
+        if is_lost(&["admin.password".to_owned(), "admin.read_only_password".to_owned()]) {
+            losses.push("admin.password: every password of the console would be removed".to_owned());
+        }
         if is_lost(&["storage.path".to_owned()]) {
             losses.push("storage.path: the storage would be removed at the next start".to_owned());
         }
@@ -371,6 +380,7 @@ impl Config {
             },
             log: LogOptions { level: wanted.log.level, library_level: wanted.log.library_level, ..self.log.clone() },
             shutdown: wanted.shutdown,
+            admin: self.admin.as_ref().map(|running| running.succeeded_by(wanted.admin.as_ref())),
             ..self.clone()
         };
         (next, held)

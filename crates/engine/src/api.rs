@@ -109,6 +109,20 @@ pub enum ApiRequest {
 }
 
 impl ApiRequest {
+    /// Whether it changes nothing, so that it has no effect once nobody waits for the answer.
+    pub const fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Self::Presence { .. }
+                | Self::PresenceStats { .. }
+                | Self::History { .. }
+                | Self::NewestKeys { .. }
+                | Self::Channels
+                | Self::Survey
+                | Self::Sessions(_)
+        )
+    }
+
     /// Approximate bytes of its parts that the requester chooses freely.
     pub fn bytes(&self) -> usize {
         match self {

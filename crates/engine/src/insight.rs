@@ -108,6 +108,8 @@ pub struct QueueFacts {
     /// How long a room has skipped ticks for the session, because it was sent as much as `room.player_bandwidth_limit` allows. These
     /// ticks are not queued.
     pub limited_us: u64,
+    /// Frames that were not divided by channel, because the request has looked at [`FRAMES_EXAMINED_MAX`] others.
+    pub unexamined_frames: usize,
 }
 
 /// Frames of one lane.

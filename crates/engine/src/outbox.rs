@@ -25,6 +25,8 @@ use crate::{
 
 use room_frames::{RoomFrames, RoomSlices};
 
+pub(crate) use queued::DividedQueue;
+
 /// Maximum slices per write. Most frames are one slice.
 const WRITE_SLICES_MAX: usize = 64;
 /// Bytes after which a write includes no further frame.

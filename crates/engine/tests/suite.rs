@@ -10,6 +10,7 @@ mod bandwidth;
 mod checkpoint_formats;
 mod corpus;
 mod deltas_at_random;
+mod examined_frames;
 mod hall;
 mod keyframe;
 mod node;

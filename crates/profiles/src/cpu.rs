@@ -3,7 +3,7 @@
 
 use std::{
     cell::UnsafeCell,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     fmt, io,
     mem::MaybeUninit,
     ptr,
@@ -58,6 +58,11 @@ pub enum CpuError {
     Busy,
     /// Nobody waits for it any more.
     Cancelled,
+    /// The C library takes a lock when a stack is unwound.
+    LockedUnwinder {
+        /// Its version.
+        libc_version: String,
+    },
     /// The system refuses what it needs.
     System(io::Error),
 }
@@ -94,10 +99,36 @@ struct Recording {
     dropped: u64,
     /// [`NEXT_SLOT`] of the next slot to collect.
     collected: usize,
+    unwatched: Unwatched,
+}
+
+/// The threads that have no timer, because the system refused one.
+#[derive(Default)]
+struct Unwatched {
+    threads: HashSet<libc::pid_t>,
+    why: Option<io::Error>,
 }
 
 /// A timer of a thread's processor time.
 struct Timer(libc::timer_t);
+
+/// Whether the unwinder finds the tables of a function without a lock. With a lock, a signal handler would wait for a
+/// thread that loads a library, which may wait for the interrupted one. Since 2.35, glibc has a function without one,
+/// which the unwinder of GCC 12 and later uses.
+fn unwinds_without_lock() -> bool {
+    // SAFETY: the name ends with a zero, and nothing is called.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    !found.is_null()
+}
+
+fn check_unwinder(is_without_lock: bool) -> Result<(), CpuError> {
+    if is_without_lock {
+        return Ok(());
+    }
+    // SAFETY: it returns a constant text that ends with a zero.
+    let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };
+    Err(CpuError::LockedUnwinder { libc_version: version.to_string_lossy().into_owned() })
+}
 
 /// Records for `duration`, or until `is_cancelled` returns true, and returns the profile in pprof format. Blocks. Only one
 /// profile is recorded at a time.
@@ -106,20 +137,22 @@ struct Timer(libc::timer_t);
 /// [`CpuError`]
 pub fn cpu_profile(duration: Duration, is_cancelled: impl Fn() -> bool) -> Result<Vec<u8>, CpuError> {
     let mut recording = Recording::begin()?;
+    recording.watch_threads();
+    recording.check_watched()?;
     let began = Instant::now();
-    let mut collections = 0;
+    let mut collections = 1;
     while let Some(left) = duration.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
         if is_cancelled() {
             return Err(CpuError::Cancelled);
         }
         if collections % COLLECTIONS_PER_LOOK == 0 {
-            recording.watch_threads()?;
+            recording.watch_threads();
         }
         std::thread::sleep(left.min(COLLECT_EVERY));
         recording.collect();
         collections += 1;
     }
-    recording.watch_threads()?;
+    recording.watch_threads();
     let took = began.elapsed();
     Ok(recording.end(took).encode())
 }
@@ -139,6 +172,7 @@ impl Slot {
 
 impl Recording {
     fn begin() -> Result<Self, CpuError> {
+        check_unwinder(unwinds_without_lock())?;
         if IS_BUSY.swap(true, Ordering::Acquire) {
             return Err(CpuError::Busy);
         }
@@ -149,6 +183,7 @@ impl Recording {
             periods: HashMap::new(),
             dropped: 0,
             collected: NEXT_SLOT.load(Ordering::Relaxed),
+            unwatched: Unwatched::default(),
         };
         let slot = || Slot { state: AtomicU8::new(FREE), taken: UnsafeCell::new(MaybeUninit::uninit()) };
         WAITING.get_or_init(|| (0..WAITING_MAX).map(|_| slot()).collect());
@@ -164,21 +199,55 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Gives each thread a timer that has none, and notes the threads' names.
-    fn watch_threads(&mut self) -> Result<(), CpuError> {
-        for task in std::fs::read_dir("/proc/self/task")?.flatten() {
+    /// Gives each thread a timer that has none, and notes the threads' names. A refusal of the system leaves what was
+    /// recorded so far as it is.
+    fn watch_threads(&mut self) {
+        let tasks = match std::fs::read_dir("/proc/self/task") {
+            Ok(tasks) => tasks,
+            Err(error) => return self.unwatched.why = Some(error),
+        };
+        for task in tasks.flatten() {
             let Some(thread) = task.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            if !self.timers.contains_key(&thread)
-                && let Some(timer) = Timer::start(thread)?
-            {
-                self.timers.insert(thread, timer);
+            if !self.timers.contains_key(&thread) {
+                self.watch(thread);
             }
             // A thread sets its name after its start. It may have ended meanwhile.
             if let Ok(name) = std::fs::read_to_string(task.path().join("comm")) {
                 self.names.insert(thread, name.trim_end().to_owned());
             }
         }
-        Ok(())
+    }
+
+    fn watch(&mut self, thread: libc::pid_t) {
+        match Timer::start(thread) {
+            Ok(Some(timer)) => {
+                self.timers.insert(thread, timer);
+                self.unwatched.threads.remove(&thread);
+            }
+            Ok(None) => {}
+            Err(error) => {
+                self.unwatched.threads.insert(thread);
+                self.unwatched.why = Some(error);
+            }
+        }
+    }
+
+    /// An error if the system lets no thread be watched.
+    fn check_watched(&mut self) -> Result<(), CpuError> {
+        match self.unwatched.why.take() {
+            Some(error) if self.timers.is_empty() => Err(error.into()),
+            why => {
+                self.unwatched.why = why;
+                Ok(())
+            }
+        }
+    }
+
+    fn comments(&self, dropped: u64) -> Vec<String> {
+        let Unwatched { threads, why } = &self.unwatched;
+        let dropped = (dropped > 0).then(|| format!("{dropped} samples were dropped"));
+        let unwatched = why.as_ref().map(|error| format!("{} threads were not sampled: {error}", threads.len()));
+        dropped.into_iter().chain(unwatched).collect()
     }
 
     fn collect(&mut self) {
@@ -210,6 +279,7 @@ impl Recording {
             self.add(&taken);
         }
         let dropped = self.dropped + DROPPED.load(Ordering::Relaxed);
+        let comments = self.comments(dropped);
         let names = std::mem::take(&mut self.names);
         let samples = std::mem::take(&mut self.periods).into_iter().map(|((thread, frames), periods)| Sample {
             frames,
@@ -222,7 +292,7 @@ impl Recording {
             period_type: ("cpu", "nanoseconds"),
             period: PERIOD_NS,
             duration_ns: took.as_nanos() as i64,
-            comments: if dropped == 0 { Vec::new() } else { vec![format!("{dropped} samples were dropped")] },
+            comments,
             own_functions: &[],
             samples: samples.collect(),
         }
@@ -239,7 +309,7 @@ impl Drop for Recording {
 
 impl Timer {
     /// `None` if the thread has ended.
-    fn start(thread: libc::pid_t) -> Result<Option<Self>, CpuError> {
+    fn start(thread: libc::pid_t) -> io::Result<Option<Self>> {
         // SAFETY: all fields are integers, pointers and unions of them, for which zeros are valid.
         let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
@@ -252,7 +322,7 @@ impl Timer {
         if unsafe { libc::timer_create(processor_time_of(thread), &raw mut event, &raw mut timer) } != 0 {
             let error = io::Error::last_os_error();
             let has_ended = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ESRCH));
-            return if has_ended { Ok(None) } else { Err(error.into()) };
+            return if has_ended { Ok(None) } else { Err(error) };
         }
         let timer = Self(timer);
         let time = |ns: i64| libc::timespec { tv_sec: 0, tv_nsec: ns };
@@ -261,7 +331,7 @@ impl Timer {
         let schedule = libc::itimerspec { it_interval: time(PERIOD_NS), it_value: time(first) };
         // SAFETY: the timer exists, and the pointer is valid for the call.
         if unsafe { libc::timer_settime(timer.0, 0, &raw const schedule, ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error().into());
+            return Err(io::Error::last_os_error());
         }
         Ok(Some(timer))
     }
@@ -295,19 +365,25 @@ fn install_handler() -> io::Result<()> {
     Ok(())
 }
 
-/// What the kernel says about the signal of a timer. The C library has no name for the middle part.
+/// What the kernel says about the signal of a timer (`siginfo_t` of `SI_TIMER`). The C library has no names for `timer` and
+/// `overruns`.
 #[repr(C)]
 struct TimerSignal {
     signal: libc::c_int,
     errno: libc::c_int,
     code: libc::c_int,
+    /// What follows may contain pointers, and is aligned as they are.
+    padding: libc::c_int,
     timer: libc::c_int,
     overruns: libc::c_int,
     value: libc::sigval,
 }
 
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(std::mem::offset_of!(TimerSignal, value) == 24);
+const _: () = assert!(
+    std::mem::offset_of!(TimerSignal, timer) == 16
+        && std::mem::offset_of!(TimerSignal, overruns) == 20
+        && std::mem::offset_of!(TimerSignal, value) == 24
+);
 
 extern "C" fn on_signal(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: it is the calling thread's own variable.
@@ -359,6 +435,11 @@ impl fmt::Display for CpuError {
         match self {
             Self::Busy => f.write_str("a CPU profile is being recorded, and there is one at a time"),
             Self::Cancelled => f.write_str("nobody waits for the CPU profile any more"),
+            Self::LockedUnwinder { libc_version } => write!(
+                f,
+                "glibc {libc_version} takes a lock when a stack is unwound, so a CPU profile might stop the process: it needs \
+                 glibc 2.35 or later"
+            ),
             Self::System(error) => write!(f, "the system refuses a CPU profile: {error}"),
         }
     }
@@ -369,5 +450,17 @@ impl std::error::Error for CpuError {}
 impl From<io::Error> for CpuError {
     fn from(error: io::Error) -> Self {
         Self::System(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_system_whose_unwinder_takes_a_lock_gets_no_profile_but_the_reason() {
+        assert!(check_unwinder(true).is_ok());
+        let refused = check_unwinder(false).expect_err("it would wait in a signal handler").to_string();
+        assert!(refused.starts_with("glibc 2.") && refused.ends_with("it needs glibc 2.35 or later"), "{refused}");
     }
 }

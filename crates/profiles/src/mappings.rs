@@ -1,6 +1,6 @@
 //! The files that are mapped as code, and their build ids.
 
-use std::{fs::File, os::unix::fs::FileExt as _, path::Path};
+use std::{ffi::c_void, ops::Range};
 
 /// A range of addresses with code of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,10 +13,22 @@ pub(crate) struct Mapping {
     pub(crate) build_id: String,
 }
 
+/// A loaded program or library.
+struct Loaded {
+    /// Where its code is.
+    code: Vec<Range<u64>>,
+    build_id: String,
+}
+
 /// The mappings of this process with code of files. None if the system does not tell.
 pub(crate) fn of_this_process() -> Vec<Mapping> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let with_id = |mapping: Mapping| Mapping { build_id: build_id(&mapping.file).unwrap_or_default(), ..mapping };
+    let all = loaded();
+    let with_id = |mapping: Mapping| {
+        let has_code = |code: &Range<u64>| code.start < mapping.limit && mapping.start < code.end;
+        let found = all.iter().find(|one| one.code.iter().any(has_code));
+        Mapping { build_id: found.map(|one| one.build_id.clone()).unwrap_or_default(), ..mapping }
+    };
     maps.lines().filter_map(parse).map(with_id).collect()
 }
 
@@ -37,29 +49,46 @@ fn parse(line: &str) -> Option<Mapping> {
     })
 }
 
-/// From the notes of a 64-bit ELF file.
-fn build_id(path: impl AsRef<Path>) -> Option<String> {
-    const NOTE: u32 = 4;
-    let file = File::open(path).ok()?;
-    let head: [u8; 64] = read(&file, 0)?;
-    if !head.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let (table, size, count) = (u64_at(&head, 32)?, u16_at(&head, 54)?, u16_at(&head, 56)?);
-    (0..u64::from(count)).find_map(|index| {
-        let program: [u8; 56] = read(&file, table.checked_add(index * u64::from(size))?)?;
-        if u32_at(&program, 0)? != NOTE {
-            return None;
-        }
-        let length = usize::try_from(u64_at(&program, 32)?).ok().filter(|length| *length <= NOTES_BYTES_MAX)?;
-        let mut notes = vec![0; length];
-        file.read_exact_at(&mut notes, u64_at(&program, 8)?).ok()?;
-        build_id_of_notes(&notes)
-    })
+/// What is loaded now. Build ids are read from the memory of the process: an update may have replaced the files, which then have
+/// other ids.
+fn loaded() -> Vec<Loaded> {
+    let mut all = Vec::<Loaded>::new();
+    // SAFETY: the function gets the list, which nothing else uses meanwhile, and does not unwind.
+    unsafe { libc::dl_iterate_phdr(Some(add_loaded), (&raw mut all).cast()) };
+    all
+}
+
+/// # Safety
+/// `info` must describe what is loaded, and `all` must be a list of [`Loaded`].
+unsafe extern "C" fn add_loaded(info: *mut libc::dl_phdr_info, _: libc::size_t, all: *mut c_void) -> libc::c_int {
+    // SAFETY: as above; the headers stay while this runs.
+    let (info, all) = unsafe { (&*info, &mut *all.cast::<Vec<Loaded>>()) };
+    // SAFETY: as above.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
+    let range = |header: &libc::Elf64_Phdr, bytes: u64| {
+        let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        start..start.wrapping_add(bytes)
+    };
+    let of_kind = |kind| headers.iter().filter(move |header| header.p_type == kind);
+    let segments = |flag| of_kind(libc::PT_LOAD).filter(move |header| header.p_flags & flag != 0);
+    let code = segments(libc::PF_X).map(|header| range(header, header.p_memsz)).collect();
+    let notes = of_kind(libc::PT_NOTE).map(|header| range(header, header.p_filesz));
+    let is_readable = |notes: &Range<u64>| {
+        let mut readable = segments(libc::PF_R).map(|header| range(header, header.p_filesz));
+        notes.end - notes.start <= NOTES_BYTES_MAX
+            && readable.any(|segment| segment.start <= notes.start && notes.end <= segment.end)
+    };
+    let build_id = notes.filter(is_readable).find_map(|notes| {
+        let (start, length) = (std::ptr::with_exposed_provenance::<u8>(notes.start as usize), notes.end - notes.start);
+        // SAFETY: the notes are in a segment that is mapped and readable, and nobody writes them.
+        build_id_of_notes(unsafe { std::slice::from_raw_parts(start, length as usize) })
+    });
+    all.push(Loaded { code, build_id: build_id.unwrap_or_default() });
+    0
 }
 
 /// Notes are a few dozen bytes.
-const NOTES_BYTES_MAX: usize = 65_536;
+const NOTES_BYTES_MAX: u64 = 65_536;
 
 fn build_id_of_notes(mut notes: &[u8]) -> Option<String> {
     const BUILD_ID: u32 = 3;
@@ -77,34 +106,47 @@ fn build_id_of_notes(mut notes: &[u8]) -> Option<String> {
     }
 }
 
-fn read<const N: usize>(file: &File, at: u64) -> Option<[u8; N]> {
-    let mut bytes = [0; N];
-    file.read_exact_at(&mut bytes, at).ok()?;
-    Some(bytes)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::{path::Path, process::Command};
+
     use super::*;
+
+    /// Set in the program whose file is replaced.
+    const IS_REPLACED: &str = "DUNLIN_PROFILES_TEST_IS_REPLACED";
 
     #[test]
     fn the_code_of_this_program_is_mapped_and_has_a_build_id() {
-        let at = the_code_of_this_program_is_mapped_and_has_a_build_id as *const () as u64;
+        the_code_of_this_program_has_a_build_id(&std::env::current_exe().expect("a file"));
+    }
+
+    #[test]
+    fn a_program_whose_file_was_replaced_has_its_own_build_id() {
+        let program = std::env::current_exe().expect("a file");
+        if std::env::var_os(IS_REPLACED).is_some() {
+            std::fs::remove_file(&program).expect("it is a copy");
+            std::fs::write(&program, "another one").expect("a folder");
+            return the_code_of_this_program_has_a_build_id(&program);
+        }
+        let copy = std::env::temp_dir().join(format!("dunlin-profiles-{}", std::process::id()));
+        std::fs::copy(&program, &copy).expect("a copy");
+        let name = "mappings::tests::a_program_whose_file_was_replaced_has_its_own_build_id";
+        let done = Command::new(&copy).args(["--exact", name]).env(IS_REPLACED, "1").output();
+        std::fs::remove_file(&copy).expect("it is there");
+        let done = done.expect("it starts");
+        let text = String::from_utf8_lossy(&done.stdout);
+        assert!(done.status.success() && text.contains("1 passed"), "{text}");
+    }
+
+    fn the_code_of_this_program_has_a_build_id(program: &Path) {
+        let at = the_code_of_this_program_has_a_build_id as *const () as u64;
         let mappings = of_this_process();
         let own = mappings.iter().find(|mapping| (mapping.start..mapping.limit).contains(&at)).expect("code is mapped");
-        assert_eq!(Path::new(&own.file), std::env::current_exe().expect("a file"));
+        assert_eq!(Path::new(&own.file), program);
         assert!(own.build_id.len() >= 16, "{own:?}");
     }
 

@@ -60,8 +60,8 @@ pub use init::Init;
 pub struct HttpParts {
     /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
-    /// The node, whose shards the health check asks to react.
-    pub node: Option<Node>,
+    /// The surveys of the shards, which the health check asks to react.
+    pub surveys: Option<Arc<surveys::Surveys>>,
     /// Path of the health check.
     pub health_path: Option<String>,
     /// Whether the health check fails while the node cannot use its cluster.
@@ -169,8 +169,8 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.extend(api_endpoints(&prefix, service));
     }
     if let Some(path) = parts.health_path {
-        let HttpParts { node, is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
-        let sources = HealthSources { node, is_going, storage, cluster, requires_cluster };
+        let HttpParts { surveys, is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
+        let sources = HealthSources { surveys, is_going, storage, cluster, requires_cluster };
         by_path.push((literal(&path), get(health::answer).with_state(sources)));
     }
     if let Some((path, metrics)) = parts.metrics {

@@ -29,9 +29,10 @@ pub(crate) use tests::arrived;
 
 pub use counters::{QuestionCounters, QuestionCounts};
 pub use kinds::{
-    ChannelCount, ChannelRooms, ChannelRoomsQuestion, Channels, ChannelsQuestion, Description, Done, Info,
-    InfoQuestion, ListedRoom, ListedSession, MissingPart, Question, Received, RoomList, RoomListQuestion, Rooms,
-    RoomsQuestion, Sessions, SessionsQuestion, StatusQuestion,
+    ChannelCount, ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, ChannelRoomsQuestion,
+    Channels, ChannelsQuestion, CountedChannel, Description, Done, Info, InfoQuestion, ListedRoom, ListedSession,
+    MissingPart, Question, Received, RoomList, RoomListQuestion, Rooms, RoomsQuestion, Sessions, SessionsQuestion,
+    StatusQuestion,
 };
 pub use message::{NOT_UNDERSTOOD, PeerError};
 pub use occupancy::{OccupancyAnswer, OccupancyQuestion};

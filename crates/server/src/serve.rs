@@ -198,9 +198,10 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
     let teller = webhooks.as_ref().and_then(|webhooks| start_teller(&node, &identity, webhooks));
-    let served = Served { config, node: &node, identity: &identity, counters: &counters };
+    let surveys = ports::surveys(config, &node);
+    let served = Served { config, node: &node, identity: &identity, counters: &counters, surveys: &surveys };
     cluster::join(served, webhooks.as_ref());
-    let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle });
+    let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle, cookie_key: random()? });
     let live_parts = LiveParts {
         node: node.clone(),
         tokens,
@@ -208,12 +209,12 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
         certificates: certificates.clone(),
         api: ports.api(),
         metrics: ports.metrics(),
+        console: ports.console_access(),
         counters: Arc::clone(&counters),
     };
     let reloader = Arc::new(Reloader::new(loaded.clone(), reread, live_parts));
     let backups = backups::start(config, logs.storage, &counters);
-    let ports = ports.with_operations(&reloader, &counters, backups.as_ref());
-    let ports = ports.with_console(served, &reloader, random()?);
+    let ports = ports.with_operations(&reloader, &counters, backups.as_ref()).with_console(served, &reloader);
     let mut control = Control::start(served, ports, handed_over).await?;
     start_rooms(config, &node, matchmaking);
     tokio::spawn(access::keep(node.clone()));
@@ -292,7 +293,7 @@ impl Control {
         ports: Ports,
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
-        let Served { config, node, identity, counters } = served;
+        let Served { config, node, identity, counters, .. } = served;
         let is_going = Arc::new(AtomicBool::new(false));
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);

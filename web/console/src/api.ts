@@ -44,16 +44,16 @@ export async function status(): Promise<Status> {
   return resultOf(await ask("status"));
 }
 
-export async function channels(find: string, largest: boolean, skip: number): Promise<ChannelPage> {
-  return resultOf(await ask("channels", { find, largest, skip }));
+export async function channels(find: string, largest: boolean, cursor: string): Promise<ChannelPage> {
+  return resultOf(await ask("channels", { find, largest, cursor }));
 }
 
 export async function configuration(): Promise<Configuration> {
   return (await ask("configuration")) as Configuration;
 }
 
-export async function log(since: number): Promise<LogPart> {
-  return (await ask(`log?since=${since}`)) as LogPart;
+export async function log(run: string, since: number): Promise<LogPart> {
+  return (await ask(`log?since=${since}&run=${encodeURIComponent(run)}`)) as LogPart;
 }
 
 /** Who has signed in. */

@@ -124,6 +124,7 @@ export interface ClientSession {
     rooms_due: number;
     channels?: QueueOfChannel[];
     channels_cut?: boolean;
+    unexamined_frames?: number;
   };
   socket: {
     full: boolean;
@@ -161,7 +162,12 @@ export interface Sessions {
 export interface ChannelPage {
   channels: { channel: string; num_clients: number }[];
   total: number;
-  more: boolean;
+  /** The total counts a channel once for each node. */
+  total_counts_twice?: boolean;
+  /** In the order of names, the cursor of the next page. */
+  more?: string;
+  /** In the order of subscribers, how many a channel may have that is not listed. */
+  missing_up_to?: number;
   missing: Missing[];
 }
 
@@ -205,6 +211,8 @@ export interface Configuration {
 }
 
 export interface LogPart {
+  /** A start of a node. */
+  run: string;
   lines: string[];
   next: number;
   missed: number;

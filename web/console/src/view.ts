@@ -64,6 +64,20 @@ export class Repeated<T> {
   }
 }
 
+/** What a form has been submitted with. Repeated questions ask for it, and not for what is being typed. */
+export class Submitted<T> {
+  value: T;
+
+  constructor(private readonly read: () => T) {
+    this.value = read();
+  }
+
+  /** Takes what is in the form. */
+  take(): void {
+    this.value = this.read();
+  }
+}
+
 /** A place for what went wrong. */
 export function noticePlace(): HTMLElement {
   return el("p", { class: "notice", role: "status" });

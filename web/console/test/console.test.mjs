@@ -4,6 +4,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { bytes, duration, ms, rate } from "../dist/test/format.mjs";
 import { History, quantile } from "../dist/test/history.mjs";
+import { LogLines } from "../dist/test/log_lines.mjs";
 import { visible } from "../dist/test/text.mjs";
 
 const BOUNDS = [100, 1000];
@@ -72,6 +73,40 @@ describe("the history", () => {
     assert.equal(history.points.length, 300);
     assert.equal(history.shards.get("shard 0").length, 300);
     assert.equal(history.shards.get("shard 0").at(-1), 400);
+  });
+});
+
+describe("the lines of the log", () => {
+  const part = (run, next, ...lines) => ({ run, next, lines, missed: 0 });
+  const texts = (known) => known.lines.map(({ text }) => text);
+
+  test("of a node that was started anew follow those of before, from the first one on", () => {
+    const known = new LogLines();
+    assert.deepEqual([known.run, known.next], ["", 0]);
+    known.take(part("a", 2, "one", "two"));
+    assert.deepEqual([known.run, known.next], ["a", 2]);
+    known.take(part("b", 3, "b0", "b1", "b2"));
+    assert.deepEqual(texts(known).slice(0, 2), ["one", "two"]);
+    assert.deepEqual(texts(known).slice(3), ["b0", "b1", "b2"]);
+    assert.deepEqual([known.run, known.next], ["b", 3]);
+  });
+
+  test("are not shown twice if two nodes answer in turn", () => {
+    const known = new LogLines();
+    known.take(part("a", 2, "a0", "a1"));
+    known.take(part("b", 1, "b0"));
+    // A node that does not know the run of the question sends all that it has.
+    known.take(part("a", 3, "a0", "a1", "a2"));
+    known.take(part("b", 1, "b0"));
+    assert.deepEqual(texts(known).filter((text) => !text.startsWith("—")), ["a0", "a1", "b0", "a2"]);
+  });
+
+  test("that were not kept long enough are counted, and those of the page are bounded", () => {
+    const known = new LogLines();
+    assert.equal(known.take(part("a", 500, "x")), 0, "those before the page was opened");
+    assert.equal(known.take(part("a", 503, "y")), 2);
+    assert.equal(known.take(part("a", 3003, ...Array(2500).fill("z"))), 0);
+    assert.equal(known.lines.length, 2000);
   });
 });
 

@@ -246,12 +246,12 @@ const ADMIN: &[Key] = &[
         "Path of the console. In Centrifugo the default is empty, and its interface is at `/`.",
     ),
     yes("external", Bool, "false", "Serve the console on the public port even if there is an internal port."),
-    own("sign_in_lifetime", Duration, "12h", "Time after which a sign-in ends."),
+    own("sign_in_lifetime", Duration, "12h", "Time after which a sign-in ends, rounded up to seconds."),
     own(
         "sign_in_limit",
         Int(1, 1_000),
         "10",
-        "Wrong passwords per minute and address (an IPv4 address, or an IPv6 network of 64 bits), and ten times as many of all addresses together. Beyond it, sign-ins get status 429, with the right password as well.",
+        "Wrong passwords per minute and address (an IPv4 address, or an IPv6 network of 64 bits), and ten times as many of all addresses together that have not signed in before. Beyond it, sign-ins get status 429, with the right password as well.",
     ),
 ];
 
@@ -275,7 +275,7 @@ const LOG: &[Key] = &[
         "level",
         Choice(&["none", "error", "warn", "info", "debug", "trace"]),
         "info",
-        "Minimum severity of the lines that are logged.",
+        "Minimum severity of the lines that are logged. Those of what operators do in the console are always logged.",
     ),
     yes("file", Text, "", "File that log lines are appended to. Empty: standard error."),
     own(

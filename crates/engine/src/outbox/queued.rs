@@ -20,6 +20,15 @@ struct Queued {
     newest_us: u64,
 }
 
+/// A queue by channel.
+pub(crate) struct DividedQueue {
+    /// The most bytes first.
+    pub(crate) channels: Vec<ChannelQueue>,
+    pub(crate) has_more_channels: bool,
+    /// Frames that belong to one of these or to others.
+    pub(crate) unexamined_frames: usize,
+}
+
 /// The sums of one lane and channel. Times are absolute.
 #[derive(Clone, Copy)]
 struct Sums {
@@ -51,13 +60,15 @@ impl Outbox {
             age_us: self.oldest_us().map_or(0, |oldest_us| now_us.saturating_sub(oldest_us)),
             // The seats know it.
             limited_us: 0,
+            unexamined_frames: 0,
         }
     }
 
-    /// The queue by lane and channel: the [`CHANNELS_MAX`] with the most bytes, and whether these are all. Looks at no
-    /// more than `frames_left` frames, which it decreases.
-    pub(crate) fn by_channel(&self, hub: &Hub, now_us: u64, frames_left: &mut usize) -> (Vec<ChannelQueue>, bool) {
-        let frames = self.queue.len() + self.latest.as_ref().map_or(0, |lane| lane.slots.len());
+    /// The queue by lane and channel: the [`CHANNELS_MAX`] with the most bytes. Looks at no more than `frames_left` frames,
+    /// which it decreases.
+    pub(crate) fn by_channel(&self, hub: &Hub, now_us: u64, frames_left: &mut usize) -> DividedQueue {
+        let of_lanes = self.queue.len() - usize::from(self.room_parts);
+        let frames = of_lanes + self.latest.as_ref().map_or(0, |lane| lane.slots.len());
         let examined = frames.min(*frames_left);
         *frames_left -= examined;
         let of_queue = self.queue.iter().skip(usize::from(self.room_parts)).map(|frame| {
@@ -79,7 +90,7 @@ impl Outbox {
         }
         let mut sums: Vec<_> = sums.into_iter().collect();
         sums.sort_unstable_by_key(|((is_latest, channel), sums)| (Reverse(sums.queued.bytes), *channel, *is_latest));
-        let is_complete = examined == frames && sums.len() <= CHANNELS_MAX;
+        let has_more_channels = sums.len() > CHANNELS_MAX;
         let most = sums.into_iter().take(CHANNELS_MAX);
         let channels = most.map(|((is_latest, channel), sums)| ChannelQueue {
             channel: (!channel.is_empty()).then(|| Arc::from(channel)),
@@ -89,7 +100,7 @@ impl Outbox {
             oldest_age_us: now_us.saturating_sub(sums.oldest_us),
             newest_age_us: now_us.saturating_sub(sums.newest_us),
         });
-        (channels.collect(), is_complete)
+        DividedQueue { channels: channels.collect(), has_more_channels, unexamined_frames: frames - examined }
     }
 }
 

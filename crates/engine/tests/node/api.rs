@@ -251,6 +251,7 @@ fn session(facts: &SessionFacts) -> Value {
     let optional = [
         ("connecting", facts.is_connecting.then_some(json!(true))),
         ("cut", facts.are_channels_cut.then_some(json!(true))),
+        ("unexamined", (facts.queue.unexamined_frames > 0).then(|| json!(facts.queue.unexamined_frames))),
         ("waits_for", facts.commands_wait_for.map(|waits_for| json!(waits_for.name()))),
         ("rooms_due", (facts.queue.rooms_due > 0).then(|| json!(facts.queue.rooms_due))),
         ("pong_age_ms", facts.pings.pong_age_us.map(|us| json!(us / 1_000))),

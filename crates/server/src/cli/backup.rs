@@ -9,7 +9,7 @@ use dunlin_storage::BackupInfo;
 use super::{
     ConfigFile, Failure, backups,
     operator_request::{OperatorRequest, Unanswered},
-    output,
+    output::{self, Shown},
 };
 use crate::{
     http::backup,
@@ -42,7 +42,7 @@ pub(super) fn run(args: &BackupArgs, registry: &Registry) -> Result<(), Failure>
     match serde_json::from_str(&response.body) {
         Ok(BackupOutcome::Made(made)) => print_backup(&made),
         Ok(BackupOutcome::Busy) => failed("the node is making another backup; try again when it has ended".to_owned()),
-        Ok(BackupOutcome::Failed { error }) => failed(error),
+        Ok(BackupOutcome::Failed { error }) => failed(Shown(&error).to_string()),
         Err(_) if response.status == 404 => failed(
             "this port has no `/-/backup`: it is not the internal port of a dunlin node, or the node was started without \
              `storage.backup.path`"
@@ -55,8 +55,8 @@ pub(super) fn run(args: &BackupArgs, registry: &Registry) -> Result<(), Failure>
 fn print_backup(made: &MadeBackup) -> Result<(), Failure> {
     let MadeBackup { directory, number, made_s, files, bytes, duration_ms, warning } = made;
     if let Some(warning) = warning {
-        output::error_line(format_args!("warning: {warning}"));
+        output::error_line(format_args!("warning: {}", Shown(warning)));
     }
     let info = BackupInfo { number: *number, made_s: *made_s, bytes: *bytes, files: *files };
-    output::line(format_args!("{directory}: {}, {duration_ms} ms", backups::described(info)))
+    output::line(format_args!("{}: {}, {duration_ms} ms", Shown(directory), backups::described(info)))
 }

@@ -7,7 +7,10 @@ use dunlin_games::Registry;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{ConfigFile, Failure, api_call, output};
+use super::{
+    ConfigFile, Failure, api_call,
+    output::{self, Shown},
+};
 use crate::insight::{Bytes, Millis};
 
 /// Say why clients are behind: what waits for them, how their network is, and which limit acts.
@@ -107,6 +110,8 @@ struct Queue {
     channels: Vec<Channel>,
     #[serde(default)]
     channels_cut: bool,
+    #[serde(default)]
+    unexamined_frames: u64,
 }
 
 #[derive(Deserialize)]
@@ -176,9 +181,6 @@ struct Shard {
     longest_turn_ms: f64,
 }
 
-/// A name that someone else has chosen: it does not move the cursor of the terminal.
-struct Shown<'a>(&'a str);
-
 impl ExplainArgs {
     fn params(&self) -> Value {
         let texts =
@@ -196,7 +198,7 @@ pub(super) fn run(args: &ExplainArgs, registry: &Registry) -> Result<(), Failure
     let loaded = args.config.load_whole(Vec::new(), registry)?;
     let result = api_call::call(&loaded, "explain", &args.params())?;
     if args.json {
-        return output::line(result);
+        return output::json(&result);
     }
     let explained: Explained = serde_json::from_value(result)
         .map_err(|error| Failure::Api(format!("the answer of the node is not understood: {error}")))?;
@@ -249,7 +251,7 @@ impl fmt::Display for Session {
 
 impl Session {
     fn fmt_queue(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Queue { age_ms, replaced, reliable, latest, room_bytes, rooms_due, channels, channels_cut } = &self.queue;
+        let Queue { age_ms, replaced, reliable, latest, room_bytes, rooms_due, channels, .. } = &self.queue;
         if reliable.frames + latest.frames + room_bytes + rooms_due == 0 {
             writeln!(f, "  queue    empty")?;
         } else {
@@ -270,10 +272,11 @@ impl Session {
             write!(f, "           {}, {}: {frames} frames ({}), ", Shown(channel), Shown(lane), Bytes(*bytes))?;
             writeln!(f, "{replaced} replaced, from {} to {} old", Millis(*newest_ms), Millis(*oldest_ms))?;
         }
-        if *channels_cut {
-            writeln!(f, "           and more channels")?;
+        match (self.queue.unexamined_frames, self.queue.channels_cut) {
+            (0, false) => Ok(()),
+            (0, true) => writeln!(f, "           and more channels"),
+            (frames, _) => writeln!(f, "           and {frames} frames whose channels were not looked at"),
         }
-        Ok(())
     }
 
     fn fmt_socket(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -324,27 +327,5 @@ impl fmt::Display for Network {
             write!(f, " in the last {seconds} s")?;
         }
         writeln!(f, ", {}/s", Bytes(self.delivery_bytes_per_second))
-    }
-}
-
-impl fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for character in self.0.chars() {
-            // Also characters that change the direction of the text around them.
-            let is_unsafe = character.is_control()
-                || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}');
-            if is_unsafe { write!(f, "{}", character.escape_unicode())? } else { fmt::Write::write_char(f, character)? }
-        }
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_do_not_control_the_terminal() {
-        assert_eq!(Shown("a\u{1b}[2Jb\nc\u{202e}d\u{7f}é").to_string(), "a\\u{1b}[2Jb\\u{a}c\\u{202e}d\\u{7f}é");
     }
 }

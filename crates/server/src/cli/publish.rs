@@ -4,7 +4,10 @@ use clap::Args;
 use dunlin_games::Registry;
 use serde_json::{Map, Value, json};
 
-use super::{ConfigFile, Failure, api_call, output};
+use super::{
+    ConfigFile, Failure, api_call,
+    output::{self, Shown},
+};
 
 /// Publish data into a channel of a running node.
 #[derive(Debug, Args)]
@@ -45,7 +48,7 @@ pub(super) fn run(args: &PublishArgs, registry: &Registry) -> Result<(), Failure
     let channel = &args.channel;
     match (result["offset"].as_u64(), result["epoch"].as_str()) {
         (Some(offset), Some(epoch)) => {
-            output::line(format_args!("published in {channel}: offset {offset}, epoch {epoch}"))
+            output::line(format_args!("published in {channel}: offset {offset}, epoch {}", Shown(epoch)))
         }
         _ => output::line(format_args!("published in {channel}, which has no history")),
     }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{
     ConfigFile, Failure,
     operator_request::{OperatorRequest, OperatorResponse, Unanswered},
-    output,
+    output::{self, Shown},
 };
 use crate::http::reload;
 
@@ -81,25 +81,48 @@ fn print_outcome(status: u16, body: &str, failed: impl Fn(String) -> Failure) ->
     match serde_json::from_str(body) {
         Ok(Answer::Applied { changed, needs_restart, warnings }) => {
             for warning in &warnings {
-                output::error_line(format_args!("warning: {warning}"));
+                output::error_line(format_args!("warning: {}", Shown(warning)));
             }
-            if changed.is_empty() && needs_restart.is_empty() {
-                output::line("nothing has changed")?;
-            }
-            for key in &changed {
-                output::line(format_args!("changed: {key}"))?;
-            }
-            for Waiting { key, why } in &needs_restart {
-                let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
-                output::line(format_args!("needs a restart: {key}{why}"))?;
-            }
-            Ok(())
+            applied(&changed, &needs_restart).iter().try_for_each(output::line)
         }
-        Ok(Answer::Refused { errors, needs_force }) => {
-            let errors = errors.join("\n");
-            let remedy = if needs_force { "\nif this is intended, run the command again with --force" } else { "" };
-            Err(failed(format!("the node rejected the configuration and keeps the previous one\n{errors}{remedy}")))
-        }
+        Ok(Answer::Refused { errors, needs_force }) => Err(failed(refused(&errors, needs_force))),
         Err(_) => Err(failed(format!("the node responded with status {status}"))),
+    }
+}
+
+/// What was applied, a line each.
+fn applied(changed: &[String], needs_restart: &[Waiting]) -> Vec<String> {
+    if changed.is_empty() && needs_restart.is_empty() {
+        return vec!["nothing has changed".to_owned()];
+    }
+    let changed = changed.iter().map(|key| format!("changed: {}", Shown(key)));
+    let waiting = needs_restart.iter().map(|Waiting { key, why }| {
+        let why = if why.is_empty() { String::new() } else { format!(" ({})", Shown(why)) };
+        format!("needs a restart: {}{why}", Shown(key))
+    });
+    changed.chain(waiting).collect()
+}
+
+fn refused(errors: &[String], needs_force: bool) -> String {
+    let errors: Vec<_> = errors.iter().map(|error| Shown(error).to_string()).collect();
+    let remedy = if needs_force { "\nif this is intended, run the command again with --force" } else { "" };
+    format!("the node rejected the configuration and keeps the previous one\n{}{remedy}", errors.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_node_answers_does_not_control_the_terminal() {
+        let text = || "a\u{1b}[2J".to_owned();
+        let waiting = [Waiting { key: text(), why: text() }, Waiting { key: "b".to_owned(), why: String::new() }];
+        assert_eq!(
+            applied(&[text()], &waiting),
+            ["changed: a\\u{1b}[2J", "needs a restart: a\\u{1b}[2J (a\\u{1b}[2J)", "needs a restart: b"]
+        );
+        assert_eq!(applied(&[], &[]), ["nothing has changed"]);
+        let refused = refused(&[text(), "c".to_owned()], true);
+        assert!(refused.contains("\na\\u{1b}[2J\nc\nif this is intended"), "{refused}");
     }
 }

@@ -6,8 +6,10 @@ use clap::Args;
 use dunlin_games::Registry;
 use serde_json::{Value, json};
 
-use super::{ConfigFile, Failure, api_call, output};
-use crate::telemetry::log::Outside;
+use super::{
+    ConfigFile, Failure, api_call,
+    output::{self, Shown},
+};
 
 /// Count the sessions of a running node and of the other nodes of its cluster, or list the clients in a channel.
 #[derive(Debug, Args)]
@@ -28,7 +30,7 @@ pub(super) fn run(args: &SessionsArgs, registry: &Registry) -> Result<(), Failur
         Some(channel) => (api_call::call(&loaded, "presence", &json!({ "channel": channel }))?, clients),
     };
     if args.json {
-        return output::line(result);
+        return output::json(&result);
     }
     output::text(show(&result))?;
     for line in missing(&result) {
@@ -43,7 +45,7 @@ fn missing(result: &Value) -> Vec<String> {
     for node in result["nodes"].as_array().into_iter().flatten() {
         let silent = node["silent_shards"].as_array().map_or(0, Vec::len);
         if silent > 0 {
-            let name = Outside(node["name"].as_str().unwrap_or_default());
+            let name = Shown(node["name"].as_str().unwrap_or_default());
             lines.push(format!("no answer: {silent} shards of node {name}, whose sessions are not counted"));
         }
     }
@@ -57,7 +59,7 @@ fn missing(result: &Value) -> Vec<String> {
 fn nodes(info: &Value) -> String {
     let rows = info["nodes"].as_array().into_iter().flatten().map(|node| {
         let number = |name: &str| node[name].as_u64().unwrap_or(0).to_string();
-        let name = Outside(node["name"].as_str().unwrap_or_default()).to_string();
+        let name = Shown(node["name"].as_str().unwrap_or_default()).to_string();
         [name, number("num_clients"), number("num_users"), number("num_subs"), number("num_channels")]
     });
     table(&["node", "sessions", "users", "subscriptions", "channels"], rows.collect())
@@ -69,7 +71,7 @@ fn clients(presence: &Value) -> String {
     let mut rows: Vec<_> = clients
         .map(|(client, info)| {
             let user = info["user"].as_str().filter(|user| !user.is_empty()).unwrap_or("-");
-            [Outside(user).to_string(), Outside(client).to_string()]
+            [Shown(user).to_string(), Shown(client).to_string()]
         })
         .collect();
     rows.sort();

@@ -43,7 +43,7 @@ pub use method::{ApiCommand, Method};
 pub use own_node::{NodeIdentity, OwnNode};
 pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
-pub use service::{ApiOptions, Executed, Service, answer, answer_legacy};
+pub use service::{AdmittedRequest, ApiOptions, Executed, Service, answer, answer_legacy};
 pub use sessions::SessionsWanted;
 
 /// The result of a command as JSON, or an error.

@@ -2,15 +2,16 @@
 //! field that a page of another site cannot set. What it asks of channels, sessions and rooms are methods of the server
 //! API, in process.
 
+mod access;
 mod actions;
 mod attempts;
 mod page;
 mod sign_ins;
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use axum::{
@@ -19,13 +20,12 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
-use dunlin_config::{AdminAccess, AdminOptions, ApiKeys};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     Peer,
-    api::{ChannelsWanted, Executed, Method, Service},
+    api::{AdmittedRequest, ChannelsWanted, Executed, Method, Service},
     upgrade::head_of,
 };
 use crate::{
@@ -34,13 +34,16 @@ use crate::{
     telemetry::{
         api_counters::{ControlCounters, HttpRefusal},
         console_events::{ConsoleAction, ConsoleSignIn, ConsoleSignInRefused},
-        log_tail::LogTail,
+        log_tail::{LogTail, TailPart},
     },
 };
 
+use access::Access;
 use actions::Kind;
-use attempts::{Attempts, TooMany};
-use sign_ins::{Role, SignIn, SignIns};
+use attempts::TooMany;
+use sign_ins::{Role, SignIn};
+
+pub use access::ConsoleAccess;
 
 /// The name of the cookie.
 const COOKIE: &str = "dunlin_console";
@@ -51,21 +54,6 @@ const FROM_PAGE: &str = "x-dunlin-console";
 
 /// Maximum length of the body of a sign-in, which strangers send.
 const SIGN_IN_BYTES_MAX: usize = 4_096;
-
-/// Who may use the console.
-enum Access {
-    /// Everyone, as an operator.
-    Everyone,
-    /// Who has signed in.
-    SignedIn(Box<SignInRules>),
-}
-
-/// How to sign in.
-struct SignInRules {
-    passwords: [(Role, Option<ApiKeys>); 2],
-    sign_ins: SignIns,
-    attempts: Attempts,
-}
 
 /// What the console uses of the node.
 pub struct ConsoleParts {
@@ -86,7 +74,7 @@ pub struct ConsoleParts {
 /// The console of one port.
 pub struct Console {
     path: String,
-    access: Access,
+    access: Arc<ConsoleAccess>,
     parts: ConsoleParts,
 }
 
@@ -100,22 +88,9 @@ struct Asker {
 }
 
 impl Console {
-    /// The console with these options. Sign-ins are signed with `random` if no secret is configured.
-    pub fn new(options: &AdminOptions, random: [u8; 32], parts: ConsoleParts) -> Self {
-        let access = match &options.access {
-            AdminAccess::Everyone => Access::Everyone,
-            AdminAccess::Passwords { operator, reader, secret } => {
-                let lifetime = Duration::from_millis(options.sign_in_lifetime_ms);
-                let signer = secret.as_ref().map_or(&random[..], |secret| secret.reveal());
-                let key = |password: &Option<_>| password.as_ref().map(|password| ApiKeys::new([password]));
-                Access::SignedIn(Box::new(SignInRules {
-                    passwords: [(Role::Operator, key(operator)), (Role::Reader, key(reader))],
-                    sign_ins: SignIns::new(signer, [operator.as_ref(), reader.as_ref()], lifetime),
-                    attempts: Attempts::new(options.sign_ins_per_minute),
-                }))
-            }
-        };
-        Self { path: options.handler_prefix.trim_end_matches('/').to_owned(), access, parts }
+    /// The console at this path.
+    pub fn new(path: &str, access: Arc<ConsoleAccess>, parts: ConsoleParts) -> Self {
+        Self { path: path.trim_end_matches('/').to_owned(), access, parts }
     }
 
     /// Its path, without a slash at the end.
@@ -153,12 +128,19 @@ impl Console {
             self.parts.counters.count_refusal(HttpRefusal::Origin);
             return Err(refusal(StatusCode::FORBIDDEN, "the request is not from the console's page"));
         }
-        self.asker(request).ok_or_else(|| refusal(StatusCode::UNAUTHORIZED, "sign in"))
+        let access = self.access.now();
+        if matches!(*access, Access::Everyone) && !is_own_host(request.headers()) {
+            self.parts.counters.count_refusal(HttpRefusal::Origin);
+            let why =
+                "with admin.insecure, the console is reached by an IP address, localhost, or a name without a dot";
+            return Err(refusal(StatusCode::FORBIDDEN, why));
+        }
+        self.asker(&access, request).ok_or_else(|| refusal(StatusCode::UNAUTHORIZED, "sign in"))
     }
 
-    fn asker(&self, request: &Request) -> Option<Asker> {
+    fn asker(&self, access: &Access, request: &Request) -> Option<Asker> {
         let address = self.address_of(request);
-        match &self.access {
+        match access {
             Access::Everyone => Some(Asker { role: Role::Operator, sign_in: None, address }),
             Access::SignedIn(rules) => {
                 let found = cookies(request.headers()).find_map(|cookie| rules.sign_ins.find(cookie, now_s()));
@@ -168,46 +150,48 @@ impl Console {
     }
 
     async fn sign_in(&self, request: Request) -> Response {
-        let Access::SignedIn(rules) = &self.access else {
+        let access = self.access.now();
+        let Access::SignedIn(rules) = &*access else {
             return refusal(StatusCode::BAD_REQUEST, "nobody has to sign in");
         };
-        let SignInRules { passwords, sign_ins, attempts } = &**rules;
         let (peer, address, cookie_suffix) =
             (Peer::of(&request), self.address_of(&request), self.cookie_suffix(&request));
-        let body = match self.parts.service.read_admitted(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
+        let body = match self.parts.service.read_for_console(peer, request.into_body(), SIGN_IN_BYTES_MAX).await {
             Ok(body) => body,
             Err(refused) => return refused,
         };
         let Ok(SignInBody { password }) = serde_json::from_slice(&body) else {
             return refusal(StatusCode::BAD_REQUEST, "the body has no password");
         };
-        let judge = || {
-            // Both are compared, so that the duration does not say whether there is a second password.
-            let judged = passwords
-                .each_ref()
-                .map(|(role, key)| key.as_ref().is_some_and(|key| key.admit(password.as_bytes())).then_some(*role));
-            judged.into_iter().flatten().next()
-        };
         let refuse = |too_many: bool, status: StatusCode, why: &str| {
             self.parts.counters.count_refusal(HttpRefusal::SignIn);
             ConsoleSignInRefused { too_many, address }.emit();
             refusal(status, why)
         };
-        match attempts.judge(address.map(SourceNetwork::of), Instant::now(), judge) {
+        let judge = || rules.role_of(password.as_bytes());
+        match self.access.attempts().judge(address.map(SourceNetwork::of), Instant::now(), judge) {
             Err(TooMany) => refuse(true, StatusCode::TOO_MANY_REQUESTS, "too many wrong passwords: wait a minute"),
             Ok(None) => refuse(false, StatusCode::FORBIDDEN, "wrong password"),
             Ok(Some(role)) => {
                 let Ok(id) = random_id() else { return StatusCode::SERVICE_UNAVAILABLE.into_response() };
-                let (sign_in, cookie) = sign_ins.open(role, now_s(), id);
+                let (sign_in, cookie) = rules.sign_ins.open(role, now_s(), id);
                 ConsoleSignIn { begins: true, role: role.name(), sign_in: &sign_in, address }.emit();
-                let max_age = sign_ins.lifetime().as_secs();
+                let max_age = rules.sign_ins.lifetime_s();
                 with_cookie(answer(&described(Some(sign_in))), &format!("{cookie}; Max-Age={max_age}{cookie_suffix}"))
             }
         }
     }
 
+    /// After a restart of the node, sign-ins of before are what it knows addresses by. The page asks this once, when it is
+    /// opened.
+    fn know(&self, asker: Asker) {
+        if let (Some(_), Some(address)) = (asker.sign_in, asker.address) {
+            self.access.attempts().know(SourceNetwork::of(address), Instant::now());
+        }
+    }
+
     fn sign_out(&self, asker: Asker, cookie_suffix: &str) -> Response {
-        if let (Access::SignedIn(rules), Some(sign_in)) = (&self.access, asker.sign_in) {
+        if let (Access::SignedIn(rules), Some(sign_in)) = (&*self.access.now(), asker.sign_in) {
             rules.sign_ins.sign_out(sign_in, now_s());
             ConsoleSignIn { begins: false, role: asker.role.name(), sign_in: &sign_in, address: asker.address }.emit();
         }
@@ -221,6 +205,11 @@ impl Console {
         format!("; Path={}/; HttpOnly; SameSite=Strict{secure}", self.path)
     }
 
+    #[allow(clippy::result_large_err, reason = "a response is sent at once")]
+    async fn admitted(&self, request: Request) -> Result<AdmittedRequest, Response> {
+        self.parts.service.admit_for_console(Peer::of(&request), request.into_body()).await
+    }
+
     /// Executes a command, and logs it if it changes something.
     async fn execute(&self, asker: Asker, method: Method, request: Request) -> Response {
         let Some(kind) = actions::kind_of(method) else {
@@ -229,18 +218,17 @@ impl Console {
         if !actions::may(asker.role, kind) {
             return refusal(StatusCode::FORBIDDEN, "this sign-in may only look");
         }
-        let peer = Peer::of(&request);
-        let body = match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
-            Ok(body) => body,
+        let request = match self.admitted(request).await {
+            Ok(request) => request,
             Err(refused) => return refused,
         };
         if kind == Kind::Reads {
-            return self.parts.service.execute_admitted(peer, method, &body).await.response;
+            return self.parts.service.execute_admitted(method, &request).await.response;
         }
-        let (service, target) = (Arc::clone(&self.parts.service), actions::target_of(&body));
+        let (service, target) = (Arc::clone(&self.parts.service), actions::target_of(&request.body));
         // On a separate task, so that an action is logged also if the page has gone meanwhile.
         let acting = tokio::spawn(async move {
-            let Executed { response, error } = service.execute_admitted(peer, method, &body).await;
+            let Executed { response, error } = service.execute_admitted(method, &request).await;
             let sign_in: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
             let outcome = error.as_deref().unwrap_or("done");
             let Asker { role, address, .. } = asker;
@@ -251,9 +239,9 @@ impl Console {
         acting.await.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
     }
 
-    async fn channels(&self, body: &[u8]) -> Response {
-        match serde_json::from_slice::<ChannelsWanted>(body) {
-            Ok(wanted) => self.parts.service.channel_page(wanted).await,
+    async fn channels(&self, request: &AdmittedRequest) -> Response {
+        match serde_json::from_slice::<ChannelsWanted>(&request.body) {
+            Ok(wanted) => self.parts.service.channel_page(wanted, request).await,
             Err(_) => refusal(StatusCode::BAD_REQUEST, "the body does not say which channels"),
         }
     }
@@ -262,10 +250,12 @@ impl Console {
         answer(&self.parts.reloader.shown().await)
     }
 
-    fn log_lines(&self, since: Option<u64>) -> Response {
-        let Some(log) = &self.parts.log else { return answer(&json!({ "lines": [], "next": 0, "missed": 0 })) };
-        let part = log.since(since.unwrap_or(0));
-        answer(&json!({ "lines": part.lines, "next": part.next, "missed": part.missed }))
+    fn log_lines(&self, LogQuery { run, since }: &LogQuery) -> Response {
+        let Some(log) = &self.parts.log else {
+            return answer(&json!({ "run": "", "lines": [], "next": 0, "missed": 0 }));
+        };
+        let TailPart { run, lines, next, missed } = log.since(run.as_deref(), since.unwrap_or(0));
+        answer(&json!({ "run": run, "lines": lines, "next": next, "missed": missed }))
     }
 }
 
@@ -276,6 +266,8 @@ struct SignInBody {
 
 #[derive(Deserialize)]
 struct LogQuery {
+    /// The run of the process that the number is of.
+    run: Option<String>,
     since: Option<u64>,
 }
 
@@ -312,22 +304,25 @@ impl Console {
         };
         match (name, is_post, asker) {
             ("sign_in", false, None) => answer(&described(None)),
-            ("sign_in", false, Some(asker)) => answer(&asker.described()),
+            ("sign_in", false, Some(asker)) => {
+                self.know(asker);
+                answer(&asker.described())
+            }
             ("sign_in", true, _) => self.sign_in(request).await,
             ("sign_out", true, Some(asker)) => self.sign_out(asker, &self.cookie_suffix(&request)),
-            ("status", false, Some(_)) => self.parts.service.status().await,
+            ("status", false, Some(_)) => match self.admitted(request).await {
+                Ok(request) => self.parts.service.status(&request).await,
+                Err(refused) => refused,
+            },
             ("configuration", false, Some(_)) => self.configuration().await,
             ("log", false, Some(_)) => match Query::<LogQuery>::try_from_uri(request.uri()) {
-                Ok(Query(LogQuery { since })) => self.log_lines(since),
+                Ok(Query(query)) => self.log_lines(&query),
                 Err(_) => refusal(StatusCode::BAD_REQUEST, "`since` is a number"),
             },
-            ("channels", true, Some(_)) => {
-                let peer = Peer::of(&request);
-                match self.parts.service.read_admitted(peer, request.into_body(), usize::MAX).await {
-                    Ok(body) => self.channels(&body).await,
-                    Err(refused) => refused,
-                }
-            }
+            ("channels", true, Some(_)) => match self.admitted(request).await {
+                Ok(request) => self.channels(&request).await,
+                Err(refused) => refused,
+            },
             _ => refusal(StatusCode::NOT_FOUND, "there is nothing here"),
         }
     }
@@ -367,6 +362,17 @@ fn is_from_page(headers: &HeaderMap) -> bool {
         None => !headers.contains_key(header::ORIGIN) || origin.is_some_and(is_own_origin),
     };
     is(FROM_PAGE, b"1") && is_same_site
+}
+
+/// Whether a request names the node in a way that no other site can. A site may give its own name the address of this node
+/// (DNS rebinding), and is then the page's own site for the browser. Without a password, only the name tells.
+fn is_own_host(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else { return false };
+    if let Some((address, _)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok();
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name).to_ascii_lowercase();
+    name.parse::<IpAddr>().is_ok() || name.ends_with(".localhost") || !(name.is_empty() || name.contains('.'))
 }
 
 /// The values of the console's cookies in a request.
@@ -431,6 +437,31 @@ mod tests {
         ] {
             assert_eq!(is_from_page(&headers(fields)), expected, "{fields:?}");
         }
+    }
+
+    #[test]
+    fn a_name_that_another_site_can_take_is_not_the_node_s_own() {
+        for (host, expected) in [
+            ("127.0.0.1:9000", true),
+            ("192.0.2.7", true),
+            ("[::1]:9000", true),
+            ("[2001:db8::1]", true),
+            ("localhost:9000", true),
+            ("LocalHost", true),
+            ("one.localhost:9000", true),
+            ("dunlin-1:9000", true),
+            ("evil.example:9000", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("evil.example.", false),
+            ("localhost.", false),
+            ("[evil.example]", false),
+            (":9000", false),
+            ("", false),
+        ] {
+            assert_eq!(is_own_host(&headers(&[("host", host)])), expected, "{host}");
+        }
+        assert!(!is_own_host(&headers(&[])), "a browser names it");
     }
 
     #[test]

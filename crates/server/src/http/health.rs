@@ -15,13 +15,14 @@ use dunlin_engine::ShardIndex;
 use dunlin_storage::{SpaceShortage, Storage};
 use serde_json::{Map, Value, json};
 
-use crate::node::{Node, NodeCluster, NodeStorage};
+use super::surveys::Surveys;
+use crate::node::{NodeCluster, NodeStorage};
 
 /// The sources of the health check.
 #[derive(Clone)]
 pub(super) struct HealthSources {
-    /// The node, whose shards are asked to react; `None` in tests.
-    pub node: Option<Node>,
+    /// The surveys of the shards, which are asked to react; `None` in tests.
+    pub surveys: Option<Arc<Surveys>>,
     /// Whether the node is shutting down.
     pub is_going: Arc<AtomicBool>,
     /// `None` without a storage.
@@ -37,9 +38,9 @@ pub(super) struct HealthSources {
 /// becomes unreachable for all nodes at once, so no node would be left. `health.requires_cluster` changes the status
 /// for operators who prefer that.
 pub(super) async fn answer(State(sources): State<HealthSources>) -> Response {
-    let silent_shards = match &sources.node {
-        Some(node) => node.silent_shards().await,
-        None => Vec::new(),
+    let silent_shards = match &sources.surveys {
+        Some(surveys) => surveys.silent_shards().await,
+        None => Arc::default(),
     };
     let is_going = sources.is_going.load(Ordering::Relaxed);
     let storage = sources.storage.as_ref().and_then(|storage| storage_fault(storage.storage()));

@@ -48,6 +48,7 @@ pub(super) async fn cpu(Query(CpuParams { seconds }): Query<CpuParams>) -> Respo
     match spawn_blocking(record).await {
         Ok(Ok(profile)) => answer("profile", profile),
         Ok(Err(error @ (CpuError::Busy | CpuError::Cancelled))) => failure(StatusCode::CONFLICT, &error.to_string()),
+        Ok(Err(error @ CpuError::LockedUnwinder { .. })) => failure(StatusCode::NOT_IMPLEMENTED, &error.to_string()),
         Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
@@ -69,6 +70,7 @@ async fn memory(name: &str, view: HeapView) -> Response {
         Ok(Err(error @ (HeapError::OtherAllocator | HeapError::Off))) => {
             failure(StatusCode::NOT_IMPLEMENTED, &error.to_string())
         }
+        Ok(Err(error @ HeapError::Busy)) => failure(StatusCode::CONFLICT, &error.to_string()),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

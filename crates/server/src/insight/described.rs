@@ -67,6 +67,8 @@ struct QueueJson<'a> {
     channels: Option<Vec<ChannelJson<'a>>>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     channels_cut: bool,
+    #[serde(skip_serializing_if = "is_zero")]
+    unexamined_frames: u64,
 }
 
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -202,6 +204,7 @@ impl<'a> QueueJson<'a> {
             limited_ms: queue.limited_us / 1_000,
             channels: with_channels.then(|| facts.channels.iter().map(ChannelJson::from).collect()),
             channels_cut: facts.are_channels_cut,
+            unexamined_frames: queue.unexamined_frames as u64,
         }
     }
 }

@@ -98,6 +98,8 @@ pub enum Verdict {
     TooMuch {
         /// The measured rate of the connection.
         bytes_per_second: u64,
+        /// Frames of the queue that nobody has looked at: with them, it may be a burst.
+        unexamined_frames: usize,
     },
 }
 
@@ -155,6 +157,7 @@ impl Verdict {
         }
         burst(facts).unwrap_or(Self::TooMuch {
             bytes_per_second: socket.kernel.map_or(0, |kernel| kernel.delivery_bytes_per_second),
+            unexamined_frames: queue.unexamined_frames,
         })
     }
 
@@ -249,9 +252,15 @@ impl fmt::Display for Verdict {
             Self::RoomLimited => {
                 f.write_str("its snapshots wait for room.player_bandwidth_limit, or for the state of the room")
             }
-            Self::TooMuch { bytes_per_second: 0 } => f.write_str("more is sent to it than its connection takes"),
-            Self::TooMuch { bytes_per_second } => {
-                write!(f, "more is sent to it than its connection takes ({}/s)", Bytes(*bytes_per_second))
+            Self::TooMuch { bytes_per_second, unexamined_frames } => {
+                f.write_str("more is sent to it than its connection takes")?;
+                if *bytes_per_second > 0 {
+                    write!(f, " ({}/s)", Bytes(*bytes_per_second))?;
+                }
+                match unexamined_frames {
+                    0 => Ok(()),
+                    frames => write!(f, ", or a burst came: {frames} frames were not looked at"),
+                }
             }
         }
     }

@@ -13,9 +13,20 @@ const SAMPLE_EVERY_S: u32 = 10;
 /// answers pings.
 #[derive(Debug, Default)]
 pub(super) struct Networks {
-    /// By the connection's index; `None` before its first sample.
-    samples: Vec<Option<Samples>>,
+    /// By the connection's index, in pages. A page without samples is not there, so that a crowd that has left takes no memory.
+    pages: Vec<Option<Box<Page>>>,
     round_trip: Histogram,
+}
+
+/// Connections of a page.
+const PAGE: usize = 64;
+
+#[derive(Debug)]
+struct Page {
+    /// `None` before the connection's first sample.
+    samples: [Option<Samples>; PAGE],
+    /// How many are there.
+    count: usize,
 }
 
 /// The last two samples of a connection.
@@ -46,13 +57,30 @@ impl Networks {
         if kernel.rtt_us > 0 {
             self.round_trip.observe(kernel.rtt_us.into());
         }
-        let index = connection.index as usize;
-        if self.samples.len() <= index {
-            self.samples.resize(index + 1, None);
-        }
         let last = Sample { at_s: seconds(now_us), segments: kernel.segments };
         let before = self.of(connection).map_or(last, |samples| samples.last);
-        self.samples[index] = Some(Samples { generation: connection.generation, last, before });
+        let samples = Samples { generation: connection.generation, last, before };
+        let (page, place) = page_of(connection);
+        if self.pages.len() <= page {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page = self.pages[page].get_or_insert_with(|| Box::new(Page { samples: [None; PAGE], count: 0 }));
+        if page.samples[place].replace(samples).is_none() {
+            page.count += 1;
+        }
+    }
+
+    /// Forgets a connection that has ended.
+    pub(super) fn forget(&mut self, connection: ConnectionKey) {
+        let (page, place) = page_of(connection);
+        let Some(kept) = self.pages.get_mut(page) else { return };
+        let Some(samples) = kept else { return };
+        if samples.samples[place].take_if(|samples| samples.generation == connection.generation).is_some() {
+            samples.count -= 1;
+            if samples.count == 0 {
+                *kept = None;
+            }
+        }
     }
 
     /// What was sent in the last seconds: since the newest sample that is at least [`SAMPLE_EVERY_S`] old, or since the
@@ -73,9 +101,15 @@ impl Networks {
     }
 
     fn of(&self, connection: ConnectionKey) -> Option<&Samples> {
-        let samples = self.samples.get(connection.index as usize)?.as_ref()?;
+        let (page, place) = page_of(connection);
+        let samples = self.pages.get(page)?.as_ref()?.samples[place].as_ref()?;
         (samples.generation == connection.generation).then_some(samples)
     }
+}
+
+/// The page of a connection, and its place there.
+const fn page_of(connection: ConnectionKey) -> (usize, usize) {
+    (connection.index as usize / PAGE, connection.index as usize % PAGE)
 }
 
 /// Of a clock that has counted for less than a century.
@@ -126,5 +160,26 @@ mod tests {
         networks.note(new, &counted(1, 0), SECOND_US);
         assert_eq!(networks.recent(new, &counted(11, 1), 2 * SECOND_US), recent(Some(1), 10, 1));
         assert_eq!(networks.recent(old, &counted(7, 7), SECOND_US), recent(None, 7, 7), "its samples are gone");
+    }
+
+    #[test]
+    fn connections_that_have_ended_take_no_memory() {
+        const CROWD: u32 = 10 * PAGE as u32;
+        let mut networks = Networks::default();
+        let key = |index| ConnectionKey { index, generation: 0 };
+        let pages = |networks: &Networks| networks.pages.iter().flatten().count();
+        (0..CROWD).for_each(|index| networks.note(key(index), &counted(1, 0), SECOND_US));
+        assert_eq!(pages(&networks), 10);
+        // Of the last page, one stays.
+        for index in 0..CROWD - 1 {
+            networks.forget(key(index));
+            networks.forget(key(index));
+        }
+        assert_eq!(pages(&networks), 1);
+        networks.forget(ConnectionKey { index: CROWD - 1, generation: 1 });
+        assert!(!networks.is_due(key(CROWD - 1), SECOND_US), "another one with its index has ended");
+        networks.forget(key(CROWD - 1));
+        networks.forget(key(u32::MAX));
+        assert_eq!(pages(&networks), 0);
     }
 }

@@ -165,6 +165,8 @@ impl<R: Reactor> ShardThread<R> {
             }
             let Some(request) = self.inbox.next_request() else { return };
             match request {
+                // Nobody waits for the answer any more, and some cost the shard a visit of all its channels.
+                ToShard::Api { request, reply } if reply.is_closed() && request.only_reads() => {}
                 ToShard::Api { request, reply } => self.ask_engine(Asker::Api(reply), request),
                 ToShard::Accepted { stream } => self.clients.settle(stream, &mut self.engine),
                 ToShard::Adopt { stream, adoption } => self.clients.adopt(stream, *adoption, &mut self.engine),

@@ -186,6 +186,7 @@ impl<R: Reactor> Sockets<R> {
 
     pub(super) fn close(&mut self, connection: ConnectionKey) {
         self.reactor.close(connection);
+        self.networks.forget(connection);
         if let Some(secure) = &mut self.secure {
             drop(secure.remove(connection));
         }

@@ -1,6 +1,9 @@
 //! The kinds of questions: of each, the name of its method, its parameters and its answer.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use dunlin_cluster::keys;
 use dunlin_engine::event::{PeerKey, PeerKeys};
@@ -62,6 +65,10 @@ questions! {
     PresenceUsers = "presence_users", PresenceUsersQuestion => PresenceUsers;
     /// The channels with subscribers.
     Channels = "channels", ChannelsQuestion => Channels;
+    /// A page of the channels with subscribers, for the console.
+    ChannelPage = "channel_page", ChannelPageQuestion => ChannelPart;
+    /// The subscribers of some channels.
+    ChannelCounts = "channel_counts", ChannelCountsQuestion => Channels;
     /// What a node says about itself.
     Info = "info", InfoQuestion => Info;
     /// The state of a node, for the console.
@@ -150,6 +157,46 @@ pub struct Channels {
 pub struct ChannelCount {
     /// Their number.
     pub num_clients: u32,
+}
+
+/// The channels that a page lists.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelPageQuestion {
+    /// The name after which the page begins, in the order of names; empty for the first page.
+    pub cursor: Box<str>,
+    /// The most subscribers first; otherwise in the order of names.
+    pub largest: bool,
+    /// Maximum number of channels.
+    pub limit: usize,
+    /// The pattern of names; empty for all.
+    pub pattern: Box<str>,
+}
+
+/// A page of the channels of a node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ChannelPart {
+    /// In the order of the page.
+    pub channels: Vec<CountedChannel>,
+    /// Whether more channels follow the last one.
+    pub more: bool,
+    /// How many channels match, on all pages.
+    pub total: u64,
+}
+
+/// A channel in a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountedChannel {
+    /// Its name.
+    pub channel: Box<str>,
+    /// Its subscribers.
+    pub num_clients: u32,
+}
+
+/// The channels whose subscribers are counted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ChannelCountsQuestion {
+    /// Their names.
+    pub channels: BTreeSet<Box<str>>,
 }
 
 /// See [`Received::Info`].

@@ -12,8 +12,9 @@ use super::{
     access::AccessOrder,
     channel_owner::{ask_owner, presence},
     kinds::{
-        ChannelRooms, Channels, ChannelsQuestion, Done, EmulateAnswer, EmulateOrder, Info, NewestKeys, Received,
-        RoomList, RoomListQuestion, Rooms, Sessions, SessionsQuestion,
+        ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, Channels, ChannelsQuestion, Done,
+        EmulateAnswer, EmulateOrder, Info, NewestKeys, Received, RoomList, RoomListQuestion, Rooms, Sessions,
+        SessionsQuestion,
     },
     message::{PeerError, decode_question, encode_answer},
     occupancy::{OccupancyAnswer, OccupancyQuestion},
@@ -31,6 +32,18 @@ use crate::{
 pub trait LocalReports: Send + Sync + 'static {
     /// The channels with subscribers.
     fn channels(&self, question: ChannelsQuestion) -> impl Future<Output = Result<Channels, PeerError>> + Send;
+
+    /// A page of the channels with subscribers.
+    fn channel_page(
+        &self,
+        question: ChannelPageQuestion,
+    ) -> impl Future<Output = Result<ChannelPart, PeerError>> + Send;
+
+    /// The subscribers of some channels.
+    fn channel_counts(
+        &self,
+        question: ChannelCountsQuestion,
+    ) -> impl Future<Output = Result<Channels, PeerError>> + Send;
 
     /// The node.
     fn info(&self) -> impl Future<Output = Result<Info, PeerError>> + Send;
@@ -127,6 +140,8 @@ impl<R: LocalReports> PeerService<R> {
                 encoded(&PresenceUsers::of(&presence(&self.node, &question.channel).await?))
             }
             Received::Channels(question) => encoded(&self.reports.channels(question).await?),
+            Received::ChannelPage(question) => encoded(&self.reports.channel_page(question).await?),
+            Received::ChannelCounts(question) => encoded(&self.reports.channel_counts(question).await?),
             Received::Info(_) => encoded(&self.reports.info().await?),
             Received::Status(_) => encoded(&self.reports.status().await?),
             Received::Rooms(_) => encoded(&self.reports.rooms()?),

@@ -152,6 +152,9 @@ fn questions() -> Messages {
     all.question("presence_users", &PresenceUsersQuestion { channel: "chat:\"é".into() });
     all.question("channels", &ChannelsQuestion { pattern: "chat:*".into() });
     all.question("channels all", &ChannelsQuestion { pattern: "".into() });
+    let page = ChannelPageQuestion { cursor: "chat:1".into(), largest: false, limit: 7, pattern: "chat:*".into() };
+    all.question("channel_page", &page);
+    all.question("channel_counts", &ChannelCountsQuestion { channels: ["chat:\"é".into()].into() });
     all.question("info", &InfoQuestion {});
     all.question("status", &StatusQuestion {});
     all.question("rooms", &RoomsQuestion {});
@@ -219,6 +222,10 @@ fn answers() -> Messages {
     all.answer::<PresenceUsersQuestion>("presence_users", &users);
     let channels = Channels { channels: [("c".into(), ChannelCount { num_clients: 2 })].into() };
     all.answer::<ChannelsQuestion>("channels", &channels);
+    let part =
+        ChannelPart { channels: vec![CountedChannel { channel: "c".into(), num_clients: 2 }], more: true, total: 3 };
+    all.answer::<ChannelPageQuestion>("channel_page", &part);
+    all.answer::<ChannelCountsQuestion>("channel_counts", &channels);
     let node = serde_json::value::RawValue::from_string(r#"{"uid":"n","name":"one"}"#.to_owned()).expect("it is JSON");
     all.answer::<InfoQuestion>("info", &Info { nodes: vec![described(&node)] });
     all.answer::<StatusQuestion>("status", &Info { nodes: vec![described(&node)] });

@@ -71,7 +71,7 @@ async fn start(config: &Config, queues: &Arc<ShardQueues>) -> Result<Option<Arc<
 }
 
 /// Announces the node to its cluster, and serves the requests of the other nodes.
-pub(super) fn join(Served { config, node, identity, counters }: Served<'_>, webhooks: Option<&Arc<Webhooks>>) {
+pub(super) fn join(Served { config, node, identity, counters, surveys }: Served<'_>, webhooks: Option<&Arc<Webhooks>>) {
     let Some(cluster) = node.cluster() else { return };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let inbox = cluster.announce(NodeDescription {
@@ -80,7 +80,7 @@ pub(super) fn join(Served { config, node, identity, counters }: Served<'_>, webh
         started_ms: u64::try_from(started.as_millis()).unwrap_or(u64::MAX),
         session_tag_key: config.engine.session_tag_key.clone(),
     });
-    let reports = OwnNode::new(node.clone(), identity.clone(), Arc::clone(counters));
+    let reports = OwnNode::new(Arc::clone(surveys), identity.clone(), Arc::clone(counters));
     let own = OwnName { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
     let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.limits.peers.surveys_max);
     let service = PeerService::new(node.clone(), Arc::clone(cluster), own, reports, webhooks.cloned());

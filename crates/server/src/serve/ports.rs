@@ -12,7 +12,7 @@ use crate::{
         Emulation, HttpParts, Init, Metrics, SessionAcceptor,
         api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service},
         backup::BackupEndpoint,
-        console::{Console, ConsoleParts},
+        console::{Console, ConsoleAccess, ConsoleParts},
         debug::Debug,
         forwards::Forwards,
         reload::Reload,
@@ -28,6 +28,8 @@ pub(super) struct Pages {
     pub(super) site: Option<Site>,
     pub(super) origins: OriginCheck,
     pub(super) matchmaking: Option<MatchHandle>,
+    /// Signs cookies of the console unless a secret is configured.
+    pub(super) cookie_key: [u8; 32],
 }
 
 /// The endpoints of each port.
@@ -35,6 +37,8 @@ pub(super) struct Ports {
     pub(super) public: HttpParts,
     /// Executes the commands of the server API and of the console; `None` without both.
     service: Option<Arc<Service>>,
+    /// Who may use the console; `None` without one.
+    console: Option<Arc<ConsoleAccess>>,
     /// `None` without an internal port.
     pub(super) internal: Option<HttpParts>,
 }
@@ -45,10 +49,18 @@ impl Ports {
         self.service.clone()
     }
 
-    /// Adds the console to its port, if it is enabled. `random` signs its sessions unless a secret is configured.
-    pub(super) fn with_console(mut self, served: Served<'_>, reloader: &Arc<Reloader>, random: [u8; 32]) -> Self {
+    /// Who may use the console; `None` without one.
+    pub(super) fn console_access(&self) -> Option<Arc<ConsoleAccess>> {
+        self.console.clone()
+    }
+
+    /// Adds the console to its port, if it is enabled.
+    pub(super) fn with_console(mut self, served: Served<'_>, reloader: &Arc<Reloader>) -> Self {
         let Served { config, node, counters, .. } = served;
-        let Some((options, service)) = config.admin.as_ref().zip(self.api()) else { return self };
+        let Some(((options, service), access)) = config.admin.as_ref().zip(self.api()).zip(self.console_access())
+        else {
+            return self;
+        };
         let is_public = options.external || self.internal.is_none();
         let parts = ConsoleParts {
             service,
@@ -59,7 +71,7 @@ impl Ports {
             has_tls: is_public && config.http_server.tls.is_some(),
         };
         let port = self.internal.as_mut().filter(|_| !is_public).unwrap_or(&mut self.public);
-        port.console = Some(Console::new(options, random, parts));
+        port.console = Some(Console::new(&options.handler_prefix, access, parts));
         self
     }
 
@@ -92,11 +104,18 @@ pub(super) struct Served<'a> {
     pub(super) node: &'a Node,
     pub(super) identity: &'a NodeIdentity,
     pub(super) counters: &'a Arc<ControlCounters>,
+    pub(super) surveys: &'a Arc<Surveys>,
+}
+
+/// The surveys of the node's shards, which all endpoints share.
+pub(super) fn surveys(config: &Config, node: &Node) -> Arc<Surveys> {
+    Arc::new(Surveys::new(node.clone(), Duration::from_millis(config.prometheus_survey_age_max_ms)))
 }
 
 pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
-    let Served { config, node, identity, counters } = served;
-    let Pages { site, origins, matchmaking } = pages;
+    let Served { config, node, identity, counters, surveys } = served;
+    let Pages { site, origins, matchmaking, cookie_key } = pages;
+    let console = config.admin.as_ref().map(|options| Arc::new(ConsoleAccess::new(options, cookie_key)));
     let headers = asked.backends().wanted_headers().clone();
     let places = places(config);
     let init = config.transports.init_prefix.clone();
@@ -119,7 +138,7 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     let init = init.zip(sessions.clone()).map(|(path, sessions)| Init { path, sessions });
     let prefix = config.http_api.handler_prefix.clone();
     let service = (prefix.is_some() || config.admin.is_some()).then(|| {
-        let own = OwnNode::new(node.clone(), identity.clone(), Arc::clone(counters));
+        let own = OwnNode::new(Arc::clone(surveys), identity.clone(), Arc::clone(counters));
         let executor = Executor::new(own, Arc::clone(counters)).with_matchmaking(matchmaking.clone());
         Arc::new(Service::new(executor, api_options(config), Arc::clone(counters)))
     });
@@ -143,12 +162,13 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
                 ..for_operators
             },
             service,
+            console,
             internal: None,
         },
         Some(_) if config.http_api.external => {
-            Ports { public: HttpParts { api, ..for_clients }, service, internal: Some(for_operators) }
+            Ports { public: HttpParts { api, ..for_clients }, service, console, internal: Some(for_operators) }
         }
-        Some(_) => Ports { public: for_clients, service, internal: Some(HttpParts { api, ..for_operators }) },
+        Some(_) => Ports { public: for_clients, service, console, internal: Some(HttpParts { api, ..for_operators }) },
     }
 }
 
@@ -180,24 +200,22 @@ pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
 }
 
 fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchHandle>)) -> HttpParts {
-    let Served { config, node, identity, counters } = served;
-    let age_max = Duration::from_millis(config.prometheus_survey_age_max_ms);
-    let surveys = Arc::new(Surveys::new(node.clone(), age_max));
+    let Served { config, identity, counters, surveys, .. } = served;
     let metrics = config.prometheus_prefix.clone().map(|path| {
         let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
-        let (surveys, counters) = (Arc::clone(&surveys), Arc::clone(counters));
+        let (surveys, counters) = (Arc::clone(surveys), Arc::clone(counters));
         let Asked { tokens, backends, webhooks } = asked;
         let started = identity.started;
         let metrics = Metrics { surveys, scrape, counters, tokens, backends, webhooks, matchmaking, started };
         (path, Arc::new(metrics))
     });
     HttpParts {
-        node: Some(node.clone()),
+        surveys: Some(Arc::clone(surveys)),
         health_path: config.health_prefix.clone(),
         health_requires_cluster: config.health_requires_cluster,
         metrics,
-        debug: config.debug_prefix.clone().map(|path| (path, Debug::new(surveys))),
+        debug: config.debug_prefix.clone().map(|path| (path, Debug::new(Arc::clone(surveys)))),
         swagger_path: config.swagger_prefix.clone(),
         ..HttpParts::default()
     }

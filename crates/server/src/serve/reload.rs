@@ -16,7 +16,7 @@ use super::{
     storage::{disk_limits, durable_namespaces},
 };
 use crate::{
-    http::{Metrics, api::Service},
+    http::{Metrics, api::Service, console::ConsoleAccess},
     node::{DrainPlan, LiveAdmission, Node},
     telemetry::{
         api_counters::{ControlCounters, ReloadOutcome},
@@ -61,6 +61,7 @@ pub(super) struct LiveParts {
     pub(super) certificates: Option<Arc<Certificates>>,
     pub(super) api: Option<Arc<Service>>,
     pub(super) metrics: Option<Arc<Metrics>>,
+    pub(super) console: Option<Arc<ConsoleAccess>>,
     pub(super) counters: Arc<ControlCounters>,
 }
 
@@ -230,6 +231,9 @@ impl Reloader {
         parts.counters.set_memory_bytes_max(config.net.memory_bytes_max);
         if let Some(api) = &parts.api {
             api.set_options(ports::api_options(config));
+        }
+        if let (Some(console), Some(admin)) = (&parts.console, &config.admin) {
+            console.apply(admin);
         }
         *self.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config.http_api.access.clone());
         *self.drain_plan.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_of(config);

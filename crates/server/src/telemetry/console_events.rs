@@ -1,10 +1,13 @@
-//! Log events of the console: who signed in, and what was changed.
+//! Log events of the console: who signed in, and what was changed. This is the audit, so they are logged at each level.
 
 use std::{fmt, net::IpAddr};
 
 use tracing::{info, warn};
 
 use super::{events::now_s, log::Outside, throttle::Throttle};
+
+/// The target of these events, which [`super::log`] never leaves out.
+pub const AUDIT: &str = "dunlin::audit";
 
 /// Somebody signed in or out.
 pub struct ConsoleSignIn<'a> {
@@ -24,9 +27,9 @@ impl ConsoleSignIn<'_> {
         let Self { begins, role, sign_in, address } = self;
         let address = address.map(tracing::field::display);
         if *begins {
-            info!(role, sign_in = %sign_in, address, "console: signed in");
+            info!(target: AUDIT, role, sign_in = %sign_in, address, "console: signed in");
         } else {
-            info!(role, sign_in = %sign_in, address, "console: signed out");
+            info!(target: AUDIT, role, sign_in = %sign_in, address, "console: signed out");
         }
     }
 }
@@ -46,9 +49,9 @@ impl ConsoleSignInRefused {
         let Some(suppressed) = THROTTLE.admit(now_s()) else { return };
         let address = self.address.map(tracing::field::display);
         if self.too_many {
-            warn!(address, suppressed, key = "admin.sign_in_limit", "console: too many wrong passwords");
+            warn!(target: AUDIT, address, suppressed, key = "admin.sign_in_limit", "console: too many wrong passwords");
         } else {
-            warn!(address, suppressed, "console: wrong password");
+            warn!(target: AUDIT, address, suppressed, "console: wrong password");
         }
     }
 }
@@ -74,7 +77,7 @@ impl ConsoleAction<'_> {
     pub fn emit(&self) {
         let Self { action, target, role, sign_in, address, outcome } = self;
         let outcome = outcome.to_string();
-        info!(action, target = %Outside(target), role, sign_in = %sign_in,
+        info!(target: AUDIT, action, target = %Outside(target), role, sign_in = %sign_in,
             address = address.map(tracing::field::display), outcome = %Outside(&outcome), "console: action");
     }
 }

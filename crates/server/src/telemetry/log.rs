@@ -18,6 +18,7 @@ use tracing_subscriber::{
 };
 
 use super::{
+    console_events::AUDIT,
     log_tail::LogTail,
     log_writer::{self, LineSender},
 };
@@ -94,7 +95,10 @@ fn filter(options: &LogOptions) -> Targets {
         LogLevel::Debug | LogLevel::Trace => libraries.min(LevelFilter::DEBUG),
         _ => LevelFilter::OFF,
     };
-    Targets::new().with_default(libraries).with_target("async_nats", nats).with_target("dunlin", own)
+    // What operators do is logged at each level.
+    let audit = own.max(LevelFilter::INFO);
+    let own = Targets::new().with_default(libraries).with_target("async_nats", nats).with_target("dunlin", own);
+    own.with_target(AUDIT, audit)
 }
 
 fn level_filter(level: LogLevel) -> LevelFilter {
@@ -163,6 +167,17 @@ mod tests {
         assert!(!all.would_enable("async_nats::connection", &Level::TRACE));
         let asked = filter(&options(LogLevel::Debug, LogLevel::Trace));
         assert!(asked.would_enable("mio::poll", &Level::DEBUG) && !asked.would_enable("mio::poll", &Level::TRACE));
+    }
+
+    #[test]
+    fn what_operators_do_is_logged_at_each_level() {
+        for level in [LogLevel::None, LogLevel::Error, LogLevel::Warn, LogLevel::Info, LogLevel::Debug, LogLevel::Trace]
+        {
+            let filter = filter(&LogOptions { level, library_level: LogLevel::None, file: None, lines_max: 1 });
+            assert!(filter.would_enable(AUDIT, &Level::INFO) && filter.would_enable(AUDIT, &Level::WARN), "{level:?}");
+            let others = matches!(level, LogLevel::Info | LogLevel::Debug | LogLevel::Trace);
+            assert_eq!(filter.would_enable("dunlin::telemetry::console_events", &Level::INFO), others, "{level:?}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct QueueState {
 pub fn start(output: impl Write + Send + 'static, lines_max: usize) -> std::io::Result<LineSender> {
     let (sender, receiver) = LOG_LINES.with_messages(lines_max).std_channel();
     let state = Arc::new(QueueState::default());
-    let tail = Arc::new(LogTail::default());
+    let tail = Arc::new(LogTail::of_this_run());
     let of_thread = (Arc::clone(&state), Arc::clone(&tail));
     thread::Builder::new()
         .name("log".to_owned())

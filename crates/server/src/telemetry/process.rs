@@ -1,6 +1,10 @@
 //! The resources that the process uses, from `/proc` (proc(5)).
 
-use std::{fs, sync::OnceLock, time::Duration};
+use std::{
+    fs,
+    sync::{Mutex, OnceLock, PoisonError},
+    time::{Duration, Instant},
+};
 
 /// The resources of the process. Values that `/proc` does not contain are zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -38,6 +42,48 @@ impl ProcessUse {
             open_files_max: number_behind(&limits, "Max open files"),
             threads: number_behind(&status, "Threads:"),
         }
+    }
+}
+
+/// The share of a processor that the process uses. Its readers share it, and none changes what another one measures.
+#[derive(Debug)]
+pub struct CpuShare {
+    samples: Mutex<CpuSamples>,
+}
+
+/// Processor time at two moments.
+#[derive(Clone, Copy, Debug)]
+struct CpuSamples {
+    before: CpuSample,
+    last: CpuSample,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CpuSample {
+    at: Instant,
+    cpu: Duration,
+}
+
+/// Minimum time over which the share is measured, once the process has run that long.
+const CPU_SHARE_OVER: Duration = Duration::from_secs(5);
+
+impl CpuShare {
+    /// The share of a process that has started then.
+    pub const fn since(started: Instant) -> Self {
+        let start = CpuSample { at: started, cpu: Duration::ZERO };
+        Self { samples: Mutex::new(CpuSamples { before: start, last: start }) }
+    }
+
+    /// The share of one processor in percent, in about the last [`CPU_SHARE_OVER`], or since the last reading if that was
+    /// longer ago.
+    pub fn percent(&self, cpu: Duration, now: Instant) -> f64 {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(samples.last.at) >= CPU_SHARE_OVER {
+            *samples = CpuSamples { before: samples.last, last: CpuSample { at: now, cpu } };
+        }
+        let CpuSample { at, cpu: before } = samples.before;
+        let elapsed_s = now.saturating_duration_since(at).as_secs_f64();
+        if elapsed_s > 0.0 { cpu.saturating_sub(before).as_secs_f64() / elapsed_s * 100.0 } else { 0.0 }
     }
 }
 
@@ -101,6 +147,29 @@ mod tests {
         assert_eq!(cpu_of(stat), Duration::from_secs(3));
         assert_eq!(cpu_of(""), Duration::ZERO);
         assert_eq!((since_boot(stat), since_boot("")), (Duration::from_secs(1), Duration::ZERO));
+    }
+
+    #[test]
+    fn readers_of_the_processor_share_do_not_disturb_each_other() {
+        let start = Instant::now();
+        let share = CpuShare::since(start);
+        // The process uses half a processor for a minute, then all of one.
+        let used = |second: f64| Duration::from_secs_f64(if second < 60.0 { second / 2.0 } else { second - 30.0 });
+        let check = |second: f64, expected: f64| {
+            let percent = share.percent(used(second), start + Duration::from_secs_f64(second));
+            assert!((percent - expected).abs() < 0.5, "{percent} after {second} s");
+        };
+        check(0.0, 0.0);
+        for tenths in 1..=600 {
+            let second = f64::from(tenths) / 10.0;
+            check(second, 50.0);
+            // Another reader follows at once.
+            check(second + 0.001, 50.0);
+        }
+        // At the end, nobody has read for long.
+        for second in [66.0, 72.0, 72.0, 600.0] {
+            check(second, 100.0);
+        }
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::net::{SocketAddr, TcpStream};
 
 use serde_json::{Value, json};
 
-use crate::http::server::{Answer, Client, Server};
+use crate::http::{
+    observation::until,
+    server::{Answer, Client, Server},
+};
 
 const PASSWORD: &str = "of-operators";
 const READ_ONLY: &str = "of-readers";
@@ -30,9 +33,8 @@ fn start(admin: &Value) -> Server {
 fn ask_at(address: SocketAddr, method: &str, path: &str, fields: &str, body: &str) -> Answer {
     let mut client = Client::new(TcpStream::connect(address).expect("it listens"));
     let length = body.len();
-    client.send(format!(
-        "{method} /admin/{path} HTTP/1.1\r\nHost: console.example\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
-    ));
+    let host = if fields.starts_with("Host: ") { "" } else { "Host: console.example\r\n" };
+    client.send(format!("{method} /admin/{path} HTTP/1.1\r\n{host}{fields}Content-Length: {length}\r\n\r\n{body}"));
     client.answer()
 }
 
@@ -265,15 +267,102 @@ fn an_action_leaves_a_line_with_who_and_what_and_from_where() {
     let next = tail["next"].as_u64().expect("a number");
     assert_eq!(ask(&server, "GET", &format!("data/log?since={next}"), &fields, "").json()["lines"], json!([]));
     assert_eq!(ask(&server, "GET", "data/log?since=x", &fields, "").status, 400);
+    // The page of a node that has ended meanwhile.
+    let anew = ask(&server, "GET", &format!("data/log?since={next}&run=earlier"), &fields, "").json();
+    assert_eq!((&anew["run"], anew["lines"].as_array().map(Vec::len)), (&tail["run"], Some(lines.len())));
+}
+
+#[test]
+fn an_action_leaves_a_line_whatever_the_level_of_the_log_is() {
+    let mut server = start(&json!({}));
+    let fields = sign_in(&server, PASSWORD);
+    for level in ["error", "none"] {
+        server.rewrite(|config| config["log"] = json!({ "level": level }));
+        server.signal("HUP");
+        let shown = || ask(&server, "GET", "data/configuration", &fields, "").json()["settings"].clone();
+        let is_applied = |settings: &Value| {
+            settings.as_array().expect("a list").iter().any(|one| one["key"] == "log.level" && one["value"] == level)
+        };
+        until(|| is_applied(&shown()));
+        command(&server, &fields, "publish", &json!({ "channel": format!("open:{level}"), "data": 1 }));
+        let line = server.logged("console: action");
+        assert_eq!(line["target"], format!("channel=\"open:{level}\""));
+    }
+    sign_in(&server, READ_ONLY);
+    assert_eq!(server.logged("console: signed in")["role"], "reader");
+}
+
+#[test]
+fn requests_of_the_console_count_towards_the_limit_on_concurrent_ones_until_they_are_answered() {
+    let server = Server::start(&json!({
+        "admin": { "enabled": true, "password": PASSWORD },
+        "http_api": { "requests_limit": 1, "timeout": "20s" },
+    }));
+    let fields = sign_in(&server, PASSWORD);
+    let info = || command(&server, &fields, "info", &json!({})).status;
+    assert_eq!(info(), 200);
+    for path in ["data/channels", "data/api/info", "data/api/publish"] {
+        let mut slow = Client::new(TcpStream::connect(server.address).expect("it listens"));
+        // The node asks for the body once the request has its place. It stays away.
+        let expects = format!("{fields}Expect: 100-continue\r\nContent-Length: 2\r\n");
+        slow.send(format!("POST /admin/{path} HTTP/1.1\r\nHost: console.example\r\n{expects}\r\n"));
+        assert_eq!((slow.status(), &*slow.line()), (100, ""), "{path}");
+        assert_eq!(info(), 503, "{path}");
+        assert_eq!(ask(&server, "GET", "data/status", &fields, "").status, 503, "{path}");
+        assert_eq!(ask(&server, "POST", "data/channels", &fields, "{}").status, 503, "{path}");
+        assert_eq!(server.ask("POST", "/api/info", "{}").status, 503, "{path}");
+        assert_eq!(ask(&server, "GET", "data/log", &fields, "").status, 200, "the log costs little");
+        slow.send("{}");
+        assert!(matches!(slow.answer().status, 200 | 400), "{path}");
+        until(|| info() == 200);
+    }
+    assert_eq!(ask(&server, "GET", "data/status", &fields, "").status, 200);
+}
+
+#[test]
+fn a_reload_changes_the_password_and_ends_the_sign_ins_with_the_old_one() {
+    let server = start(&json!({ "sign_in_limit": 1000 }));
+    let fields = sign_in(&server, PASSWORD);
+    server.rewrite(|config| {
+        config["admin"]["password"] = json!("changed");
+        config["admin"]["handler_prefix"] = json!("/elsewhere");
+    });
+    server.signal("HUP");
+    until(|| try_sign_in(&server, "changed").status == 200);
+    assert_eq!(try_sign_in(&server, PASSWORD).status, 403);
+    assert_eq!(ask(&server, "GET", "data/status", &fields, "").status, 401, "a sign-in with the leaked password");
+    let fields = sign_in(&server, "changed");
+    let shown = ask(&server, "GET", "data/configuration", &fields, "").json();
+    let has = |key: &str| shown["settings"].as_array().expect("a list").iter().any(|setting| setting["key"] == key);
+    assert!(has("admin.password") && !has("admin.handler_prefix"), "the path waits for a restart: {shown}");
 }
 
 #[test]
 fn an_insecure_console_needs_no_password_but_still_its_page() {
     let server = start(&json!({ "insecure": true }));
-    assert_eq!(ask(&server, "GET", "data/sign_in", FROM_PAGE, "").json()["role"], "operator");
-    assert_eq!(command(&server, FROM_PAGE, "publish", &json!({ "channel": "open:1", "data": 1 })).status, 200);
-    assert_eq!(command(&server, "", "publish", &json!({ "channel": "open:1", "data": 1 })).status, 403);
-    assert_eq!(try_sign_in(&server, PASSWORD).status, 400);
+    let fields = format!("Host: {}\r\n{FROM_PAGE}", server.address);
+    assert_eq!(ask(&server, "GET", "data/sign_in", &fields, "").json()["role"], "operator");
+    let publish = json!({ "channel": "open:1", "data": 1 });
+    assert_eq!(command(&server, &fields, "publish", &publish).status, 200);
+    assert_eq!(command(&server, "Host: localhost\r\n", "publish", &publish).status, 403);
+    let body = json!({ "password": PASSWORD }).to_string();
+    assert_eq!(ask(&server, "POST", "data/sign_in", &fields, &body).status, 400);
+}
+
+#[test]
+fn a_site_that_gives_its_name_the_address_of_an_insecure_console_is_refused() {
+    let server = start(&json!({ "insecure": true }));
+    let port = server.address.port();
+    // What a browser sends for the page of such a site.
+    let rebound = format!(
+        "Host: evil.example:{port}\r\n{FROM_PAGE}Origin: http://evil.example:{port}\r\nSec-Fetch-Site: same-origin\r\n"
+    );
+    let publish = json!({ "channel": "open:1", "data": 1 });
+    assert_eq!(command(&server, &rebound, "publish", &publish).status, 403);
+    assert_eq!(ask(&server, "GET", "data/status", &rebound, "").status, 403);
+    assert_eq!(ask(&server, "GET", "data/sign_in", &rebound, "").status, 403);
+    let own = rebound.replace("evil.example", "localhost");
+    assert_eq!(command(&server, &own, "publish", &publish).json()["result"]["offset"], 1, "the first one");
 }
 
 #[test]
@@ -303,10 +392,14 @@ fn channels_are_found_and_paged() {
     let fields = sign_in(&server, READ_ONLY);
     let found = |wanted: &Value| ask(&server, "POST", "data/channels", &fields, &wanted.to_string()).json();
     let all = found(&json!({}));
-    assert_eq!((&all["result"]["total"], &all["result"]["more"]), (&json!(3), &json!(false)));
+    assert_eq!((&all["result"]["total"], &all["result"]["more"]), (&json!(3), &Value::Null));
     let one = json!([{ "channel": "open:<img src=x>", "num_clients": 1 }]);
     assert_eq!(found(&json!({ "find": "<img" }))["result"]["channels"], one);
-    assert_eq!(found(&json!({ "skip": 3 }))["result"]["channels"], json!([]));
+    let last = json!([{ "channel": "open:two", "num_clients": 1 }]);
+    assert_eq!(found(&json!({ "cursor": "open:one" }))["result"]["channels"], last);
+    assert_eq!(found(&json!({ "cursor": "open:two" }))["result"]["channels"], json!([]));
+    let largest = found(&json!({ "largest": true, "find": "o" }))["result"].clone();
+    assert_eq!((largest["channels"].as_array().map(Vec::len), &largest["missing_up_to"]), (Some(3), &Value::Null));
     assert_eq!(ask(&server, "POST", "data/channels", &fields, r#"{"other":1}"#).status, 400);
 }
 
@@ -340,7 +433,11 @@ on_io_uring![
     a_reader_sees_everything_and_changes_nothing,
     only_what_the_page_needs_is_offered,
     an_action_leaves_a_line_with_who_and_what_and_from_where,
+    an_action_leaves_a_line_whatever_the_level_of_the_log_is,
+    requests_of_the_console_count_towards_the_limit_on_concurrent_ones_until_they_are_answered,
+    a_reload_changes_the_password_and_ends_the_sign_ins_with_the_old_one,
     an_insecure_console_needs_no_password_but_still_its_page,
+    a_site_that_gives_its_name_the_address_of_an_insecure_console_is_refused,
     the_configuration_is_shown_without_secrets,
     channels_are_found_and_paged,
     the_state_of_the_node_counts_what_has_happened,

@@ -34,6 +34,7 @@ impl Node {
         let server = Server::start(&json!({
             "http_server": { "internal_port": internal.port().to_string() },
             "storage": { "path": folder.0.join("storage") },
+            "admin": { "enabled": true, "password": "of-operators" },
             "client": { "token": { "hmac_secret_key": "0123456789abcdef0123456789abcdef" } },
             "channel": { "namespaces": [namespace("chat"), namespace("old")] },
         }));
@@ -97,7 +98,7 @@ fn what_takes_away_everything_of_a_kind_needs_force() {
     let mut node = Node::start("force");
     node.publish("chat:a");
     let before = node.history("chat:a");
-    let changes: [(Change, &str); 5] = [
+    let changes: [(Change, &str); 6] = [
         (|config| config["channel"]["namespaces"] = json!([]), "every namespace of the node (chat, old)"),
         (
             |config| config["channel"]["namespaces"] = json!([{ "name": "new" }]),
@@ -105,6 +106,7 @@ fn what_takes_away_everything_of_a_kind_needs_force() {
         ),
         (|config| drop(config["http_api"].as_object_mut().map(|api| api.remove("key"))), "http_api.key"),
         (|config| config["client"]["token"] = json!({}), "client.token: every key"),
+        (|config| config["admin"] = json!({ "enabled": true }), "admin.password: every password"),
         (|config| config["storage"] = json!({}), "storage.path"),
     ];
     for (change, expected) in changes {

@@ -4,7 +4,10 @@ use std::{sync::Arc, time::Duration};
 
 use axum::{body::Body, extract::State, http::Request};
 use dunlin::{
-    http::api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service, answer_legacy},
+    http::{
+        api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service, answer_legacy},
+        surveys::Surveys,
+    },
     node::NodeNetOptions,
     telemetry::api_counters::ControlCounters,
 };
@@ -56,13 +59,7 @@ fn a_stalled_shard_is_named_and_the_others_report_despite_overflow() {
     wait_until("both to report", || survey().reports.len() == 2);
 }
 
-/// The clock is paused, and advances only when all tasks are idle.
-#[test]
-fn a_request_with_a_thousand_commands_has_one_deadline() {
-    let rig = Rig::simple();
-    let token = &format!("stall:legacy:{}", each_reactor::current_name());
-    let mut stalled = stall(&rig, token);
-    let timeout = Duration::from_secs(5);
+fn executor(rig: &Rig, age_max: Duration) -> (Executor, Arc<ControlCounters>) {
     let counters = Arc::new(ControlCounters::default());
     let identity = NodeIdentity {
         uid: "u".to_owned(),
@@ -71,6 +68,37 @@ fn a_request_with_a_thousand_commands_has_one_deadline() {
         reactor: "epoll",
         started: std::time::Instant::now(),
     };
+    let surveys = Arc::new(Surveys::new(rig.node.clone(), age_max));
+    let own = OwnNode::new(surveys, identity, Arc::clone(&counters));
+    (Executor::new(own, Arc::clone(&counters)), counters)
+}
+
+#[test]
+fn readers_of_the_state_of_a_node_share_a_survey() {
+    let net = NodeNetOptions { shard_count: 2, shard_imbalance_max: 1, ..net_options() };
+    let rig = Rig::start(net, engine_options());
+    let (executor, _) = executor(&rig, Duration::from_hours(1));
+    let silent_shards = || {
+        let state = rig.runtime.block_on(executor.status()).expect("a state");
+        let state: serde_json::Value = serde_json::from_str(state.get()).expect("JSON");
+        state["nodes"][0]["silent_shards"].as_array().map(Vec::len)
+    };
+    assert_eq!(silent_shards(), Some(0));
+    let token = &format!("stall:state:{}", each_reactor::current_name());
+    let mut stalled = stall(&rig, token);
+    wait_until("a shard to stand still", || rig.runtime.block_on(rig.node.survey()).silent.len() == 1);
+    assert_eq!(silent_shards(), Some(0), "the shards are not asked again");
+    release(token);
+    stalled.read_close();
+}
+
+/// The clock is paused, and advances only when all tasks are idle.
+#[test]
+fn a_request_with_a_thousand_commands_has_one_deadline() {
+    let rig = Rig::simple();
+    let token = &format!("stall:legacy:{}", each_reactor::current_name());
+    let mut stalled = stall(&rig, token);
+    let timeout = Duration::from_secs(5);
     let options = ApiOptions {
         access: ApiAccess::Everyone,
         request_bytes_max: 1 << 20,
@@ -79,8 +107,7 @@ fn a_request_with_a_thousand_commands_has_one_deadline() {
         transport_errors: false,
         limits: RequestLimits::default(),
     };
-    let executor =
-        Executor::new(OwnNode::new(rig.node.clone(), identity, Arc::clone(&counters)), Arc::clone(&counters));
+    let (executor, counters) = executor(&rig, Duration::ZERO);
     let service = Arc::new(Service::new(executor, options, counters));
     let body = r#"{"method":"presence","params":{"channel":"news"}}"#.repeat(1_000);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
@@ -100,5 +127,6 @@ fn a_request_with_a_thousand_commands_has_one_deadline() {
 
 on_io_uring![
     a_stalled_shard_is_named_and_the_others_report_despite_overflow,
+    readers_of_the_state_of_a_node_share_a_survey,
     a_request_with_a_thousand_commands_has_one_deadline,
 ];

@@ -7,10 +7,9 @@ import { count } from "../format";
 import { nameOf } from "../history";
 import { Table } from "../table";
 import type { ChannelPage, ClientSession, Sessions } from "../types";
-import { clientLink, type Context, hash, isOperator, link, noticePlace, pretty, Repeated, showMissing, userText, type View } from "../view";
+import { clientLink, type Context, hash, isOperator, link, noticePlace, pretty, Repeated, showMissing, Submitted, userText, type View } from "../view";
 
 const INTERVAL_MS = 3000;
-const PAGE = 200;
 const HISTORY_LIMIT = 50;
 const SUBSCRIBERS_LIMIT = 100;
 
@@ -21,7 +20,7 @@ export function channels(context: Context, text?: string): View {
   if (text) input.value = text;
   const order = el("select", { id: "order" }, el("option", { value: "name" }, "by name"), el("option", { value: "largest" }, "most subscribers first"));
   const total = el("p", { class: "hint" });
-  let skip = 0;
+  const cursors: string[] = [];
   const table = new Table<ChannelPage["channels"][number]>(
     "Channels",
     [
@@ -32,13 +31,18 @@ export function channels(context: Context, text?: string): View {
     "No channel with subscribers fits.",
   );
   const pages = el("div", { class: "pages" });
-  const ask = () => askChannels(input.value, order.value === "largest", skip);
+  const submitted = new Submitted(() => input.value);
+  const ask = () => askChannels(submitted.value, order.value === "largest", cursors.at(-1) ?? "");
   const asked = new Repeated<ChannelPage>(context, notice, INTERVAL_MS, ask, show);
-  const search = () => {
-    skip = 0;
+  const restart = () => {
+    cursors.length = 0;
     asked.now();
   };
-  order.addEventListener("change", search);
+  const search = () => {
+    submitted.take();
+    restart();
+  };
+  order.addEventListener("change", restart);
   const openExactly = () => {
     if (input.value) location.hash = hash("channels", input.value);
   };
@@ -56,12 +60,14 @@ export function channels(context: Context, text?: string): View {
 
   function show(page: ChannelPage): void {
     showMissing(missing, page.missing);
-    setText(total, `${count(page.total)} channels with subscribers`);
+    const { more, missing_up_to } = page;
+    const others = missing_up_to === undefined ? "" : ` Others with up to ${count(missing_up_to)} subscribers may not be listed: find them by name.`;
+    setText(total, `${page.total_counts_twice ? "At most " : ""}${count(page.total)} channels with subscribers.${others}`);
     table.update(page.channels);
     fill(
       pages,
-      skip > 0 && el("button", { type: "button", onclick: () => ((skip -= PAGE), asked.now()) }, "Before"),
-      page.more && el("button", { type: "button", onclick: () => ((skip += PAGE), asked.now()) }, "More"),
+      cursors.length > 0 && el("button", { type: "button", onclick: () => (cursors.pop(), asked.now()) }, "Before"),
+      more !== undefined && el("button", { type: "button", onclick: () => (cursors.push(more), asked.now()) }, "More"),
     );
   }
 

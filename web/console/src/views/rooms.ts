@@ -8,7 +8,7 @@ import { nameOf } from "../history";
 import { Plot } from "../plot";
 import { facts, Table } from "../table";
 import type { ClientSession, Room, RoomInfo, Sessions } from "../types";
-import { clientLink, type Context, isOperator, link, noticePlace, pretty, Repeated, userText, type View } from "../view";
+import { clientLink, type Context, isOperator, link, noticePlace, pretty, Repeated, Submitted, userText, type View } from "../view";
 
 const LIST_INTERVAL_MS = 3000;
 const ONE_INTERVAL_MS = 1000;
@@ -26,6 +26,7 @@ export function rooms(context: Context): View {
   const notice = noticePlace();
   const partial = noticePlace();
   const input = el("input", { id: "text", type: "search", autocomplete: "off", spellcheck: "false" });
+  const submitted = new Submitted(() => input.value);
   const cursors: string[] = [];
   const table = new Table<Room>(
     "Rooms",
@@ -46,14 +47,20 @@ export function rooms(context: Context): View {
   const asked = new Repeated<RoomList>(context, notice, LIST_INTERVAL_MS, ask, show);
   const form = el(
     "form",
-    { class: "find", role: "search", onsubmit: (event) => (event.preventDefault(), (cursors.length = 0), asked.now()) },
+    { class: "find", role: "search", onsubmit: (event) => (event.preventDefault(), search()) },
     el("label", { for: "text" }, "Pattern of names"),
     input,
     el("button", {}, "Find"),
   );
 
+  function search(): void {
+    submitted.take();
+    cursors.length = 0;
+    asked.now();
+  }
+
   function ask(): Promise<RoomList> {
-    return command("room_list", { pattern: input.value, include_unlisted: true, limit: PAGE, cursor: cursors.at(-1) ?? "" });
+    return command("room_list", { pattern: submitted.value, include_unlisted: true, limit: PAGE, cursor: cursors.at(-1) ?? "" });
   }
 
   function show(answer: RoomList): void {

@@ -7,7 +7,7 @@ import { bytes, count, ms, percent } from "../format";
 import { nameOf } from "../history";
 import { facts, Table } from "../table";
 import type { ClientSession, QueueOfChannel, Sessions } from "../types";
-import { clientLink, type Context, isOperator, link, noticePlace, Repeated, showMissing, userText, type View } from "../view";
+import { clientLink, type Context, isOperator, link, noticePlace, Repeated, showMissing, Submitted, userText, type View } from "../view";
 
 const LIST_INTERVAL_MS = 3000;
 const ONE_INTERVAL_MS = 1000;
@@ -22,6 +22,7 @@ export function sessions(context: Context, by?: string, text?: string): View {
   const input = el("input", { id: "text", type: "search", autocomplete: "off", spellcheck: "false" });
   if (by) field.value = by;
   if (text) input.value = text;
+  const submitted = new Submitted(() => ({ by: field.value, text: input.value }));
   const cursors: string[] = [];
   const asked = new Repeated<Sessions>(context, notice, LIST_INTERVAL_MS, ask, show);
   const form = el(
@@ -55,13 +56,15 @@ export function sessions(context: Context, by?: string, text?: string): View {
   const element = el("div", {}, form, notice, missing, table.element, pages);
 
   function search(): void {
+    submitted.take();
     cursors.length = 0;
     asked.now();
   }
 
   function ask(): Promise<Sessions> {
     const params: Record<string, unknown> = { limit: PAGE, cursor: cursors.at(-1) ?? "" };
-    if (input.value) params[field.value] = input.value;
+    const { by, text } = submitted.value;
+    if (text) params[by] = text;
     return command("sessions", params);
   }
 

@@ -10,6 +10,7 @@ use crate::{
         SessionsQuery,
     },
     options::ClientOptions,
+    outbox::DividedQueue,
     session::{PausedOn, Phase, Session},
 };
 
@@ -86,7 +87,8 @@ impl<'a> Listing<'a> {
         let Self { context, sessions } = self;
         let now_us = context.now.mono_us;
         let outbox = sessions.table.outbox_at(session.key.index);
-        let (channels, is_complete) = outbox.by_channel(&sessions.hub, now_us, frames_left);
+        let DividedQueue { channels, has_more_channels, unexamined_frames } =
+            outbox.by_channel(&sessions.hub, now_us, frames_left);
         SessionFacts {
             session: session.key,
             info: Arc::clone(info),
@@ -95,10 +97,10 @@ impl<'a> Listing<'a> {
             subscriptions: session.subscriptions.len() as u32,
             is_connecting: session.phase == Phase::Connecting,
             commands_wait_for: session.paused.as_ref().map(|paused| waits_for(&paused.paused_on)),
-            queue: QueueFacts { limited_us: self.limited_us(session), ..outbox.facts(now_us) },
+            queue: QueueFacts { limited_us: self.limited_us(session), unexamined_frames, ..outbox.facts(now_us) },
             behind_since_us,
             channels,
-            are_channels_cut: !is_complete,
+            are_channels_cut: has_more_channels || unexamined_frames > 0,
             pings: pings(session, &context.options.client, now_us),
         }
     }

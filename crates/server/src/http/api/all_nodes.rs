@@ -50,10 +50,17 @@ impl<'a> AllNodes<'a> {
     }
 
     pub(super) async fn channel_page(&self, wanted: ChannelsWanted) -> JsonResult {
-        let pattern = wanted.pattern()?;
-        let question = ChannelsQuestion { pattern: pattern.as_ref().map(Glob::pattern).unwrap_or_default().into() };
-        let own = self.own.find_channels(pattern).await?;
-        merge::channel_page(self.everywhere(&question, own).await?, &wanted)
+        let question = wanted.to_question()?;
+        let own = self.own.page_of_channels(&question).await?;
+        let parts = self.everywhere(&question, own).await?;
+        if !wanted.largest {
+            return merge::channels_by_name(parts);
+        }
+        // A node's page does not have the subscribers of a channel that is large on another one.
+        let candidates = parts.candidates();
+        let question = candidates.to_question();
+        let own = self.own.count_channels(&question).await?;
+        merge::largest_channels(parts, &candidates, self.everywhere(&question, own).await?)
     }
 
     pub(super) async fn status(&self) -> JsonResult {

@@ -1,30 +1,33 @@
 //! What this node answers itself, without other nodes.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::ClientInfo;
 
 use super::{
     ApiError, JsonResult, SessionsWanted,
+    channel_page::NodePage,
     glob::{Budget, Exhausted, Glob},
     result,
     room_list::{self, RoomQuery},
     sessions, status,
 };
 use crate::{
+    http::surveys::Surveys,
     insight::NodeJson,
     node::{Node, NodeSurvey, ShardReport},
     peers::{
-        ChannelCount, ChannelRooms, Channels, ChannelsQuestion, Description, Info, LocalReports, PeerError, RoomList,
-        RoomListQuestion, Rooms, Sessions, SessionsQuestion,
+        ChannelCount, ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, Channels,
+        ChannelsQuestion, Description, Info, LocalReports, PeerError, RoomList, RoomListQuestion, Rooms, Sessions,
+        SessionsQuestion,
     },
     rooms::RoomReport,
-    telemetry::{api_counters::ControlCounters, count_users, process::ProcessUse},
+    telemetry::{
+        api_counters::ControlCounters,
+        count_users,
+        process::{CpuShare, ProcessUse},
+    },
 };
 
 /// Maximum number of steps to match a pattern with all channels of the node: a few tenths of a second.
@@ -50,18 +53,17 @@ pub struct NodeIdentity {
 
 /// This node, as the server API and other nodes see it.
 pub struct OwnNode {
-    node: Node,
+    surveys: Arc<Surveys>,
     identity: NodeIdentity,
     counters: Arc<ControlCounters>,
-    /// Processor time and time of the last `info`.
-    last_cpu: Mutex<(Duration, Instant)>,
+    cpu_share: CpuShare,
 }
 
 impl OwnNode {
-    /// A running node.
-    pub const fn new(node: Node, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
-        let last_cpu = Mutex::new((Duration::ZERO, identity.started));
-        Self { node, identity, counters, last_cpu }
+    /// The running node that has these surveys.
+    pub const fn new(surveys: Arc<Surveys>, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
+        let cpu_share = CpuShare::since(identity.started);
+        Self { surveys, identity, counters, cpu_share }
     }
 
     pub(super) fn counters(&self) -> &ControlCounters {
@@ -72,19 +74,19 @@ impl OwnNode {
         &self.identity
     }
 
-    pub(super) const fn node(&self) -> &Node {
-        &self.node
+    pub(super) fn node(&self) -> &Node {
+        self.surveys.node()
     }
 
     pub(super) async fn ask(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
-        let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
         // One request may affect many channels, and the storage may refuse some of them.
         answer.map_err(|refused| PeerError::of_channel(channel, refused).into())
     }
 
     /// As [`OwnNode::ask`], but the message of an error does not name the channel.
     pub(super) async fn ask_room(&self, channel: &str, request: ApiRequest) -> Result<ApiAnswer, ApiError> {
-        let answer = self.node.ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
+        let answer = self.node().ask_owner(channel, request).await.map_err(|_| ApiError::INTERNAL)?;
         answer.map_err(ApiError::from)
     }
 
@@ -114,20 +116,51 @@ impl OwnNode {
 
     /// The channels with subscribers on this node.
     pub(super) async fn find_channels(&self, pattern: Option<Glob>) -> Result<Channels, ApiError> {
-        let mut budget = Budget::new(PATTERN_STEPS_MAX);
         let mut channels = BTreeMap::new();
+        self.visit_channels(pattern.as_ref(), |name, num_clients| {
+            let channel = channels.entry(Box::from(&*name)).or_insert_with(ChannelCount::default);
+            channel.num_clients += num_clients;
+        })
+        .await?;
+        Ok(Channels { channels })
+    }
+
+    /// A page of the channels with subscribers on this node.
+    pub(super) async fn page_of_channels(&self, question: &ChannelPageQuestion) -> Result<ChannelPart, ApiError> {
+        let pattern = compiled(&question.pattern)?;
+        let mut page = NodePage::new(question);
+        self.visit_channels(pattern.as_ref(), |name, num_clients| page.add(name, num_clients)).await?;
+        Ok(page.finish())
+    }
+
+    /// The subscribers of some channels on this node.
+    pub(super) async fn count_channels(&self, question: &ChannelCountsQuestion) -> Result<Channels, ApiError> {
+        let mut channels = BTreeMap::new();
+        self.visit_channels(None, |name, num_clients| {
+            if question.channels.contains(&*name) {
+                channels.insert(Box::from(&*name), ChannelCount { num_clients });
+            }
+        })
+        .await?;
+        Ok(Channels { channels })
+    }
+
+    /// Visits the channels with subscribers on this node whose names match a pattern. Each has one owner, so it is visited once.
+    async fn visit_channels(
+        &self,
+        pattern: Option<&Glob>,
+        mut visit: impl FnMut(Arc<str>, u32),
+    ) -> Result<(), ApiError> {
+        let mut budget = Budget::new(PATTERN_STEPS_MAX);
         for answer in self.ask_all(ApiRequest::Channels).await? {
             let ApiAnswer::Channels(found) = answer else { return Err(ApiError::INTERNAL) };
             for (index, (name, num_clients)) in found.into_iter().enumerate() {
                 if index % CHANNELS_PER_TURN == CHANNELS_PER_TURN - 1 {
                     tokio::task::yield_now().await;
                 }
-                let fits = pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
+                let fits = pattern.map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
                 match fits {
-                    Ok(true) => {
-                        let channel = channels.entry(Box::from(&*name)).or_insert_with(ChannelCount::default);
-                        channel.num_clients += num_clients;
-                    }
+                    Ok(true) => visit(name, num_clients),
                     Ok(false) => {}
                     Err(Exhausted) => {
                         return Err(ApiError::bad_request("the pattern is too expensive for this number of channels"));
@@ -135,12 +168,12 @@ impl OwnNode {
                 }
             }
         }
-        Ok(Channels { channels })
+        Ok(())
     }
 
     /// What this node says about itself.
     pub(super) async fn describe(&self) -> Result<Info, ApiError> {
-        let NodeSurvey { reports: shards, silent } = self.node.survey().await;
+        let NodeSurvey { reports: shards, silent } = self.node().survey().await;
         let process = ProcessUse::now();
         let add = |pick: fn(&ShardReport) -> u32| shards.iter().map(pick).sum();
         let node = result::NodeJson {
@@ -162,7 +195,8 @@ impl OwnNode {
 
     /// The state of this node, for the console.
     pub(super) async fn state(&self) -> Result<Info, ApiError> {
-        let survey = self.node.survey().await;
+        // Each open page of a console asks for it every two seconds.
+        let survey = self.surveys.latest().await;
         let process = ProcessUse::now();
         let cpu_percent = self.cpu_percent(&process);
         let state = status::NodeState { own: self, survey: &survey, process: &process, cpu_percent };
@@ -175,17 +209,17 @@ impl OwnNode {
             let description = Description::new(&result::RoomJson::new(room)).ok_or(ApiError::INTERNAL)?;
             Ok((Box::from(&*room.channel), description))
         };
-        Ok(Rooms { rooms: self.node.rooms().iter().map(described).collect::<Result<_, ApiError>>()? })
+        Ok(Rooms { rooms: self.node().rooms().iter().map(described).collect::<Result<_, ApiError>>()? })
     }
 
     /// The rooms of this node that a query selects.
     pub(super) async fn room_page(&self, query: &RoomQuery) -> Result<RoomList, ApiError> {
-        room_list::page(&self.node.rooms(), query, self.room_node()).await
+        room_list::page(&self.node().rooms(), query, self.room_node()).await
     }
 
     /// The room of a channel on this node, if there is one.
     pub(super) fn room_of(&self, channel: &str) -> Result<ChannelRooms, ApiError> {
-        room_list::of_channel(&self.node.rooms(), channel, self.room_node())
+        room_list::of_channel(&self.node().rooms(), channel, self.room_node())
     }
 
     /// Why there is no room of a channel.
@@ -201,27 +235,34 @@ impl OwnNode {
         NodeJson { uid: &self.identity.uid, name: &self.identity.name }
     }
 
-    /// CPU usage since the last call or the start.
     fn cpu_percent(&self, process: &ProcessUse) -> f64 {
-        let now = (process.cpu, Instant::now());
-        let mut last = self.last_cpu.lock().unwrap_or_else(PoisonError::into_inner);
-        let (cpu_before, moment_before) = std::mem::replace(&mut *last, now);
-        let elapsed_s = now.1.duration_since(moment_before).as_secs_f64();
-        if elapsed_s > 0.0 { now.0.saturating_sub(cpu_before).as_secs_f64() / elapsed_s * 100.0 } else { 0.0 }
+        self.cpu_share.percent(process.cpu, Instant::now())
     }
 
     /// The results of all shards; an error if any shard failed.
     async fn ask_all(&self, request: ApiRequest) -> Result<Vec<ApiAnswer>, ApiError> {
-        let answers = self.node.ask_all(request).await;
+        let answers = self.node().ask_all(request).await;
         answers.into_iter().map(|answer| answer.map_err(ApiError::from)).collect()
     }
 }
 
+/// The pattern of a question; empty for none.
+fn compiled(pattern: &str) -> Result<Option<Glob>, ApiError> {
+    let pattern = (!pattern.is_empty()).then(|| Glob::compile(pattern));
+    pattern.transpose().map_err(ApiError::bad_request)
+}
+
 impl LocalReports for OwnNode {
     async fn channels(&self, ChannelsQuestion { pattern }: ChannelsQuestion) -> Result<Channels, PeerError> {
-        let pattern = (!pattern.is_empty()).then(|| Glob::compile(&pattern));
-        let pattern = pattern.transpose().map_err(ApiError::bad_request)?;
-        Ok(self.find_channels(pattern).await?)
+        Ok(self.find_channels(compiled(&pattern)?).await?)
+    }
+
+    async fn channel_page(&self, question: ChannelPageQuestion) -> Result<ChannelPart, PeerError> {
+        Ok(self.page_of_channels(&question).await?)
+    }
+
+    async fn channel_counts(&self, question: ChannelCountsQuestion) -> Result<Channels, PeerError> {
+        Ok(self.count_channels(&question).await?)
     }
 
     async fn info(&self) -> Result<Info, PeerError> {

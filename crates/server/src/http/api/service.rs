@@ -15,7 +15,10 @@ use dunlin_config::ApiAccess;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::Instant,
+};
 
 use super::{
     ApiCommand, ApiError, BinaryPaths, ChannelsWanted, CommandBatch, Executor, JsonResult, Malformed, Method,
@@ -53,7 +56,8 @@ pub struct Service {
     /// Replaced when the configuration is reloaded.
     options: RwLock<Arc<ApiOptions>>,
     counters: Arc<ControlCounters>,
-    permits: Semaphore,
+    /// Of requests that are executed.
+    permits: Arc<Semaphore>,
 }
 
 /// A request that was refused before it was parsed.
@@ -65,7 +69,7 @@ struct Refused {
 impl Service {
     /// The API on top of `executor`.
     pub fn new(executor: Executor, options: ApiOptions, counters: Arc<ControlCounters>) -> Self {
-        let permits = Semaphore::new(options.requests_max);
+        let permits = Arc::new(Semaphore::new(options.requests_max));
         Self { executor, options: RwLock::new(Arc::new(options)), counters, permits }
     }
 
@@ -120,6 +124,11 @@ impl Service {
         }
     }
 
+    /// A place among the concurrent requests, which is held until the response is complete.
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Refused> {
+        Arc::clone(&self.permits).try_acquire_owned().map_err(|_| busy())
+    }
+
     fn wants_transport_errors(&self, headers: &HeaderMap) -> bool {
         self.options().transport_errors
             || headers.get("x-centrifugo-error-mode").is_some_and(|mode| mode.as_bytes() == b"transport")
@@ -136,6 +145,14 @@ impl Service {
     }
 }
 
+/// A request to the console. It counts as a request of the API until it is dropped.
+pub struct AdmittedRequest {
+    /// Its body.
+    pub body: Bytes,
+    peer: Peer,
+    _permit: OwnedSemaphorePermit,
+}
+
 /// The result of a command that the console has admitted.
 pub struct Executed {
     /// The response.
@@ -145,41 +162,48 @@ pub struct Executed {
 }
 
 impl Service {
+    /// Admits a request of someone who has signed in, and reads its body; otherwise returns the response.
+    ///
+    /// # Errors
+    /// The response to one request too many, or to a body that is too long, too slow, or not readable.
+    #[allow(clippy::result_large_err, reason = "a response is sent at once")]
+    pub async fn admit_for_console(&self, peer: Peer, body: Body) -> Result<AdmittedRequest, Response> {
+        let permit = self.permit().map_err(|refused| self.refuse(peer, &refused))?;
+        let body = self.read_for_console(peer, body, usize::MAX).await?;
+        Ok(AdmittedRequest { body, peer, _permit: permit })
+    }
+
     /// Reads the body of a request to the console, of at most this many bytes and not more than the API takes; otherwise
     /// returns the response.
     ///
     /// # Errors
     /// The response to a body that is too long, too slow, or not readable.
     #[allow(clippy::result_large_err, reason = "a response is sent at once")]
-    pub async fn read_admitted(&self, peer: Peer, body: Body, bytes_max: usize) -> Result<Bytes, Response> {
+    pub async fn read_for_console(&self, peer: Peer, body: Body, bytes_max: usize) -> Result<Bytes, Response> {
         let most = self.options().request_bytes_max.min(bytes_max);
         let read = tokio::time::timeout(self.options().timeout, Self::read(body, most)).await;
         read.unwrap_or_else(|_| Err(body_timeout())).map_err(|refused| self.refuse(peer, &refused))
     }
 
-    /// Executes a command that the console has admitted.
-    pub async fn execute_admitted(&self, peer: Peer, method: Method, body: &[u8]) -> Executed {
-        let Ok(_permit) = self.permits.try_acquire() else {
-            return self.not_executed(peer, &busy());
-        };
-        match outcome(self, method, body).await {
+    /// Executes a command of the console.
+    pub async fn execute_admitted(&self, method: Method, request: &AdmittedRequest) -> Executed {
+        match outcome(self, method, &request.body).await {
             Ok(outcome) => Executed::of(outcome),
-            Err(malformed) => self.not_executed(peer, &malformed.into()),
+            Err(malformed) => {
+                let refused = Refused::from(malformed);
+                Executed { error: Some(refused.detail.clone()), response: self.refuse(request.peer, &refused) }
+            }
         }
     }
 
     /// The states of all nodes, for the console.
-    pub async fn status(&self) -> Response {
+    pub async fn status(&self, _request: &AdmittedRequest) -> Response {
         Executed::of(self.in_time(self.executor.status()).await.unwrap_or(Err(ApiError::INTERNAL))).response
     }
 
     /// A page of channels, for the console.
-    pub async fn channel_page(&self, wanted: ChannelsWanted) -> Response {
+    pub async fn channel_page(&self, wanted: ChannelsWanted, _request: &AdmittedRequest) -> Response {
         Executed::of(self.in_time(self.executor.channel_page(wanted)).await.unwrap_or(Err(ApiError::INTERNAL))).response
-    }
-
-    fn not_executed(&self, peer: Peer, refused: &Refused) -> Executed {
-        Executed { error: Some(refused.detail.clone()), response: self.refuse(peer, refused) }
     }
 }
 
@@ -198,8 +222,9 @@ pub async fn answer(State(service): State<Arc<Service>>, Path(name): Path<String
         return plain(StatusCode::NOT_FOUND, "404 page not found\n");
     };
     let peer = Peer::of(&request);
-    let Ok(_permit) = service.permits.try_acquire() else {
-        return service.refuse(peer, &busy());
+    let _permit = match service.permit() {
+        Ok(permit) => permit,
+        Err(refused) => return service.refuse(peer, &refused),
     };
     let (headers, body) = match service.admit(request).await {
         Ok(admitted) => admitted,
@@ -218,8 +243,9 @@ pub async fn answer(State(service): State<Arc<Service>>, Path(name): Path<String
 /// `POST {prefix}` with the method in the body.
 pub async fn answer_legacy(State(service): State<Arc<Service>>, request: Request) -> Response {
     let peer = Peer::of(&request);
-    let Ok(_permit) = service.permits.try_acquire() else {
-        return service.refuse(peer, &busy());
+    let _permit = match service.permit() {
+        Ok(permit) => permit,
+        Err(refused) => return service.refuse(peer, &refused),
     };
     let commands = match service.admit(request).await {
         Ok((_, body)) => legacy::parse(&body, &service.options().limits),

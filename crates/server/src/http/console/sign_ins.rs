@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -60,31 +60,35 @@ impl fmt::Display for SignIn {
 /// Signs and checks the cookies.
 pub struct SignIns {
     key: Hmac<Sha256>,
-    lifetime: Duration,
-    /// Those that were signed out: the ends that they would have had, by id.
-    signed_out: Mutex<BTreeMap<u64, u64>>,
+    lifetime_s: u64,
+    signed_out: SignedOut,
 }
+
+/// Those that were signed out: the ends that they would have had, by id. It outlives a change of the passwords.
+pub type SignedOut = Arc<Mutex<BTreeMap<u64, u64>>>;
 
 impl SignIns {
     /// Sign-ins whose cookies `secret` signs. The passwords are part of the key, so a new password ends all of them.
-    pub fn new(secret: &[u8], passwords: [Option<&Secret>; 2], lifetime: Duration) -> Self {
+    pub fn new(secret: &[u8], passwords: [Option<&Secret>; 2], lifetime: Duration, signed_out: SignedOut) -> Self {
         let mut key = keyed(secret);
         for password in passwords {
             let password = password.map(Secret::reveal).unwrap_or_default();
             key.update(&(password.len() as u64).to_le_bytes());
             key.update(password);
         }
-        Self { key: keyed(&key.finalize().into_bytes()), lifetime, signed_out: Mutex::default() }
+        // Cookies have whole seconds. A part of one counts as one: rounded down, a sign-in would end as it begins.
+        let lifetime_s = lifetime.as_secs().saturating_add(u64::from(lifetime.subsec_nanos() > 0));
+        Self { key: keyed(&key.finalize().into_bytes()), lifetime_s, signed_out }
     }
 
     /// The lifetime of a sign-in.
-    pub const fn lifetime(&self) -> Duration {
-        self.lifetime
+    pub const fn lifetime_s(&self) -> u64 {
+        self.lifetime_s
     }
 
     /// A new sign-in with this random id, and its cookie's text.
     pub fn open(&self, role: Role, now_s: u64, id: u64) -> (SignIn, String) {
-        let sign_in = SignIn { role, ends_at_s: now_s.saturating_add(self.lifetime.as_secs()), id };
+        let sign_in = SignIn { role, ends_at_s: now_s.saturating_add(self.lifetime_s), id };
         let text = format!("{}.{}.{sign_in}", role.name(), sign_in.ends_at_s);
         let signature = self.key.clone().chain_update(text.as_bytes()).finalize().into_bytes();
         (sign_in, format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)))
@@ -126,7 +130,7 @@ mod tests {
     const LIFETIME: Duration = Duration::from_secs(100);
 
     fn sign_ins(secret: &[u8], password: &str) -> SignIns {
-        SignIns::new(secret, [Secret::new(password).as_ref(), None], LIFETIME)
+        SignIns::new(secret, [Secret::new(password).as_ref(), None], LIFETIME, SignedOut::default())
     }
 
     #[test]
@@ -137,6 +141,17 @@ mod tests {
             assert_eq!(sign_ins.find(&cookie, 1_099), Some(sign_in));
             assert_eq!((sign_in.role, sign_in.ends_at_s), (role, 1_100));
             assert_eq!(sign_ins.find(&cookie, 1_100), None, "it has ended");
+        }
+    }
+
+    #[test]
+    fn a_lifetime_is_rounded_up_to_seconds() {
+        for (lifetime_ms, expected_s) in [(1, 1), (999, 1), (1_000, 1), (1_001, 2), (43_200_000, 43_200)] {
+            let lifetime = Duration::from_millis(lifetime_ms);
+            let sign_ins = SignIns::new(b"s", [None, None], lifetime, SignedOut::default());
+            let (sign_in, cookie) = sign_ins.open(Role::Reader, 1_000, 7);
+            assert_eq!((sign_ins.lifetime_s(), sign_in.ends_at_s), (expected_s, 1_000 + expected_s), "{lifetime_ms}");
+            assert!(sign_ins.find(&cookie, 1_000).is_some(), "{lifetime_ms}");
         }
     }
 

@@ -226,6 +226,10 @@ fn a_burst_came_from_one_channel_within_a_short_time() {
     let mut unknown = burst(12_000_000, 400_000);
     unknown.facts.channels.clear();
     assert_eq!(unknown.verdict().code(), "too_much");
+    // Others of the same request had so many frames that nobody has looked at those of this session.
+    unknown.facts.queue.unexamined_frames = 10;
+    let text = "more is sent to it than its connection takes, or a burst came: 10 frames were not looked at";
+    check(&unknown, "too_much", text);
     // The network explains why a burst takes long.
     let slow = burst(12_000_000, 400_000).kernel(|kernel| kernel.rtt_us = 480_000);
     assert_eq!(slow.verdict().code(), "slow_network");

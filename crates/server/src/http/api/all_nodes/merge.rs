@@ -7,15 +7,16 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::super::{
-    ApiError, ChannelsWanted, JsonResult,
+    ApiError, JsonResult,
+    channel_page::{self, Candidates, NamedPage},
     paging::PageLimit,
     result::{ClientJson, EmptyJson, RoomClosedJson, to_outcome},
     room_list::RoomPlace,
     sessions::cursor_of,
 };
 use crate::peers::{
-    ChannelRooms, Channels, Description, Done, Info, ListedSession, MissingPart, MissingPeer, NOT_UNDERSTOOD,
-    PeerAnswers, Presence, PresenceUsers, RoomClosed, RoomList, Rooms, Sessions,
+    ChannelPart, ChannelRooms, Channels, CountedChannel, Description, Done, Info, ListedSession, MissingPart,
+    MissingPeer, NOT_UNDERSTOOD, PeerAnswers, Presence, PresenceUsers, RoomClosed, RoomList, Rooms, Sessions,
 };
 
 #[derive(Serialize)]
@@ -85,16 +86,19 @@ struct MergedSessions {
 
 #[derive(Serialize)]
 struct ChannelPage {
-    channels: Vec<PagedChannel>,
-    total: usize,
-    more: bool,
+    channels: Vec<CountedChannel>,
+    /// How many channels match.
+    total: u64,
+    /// The total counts a channel once for each node.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    total_counts_twice: bool,
+    /// In the order of names, the cursor of the next page.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    more: Option<Box<str>>,
+    /// In the order of subscribers, how many a channel may have that is not listed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_up_to: Option<u32>,
     missing: Vec<MissingPart>,
-}
-
-#[derive(Serialize)]
-struct PagedChannel {
-    channel: Box<str>,
-    num_clients: u32,
 }
 
 #[derive(Serialize)]
@@ -181,18 +185,45 @@ pub(super) fn channels(merging: Merging<Channels>) -> JsonResult {
     to_outcome(&MergedChannels { channels, partial })
 }
 
-/// `wanted` bounds the page.
-pub(super) fn channel_page(mut merging: Merging<Channels>, wanted: &ChannelsWanted) -> JsonResult {
-    let missing = merging.take_missing();
-    let mut channels = BTreeMap::<Box<str>, u32>::new();
-    for (name, count) in merging.results.into_iter().flat_map(|part| part.channels) {
-        let num_clients = channels.entry(name).or_default();
+impl Merging<ChannelPart> {
+    /// The channels that may be the largest ones.
+    pub(super) fn candidates(&self) -> Candidates {
+        Candidates::of(&self.results)
+    }
+
+    /// How many channels match, and whether some may be counted twice.
+    fn total(&self) -> (u64, bool) {
+        let totals = self.results.iter().map(|part| part.total);
+        (totals.clone().sum(), totals.filter(|total| *total > 0).count() > 1)
+    }
+}
+
+pub(super) fn channels_by_name(mut merging: Merging<ChannelPart>) -> JsonResult {
+    let (missing, (total, total_counts_twice)) = (merging.take_missing(), merging.total());
+    let NamedPage { channels, more } = channel_page::by_name(merging.results);
+    to_outcome(&ChannelPage { channels, total, total_counts_twice, more, missing_up_to: None, missing })
+}
+
+/// `parts` are the pages of nodes that have the candidates, and `counted` has their subscribers.
+pub(super) fn largest_channels(
+    mut parts: Merging<ChannelPart>,
+    candidates: &Candidates,
+    mut counted: Merging<Channels>,
+) -> JsonResult {
+    let (mut missing, (total, total_counts_twice)) = (parts.take_missing(), parts.total());
+    for part in counted.take_missing() {
+        if missing.iter().all(|known| known.node != part.node) {
+            missing.push(part);
+        }
+    }
+    let mut counts = BTreeMap::<Box<str>, u32>::new();
+    for (name, count) in counted.results.into_iter().flat_map(|part| part.channels) {
+        let num_clients = counts.entry(name).or_default();
         *num_clients = num_clients.saturating_add(count.num_clients);
     }
-    let total = channels.len();
-    let (page, more) = wanted.page(channels.into_iter().collect());
-    let channels = page.into_iter().map(|(channel, num_clients)| PagedChannel { channel, num_clients }).collect();
-    to_outcome(&ChannelPage { channels, total, more, missing })
+    let (channels, missing_up_to) = channel_page::largest(counts, candidates.others_max);
+    let missing_up_to = Some(missing_up_to).filter(|subscribers| *subscribers > 0);
+    to_outcome(&ChannelPage { channels, total, total_counts_twice, more: None, missing_up_to, missing })
 }
 
 pub(super) fn status(mut merging: Merging<Info>) -> JsonResult {

@@ -9,7 +9,7 @@ use crate::{
         session_orders::{DisconnectCommand, RefreshCommand, SubscribeCommand, UnsubscribeCommand},
         sessions::{ExplainCommand, ListCommand},
     },
-    peers::{MissingPeer, PeerAnswers, Received},
+    peers::{ChannelPart, Channels, MissingPeer, PeerAnswers, Received},
 };
 
 /// Merges the results of nodes, as they arrive: one that is not understood is missing.
@@ -51,13 +51,33 @@ fn states_and_pages_of_channels_name_the_nodes_without_an_answer() {
     let alone = merged(merge::status, one, &[], &[], true).expect("merged");
     assert!(alone.contains(r#""missing":[{"node":"","why":"this node does not reach the cluster"#), "{alone}");
 
-    let wanted = ChannelsWanted { largest: true, ..ChannelsWanted::default() };
-    let (one, two) =
-        (r#"{"channels":{"a":{"num_clients":2},"b":{"num_clients":1}}}"#, r#"{"channels":{"b":{"num_clients":3}}}"#);
-    let page = merged(|merging| merge::channel_page(merging, &wanted), one, &[two], &[("n", "is silent")], false);
+    let one = r#"{"channels":[{"channel":"a","num_clients":2},{"channel":"b","num_clients":1}],"more":true,"total":3}"#;
+    let two = r#"{"channels":[{"channel":"b","num_clients":3}],"more":false,"total":1}"#;
+    let page = merged(merge::channels_by_name, one, &[two], &[("n", "is silent")], false);
     assert_eq!(
         page.expect("merged"),
-        r#"{"channels":[{"channel":"b","num_clients":4},{"channel":"a","num_clients":2}],"total":2,"more":false,"missing":[{"node":"n","why":"is silent"}]}"#
+        r#"{"channels":[{"channel":"a","num_clients":2},{"channel":"b","num_clients":4}],"total":4,"total_counts_twice":true,"more":"b","missing":[{"node":"n","why":"is silent"}]}"#
+    );
+    let page = merged(merge::channels_by_name, two, &[], &[], false).expect("merged");
+    assert_eq!(page, r#"{"channels":[{"channel":"b","num_clients":3}],"total":1,"missing":[]}"#);
+}
+
+#[test]
+fn the_largest_channels_are_counted_on_all_nodes() {
+    let part = |json: &str| serde_json::from_str::<ChannelPart>(json).expect("a part");
+    let one = part(r#"{"channels":[{"channel":"a","num_clients":5}],"more":true,"total":2}"#);
+    let two = part(r#"{"channels":[{"channel":"b","num_clients":4}],"more":false,"total":2}"#);
+    let silent = |name: &str| MissingPeer { name: name.into(), why: "is silent".to_owned() };
+    let parts = Merging::new(one, PeerAnswers { results: vec![two], missing: vec![silent("n")], is_cut_off: false });
+    let candidates = parts.candidates();
+    let counts = |json: &str| serde_json::from_str::<Channels>(json).expect("counts");
+    let own = counts(r#"{"channels":{"a":{"num_clients":5},"b":{"num_clients":3}}}"#);
+    let other = counts(r#"{"channels":{"b":{"num_clients":4}}}"#);
+    let missing = vec![silent("n"), silent("m")];
+    let counted = Merging::new(own, PeerAnswers { results: vec![other], missing, is_cut_off: false });
+    assert_eq!(
+        merge::largest_channels(parts, &candidates, counted).expect("merged").get(),
+        r#"{"channels":[{"channel":"b","num_clients":7},{"channel":"a","num_clients":5}],"total":4,"total_counts_twice":true,"missing_up_to":5,"missing":[{"node":"n","why":"is silent"},{"node":"m","why":"is silent"}]}"#
     );
 }
 
