@@ -190,6 +190,14 @@ impl Context {
         self.effects.lifecycle.push(LifecycleEvent { unix_ms: self.now.unix_ms, what });
     }
 
+    /// As [`Self::tell`], if the backend wants this kind of event, whatever the namespace says.
+    pub(super) fn tell_if_wanted(&mut self, what: Lifecycle) {
+        let event = LifecycleEvent { unix_ms: self.now.unix_ms, what };
+        if self.options.lifecycle.contains(event.kind()) {
+            self.effects.lifecycle.push(event);
+        }
+    }
+
     /// The namespace of the channel that a request names.
     pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, Refused> {
         self.names.resolve(channel).map_err(|code| {
