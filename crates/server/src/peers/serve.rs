@@ -27,6 +27,9 @@ use crate::{
     webhooks::Webhooks,
 };
 
+/// Bytes of an answer around its lists.
+const ANSWER_BYTES: usize = 1_024;
+
 /// What a node reports of itself.
 pub trait LocalReports: Send + Sync + 'static {
     /// The channels with subscribers.
@@ -170,10 +173,15 @@ impl<R: LocalReports> PeerService<R> {
     }
 
     fn occupancy(&self, question: &OccupancyQuestion) -> Result<OccupancyAnswer, PeerError> {
-        let since = question.since.get(&self.own.uid).copied().unwrap_or(0);
-        let webhooks = self.webhooks.as_ref().ok_or(PeerError::INTERNAL)?;
-        let changes = webhooks.channels_since(since).ok_or(PeerError::INTERNAL)?;
-        Ok(OccupancyAnswer::new(&self.own.uid, changes))
+        let webhooks = self.webhooks.as_ref().ok_or(PeerError::NOT_FOUND)?;
+        let bytes_max = self.answer_bytes_max();
+        let changes = webhooks.channels_since(question.cursor(&self.own.uid), bytes_max).ok_or(PeerError::NOT_FOUND)?;
+        Ok(OccupancyAnswer::new(&self.own.uid, webhooks.behind_ms(), changes))
+    }
+
+    /// Maximum bytes of the lists of an answer, which is one message of NATS.
+    fn answer_bytes_max(&self) -> usize {
+        self.cluster.broadcast_bytes_max().saturating_sub(ANSWER_BYTES)
     }
 
     async fn emulate(&self, EmulateOrder { session, commands }: EmulateOrder) -> Result<EmulateAnswer, PeerError> {
