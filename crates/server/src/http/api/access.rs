@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::{
     ApiError, Executor, JsonResult, Method, RequestLimits,
-    command::{Command, refuse},
+    command::{Command, expiry_of, refuse},
     result::{EmptyJson, to_outcome},
 };
 use crate::{
@@ -161,10 +161,7 @@ impl Command for InvalidateUserTokensCommand {
 
 impl RuleEnd {
     fn new(expire_at: UnixTime, ttl_s: u64) -> Result<Self, ApiError> {
-        match (expire_at.expiry_ms(), ttl_s) {
-            _ if expire_at.is_negative() => {
-                Err(ApiError::bad_request("expire_at must be a Unix time in seconds, or 0 for never"))
-            }
+        match (expiry_of(expire_at)?, ttl_s) {
             (Some(_), 1..) => Err(ApiError::bad_request("give expire_at or ttl, not both")),
             (Some(unix_ms), 0) => Ok(Self::At { unix_ms }),
             (None, 0) => Ok(Self::Never),
