@@ -18,6 +18,8 @@ use crate::event::TokenIdentity;
 /// What a rule costs beyond its subject's name, estimated from above.
 const RULE_BYTES: usize = 192;
 
+const SECOND_MS: u64 = 1_000;
+
 /// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SubjectKind {
@@ -175,9 +177,14 @@ impl AccessRules {
         self.refuses(SubjectKind::User, user, 0, now_unix_ms)
     }
 
-    /// Whether a user's token is revoked. A token that does not say when it was issued counts as the oldest.
+    /// Whether a user's token is revoked. A token that does not say when it was issued counts as the oldest. One that names
+    /// a whole second was issued at any time of it, and counts as issued at its end: a token that replaces revoked ones is
+    /// valid, although it may be of the same second.
     pub fn is_revoked(&self, user: &str, token: &TokenIdentity, now_unix_ms: u64) -> bool {
-        let issued_at_ms = token.issued_at_ms.unwrap_or(0);
+        let issued_at_ms = token.issued_at_ms.map_or(0, |issued_at_ms| match issued_at_ms % SECOND_MS {
+            0 => issued_at_ms.saturating_add(SECOND_MS - 1),
+            _ => issued_at_ms,
+        });
         self.refuses(SubjectKind::Token, &token.id, 0, now_unix_ms)
             || self.refuses(SubjectKind::TokensOf, user, issued_at_ms, now_unix_ms)
     }
@@ -287,6 +294,23 @@ mod tests {
         assert!(rules.is_revoked("u", &token("", Some(49)), 2) && !rules.is_revoked("u", &token("", Some(50)), 2));
         assert!(rules.is_revoked("u", &token("", None), 2), "it does not say when it was issued");
         assert!(!rules.is_revoked("x", &token("", None), 2) && !rules.is_blocked("t", 2) && !rules.is_blocked("u", 2));
+    }
+
+    #[test]
+    fn a_token_of_a_whole_second_counts_as_issued_at_its_end() {
+        let mut rules = AccessRules::new(AccessLimits::default());
+        rules.apply(rule(SubjectKind::TokensOf, "u", [1, 5_300, u64::MAX]), 1);
+        for (issued_at_ms, is_revoked) in [(5_000, false), (4_000, true), (5_299, true), (5_300, false), (4_999, true)]
+        {
+            assert_eq!(rules.is_revoked("u", &token("", Some(issued_at_ms)), 2), is_revoked, "{issued_at_ms}");
+        }
+        assert!(rules.is_revoked("u", &token("", None), 2), "it does not say when it was issued");
+        rules.apply(rule(SubjectKind::TokensOf, "u", [2, 6_000, u64::MAX]), 1);
+        assert!(
+            rules.is_revoked("u", &token("", Some(5_000)), 2) && !rules.is_revoked("u", &token("", Some(6_000)), 2)
+        );
+        rules.apply(rule(SubjectKind::TokensOf, "u", [3, 500, u64::MAX]), 1);
+        assert!(!rules.is_revoked("u", &token("", Some(0)), 2) && rules.is_revoked("u", &token("", None), 2));
     }
 
     #[test]
