@@ -132,9 +132,12 @@ impl AccessRules {
         self.bytes
     }
 
-    /// A number that differs if the rules of two nodes do.
-    pub const fn digest(&self) -> u64 {
-        self.digest
+    /// A number that differs if the rules of two nodes do that end after a Unix time in milliseconds. Of two nodes, one
+    /// has removed a rule that has ended a little earlier than the other, so they compare what ends later.
+    pub fn digest_after(&self, ends_after_ms: u64) -> u64 {
+        let earlier = self.ends.iter().take_while(|(until_ms, _)| *until_ms <= ends_after_ms);
+        let hash_of = |subject: &AccessSubject| self.terms_of(subject).map_or(0, |terms| hash(subject, terms));
+        earlier.fold(self.digest, |digest, (_, subject)| digest.wrapping_sub(hash_of(subject)))
     }
 
     /// Applies a change, after removing what has ended.
@@ -314,6 +317,22 @@ mod tests {
     }
 
     #[test]
+    fn nodes_compare_the_rules_that_end_later() {
+        let mut nodes = [AccessRules::new(AccessLimits::NONE), AccessRules::new(AccessLimits::NONE)];
+        for rules in &mut nodes {
+            rules.apply(block("a", 1, 50), 2);
+            rules.apply(block("b", 1, 51), 2);
+            rules.apply(block("c", 1, u64::MAX), 2);
+        }
+        // The clock of this node is ahead.
+        nodes[0].evict(50);
+        assert_eq!(nodes[0].digest_after(50), nodes[1].digest_after(50));
+        assert_ne!(nodes[0].digest_after(49), nodes[1].digest_after(49));
+        nodes[1].apply(block("b", 2, 52), 2);
+        assert_ne!(nodes[0].digest_after(50), nodes[1].digest_after(50));
+    }
+
+    #[test]
     fn rules_are_limited_in_number_and_bytes_and_ended_ones_make_space() {
         let mut rules = AccessRules::new(AccessLimits { rules_max: 2, bytes_max: usize::MAX });
         assert_eq!([block("a", 1, 50), block("b", 1, u64::MAX)].map(|rule| rules.apply(rule, 2)), [Applied::New; 2]);
@@ -326,7 +345,7 @@ mod tests {
         assert_eq!((rules.bytes(), rules.len()), (2 * (RULE_BYTES + 1), 2));
         assert_eq!(rules.apply(block("c", 1, 50), 3), Applied::Full);
         rules.evict(50);
-        assert_eq!((rules.bytes(), rules.digest(), rules.is_empty()), (0, 0, true));
+        assert_eq!((rules.bytes(), rules.digest_after(0), rules.is_empty()), (0, 0, true));
     }
 
     #[test]
@@ -342,11 +361,11 @@ mod tests {
         for rule in &changes {
             nodes[0].apply(rule.clone(), 1);
         }
-        assert_ne!(nodes[0].digest(), nodes[1].digest());
+        assert_ne!(nodes[0].digest_after(0), nodes[1].digest_after(0));
         for rule in changes.iter().rev() {
             nodes[1].apply(rule.clone(), 1);
         }
-        assert_eq!(nodes[0].digest(), nodes[1].digest());
+        assert_eq!(nodes[0].digest_after(0), nodes[1].digest_after(0));
         assert_eq!(nodes[0].page(None, 9, usize::MAX), nodes[1].page(None, 9, usize::MAX));
         assert_eq!(nodes[0].len(), 3);
     }

@@ -317,7 +317,7 @@ impl Context {
 /// The rules of the start. Those that have ended in the meantime refuse nobody, and leave with the first request.
 fn first_rules(options: &Options) -> AccessRules {
     let mut rules = AccessRules::new(AccessLimits::NONE);
-    for rule in options.access_rules.iter() {
+    for rule in options.access_rules.iter().flat_map(|rules| rules.iter()) {
         rules.apply(rule.clone(), 0);
     }
     rules

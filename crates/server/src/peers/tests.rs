@@ -176,8 +176,8 @@ fn questions() -> Messages {
     all.question("refresh", &RefreshOrder::new("u", &only(None, None), true, Some(5_000), Some(&info)));
     let rules = [rule(SubjectKind::User, "u\""), rule(SubjectKind::Token, "t"), rule(SubjectKind::TokensOf, "é")];
     all.question("access", &AccessOrder::new(&rules));
-    all.question("access_rules", &AccessQuestion::new(u64::MAX, None));
-    all.question("access_rules after", &AccessQuestion::new(7, Some(&rules[2].subject)));
+    all.question("access_rules", &AccessQuestion::new(u64::MAX, 1_700_000_000_002, None));
+    all.question("access_rules after", &AccessQuestion::new(7, 0, Some(&rules[2].subject)));
     all.question("newest_keys", &NewestKeysQuestion { channel: "c".into() });
     all.question("room_state", &RoomStateQuestion { channel: "c".into() });
     let at = |version, begun| Cursor { version, begun };

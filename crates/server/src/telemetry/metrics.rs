@@ -307,6 +307,7 @@ families! {
 
     ACCESS_RULES = Gauge "dunlin_access_rules" [] "Rules about who may not connect: blocked users and revoked tokens, and for a day those that were lifted.";
     ACCESS_RULES_BYTES = Gauge "dunlin_access_rules_bytes" [] "Bytes of these rules, which each shard has in memory.";
+    ACCESS_RULES_UNSTORED = Gauge "dunlin_access_rules_unstored" [] "Rules whose last change could not be stored, and is tried again every 3 seconds. They do not outlive a restart.";
     ACCESS_RULES_REFUSED = Counter "dunlin_access_rules_refused_total" ["reason"] "Rules that a limit refused (full), or that could not be stored (not_stored).";
     TOKENS = Counter "dunlin_tokens_total" ["outcome"] "Tokens by result of the verification: accepted, expired, refused, or not verifiable at the time.";
     TOKEN_CACHE = Counter "dunlin_token_cache_total" ["result"] "Lookups of public-key tokens in the token cache, by result.";

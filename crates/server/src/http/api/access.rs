@@ -11,7 +11,7 @@ use super::{
     result::{EmptyJson, to_outcome},
 };
 use crate::{
-    access::{self, unix_ms},
+    access::{self, AccessFault, unix_ms},
     members::empty_if_null,
     peers::AccessOrder,
 };
@@ -182,13 +182,20 @@ impl RuleEnd {
 }
 
 impl AccessChange {
-    /// This node and all others put the rule in force.
+    /// This node and all others put the rule in force. The others are also told of a rule that is not stored here, and of the
+    /// end of a block that this node has no space to remember.
     async fn carry_out(self, executor: &Executor) -> JsonResult {
         let node = executor.own().node();
         let Self { subject, before_ms, end } = self;
-        let rules = vec![node.access().change(subject, before_ms, end.until_ms()?)];
-        access::apply(node, rules.clone()).await?;
-        executor.all_nodes().tell(&AccessOrder::new(&rules)).await?;
+        let (rule, outcome) = access::change(node, subject, before_ms, end.until_ms()?).await;
+        match outcome {
+            Err(AccessFault::Full) if before_ms > 0 => return Err(AccessFault::Full.into()),
+            Err(AccessFault::Stopped) => return Err(AccessFault::Stopped.into()),
+            Ok(()) | Err(AccessFault::Full | AccessFault::NotStored(_)) => {}
+        }
+        let told = executor.all_nodes().tell(&AccessOrder::new(&[rule])).await;
+        outcome?;
+        told?;
         to_outcome(&EmptyJson {})
     }
 }
