@@ -141,9 +141,7 @@ impl<R: LocalReports> PeerService<R> {
             Received::Occupancy(question) => encoded(&self.occupancy(&question)?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),
             Received::Access(order) => encoded(&self.take_access(order).await?),
-            Received::AccessRules(question) => {
-                encoded(&self.node.access().answer(&question, self.answer_bytes_max()))
-            }
+            Received::AccessRules(question) => encoded(&self.node.access().answer(&question, self.answer_bytes_max())),
             Received::Disconnect(order) => encoded(&self.order(order.into()).await?),
             Received::Unsubscribe(order) => encoded(&self.order(order.into()).await?),
             Received::Subscribe(order) => encoded(&self.order(order.into()).await?),
