@@ -24,7 +24,7 @@ is_genuine = documented_check()
 class Receiver:
     """Receives on `/events`. `status` and `delay_s` may change at any time; `answer` writes a whole response instead."""
 
-    def __init__(self, port=0):
+    def __init__(self, port=0, host="127.0.0.1"):
         self.lock = threading.Lock()
         self.status, self.delay_s, self.answer = 204, 0.0, None
         #: Bodies of requests, in the order of their arrival, and those that were taken, by id.
@@ -50,13 +50,13 @@ class Receiver:
             def handle_error(self, request, client_address):
                 """The node has gone away."""
 
-        self.server = Server(("127.0.0.1", port), Handler)
-        self.port = self.server.server_address[1]
+        self.server = Server((host, port), Handler)
+        self.host, self.port = self.server.server_address
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}/events"
+        return f"http://{self.host}:{self.port}/events"
 
     def receive(self, handler, body):
         status, delay_s, answer = self.status, self.delay_s, self.answer

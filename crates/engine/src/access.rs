@@ -18,6 +18,8 @@ use crate::event::TokenIdentity;
 /// What a rule costs beyond its subject's name, estimated from above.
 const RULE_BYTES: usize = 192;
 
+const SECOND_MS: u64 = 1_000;
+
 /// The kind of a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SubjectKind {
@@ -130,9 +132,12 @@ impl AccessRules {
         self.bytes
     }
 
-    /// A number that differs if the rules of two nodes do.
-    pub const fn digest(&self) -> u64 {
-        self.digest
+    /// A number that differs if the rules of two nodes do that end after a Unix time in milliseconds. Of two nodes, one
+    /// has removed a rule that has ended a little earlier than the other, so they compare what ends later.
+    pub fn digest_after(&self, ends_after_ms: u64) -> u64 {
+        let earlier = self.ends.iter().take_while(|(until_ms, _)| *until_ms <= ends_after_ms);
+        let hash_of = |subject: &AccessSubject| self.terms_of(subject).map_or(0, |terms| hash(subject, terms));
+        earlier.fold(self.digest, |digest, (_, subject)| digest.wrapping_sub(hash_of(subject)))
     }
 
     /// Applies a change, after removing what has ended.
@@ -175,9 +180,14 @@ impl AccessRules {
         self.refuses(SubjectKind::User, user, 0, now_unix_ms)
     }
 
-    /// Whether a user's token is revoked. A token that does not say when it was issued counts as the oldest.
+    /// Whether a user's token is revoked. A token that does not say when it was issued counts as the oldest. One that names
+    /// a whole second was issued at any time of it, and counts as issued at its end: a token that replaces revoked ones is
+    /// valid, although it may be of the same second.
     pub fn is_revoked(&self, user: &str, token: &TokenIdentity, now_unix_ms: u64) -> bool {
-        let issued_at_ms = token.issued_at_ms.unwrap_or(0);
+        let issued_at_ms = token.issued_at_ms.map_or(0, |issued_at_ms| match issued_at_ms % SECOND_MS {
+            0 => issued_at_ms.saturating_add(SECOND_MS - 1),
+            _ => issued_at_ms,
+        });
         self.refuses(SubjectKind::Token, &token.id, 0, now_unix_ms)
             || self.refuses(SubjectKind::TokensOf, user, issued_at_ms, now_unix_ms)
     }
@@ -290,6 +300,39 @@ mod tests {
     }
 
     #[test]
+    fn a_token_of_a_whole_second_counts_as_issued_at_its_end() {
+        let mut rules = AccessRules::new(AccessLimits::default());
+        rules.apply(rule(SubjectKind::TokensOf, "u", [1, 5_300, u64::MAX]), 1);
+        for (issued_at_ms, is_revoked) in [(5_000, false), (4_000, true), (5_299, true), (5_300, false), (4_999, true)]
+        {
+            assert_eq!(rules.is_revoked("u", &token("", Some(issued_at_ms)), 2), is_revoked, "{issued_at_ms}");
+        }
+        assert!(rules.is_revoked("u", &token("", None), 2), "it does not say when it was issued");
+        rules.apply(rule(SubjectKind::TokensOf, "u", [2, 6_000, u64::MAX]), 1);
+        assert!(
+            rules.is_revoked("u", &token("", Some(5_000)), 2) && !rules.is_revoked("u", &token("", Some(6_000)), 2)
+        );
+        rules.apply(rule(SubjectKind::TokensOf, "u", [3, 500, u64::MAX]), 1);
+        assert!(!rules.is_revoked("u", &token("", Some(0)), 2) && rules.is_revoked("u", &token("", None), 2));
+    }
+
+    #[test]
+    fn nodes_compare_the_rules_that_end_later() {
+        let mut nodes = [AccessRules::new(AccessLimits::NONE), AccessRules::new(AccessLimits::NONE)];
+        for rules in &mut nodes {
+            rules.apply(block("a", 1, 50), 2);
+            rules.apply(block("b", 1, 51), 2);
+            rules.apply(block("c", 1, u64::MAX), 2);
+        }
+        // The clock of this node is ahead.
+        nodes[0].evict(50);
+        assert_eq!(nodes[0].digest_after(50), nodes[1].digest_after(50));
+        assert_ne!(nodes[0].digest_after(49), nodes[1].digest_after(49));
+        nodes[1].apply(block("b", 2, 52), 2);
+        assert_ne!(nodes[0].digest_after(50), nodes[1].digest_after(50));
+    }
+
+    #[test]
     fn rules_are_limited_in_number_and_bytes_and_ended_ones_make_space() {
         let mut rules = AccessRules::new(AccessLimits { rules_max: 2, bytes_max: usize::MAX });
         assert_eq!([block("a", 1, 50), block("b", 1, u64::MAX)].map(|rule| rules.apply(rule, 2)), [Applied::New; 2]);
@@ -302,7 +345,7 @@ mod tests {
         assert_eq!((rules.bytes(), rules.len()), (2 * (RULE_BYTES + 1), 2));
         assert_eq!(rules.apply(block("c", 1, 50), 3), Applied::Full);
         rules.evict(50);
-        assert_eq!((rules.bytes(), rules.digest(), rules.is_empty()), (0, 0, true));
+        assert_eq!((rules.bytes(), rules.digest_after(0), rules.is_empty()), (0, 0, true));
     }
 
     #[test]
@@ -318,11 +361,11 @@ mod tests {
         for rule in &changes {
             nodes[0].apply(rule.clone(), 1);
         }
-        assert_ne!(nodes[0].digest(), nodes[1].digest());
+        assert_ne!(nodes[0].digest_after(0), nodes[1].digest_after(0));
         for rule in changes.iter().rev() {
             nodes[1].apply(rule.clone(), 1);
         }
-        assert_eq!(nodes[0].digest(), nodes[1].digest());
+        assert_eq!(nodes[0].digest_after(0), nodes[1].digest_after(0));
         assert_eq!(nodes[0].page(None, 9, usize::MAX), nodes[1].page(None, 9, usize::MAX));
         assert_eq!(nodes[0].len(), 3);
     }

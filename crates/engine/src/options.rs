@@ -63,7 +63,7 @@ pub struct Options {
     /// The limits on rules about who may not connect.
     pub access: AccessLimits,
     /// The rules that are known at the start.
-    pub access_rules: Arc<[AccessRule]>,
+    pub access_rules: Option<Arc<[AccessRule]>>,
 }
 
 /// Rate limits on opening rooms. A rate of 0 is no limit.
@@ -466,7 +466,7 @@ impl Default for Options {
             log: LogLimits::default(),
             broadcast_bytes_max: usize::MAX,
             access: AccessLimits::default(),
-            access_rules: Arc::default(),
+            access_rules: None,
         }
     }
 }

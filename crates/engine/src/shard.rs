@@ -366,6 +366,7 @@ impl Shard {
         let before = context.reconfigure(options);
         sessions.set_options(context);
         owner.set_options(context);
+        owner.channels.tell_of_switched(context, &before);
         let all = |options: &Options| -> Vec<NamespaceOptions> {
             std::iter::once(&options.without_namespace).chain(&options.namespaces).cloned().collect()
         };

@@ -27,6 +27,8 @@ pub use ask::{ForwardFault, MissingPeer, PeerAnswers, ask_all, emulate_on};
 #[cfg(test)]
 pub(crate) use tests::arrived;
 
+pub(crate) use message::json_bytes;
+
 pub use counters::{QuestionCounters, QuestionCounts};
 pub use kinds::{
     ChannelCount, ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, ChannelRoomsQuestion,

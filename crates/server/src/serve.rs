@@ -67,8 +67,12 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time to write the last responses after the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time to send the last events to the backend, if the shutdown has taken all of its own time.
+/// Minimum time to send the last events to the backend.
 const LAST_WEBHOOKS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The part of `shutdown.timeout` that webhooks have to themselves, one in so many. Sessions that do not take their last
+/// frames would leave them nothing, and the end of these sessions is told last.
+const WEBHOOKS_SHARE: u32 = 4;
 
 /// What a server of `dunlin dev` prints when it accepts connections. Its log may be elsewhere.
 pub(crate) const DEVELOPMENT_LISTENING: &str = "dunlin dev: listening";
@@ -227,7 +231,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let signal = control.wait_for_signal(&mut signals).await?;
     let (plan, delay) = purpose.shutdown(reloader.shutdown());
     let begun = Instant::now();
-    let ending = control.end(signal, &mut signals, (plan, delay), &node, pid_file);
+    let drain = drain_before_webhooks(plan, webhooks.is_some());
+    let ending = control.end(signal, &mut signals, (drain, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
     asked::end_webhooks(webhooks.as_ref(), teller, left).await;
@@ -250,6 +255,12 @@ fn start_rooms(config: &Config, node: &Node, matchmaking: Option<MatchTask>) {
     if let Some(matchmaking) = matchmaking {
         tokio::spawn(matchmaking.run(node.clone()));
     }
+}
+
+/// The drain, which leaves webhooks their share of the timeout.
+fn drain_before_webhooks(plan: DrainPlan, has_webhooks: bool) -> DrainPlan {
+    let share = if has_webhooks { plan.timeout / WEBHOOKS_SHARE } else { Duration::ZERO };
+    DrainPlan { timeout: plan.timeout.saturating_sub(share), ..plan }
 }
 
 fn drain_plan(config: &Config) -> DrainPlan {
@@ -579,6 +590,14 @@ mod tests {
         assert_eq!((plan.timeout, plan.sessions_per_second, delay), (DEVELOPMENT_DRAIN_MAX, 7, Duration::ZERO));
         let (plan, delay) = Purpose::Production.shutdown(configured);
         assert_eq!((plan.timeout, delay), (timeout, Duration::from_mins(1)));
+    }
+
+    #[test]
+    fn webhooks_have_their_share_of_the_shutdown() {
+        let plan = DrainPlan { timeout: Duration::from_secs(30), sessions_per_second: 7 };
+        let timeouts = [true, false].map(|has_webhooks| drain_before_webhooks(plan, has_webhooks).timeout);
+        assert_eq!(timeouts, [Duration::from_millis(22_500), Duration::from_secs(30)]);
+        assert_eq!(drain_before_webhooks(plan, true).sessions_per_second, 7);
     }
 
     #[test]

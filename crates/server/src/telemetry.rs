@@ -4,6 +4,7 @@
 //! the control thread calls `tracing`. All metrics are in one list ([`metrics::FAMILIES`], committed as
 //! `schema/metrics.json`) and computed when they are requested; the node pushes nothing into a registry.
 
+pub mod access_events;
 pub mod api_counters;
 pub mod cluster_events;
 pub mod config_events;

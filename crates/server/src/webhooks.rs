@@ -12,13 +12,16 @@
 
 mod counters;
 mod message;
+mod node_channels;
 mod occupancy;
 mod sender;
+mod shared;
 mod teller;
+mod untold;
 
 use std::{
     fmt, io,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
@@ -32,11 +35,12 @@ use tokio::sync::{oneshot, watch};
 use crate::{backend::Endpoint, telemetry::webhook_events};
 
 use counters::Counters;
-use occupancy::{CHANGES_BYTES_MAX, NodeChannels};
-use sender::Sender;
+use node_channels::CHANGES_BYTES_MAX;
+use sender::{Sender, SharedParts};
+use shared::SharedChannels;
 
 pub use counters::{EventLoss, RequestOutcome, WebhookCounts};
-pub use occupancy::{Changes, ChannelState};
+pub use node_channels::{Changes, ChannelState, Cursor};
 pub use teller::Teller;
 
 /// An event, with what the kernel has counted about the connection of a session that has ended.
@@ -51,9 +55,12 @@ pub struct Happened {
 /// The webhooks of a node. Shards call it on their own threads, so it does not block.
 pub struct Webhooks {
     queue: CountedSender<Happened>,
+    /// The limits of the queue.
+    queue_events_max: usize,
+    queue_bytes_max: usize,
     kinds: LifecycleKinds,
-    /// The channels of this node, if the nodes of a cluster find out together which channels are occupied.
-    channels: Option<Mutex<NodeChannels>>,
+    /// If the nodes of a cluster find out together which channels are occupied.
+    channels: Option<Arc<SharedChannels>>,
     counters: Arc<Counters>,
     stop: watch::Sender<bool>,
     /// Completes when the thread has ended.
@@ -84,7 +91,9 @@ impl Webhooks {
         let counters = Arc::new(Counters::default());
         let (stop, stopped) = watch::channel(false);
         let (ending, ended) = oneshot::channel();
-        let sender = Sender::new(endpoint, options.clone(), node, Arc::clone(&counters), stopped);
+        let channels = is_clustered.then(Arc::<SharedChannels>::default);
+        let shared = SharedParts { counters: Arc::clone(&counters), channels: channels.clone(), stop: stopped };
+        let sender = Sender::new(endpoint, options.clone(), node, shared);
         let run = move || {
             runtime.block_on(sender.run(events));
             runtime.shutdown_background();
@@ -92,8 +101,16 @@ impl Webhooks {
             let _ = ending.send(());
         };
         thread::Builder::new().name("webhooks".to_owned()).spawn(run).map_err(WebhookError::Thread)?;
-        let channels = is_clustered.then(Mutex::default);
-        Ok(Self { queue, kinds: options.kinds, channels, counters, stop, ended: Mutex::new(Some(ended)) })
+        Ok(Self {
+            queue,
+            queue_events_max: options.queue_events_max,
+            queue_bytes_max: options.queue_bytes_max,
+            kinds: options.kinds,
+            channels,
+            counters,
+            stop,
+            ended: Mutex::new(Some(ended)),
+        })
     }
 
     /// Sends an event of this node.
@@ -104,9 +121,11 @@ impl Webhooks {
             _ => None,
         };
         if let Some((channel, state)) = of_node
-            && let Some(mut channels) = self.channels()
+            && let Some(channels) = &self.channels
         {
-            channels.set(channel, state);
+            if !channels.set(channel, state) {
+                self.count_ignored(1);
+            }
         } else {
             self.enqueue(happened);
         }
@@ -124,13 +143,27 @@ impl Webhooks {
         }
     }
 
-    /// The next changes of this node's channels; `None` if no node asks for them.
-    pub fn channels_since(&self, version: u64) -> Option<Changes> {
-        self.channels().map(|channels| channels.since(version, CHANGES_BYTES_MAX))
+    /// Whether an event of the cluster may be sent now. The other half of the queue is for events that cannot wait.
+    fn has_space_for_channels(&self) -> bool {
+        self.queue.messages() < self.queue_events_max.div_ceil(2) && self.queue.bytes() < self.queue_bytes_max / 2
     }
 
-    fn channels(&self) -> Option<MutexGuard<'_, NodeChannels>> {
-        self.channels.as_ref().map(|channels| channels.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The backend is not told of these changes, because there are too many channels.
+    fn count_ignored(&self, changes: u64) {
+        self.counters.count_lost(EventLoss::ChannelLimit, changes);
+        webhook_events::WebhookEventsLost { reason: EventLoss::ChannelLimit.name(), events: changes }.emit();
+    }
+
+    /// The next changes of this node's channels, in an answer of at most about `bytes_max`; `None` if no node asks for them.
+    pub fn channels_since(&self, cursor: Cursor, bytes_max: usize) -> Option<Changes> {
+        self.channels.as_ref().map(|channels| channels.since(cursor, bytes_max.min(CHANGES_BYTES_MAX)))
+    }
+
+    /// The age of the oldest change of the cluster's channels that the backend may not have taken, if this node tells it.
+    pub fn behind_ms(&self) -> u64 {
+        let untold = self.channels.as_ref().and_then(|channels| channels.untold_since_unix_ms());
+        let oldest_unix_ms = self.counters.oldest_unix_ms().into_iter().chain(untold).min();
+        oldest_unix_ms.map_or(0, |oldest_unix_ms| counters::unix_ms().saturating_sub(oldest_unix_ms))
     }
 
     fn enqueue(&self, happened: Happened) {
@@ -146,8 +179,10 @@ impl Webhooks {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(ended) = ended else { return };
         self.stop.send_replace(true);
-        if tokio::time::timeout(timeout, ended).await.is_err() {
-            let left = self.waiting().0;
+        let is_late = tokio::time::timeout(timeout, ended).await.is_err();
+        let untold = self.channels.as_ref().map_or(0, |channels| channels.untold());
+        let left = if is_late { self.waiting().0 } else { untold };
+        if left > 0 {
             self.counters.count_lost(EventLoss::Shutdown, left);
             webhook_events::WebhookEventsLost { reason: EventLoss::Shutdown.name(), events: left }.emit();
         }
@@ -161,7 +196,8 @@ impl Webhooks {
 
     /// Events that were not taken yet, and the bytes of those in the queue.
     fn waiting(&self) -> (u64, u64) {
-        (self.queue.messages() as u64 + self.counters.in_flight(), self.queue.bytes() as u64)
+        let untold = self.channels.as_ref().map_or(0, |channels| channels.untold());
+        (self.queue.messages() as u64 + self.counters.in_flight() + untold, self.queue.bytes() as u64)
     }
 }
 

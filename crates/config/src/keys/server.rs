@@ -311,7 +311,7 @@ const SHUTDOWN: &[Key] = &[
         "timeout",
         Duration,
         "30s",
-        "Maximum duration of the shutdown after SIGTERM and `shutdown.delay`. All sessions are closed after three quarters of it; sessions that have not received their last frames at its end are cut off.",
+        "Maximum duration of the shutdown after SIGTERM and `shutdown.delay`. All sessions are closed after three quarters of it; sessions that have not received their last frames at its end are cut off. With `webhooks.endpoint`, its last quarter is for events that wait, and sessions have the time before.",
     ),
     own(
         "delay",

@@ -190,6 +190,14 @@ impl Context {
         self.effects.lifecycle.push(LifecycleEvent { unix_ms: self.now.unix_ms, what });
     }
 
+    /// As [`Self::tell`], if the backend wants this kind of event, whatever the namespace says.
+    pub(super) fn tell_if_wanted(&mut self, what: Lifecycle) {
+        let event = LifecycleEvent { unix_ms: self.now.unix_ms, what };
+        if self.options.lifecycle.contains(event.kind()) {
+            self.effects.lifecycle.push(event);
+        }
+    }
+
     /// The namespace of the channel that a request names.
     pub(super) fn resolve(&self, channel: &str) -> Result<NamespaceIndex, Refused> {
         self.names.resolve(channel).map_err(|code| {
@@ -309,7 +317,7 @@ impl Context {
 /// The rules of the start. Those that have ended in the meantime refuse nobody, and leave with the first request.
 fn first_rules(options: &Options) -> AccessRules {
     let mut rules = AccessRules::new(AccessLimits::NONE);
-    for rule in options.access_rules.iter() {
+    for rule in options.access_rules.iter().flat_map(|rules| rules.iter()) {
         rules.apply(rule.clone(), 0);
     }
     rules

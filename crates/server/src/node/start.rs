@@ -106,13 +106,17 @@ fn start_with<R: Reactor + Send + 'static>(
     let shard_handles = shard_handles
         .map(|((inbox, reports), shard_waker)| ShardHandle::new(inbox, reports, Arc::clone(shard_waker)))
         .collect();
+    let access = AccessKeeper::new(engine.access, engine.access_rules.as_deref());
+    // The shards have the rules that the limits allow. Their copies have no limits of their own, which would refuse a change
+    // that this node has accepted.
+    let engine = Arc::new(Options { access_rules: Some(access.all()), ..(*engine).clone() });
     let inner = Inner {
         shared,
         rooms,
         names: NamespaceNames::new(&engine),
         shards: shard_handles,
         session_queries: Semaphore::new(SESSION_QUERIES_MAX),
-        access: AccessKeeper::new(engine.access, &engine.access_rules),
+        access,
         node_seed,
         local_addr,
         reactor: choice,

@@ -14,8 +14,11 @@ pub struct AccessOrder {
 pub struct AccessQuestion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<SubjectBody>,
-    /// [`dunlin_engine::access::AccessRules::digest`] of the node that asks.
+    /// [`dunlin_engine::access::AccessRules::digest_after`] of the node that asks.
     pub digest: u64,
+    /// The time of the digest.
+    #[serde(default)]
+    pub ends_after_ms: u64,
 }
 
 /// A page of rules; empty if they have the digest of the question.
@@ -63,8 +66,8 @@ impl AccessOrder {
 
 impl AccessQuestion {
     /// Asks for rules after a subject.
-    pub fn new(digest: u64, after: Option<&AccessSubject>) -> Self {
-        Self { after: after.map(SubjectBody::of), digest }
+    pub fn new(digest: u64, ends_after_ms: u64, after: Option<&AccessSubject>) -> Self {
+        Self { after: after.map(SubjectBody::of), digest, ends_after_ms }
     }
 
     /// The subject after which the answer begins.

@@ -24,13 +24,15 @@ pub struct PeerAnswers<A> {
     pub results: Vec<A>,
     /// The nodes without a result.
     pub missing: Vec<MissingPeer>,
+    /// Of these, the ids of those that have answered with an error: they are there, and do not take part.
+    pub declining: Vec<Box<str>>,
     /// Whether this node may not know all others.
     pub is_cut_off: bool,
 }
 
 impl<A> PeerAnswers<A> {
     /// Of a node without a cluster.
-    pub const ALONE: Self = Self { results: Vec::new(), missing: Vec::new(), is_cut_off: false };
+    pub const ALONE: Self = Self { results: Vec::new(), missing: Vec::new(), declining: Vec::new(), is_cut_off: false };
 
     /// Whether a result may be missing.
     pub fn is_partial(&self) -> bool {
@@ -70,7 +72,12 @@ pub async fn ask_all<Q: Question>(cluster: &NodeCluster, question: &Q) -> Result
     for answer in found.answers {
         match result_of::<Q>(cluster, &answer) {
             Ok(result) => answers.results.push(result),
-            Err(fault) => answers.missing.push(MissingPeer { name: named(&answer.node), why: fault.to_string() }),
+            Err(fault) => {
+                answers.missing.push(MissingPeer { name: named(&answer.node), why: fault.to_string() });
+                if matches!(fault, AnswerFault::Error(_)) {
+                    answers.declining.push(answer.node);
+                }
+            }
         }
     }
     Ok(answers)

@@ -185,6 +185,29 @@ pub(super) fn decode_answer<Q: Question>(payload: &[u8]) -> Result<Q::Answer, An
     }
 }
 
+/// The bytes of a text in JSON, with its quotes.
+pub(crate) fn json_bytes(text: &str) -> usize {
+    let of_byte = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => 6,
+        _ => 1,
+    };
+    2 + text.bytes().map(of_byte).sum::<usize>()
+}
+
 fn to_bytes(message: &impl Serialize) -> Bytes {
     serde_json::to_vec(message).expect("texts and numbers are JSON").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::json_bytes;
+
+    #[test]
+    fn the_bytes_of_a_text_are_those_that_are_written() {
+        let all: String = (0..0x180).filter_map(char::from_u32).collect();
+        for text in ["", "chat:1", "\"\\/", "é\u{1f600}", &all] {
+            assert_eq!(json_bytes(text), serde_json::to_string(text).expect("JSON").len(), "{text:?}");
+        }
+    }
 }

@@ -28,6 +28,9 @@ use crate::{
     webhooks::Webhooks,
 };
 
+/// Bytes of an answer around its lists.
+const ANSWER_BYTES: usize = 1_024;
+
 /// What a node reports of itself.
 pub trait LocalReports: Send + Sync + 'static {
     /// The channels with subscribers.
@@ -154,7 +157,7 @@ impl<R: LocalReports> PeerService<R> {
             Received::Occupancy(question) => encoded(&self.occupancy(&question)?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),
             Received::Access(order) => encoded(&self.take_access(order).await?),
-            Received::AccessRules(question) => encoded(&self.node.access().answer(&question)),
+            Received::AccessRules(question) => encoded(&self.node.access().answer(&question, self.answer_bytes_max())),
             Received::Disconnect(order) => encoded(&self.order(order.into()).await?),
             Received::Unsubscribe(order) => encoded(&self.order(order.into()).await?),
             Received::Subscribe(order) => encoded(&self.order(order.into()).await?),
@@ -186,10 +189,15 @@ impl<R: LocalReports> PeerService<R> {
     }
 
     fn occupancy(&self, question: &OccupancyQuestion) -> Result<OccupancyAnswer, PeerError> {
-        let since = question.since.get(&self.own.uid).copied().unwrap_or(0);
-        let webhooks = self.webhooks.as_ref().ok_or(PeerError::INTERNAL)?;
-        let changes = webhooks.channels_since(since).ok_or(PeerError::INTERNAL)?;
-        Ok(OccupancyAnswer::new(&self.own.uid, changes))
+        let webhooks = self.webhooks.as_ref().ok_or(PeerError::NOT_FOUND)?;
+        let bytes_max = self.answer_bytes_max();
+        let changes = webhooks.channels_since(question.cursor(&self.own.uid), bytes_max).ok_or(PeerError::NOT_FOUND)?;
+        Ok(OccupancyAnswer::new(&self.own.uid, webhooks.behind_ms(), changes))
+    }
+
+    /// Maximum bytes of the lists of an answer, which is one message of NATS.
+    fn answer_bytes_max(&self) -> usize {
+        self.cluster.broadcast_bytes_max().saturating_sub(ANSWER_BYTES)
     }
 
     async fn emulate(&self, EmulateOrder { session, commands }: EmulateOrder) -> Result<EmulateAnswer, PeerError> {

@@ -20,6 +20,7 @@ use super::{
     rooms::{PeerRoomState, RoomStateAnswer, RoomStateQuestion},
     *,
 };
+use crate::webhooks::Cursor;
 
 /// A line for each message: its name and its bytes.
 const GOLDEN: &str = include_str!("golden.txt");
@@ -178,13 +179,16 @@ fn questions() -> Messages {
     all.question("refresh", &RefreshOrder::new("u", &only(None, None), true, Some(5_000), Some(&info)));
     let rules = [rule(SubjectKind::User, "u\""), rule(SubjectKind::Token, "t"), rule(SubjectKind::TokensOf, "é")];
     all.question("access", &AccessOrder::new(&rules));
-    all.question("access_rules", &AccessQuestion::new(u64::MAX, None));
-    all.question("access_rules after", &AccessQuestion::new(7, Some(&rules[2].subject)));
+    all.question("access_rules", &AccessQuestion::new(u64::MAX, 1_700_000_000_002, None));
+    all.question("access_rules after", &AccessQuestion::new(7, 0, Some(&rules[2].subject)));
     all.question("newest_keys", &NewestKeysQuestion { channel: "c".into() });
     all.question("room_state", &RoomStateQuestion { channel: "c".into() });
     all.question("close_room", &CloseRoomOrder { channel: "c".into() });
-    let since = [("n".into(), 7), ("m".into(), 0)].into_iter().collect();
-    all.question("occupancy", &OccupancyQuestion { since });
+    let at = |version, begun| Cursor { version, begun };
+    let cursors = [("n".into(), at(7, 0)), ("m".into(), at(0, 0))].into();
+    all.question("occupancy", &OccupancyQuestion::new(&cursors));
+    let cursors = [("n".into(), at(7, 9)), ("m".into(), at(8, 0))].into();
+    all.question("occupancy in a full report", &OccupancyQuestion::new(&cursors));
     all.question("emulate", &EmulateOrder { session: "n.s".into(), commands: vec![0, 1, 255] });
     all
 }
@@ -257,11 +261,15 @@ fn answers() -> Messages {
         uid: "n".into(),
         version: 9,
         reset: false,
+        begun: 0,
+        behind_ms: 0,
         more: true,
         occupied: vec!["chat:1".into()],
         vacated: vec!["chat:\"2".into()],
     };
     all.answer::<OccupancyQuestion>("occupancy", &answer);
+    let report = OccupancyAnswer { reset: true, begun: 11, behind_ms: 250, vacated: Vec::new(), ..answer };
+    all.answer::<OccupancyQuestion>("occupancy from the teller in a full report", &report);
     all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });
     all.answer::<RefreshOrder>("done", &Done {});
     all.0.push(("error", encode_answer(Err(NotUnderstood::Unknown.into()))));

@@ -56,7 +56,7 @@ pub(super) type TellerTask = (oneshot::Sender<()>, JoinHandle<()>);
 
 /// Starts the task; `None` without a cluster.
 pub(super) fn start_teller(node: &Node, identity: &NodeIdentity, webhooks: &Arc<Webhooks>) -> Option<TellerTask> {
-    let teller = Teller::new(Arc::clone(webhooks), Arc::clone(node.cluster()?), &identity.uid);
+    let teller = Teller::new(webhooks, Arc::clone(node.cluster()?), &identity.uid)?;
     let (stop, stopped) = oneshot::channel();
     Some((stop, tokio::spawn(teller.run(stopped))))
 }
@@ -65,9 +65,12 @@ pub(super) fn start_teller(node: &Node, identity: &NodeIdentity, webhooks: &Arc<
 pub(super) async fn end_webhooks(webhooks: Option<&Arc<Webhooks>>, teller: Option<TellerTask>, timeout: Duration) {
     let Some(webhooks) = webhooks else { return };
     let begun = Instant::now();
-    if let Some((stop, task)) = teller {
+    if let Some((stop, mut task)) = teller {
         drop(stop);
-        let _ = tokio::time::timeout(timeout, task).await;
+        // The queue has the other half. What the teller has not told by then is counted as lost.
+        if tokio::time::timeout(timeout / 2, &mut task).await.is_err() {
+            task.abort();
+        }
     }
     webhooks.flush(timeout.saturating_sub(begun.elapsed())).await;
 }

@@ -46,9 +46,7 @@ pub(super) async fn open_logs(
         }
     };
     if let Some(storage) = &storage {
-        // A storage that cannot be read yet says so itself.
-        let rules = access::stored(storage.storage()).unwrap_or_default();
-        Arc::make_mut(&mut config.engine).access_rules = rules.into();
+        Arc::make_mut(&mut config.engine).access_rules = access::known_at_start(storage.storage());
     }
     if let Some(cluster) = &cluster {
         Arc::make_mut(&mut config.engine).broadcast_bytes_max = cluster.broadcast_bytes_max();

@@ -308,6 +308,7 @@ families! {
 
     ACCESS_RULES = Gauge "dunlin_access_rules" [] "Rules about who may not connect: blocked users and revoked tokens, and for a day those that were lifted.";
     ACCESS_RULES_BYTES = Gauge "dunlin_access_rules_bytes" [] "Bytes of these rules, which each shard has in memory.";
+    ACCESS_RULES_UNSTORED = Gauge "dunlin_access_rules_unstored" [] "Rules whose last change could not be stored, and is tried again every 3 seconds. They do not outlive a restart.";
     ACCESS_RULES_REFUSED = Counter "dunlin_access_rules_refused_total" ["reason"] "Rules that a limit refused (full), or that could not be stored (not_stored).";
     TOKENS = Counter "dunlin_tokens_total" ["outcome"] "Tokens by result of the verification: accepted, expired, refused, or not verifiable at the time.";
     TOKEN_CACHE = Counter "dunlin_token_cache_total" ["result"] "Lookups of public-key tokens in the token cache, by result.";
@@ -321,7 +322,7 @@ families! {
     BACKEND_WAITING = Gauge "dunlin_backend_waiting" ["proxy"] "Requests that wait for a backend.";
     BACKEND_OPEN = Gauge "dunlin_backend_breaker_open" ["proxy"] "1 while the circuit breaker of a backend is open.";
     WEBHOOK_EVENTS = Counter "dunlin_webhook_events_total" [] "Events that the backend of webhooks.endpoint has taken.";
-    WEBHOOK_EVENTS_LOST = Counter "dunlin_webhook_events_lost_total" ["reason"] "Events that the backend of webhooks.endpoint does not receive, by reason: queue_full (webhooks.queue_limit or webhooks.queue_size_limit), refused (status 400, 413 or 422), retry_timeout (webhooks.retry_timeout), shutdown.";
+    WEBHOOK_EVENTS_LOST = Counter "dunlin_webhook_events_lost_total" ["reason"] "Events that the backend of webhooks.endpoint does not receive, by reason: queue_full (webhooks.queue_limit or webhooks.queue_size_limit), refused (status 400 or 422, or 413 to a single event), retry_timeout (webhooks.retry_timeout), shutdown, channel_limit (the cluster has more than 1,000,000 occupied channels, or 64 MiB of their names).";
     WEBHOOK_REQUESTS = Counter "dunlin_webhook_requests_total" ["outcome"] "Requests to webhooks.endpoint, by outcome.";
     WEBHOOK_EVENTS_WAITING = Gauge "dunlin_webhook_events_waiting" [] "Events that wait for the backend of webhooks.endpoint.";
     WEBHOOK_BYTES_WAITING = Gauge "dunlin_webhook_bytes_waiting" [] "Bytes of events that wait for the backend of webhooks.endpoint.";

@@ -10,8 +10,10 @@ use std::{
 pub enum RequestOutcome {
     /// A status from 200 to 299: the backend has the events.
     Taken,
-    /// Status 400, 413 or 422: the backend does not accept these events, and would not the next time.
+    /// Status 400 or 422: the backend does not accept these events, and would not the next time.
     Refused,
+    /// Status 413: the backend does not accept as many events at once.
+    TooLarge,
     /// Another status below 500, also a redirect. Sent again.
     Status,
     /// A status of 500 or above. Sent again.
@@ -24,14 +26,15 @@ pub enum RequestOutcome {
 
 impl RequestOutcome {
     /// All outcomes, in the order of the counters.
-    pub const ALL: [Self; 6] =
-        [Self::Taken, Self::Refused, Self::Status, Self::ServerError, Self::Unreachable, Self::Timeout];
+    pub const ALL: [Self; 7] =
+        [Self::Taken, Self::Refused, Self::TooLarge, Self::Status, Self::ServerError, Self::Unreachable, Self::Timeout];
 
     /// The outcome of a response.
     pub const fn of_status(status: u16) -> Self {
         match status {
             200..=299 => Self::Taken,
-            400 | 413 | 422 => Self::Refused,
+            400 | 422 => Self::Refused,
+            413 => Self::TooLarge,
             500.. => Self::ServerError,
             _ => Self::Status,
         }
@@ -42,6 +45,7 @@ impl RequestOutcome {
         match self {
             Self::Taken => "taken",
             Self::Refused => "refused",
+            Self::TooLarge => "too_large",
             Self::Status => "status",
             Self::ServerError => "server_error",
             Self::Unreachable => "unreachable",
@@ -61,11 +65,13 @@ pub enum EventLoss {
     Expired,
     /// It was not taken before the node ended.
     Shutdown,
+    /// The cluster has more occupied channels than its nodes can add up.
+    ChannelLimit,
 }
 
 impl EventLoss {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 4] = [Self::QueueFull, Self::Refused, Self::Expired, Self::Shutdown];
+    pub const ALL: [Self; 5] = [Self::QueueFull, Self::Refused, Self::Expired, Self::Shutdown, Self::ChannelLimit];
 
     /// The reason as a metric label.
     pub const fn name(self) -> &'static str {
@@ -74,6 +80,7 @@ impl EventLoss {
             Self::Refused => "refused",
             Self::Expired => "retry_timeout",
             Self::Shutdown => "shutdown",
+            Self::ChannelLimit => "channel_limit",
         }
     }
 }
@@ -130,6 +137,11 @@ impl Counters {
         }
     }
 
+    /// Some of the events in progress are taken or lost. The others are sent again in another request.
+    pub(super) fn remove_in_flight(&self, events: u64) {
+        self.in_flight.fetch_sub(events, Ordering::Relaxed);
+    }
+
     /// The request is over, whatever became of its events.
     pub(super) fn clear_in_flight(&self) {
         self.oldest_unix_ms.store(0, Ordering::Relaxed);
@@ -140,6 +152,11 @@ impl Counters {
         self.in_flight.load(Ordering::Relaxed)
     }
 
+    /// Unix time of the oldest event of the request in progress.
+    pub(super) fn oldest_unix_ms(&self) -> Option<u64> {
+        Some(self.oldest_unix_ms.load(Ordering::Relaxed)).filter(|oldest_unix_ms| *oldest_unix_ms > 0)
+    }
+
     /// All events that were lost so far.
     pub(super) fn lost(&self) -> u64 {
         self.lost.iter().map(|count| count.load(Ordering::Relaxed)).sum()
@@ -147,14 +164,13 @@ impl Counters {
 
     pub(super) fn now(&self, waiting: u64, waiting_bytes: u64) -> WebhookCounts {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let oldest_unix_ms = read(&self.oldest_unix_ms);
         WebhookCounts {
             taken: read(&self.taken),
             lost: self.lost.each_ref().map(read),
             requests: self.requests.each_ref().map(read),
             waiting,
             waiting_bytes,
-            oldest_age_ms: if oldest_unix_ms == 0 { 0 } else { unix_ms().saturating_sub(oldest_unix_ms) },
+            oldest_age_ms: self.oldest_unix_ms().map_or(0, |oldest_unix_ms| unix_ms().saturating_sub(oldest_unix_ms)),
         }
     }
 }

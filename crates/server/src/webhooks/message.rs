@@ -87,7 +87,9 @@ impl Message {
             .map(|(number, happened)| EventFields { id: format!("{node}-{number}"), ..EventFields::of(happened) })
             .collect();
         let body = serde_json::to_vec(&Body { node, lost, events: fields })?;
-        Ok(Self { id: format!("batch-{node}-{first}"), body: body.into(), events: events.len() as u64 })
+        // A part of a batch is another message.
+        let id = format!("batch-{node}-{first}-{}", events.len());
+        Ok(Self { id, body: body.into(), events: events.len() as u64 })
     }
 
     /// The header fields of an attempt at this time, over `fields`.
@@ -180,7 +182,8 @@ mod tests {
             events.into_iter().map(|what| Happened { event: LifecycleEvent { unix_ms: 5, what }, traffic }).collect();
         let message = Message::new("n", 7, 2, &events).expect("JSON");
         let body: Value = serde_json::from_slice(&message.body).expect("JSON");
-        assert_eq!((&body["node"], &body["lost"], message.id.as_str()), (&json!("n"), &json!(2), "batch-n-7"));
+        assert_eq!((&body["node"], &body["lost"]), (&json!("n"), &json!(2)));
+        assert_eq!(message.id, format!("batch-n-7-{}", events.len()));
         let Value::Array(mut shown) = body["events"].clone() else { panic!("{body}") };
         for (number, event) in shown.iter_mut().enumerate() {
             let fields = event.as_object_mut().expect("an object");

@@ -1,202 +1,124 @@
 //! Which channels of a cluster have subscribers, on any of its nodes.
 //!
-//! A node keeps the changes of its own channels in order ([`NodeChannels`]). Each node asks the others again and again for
-//! their changes since the last answer, and adds them up ([`ClusterChannels`]). So all nodes know the same within a round,
-//! and one of them, the *teller*, tells the backend: the node that has run for longest. Another one that takes its place
-//! tells the changes of the last seconds again, because the former one may not have told them. A node that has left has no
-//! subscribers. Times are milliseconds on the caller's monotonic clock.
+//! A node keeps the changes of its own channels in order ([`NodeChannels`](super::node_channels::NodeChannels)). Each node
+//! asks the others again and again for their changes since the last answer, and adds them up ([`ClusterChannels`]). So all
+//! nodes know the same within a round, and one of them, the *teller*, tells the backend: the node that has run for longest.
+//! Another one that takes its place tells the changes of the last seconds again, and those before them that the backend had
+//! not taken yet, because the former one may not have told them. A node that has left has no subscribers. Times are
+//! milliseconds on the caller's monotonic clock.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::Arc,
 };
 
+use super::{
+    node_channels::{Changes, ChannelLimits, ChannelState, Cursor},
+    untold::Untold,
+};
+
 /// How long a channel must be without subscribers, so that clients that move to another node change nothing.
-pub const VACANT_MS: u64 = 2_000;
+pub(super) const VACANT_MS: u64 = 2_000;
 
-/// How long the changes that another node has told are remembered. It must have told them within this time.
+/// How long the changes that another node has told are remembered: it has sent them within this time, if its backend takes
+/// them.
 const RECENT_MS: u64 = 10_000;
-
-/// Maximum number of channels that are remembered because they were vacated. A node that has not asked for longer gets all
-/// occupied channels.
-const VACATED_MAX: usize = 100_000;
-
-/// Bytes of the names in one answer, so that shards do not wait for it.
-pub const CHANGES_BYTES_MAX: usize = 64 * 1024;
-
-/// Maximum number of occupied channels, counted once for each node. Further ones are not told.
-const CHANNELS_MAX: usize = 1_000_000;
-
-/// Whether a channel has subscribers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChannelState {
-    /// It has some.
-    Occupied,
-    /// It has none any more.
-    Vacated,
-}
-
-/// The changes of a node's channels since a version.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// What was known before is void, because the changes since that version are not known any more.
-    pub is_reset: bool,
-    /// The version after these changes.
-    pub version: u64,
-    /// Channels with subscribers.
-    pub occupied: Vec<Arc<str>>,
-    /// Channels without subscribers.
-    pub vacated: Vec<Arc<str>>,
-    /// Whether there are more changes.
-    pub has_more: bool,
-}
-
-/// The channels of this node: the last change of each, by version. Each change takes logarithmic time, because shards wait
-/// for it.
-#[derive(Debug, Default)]
-pub struct NodeChannels {
-    versions: HashMap<Arc<str>, u64>,
-    log: BTreeMap<u64, (Arc<str>, ChannelState)>,
-    version: u64,
-    /// The versions of the vacated channels.
-    vacated: BTreeSet<u64>,
-    /// Vacated channels up to this version are forgotten.
-    forgotten: u64,
-}
-
-impl NodeChannels {
-    /// This node has its first subscriber of a channel, or has lost its last one.
-    pub fn set(&mut self, channel: &Arc<str>, state: ChannelState) {
-        let before = self.versions.get(channel).copied();
-        match (before, state) {
-            // Beyond the limit, nobody is told.
-            (None, ChannelState::Occupied) if self.versions.len() - self.vacated.len() >= CHANNELS_MAX => return,
-            (None, ChannelState::Vacated) => return,
-            _ => {}
-        }
-        if let Some(version) = before {
-            self.log.remove(&version);
-            self.vacated.remove(&version);
-        }
-        self.version += 1;
-        self.versions.insert(Arc::clone(channel), self.version);
-        self.log.insert(self.version, (Arc::clone(channel), state));
-        if state == ChannelState::Vacated {
-            self.vacated.insert(self.version);
-        }
-        if self.vacated.len() > VACATED_MAX
-            && let Some(oldest) = self.vacated.pop_first()
-            && let Some((channel, _)) = self.log.remove(&oldest)
-        {
-            self.versions.remove(&channel);
-            self.forgotten = oldest;
-        }
-    }
-
-    /// The changes after a version, as many as fit into `bytes_max` bytes of names, and at least one.
-    pub fn since(&self, version: u64, bytes_max: usize) -> Changes {
-        let is_reset = version < self.forgotten;
-        let from = if is_reset { 0 } else { version };
-        let mut changes = Changes { is_reset, version: from, ..Changes::default() };
-        let mut bytes = 0;
-        for (version, (channel, state)) in self.log.range(from + 1..) {
-            // With quotes and a comma; a name is ASCII and may have characters that are escaped.
-            bytes += 2 * channel.len() + 3;
-            if bytes > bytes_max && changes.version > from {
-                changes.has_more = true;
-                break;
-            }
-            changes.version = *version;
-            match state {
-                ChannelState::Occupied => changes.occupied.push(Arc::clone(channel)),
-                ChannelState::Vacated if is_reset => {}
-                ChannelState::Vacated => changes.vacated.push(Arc::clone(channel)),
-            }
-        }
-        changes
-    }
-}
 
 /// What is known of a node.
 #[derive(Debug, Default)]
 struct View {
-    version: u64,
+    cursor: Cursor,
     channels: HashSet<Arc<str>>,
+    /// The channels of a full report whose last page has not come yet. Until then, the earlier ones count as well.
+    reported: Option<HashSet<Arc<str>>>,
+    /// Whether a limit has left out channels of the node.
+    is_cut: bool,
 }
 
 /// The channels of all nodes.
 #[derive(Debug, Default)]
-pub struct ClusterChannels {
+pub(super) struct ClusterChannels {
+    limits: ChannelLimits,
     views: BTreeMap<Box<str>, View>,
     /// On how many nodes a channel has subscribers.
     counts: HashMap<Arc<str>, u32>,
-    /// The sum of the counts.
+    /// The sum of the counts, and the bytes of these names.
     total: usize,
+    bytes: usize,
     /// Channels whose counts have changed since the last round.
     changed: BTreeSet<Arc<str>>,
-    /// Channels that the backend believes occupied.
-    told: HashSet<Arc<str>>,
+    /// Channels that count as occupied.
+    occupied: HashSet<Arc<str>>,
     /// Of these, channels that have no subscribers, and since when.
     vacant: HashMap<Arc<str>, u64>,
-    /// Changes of the last seconds that this node has not told.
-    recent: VecDeque<(u64, Arc<str>)>,
+    untold: Untold,
+    /// Occupied channels that a limit has left out, since the last call of [`Self::take_ignored`].
+    ignored: u64,
 }
 
 impl ClusterChannels {
-    /// The version of each known node's channels.
-    pub fn versions(&self) -> BTreeMap<Box<str>, u64> {
-        self.views.iter().map(|(node, view)| (node.clone(), view.version)).collect()
+    /// How far each known node is known.
+    pub(super) fn cursors(&self) -> BTreeMap<Box<str>, Cursor> {
+        self.views.iter().map(|(node, view)| (node.clone(), view.cursor)).collect()
     }
 
-    /// The version of a node's channels; 0 if nothing is known.
-    pub fn version(&self, node: &str) -> u64 {
-        self.views.get(node).map_or(0, |view| view.version)
+    /// How far a node is known.
+    pub(super) fn cursor(&self, node: &str) -> Cursor {
+        self.views.get(node).map_or_else(Cursor::default, |view| view.cursor)
     }
 
     /// Whether the node has answered.
-    pub fn knows(&self, node: &str) -> bool {
+    pub(super) fn knows(&self, node: &str) -> bool {
         self.views.contains_key(node)
     }
 
     /// A node has answered.
-    pub fn apply(&mut self, node: &str, changes: Changes) {
-        if changes.is_reset {
-            self.remove(node);
-        }
+    pub(super) fn apply(&mut self, node: &str, changes: Changes) {
+        let Changes { is_reset, begun, version, occupied, vacated, has_more } = changes;
         let mut view = self.views.remove(node).unwrap_or_default();
-        view.version = changes.version;
-        for channel in changes.occupied {
-            if self.total < CHANNELS_MAX && view.channels.insert(Arc::clone(&channel)) {
-                *self.counts.entry(Arc::clone(&channel)).or_insert(0) += 1;
-                self.total += 1;
-                self.changed.insert(channel);
-            }
+        view.cursor.version = version;
+        if is_reset {
+            view.cursor.begun = begun;
+            view.reported = Some(HashSet::new());
         }
-        for channel in changes.vacated {
+        for channel in occupied {
+            self.add(&mut view, channel);
+        }
+        for channel in vacated {
+            if let Some(reported) = &mut view.reported {
+                reported.remove(&channel);
+            }
             if view.channels.remove(&channel) {
                 self.count_down(channel);
+            }
+        }
+        if !has_more {
+            view.cursor.begun = 0;
+            if let Some(reported) = view.reported.take() {
+                let gone = view.channels.difference(&reported).cloned().collect::<Vec<_>>();
+                view.channels = reported;
+                gone.into_iter().for_each(|channel| self.count_down(channel));
             }
         }
         self.views.insert(node.into(), view);
     }
 
     /// Removes the nodes that have left.
-    pub fn retain(&mut self, is_live: impl Fn(&str) -> bool) {
+    pub(super) fn retain(&mut self, is_live: impl Fn(&str) -> bool) {
         let left: Vec<Box<str>> = self.views.keys().filter(|node| !is_live(node)).cloned().collect();
         for node in left {
-            self.remove(&node);
+            let Some(view) = self.views.remove(&node) else { continue };
+            view.channels.into_iter().for_each(|channel| self.count_down(channel));
         }
     }
 
-    /// Ends a round. Returns the changes that this node tells if it is the teller: those that are new, and, if it has just
-    /// become it, those of the last seconds. `vacant_ms`: how long a channel must be without subscribers.
-    pub fn settle(&mut self, now_ms: u64, vacant_ms: u64, is_teller: bool) -> Vec<(Arc<str>, ChannelState)> {
-        let mut untold: Vec<Arc<str>> = Vec::new();
+    /// Ends a round. `vacant_ms`: how long a channel must be without subscribers.
+    pub(super) fn settle(&mut self, now_ms: u64, vacant_ms: u64) {
         for channel in std::mem::take(&mut self.changed) {
-            match (self.counts.contains_key(&channel), self.told.contains(&channel)) {
+            match (self.counts.contains_key(&channel), self.occupied.contains(&channel)) {
                 (true, false) => {
-                    self.told.insert(Arc::clone(&channel));
-                    untold.push(channel);
+                    self.occupied.insert(Arc::clone(&channel));
+                    self.untold.push(now_ms, channel);
                 }
                 (true, true) => drop(self.vacant.remove(&channel)),
                 (false, true) => drop(self.vacant.entry(channel).or_insert(now_ms)),
@@ -208,31 +130,59 @@ impl ClusterChannels {
         over.sort_unstable();
         for channel in over {
             self.vacant.remove(&channel);
-            self.told.remove(&channel);
-            untold.push(channel);
+            self.occupied.remove(&channel);
+            self.untold.push(now_ms, channel);
         }
-        if is_teller {
-            let recent = std::mem::take(&mut self.recent).into_iter().map(|(_, channel)| channel);
-            let changes: BTreeSet<Arc<str>> = recent.chain(untold).collect();
-            return changes.into_iter().map(|channel| (Arc::clone(&channel), self.state_told(&channel))).collect();
-        }
-        self.recent.extend(untold.into_iter().map(|channel| (now_ms, channel)));
-        while self.recent.front().is_some_and(|(time_ms, _)| now_ms.saturating_sub(*time_ms) > RECENT_MS)
-            || self.recent.len() > CHANNELS_MAX
-        {
-            self.recent.pop_front();
-        }
-        Vec::new()
+        self.ask_again_for_cut_views();
     }
 
-    fn state_told(&self, channel: &Arc<str>) -> ChannelState {
-        if self.told.contains(channel) { ChannelState::Occupied } else { ChannelState::Vacated }
+    /// The oldest change that the backend may not know. The caller, which is the teller, tells it.
+    pub(super) fn next_untold(&mut self) -> Option<(Arc<str>, ChannelState)> {
+        let channel = self.untold.pop()?;
+        let is_occupied = self.occupied.contains(&channel);
+        Some((channel, if is_occupied { ChannelState::Occupied } else { ChannelState::Vacated }))
     }
 
-    fn remove(&mut self, node: &str) {
-        let Some(view) = self.views.remove(node) else { return };
-        for channel in view.channels {
-            self.count_down(channel);
+    /// The backend has not taken what it was told of a channel.
+    pub(super) fn tell_again(&mut self, now_ms: u64, channel: Arc<str>) {
+        self.untold.push(now_ms, channel);
+    }
+
+    /// Forgets what another node has told: the backend has taken all its changes that are older than `behind_ms`.
+    pub(super) fn forget_told(&mut self, now_ms: u64, behind_ms: u64) {
+        let kept_ms = RECENT_MS.saturating_add(behind_ms);
+        self.untold.forget_until(now_ms.saturating_sub(kept_ms));
+    }
+
+    /// The number of changes that the backend may not know, and the age of the oldest one.
+    pub(super) fn untold(&self, now_ms: u64) -> (usize, u64) {
+        (self.untold.len(), self.untold.oldest_ms().map_or(0, |oldest_ms| now_ms.saturating_sub(oldest_ms)))
+    }
+
+    /// The number of changes that were left out because of a limit since the last call.
+    pub(super) fn take_ignored(&mut self) -> u64 {
+        std::mem::take(&mut self.ignored) + self.untold.take_dropped()
+    }
+
+    /// A node says that it has subscribers of a channel.
+    fn add(&mut self, view: &mut View, channel: Arc<str>) {
+        // All nodes share the memory of a name.
+        let channel = self.counts.get_key_value(&channel).map_or(channel, |(known, _)| Arc::clone(known));
+        if !view.channels.contains(&channel) {
+            let ChannelLimits { channels_max, bytes_max } = self.limits;
+            if self.total >= channels_max || self.bytes + channel.len() > bytes_max {
+                self.ignored += 1;
+                view.is_cut = true;
+                return;
+            }
+            view.channels.insert(Arc::clone(&channel));
+            *self.counts.entry(Arc::clone(&channel)).or_insert(0) += 1;
+            self.total += 1;
+            self.bytes += channel.len();
+            self.changed.insert(Arc::clone(&channel));
+        }
+        if let Some(reported) = &mut view.reported {
+            reported.insert(channel);
         }
     }
 
@@ -240,10 +190,21 @@ impl ClusterChannels {
         if let Some(count) = self.counts.get_mut(&channel) {
             *count -= 1;
             self.total -= 1;
+            self.bytes -= channel.len();
             if *count == 0 {
                 self.counts.remove(&channel);
             }
             self.changed.insert(channel);
+        }
+    }
+
+    /// When a quarter of the limits is free again, asks for the channels that they left out.
+    fn ask_again_for_cut_views(&mut self) {
+        let ChannelLimits { channels_max, bytes_max } = self.limits;
+        if self.total <= channels_max / 4 * 3 && self.bytes <= bytes_max / 4 * 3 {
+            for view in self.views.values_mut().filter(|view| view.is_cut) {
+                (view.is_cut, view.cursor) = (false, Cursor::default());
+            }
         }
     }
 }
@@ -253,55 +214,134 @@ mod tests {
     use ChannelState::{Occupied, Vacated};
     use proptest::prelude::*;
 
-    use super::*;
+    use super::{
+        super::node_channels::{NodeChannels, VACATED_MAX},
+        *,
+    };
 
     const NODES: [&str; 3] = ["a", "b", "c"];
     const ROUND_MS: u64 = 1_000;
 
-    fn names(channels: &[Arc<str>]) -> Vec<&str> {
-        channels.iter().map(|channel| &**channel).collect()
+    fn name(number: usize) -> Arc<str> {
+        number.to_string().into()
     }
 
-    #[test]
-    fn a_node_answers_with_the_last_change_of_each_channel() {
+    /// Reads all pages of a node, of one name each.
+    fn read_all(cluster: &mut ClusterChannels, node: &NodeChannels) -> usize {
+        for page in 1_usize.. {
+            let changes = node.since(cluster.cursor("a"), 1);
+            let has_more = changes.has_more;
+            cluster.apply("a", changes);
+            if !has_more {
+                return page;
+            }
+            assert!(page < 1_000, "pages without end");
+        }
+        unreachable!("pages have an end")
+    }
+
+    fn tell_all(cluster: &mut ClusterChannels) -> Vec<(Arc<str>, ChannelState)> {
+        std::iter::from_fn(|| cluster.next_untold()).collect()
+    }
+
+    /// A node with channels that have stayed, and more vacated ones than it remembers.
+    fn node_that_has_forgotten(stays: usize) -> NodeChannels {
         let mut node = NodeChannels::default();
-        let mut set = |name: &str, state| node.set(&name.into(), state);
-        set("a", Occupied);
-        set("b", Occupied);
-        set("a", Vacated);
-        set("c", Occupied);
-        set("c", Vacated);
-        set("c", Occupied);
-        // Nobody has heard of it.
-        set("d", Vacated);
-        let all = node.since(0, 1_000);
-        assert_eq!((names(&all.occupied), names(&all.vacated)), (vec!["b", "c"], vec!["a"]));
-        assert!(!all.is_reset && !all.has_more);
-        assert_eq!(node.since(all.version, 1_000), Changes { version: all.version, ..Changes::default() });
-        let first = node.since(0, 5);
-        assert_eq!((names(&first.occupied), first.has_more), (vec!["b"], true), "one at least");
-        let second = node.since(first.version, 5);
-        assert_eq!((names(&second.vacated), second.has_more), (vec!["a"], true));
-        assert_eq!(node.since(second.version, 5).version, all.version);
+        (0..stays).for_each(|number| assert!(node.set(&name(number), Occupied)));
+        for number in 0..=VACATED_MAX {
+            let channel: Arc<str> = format!("v{number}").into();
+            node.set(&channel, Occupied);
+            node.set(&channel, Vacated);
+        }
+        node
     }
 
     #[test]
     fn forgotten_changes_reset_what_is_known_of_a_node() {
         let (mut node, mut cluster) = (NodeChannels::default(), ClusterChannels::default());
-        let name = |number: usize| -> Arc<str> { number.to_string().into() };
         node.set(&"stays".into(), Occupied);
         node.set(&name(0), Occupied);
-        cluster.apply("a", node.since(0, usize::MAX));
+        cluster.apply("a", node.since(Cursor::default(), usize::MAX));
         for number in 0..=VACATED_MAX {
             node.set(&name(number), Occupied);
             node.set(&name(number), Vacated);
         }
-        assert_eq!(node.vacated.len(), VACATED_MAX, "one past the limit");
-        let changes = node.since(cluster.versions()["a"], usize::MAX);
+        assert_eq!(node.vacated(), VACATED_MAX, "one past the limit");
+        let changes = node.since(cluster.cursors()["a"], usize::MAX);
         assert!(changes.is_reset && changes.vacated.is_empty());
         cluster.apply("a", changes);
-        assert_eq!(cluster.settle(0, 0, true), [("stays".into(), Occupied)]);
-        assert_eq!(cluster.total, 1);
+        cluster.settle(0, 0);
+        assert_eq!(tell_all(&mut cluster), [("stays".into(), Occupied)]);
+        assert_eq!((cluster.total, cluster.bytes), (1, 5));
+    }
+
+    /// Its first channels have older versions than what the node has forgotten, so each page but the last ends before that.
+    #[test]
+    fn a_full_report_of_many_pages_ends_and_meanwhile_what_was_known_holds() {
+        let mut node = node_that_has_forgotten(20);
+        let mut cluster = ClusterChannels::default();
+        let known = |channel: &str| Changes { version: 1, occupied: vec![channel.into()], ..Changes::default() };
+        cluster.apply("a", known("gone"));
+        cluster.settle(0, 0);
+        assert_eq!(tell_all(&mut cluster), [("gone".into(), Occupied)]);
+        for _ in 0..5 {
+            let changes = node.since(cluster.cursor("a"), 1);
+            assert!(changes.has_more);
+            cluster.apply("a", changes);
+            cluster.settle(0, 0);
+        }
+        // A page that was read, and one that was not.
+        node.set(&name(1), Vacated);
+        node.set(&name(10), Vacated);
+        tell_all(&mut cluster);
+        assert!(cluster.occupied.contains("gone"), "it may be in one of the next pages");
+        read_all(&mut cluster, &node);
+        cluster.settle(0, 0);
+        let is_occupied = |channel: usize| cluster.occupied.contains(&name(channel));
+        assert_eq!((0..20).filter(|channel| !is_occupied(*channel)).collect::<Vec<_>>(), [1, 10]);
+        assert_eq!((cluster.occupied.len(), cluster.total), (18, 18), "nothing that is gone is left");
+        assert_eq!(read_all(&mut cluster, &node), 1, "and the next answer has nothing new");
+    }
+
+    #[test]
+    fn a_full_report_begins_again_if_more_is_forgotten_meanwhile() {
+        let mut node = node_that_has_forgotten(20);
+        let mut cluster = ClusterChannels::default();
+        for _ in 0..3 {
+            cluster.apply("a", node.since(cluster.cursor("a"), 1));
+        }
+        node.set(&name(0), Vacated);
+        for number in 0..=VACATED_MAX {
+            let channel: Arc<str> = format!("w{number}").into();
+            node.set(&channel, Occupied);
+            node.set(&channel, Vacated);
+        }
+        assert!(node.since(cluster.cursor("a"), 1).is_reset);
+        read_all(&mut cluster, &node);
+        cluster.settle(0, 0);
+        assert_eq!(cluster.occupied.len(), 19);
+        assert!(!cluster.occupied.contains(&name(0)), "the node does not remember that it was vacated");
+    }
+
+    #[test]
+    fn channels_beyond_a_limit_are_counted_and_asked_for_when_there_is_space() {
+        for limits in [
+            ChannelLimits { channels_max: 8, bytes_max: usize::MAX },
+            ChannelLimits { channels_max: usize::MAX, bytes_max: 8 },
+        ] {
+            let mut cluster = ClusterChannels { limits, ..ClusterChannels::default() };
+            let changes = Changes { version: 9, ..Changes::default() };
+            let mut is_told = |occupied: std::ops::Range<usize>, vacated: std::ops::Range<usize>| {
+                let (occupied, vacated) = (occupied.map(name).collect(), vacated.map(name).collect());
+                cluster.apply("a", Changes { occupied, vacated, ..changes.clone() });
+                cluster.settle(0, 0);
+                (cluster.total, cluster.take_ignored(), cluster.cursor("a").version)
+            };
+            assert_eq!(is_told(0..8, 0..0), (8, 0, 9), "at the limit");
+            assert_eq!(is_told(7..9, 0..0), (8, 1, 9), "one past it");
+            assert_eq!(is_told(0..0, 0..1), (7, 0, 9));
+            assert_eq!(is_told(0..0, 1..2), (6, 0, 0), "a quarter is free, so all are asked for");
+        }
     }
 
     /// Nodes that ask each other, and what the backend was told.
@@ -313,6 +353,8 @@ mod tests {
         has_subscribers: [bool; 3],
         now_ms: u64,
         told: Vec<(u64, ChannelState)>,
+        /// Whether the backend takes nothing.
+        is_away: bool,
     }
 
     impl World {
@@ -324,6 +366,7 @@ mod tests {
                 has_subscribers: [false; 3],
                 now_ms: 0,
                 told: Vec::new(),
+                is_away: false,
             }
         }
 
@@ -343,13 +386,22 @@ mod tests {
         fn round(&mut self, node: usize) {
             let runs = self.runs;
             for other in (0..NODES.len()).filter(|other| runs[*other]) {
-                let version = self.known[node].versions().get(NODES[other]).copied().unwrap_or(0);
-                self.known[node].apply(NODES[other], self.own[other].since(version, 1_000));
+                let cursor = self.known[node].cursor(NODES[other]);
+                self.known[node].apply(NODES[other], self.own[other].since(cursor, 1_000));
             }
             self.known[node].retain(|name| NODES.iter().position(|node| *node == name).is_some_and(|node| runs[node]));
-            let is_teller = !runs[..node].contains(&true);
-            let told = self.known[node].settle(self.now_ms, VACANT_MS, is_teller);
-            self.told.extend(told.into_iter().map(|(_, state)| (self.now_ms, state)));
+            self.known[node].settle(self.now_ms, VACANT_MS);
+            match runs[..node].iter().position(|runs| *runs) {
+                None if self.is_away => {}
+                None => {
+                    let told = tell_all(&mut self.known[node]);
+                    self.told.extend(told.into_iter().map(|(_, state)| (self.now_ms, state)));
+                }
+                Some(teller) => {
+                    let (_, behind_ms) = self.known[teller].untold(self.now_ms);
+                    self.known[node].forget_told(self.now_ms, behind_ms);
+                }
+            }
         }
 
         /// Nodes ask at different times of each second.
@@ -418,6 +470,31 @@ mod tests {
         world.end(1);
         world.pass(10_000);
         assert_eq!(world.states(), [Occupied, Vacated, Occupied]);
+    }
+
+    #[test]
+    fn the_next_teller_tells_what_the_backend_did_not_take_from_the_former_one() {
+        let mut world = World::new();
+        world.is_away = true;
+        world.toggle(1);
+        world.pass(60_000);
+        world.end(0);
+        world.is_away = false;
+        world.pass(5_000);
+        assert_eq!(world.states(), [Occupied]);
+    }
+
+    #[test]
+    fn what_the_backend_did_not_take_is_told_again_with_the_newest_state() {
+        let mut world = World::new();
+        world.toggle(1);
+        world.pass(5_000);
+        world.toggle(1);
+        world.pass(5_000);
+        assert_eq!(world.states(), [Occupied, Vacated]);
+        world.known[0].tell_again(world.now_ms, "x".into());
+        world.pass(1_000);
+        assert_eq!(world.states(), [Occupied, Vacated, Vacated]);
     }
 
     proptest! {

@@ -15,6 +15,7 @@ use super::{
     EventLoss, Happened, RequestOutcome,
     counters::{Counters, unix_ms},
     message::Message,
+    shared::SharedChannels,
 };
 use crate::{backend::Endpoint, telemetry::webhook_events};
 
@@ -37,6 +38,8 @@ pub(super) struct Sender {
     options: WebhookOptions,
     node: String,
     counters: Arc<Counters>,
+    /// Of a node in a cluster.
+    channels: Option<Arc<SharedChannels>>,
     stop: watch::Receiver<bool>,
     /// The number of events taken from the queue, which is the number of the next one.
     taken: u64,
@@ -44,15 +47,25 @@ pub(super) struct Sender {
     failures: u32,
 }
 
+/// What became of a message.
+enum Delivery {
+    Taken,
+    /// The backend takes fewer events at once.
+    TooLarge,
+    Lost(EventLoss),
+}
+
+/// What the sender shares with the webhooks.
+pub(super) struct SharedParts {
+    pub(super) counters: Arc<Counters>,
+    pub(super) channels: Option<Arc<SharedChannels>>,
+    pub(super) stop: watch::Receiver<bool>,
+}
+
 impl Sender {
-    pub(super) fn new(
-        endpoint: Endpoint,
-        options: WebhookOptions,
-        node: &str,
-        counters: Arc<Counters>,
-        stop: watch::Receiver<bool>,
-    ) -> Self {
-        Self { endpoint, options, node: node.to_owned(), counters, stop, taken: 0, failures: 0 }
+    pub(super) fn new(endpoint: Endpoint, options: WebhookOptions, node: &str, shared: SharedParts) -> Self {
+        let SharedParts { counters, channels, stop } = shared;
+        Self { endpoint, options, node: node.to_owned(), counters, channels, stop, taken: 0, failures: 0 }
     }
 
     /// Sends events until it is stopped and none is left.
@@ -60,13 +73,7 @@ impl Sender {
         while let Some(batch) = self.collect(&mut queue).await {
             let first = self.taken;
             self.taken += batch.len() as u64;
-            match Message::new(&self.node, first, self.counters.lost(), &batch) {
-                Ok(message) => {
-                    drop(batch);
-                    self.deliver(&message).await;
-                }
-                Err(_) => self.counters.count_lost(EventLoss::Refused, batch.len() as u64),
-            }
+            self.deliver_all(first, &batch).await;
             self.counters.clear_in_flight();
         }
     }
@@ -99,29 +106,70 @@ impl Sender {
         Some(batch)
     }
 
-    /// Sends a message until it is taken, refused or too old.
-    async fn deliver(&mut self, message: &Message) {
+    /// Sends events, the first of which has the number `first`: in halves if they are too large for the backend, down to
+    /// single events.
+    async fn deliver_all(&mut self, first: u64, batch: &[Happened]) {
         let begun = Instant::now();
+        // The last one is sent next.
+        let mut parts = vec![(first, batch)];
+        while let Some((first, part)) = parts.pop() {
+            let delivery = match Message::new(&self.node, first, self.counters.lost(), part) {
+                Ok(message) => self.deliver(&message, begun).await,
+                Err(_) => Delivery::Lost(EventLoss::Refused),
+            };
+            let lost = match delivery {
+                Delivery::TooLarge if part.len() > 1 => {
+                    let (one, other) = part.split_at(part.len() / 2);
+                    parts.extend([(first + one.len() as u64, other), (first, one)]);
+                    continue;
+                }
+                Delivery::Taken => None,
+                Delivery::TooLarge => Some(EventLoss::Refused),
+                Delivery::Lost(why) => Some(why),
+            };
+            let events = part.len() as u64;
+            self.counters.remove_in_flight(events);
+            match lost {
+                None => self.counters.count_taken(events),
+                Some(why) => self.lose(why, part),
+            }
+        }
+    }
+
+    fn lose(&self, why: EventLoss, part: &[Happened]) {
+        let events = part.len() as u64;
+        self.counters.count_lost(why, events);
+        webhook_events::WebhookEventsLost { reason: why.name(), events }.emit();
+        // The backend may be back later. What it refuses, it would refuse again.
+        if why == EventLoss::Expired
+            && let Some(channels) = &self.channels
+        {
+            channels.give_up(part);
+        }
+    }
+
+    /// Sends a message until it is taken, refused or too old. `begun`: when its events were sent for the first time.
+    async fn deliver(&mut self, message: &Message, begun: Instant) -> Delivery {
         let retry_timeout = Duration::from_millis(self.options.retry_timeout_ms);
         loop {
             let (outcome, why) = self.attempt(message).await;
             self.counters.count_request(outcome);
-            let lost = match outcome {
+            let ends = match outcome {
                 RequestOutcome::Taken => {
                     self.failures = 0;
-                    return self.counters.count_taken(message.events);
+                    return Delivery::Taken;
                 }
-                RequestOutcome::Refused => Some(EventLoss::Refused),
-                _ => (begun.elapsed() >= retry_timeout).then_some(EventLoss::Expired),
+                RequestOutcome::Refused => Some(Delivery::Lost(EventLoss::Refused)),
+                RequestOutcome::TooLarge => Some(Delivery::TooLarge),
+                _ => (begun.elapsed() >= retry_timeout).then_some(Delivery::Lost(EventLoss::Expired)),
             };
             webhook_events::WebhookFailed { outcome: outcome.name(), why: &why, events: message.events }.emit();
-            if outcome != RequestOutcome::Refused {
+            if !matches!(outcome, RequestOutcome::Refused | RequestOutcome::TooLarge) {
                 self.failures = self.failures.saturating_add(1);
                 self.wait_to_retry().await;
             }
-            if let Some(lost) = lost {
-                self.counters.count_lost(lost, message.events);
-                return webhook_events::WebhookEventsLost { reason: lost.name(), events: message.events }.emit();
+            if let Some(ends) = ends {
+                return ends;
             }
         }
     }

@@ -1,15 +1,19 @@
 //! Asks the other nodes of a cluster about their channels, and tells the backend if it is this node's turn.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
+use dunlin_cluster::core::peers::LiveNode;
 use tokio::sync::oneshot;
 
 use super::{
     Webhooks,
+    node_channels::CHANGES_BYTES_MAX,
     occupancy::{ClusterChannels, VACANT_MS},
+    shared::SharedChannels,
 };
 use crate::{
     node::NodeCluster,
@@ -19,19 +23,47 @@ use crate::{
 /// The time between two rounds. With it, a survey and [`VACANT_MS`], the backend knows within five seconds.
 const ROUND: Duration = Duration::from_secs(1);
 
+/// The time between two looks at a queue that has no space, while the node ends.
+const LAST_LOOK: Duration = Duration::from_millis(20);
+
 /// The task of a node.
 pub struct Teller {
     webhooks: Arc<Webhooks>,
+    channels: Arc<SharedChannels>,
     cluster: Arc<NodeCluster>,
     own: Box<str>,
     known: ClusterChannels,
+    /// Nodes that have answered that they have no webhooks.
+    without: BTreeSet<Box<str>>,
+    /// The age of the oldest change that a node has not told, as of its last answer.
+    behind_ms: BTreeMap<Box<str>, u64>,
     begun: Instant,
 }
 
+/// What a node has to do with webhooks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// It has some.
+    Takes,
+    /// It has none.
+    Without,
+    /// It has not answered yet.
+    Unknown,
+}
+
 impl Teller {
-    /// For the node with the id `own`.
-    pub fn new(webhooks: Arc<Webhooks>, cluster: Arc<NodeCluster>, own: &str) -> Self {
-        Self { webhooks, cluster, own: own.into(), known: ClusterChannels::default(), begun: Instant::now() }
+    /// For the node with the id `own`; `None` without a cluster.
+    pub fn new(webhooks: &Arc<Webhooks>, cluster: Arc<NodeCluster>, own: &str) -> Option<Self> {
+        Some(Self {
+            webhooks: Arc::clone(webhooks),
+            channels: Arc::clone(webhooks.channels.as_ref()?),
+            cluster,
+            own: own.into(),
+            known: ClusterChannels::default(),
+            without: BTreeSet::new(),
+            behind_ms: BTreeMap::new(),
+            begun: Instant::now(),
+        })
     }
 
     /// Runs until `stop` is used or dropped. If no other node can tell the end of the last subscriptions, this one does.
@@ -42,40 +74,132 @@ impl Teller {
         let is_last = self.cluster.live_nodes().iter().all(|live| *live.node == *self.own);
         if is_last {
             self.round(0).await;
+            // The caller bounds the time.
+            while self.channels.untold() > 0 {
+                tokio::time::sleep(LAST_LOOK).await;
+                self.tell();
+            }
         }
     }
 
     async fn round(&mut self, vacant_ms: u64) {
-        loop {
-            let Some(changes) = self.webhooks.channels_since(self.known.version(&self.own)) else { return };
-            let has_more = changes.has_more;
-            self.known.apply(&self.own, changes);
-            let question = OccupancyQuestion { since: self.known.versions() };
-            // A node that does not answer keeps the channels that it had.
-            let Ok(answers) = ask_all(&self.cluster, &question).await else { return };
-            if answers.is_cut_off {
-                // The others go on, and this node does not know of what.
-                return;
-            }
-            let has_more = has_more || answers.results.iter().any(|answer| answer.more);
-            for answer in answers.results {
-                let (node, changes) = answer.into_parts();
-                self.known.apply(&node, changes);
-            }
-            if !has_more {
-                break;
-            }
+        if !self.read().await {
+            return;
         }
         let nodes = self.cluster.live_nodes();
-        let Some(own) = nodes.iter().find(|live| *live.node == *self.own) else { return };
-        self.known.retain(|node| nodes.iter().any(|live| *live.node == *node));
-        let age = (own.about.started_ms, &own.node);
-        // A node that has never answered has no webhooks.
-        let mut others = nodes.iter().filter(|live| self.known.knows(&live.node));
-        let is_teller = others.all(|live| age <= (live.about.started_ms, &live.node));
-        let now_ms = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        for (channel, state) in self.known.settle(now_ms, vacant_ms, is_teller) {
+        let is_live = |node: &str| nodes.iter().any(|live| *live.node == *node);
+        if !is_live(&self.own) {
+            return;
+        }
+        self.known.retain(is_live);
+        self.without.retain(|node| is_live(node));
+        self.behind_ms.retain(|node, _| is_live(node));
+        let now_ms = self.now_ms();
+        for channel in self.channels.take_given_up() {
+            self.known.tell_again(now_ms, channel);
+        }
+        self.known.settle(now_ms, vacant_ms);
+        match teller_of(&nodes, |node| self.part_of(node)) {
+            Some(teller) if *teller == *self.own => return self.tell(),
+            Some(teller) => {
+                let behind_ms = self.behind_ms.get(teller).copied().unwrap_or(0);
+                self.known.forget_told(now_ms, behind_ms);
+            }
+            // It is not known yet who tells. Nothing is forgotten until then.
+            None => {}
+        }
+        self.channels.set_untold(0, 0);
+    }
+
+    /// Reads the changes of all nodes. False if this node does not know of all.
+    async fn read(&mut self) -> bool {
+        loop {
+            let own = self.webhooks.channels_since(self.known.cursor(&self.own), CHANGES_BYTES_MAX);
+            let Some(own) = own else { return false };
+            let mut has_more = own.has_more;
+            self.known.apply(&self.own, own);
+            let question = OccupancyQuestion::new(&self.known.cursors());
+            // A node that does not answer keeps the channels that it had.
+            let Ok(answers) = ask_all(&self.cluster, &question).await else { return false };
+            if answers.is_cut_off {
+                // The others go on, and this node does not know of what.
+                return false;
+            }
+            self.without.extend(answers.declining);
+            for answer in answers.results {
+                has_more |= answer.more;
+                let (node, behind_ms, changes) = answer.into_parts();
+                self.without.remove(&node);
+                self.known.apply(&node, changes);
+                self.behind_ms.insert(node, behind_ms);
+            }
+            if !has_more {
+                return true;
+            }
+        }
+    }
+
+    /// Tells what the queue has space for. The rest waits for the next round.
+    fn tell(&mut self) {
+        while self.webhooks.has_space_for_channels()
+            && let Some((channel, state)) = self.known.next_untold()
+        {
             self.webhooks.tell(channel, state);
         }
+        let ignored = self.known.take_ignored();
+        if ignored > 0 {
+            self.webhooks.count_ignored(ignored);
+        }
+        let (changes, age_ms) = self.known.untold(self.now_ms());
+        self.channels.set_untold(changes, age_ms);
+    }
+
+    fn part_of(&self, node: &str) -> Part {
+        if self.known.knows(node) {
+            Part::Takes
+        } else if self.without.contains(node) {
+            Part::Without
+        } else {
+            Part::Unknown
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The node that tells: of those with webhooks, the one that has run for longest. `None` if another one, which has run for
+/// longer, has not answered yet.
+fn teller_of(nodes: &[LiveNode], part_of: impl Fn(&str) -> Part) -> Option<&str> {
+    let others = nodes.iter().filter(|live| part_of(&live.node) != Part::Without);
+    let oldest = others.min_by_key(|live| (live.about.started_ms, &live.node))?;
+    (part_of(&oldest.node) == Part::Takes).then_some(&*oldest.node)
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_cluster::core::peers::NodeDescription;
+
+    use super::*;
+
+    #[test]
+    fn the_oldest_node_with_webhooks_tells_and_nobody_until_it_is_known() {
+        let node = |node: &str, started_ms| LiveNode {
+            node: node.into(),
+            about: NodeDescription { name: "".into(), version: "1".into(), started_ms, session_tag_key: None },
+        };
+        let nodes = [node("a", 3), node("b", 1), node("c", 2), node("d", 2)];
+        let teller = |parts: [Part; 4]| {
+            let place = |id: &str| nodes.iter().position(|live| *live.node == *id).expect("a node");
+            teller_of(&nodes, |id| parts[place(id)])
+        };
+        use Part::{Takes, Unknown, Without};
+        assert_eq!(teller([Takes, Takes, Takes, Takes]), Some("b"));
+        assert_eq!(teller([Unknown, Takes, Unknown, Unknown]), Some("b"), "younger ones do not matter");
+        assert_eq!(teller([Takes, Without, Takes, Takes]), Some("c"), "of the same age, the id decides");
+        assert_eq!(teller([Takes, Unknown, Takes, Takes]), None, "it may have webhooks");
+        assert_eq!(teller([Takes, Without, Unknown, Takes]), None);
+        assert_eq!(teller([Without; 4]), None);
     }
 }

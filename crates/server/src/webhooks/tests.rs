@@ -1,7 +1,7 @@
 //! Webhooks over real sockets, with every kind of response and failure.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     thread,
     time::{Duration, Instant},
 };
@@ -41,10 +41,14 @@ fn options(endpoint: &str) -> WebhookOptions {
 
 impl Rig {
     fn start(reaction: Reaction, change: impl FnOnce(&mut WebhookOptions)) -> Self {
+        Self::start_as(false, reaction, change)
+    }
+
+    fn start_as(is_clustered: bool, reaction: Reaction, change: impl FnOnce(&mut WebhookOptions)) -> Self {
         let service = Service::start(reaction);
         let mut options = options(&service.endpoint());
         change(&mut options);
-        Self { webhooks: Webhooks::start(&options, "node", false).expect("a thread"), service }
+        Self { webhooks: Webhooks::start(&options, "node", is_clustered).expect("a thread"), service }
     }
 
     /// Sends events about the channels with these numbers.
@@ -105,7 +109,7 @@ fn events_arrive_in_order_in_signed_batches() {
     let rig = Rig::start(Reaction::answer("204 No Content", ""), |options| options.batch_wait_ms = 60_000);
     rig.push(0..9);
     let counts = rig.wait_for_taken(9);
-    assert_eq!((counts.lost, counts.oldest_age_ms), ([0; 4], 0));
+    assert_eq!((counts.lost, counts.oldest_age_ms), ([0; 5], 0));
     let requests = rig.service.requests();
     assert_eq!(requests.len(), 3, "a full batch does not wait");
     let channels: Vec<_> = requests.iter().flat_map(events_of).map(|(_, channel)| channel).collect();
@@ -136,7 +140,7 @@ fn events_are_sent_again_until_the_backend_takes_them() {
         let rig = Rig::start(reaction, |options| options.timeout_ms = 200);
         rig.push(0..5);
         let failed = rig.wait_for(&shown, |counts| counts.requests.iter().sum::<u64>() >= 2);
-        assert_eq!((failed.taken, failed.lost), (0, [0; 4]), "{shown}");
+        assert_eq!((failed.taken, failed.lost), (0, [0; 5]), "{shown}");
         rig.service.react(Reaction::answer("200 OK", "{}"));
         rig.wait_for_taken(5);
         assert_eq!(received(&rig.service), [0, 1, 2, 3, 4], "{shown}");
@@ -159,7 +163,7 @@ fn the_status_decides_whatever_the_rest_of_the_response_is() {
 
 #[test]
 fn what_the_backend_refuses_is_not_sent_again() {
-    for status in ["400 Bad Request", "413 Content Too Large", "422 Unprocessable Content"] {
+    for status in ["400 Bad Request", "422 Unprocessable Content"] {
         let rig = Rig::start(Reaction::answer(status, ""), |_| ());
         rig.push(0..3);
         let counts = rig.wait_for(status, |counts| lost(counts, EventLoss::Refused) == 3);
@@ -170,6 +174,118 @@ fn what_the_backend_refuses_is_not_sent_again() {
         let body: Value = serde_json::from_str(&rig.service.requests()[1].body).expect("JSON");
         assert_eq!(body["lost"], 3, "the backend learns that it does not have all");
     }
+}
+
+/// The bytes of the body with these events, with numbers of one digit.
+fn body_bytes(events: usize) -> usize {
+    let one = r#"{"id":"node-0","type":"occupied","time_ms":5,"channel":"0"}"#.len();
+    r#"{"node":"node","lost":0,"events":[]}"#.len() + events * (one + 1) - 1
+}
+
+#[test]
+fn a_batch_that_is_too_large_is_sent_in_halves() {
+    let rig = Rig::start(Reaction::UpTo(body_bytes(2)), |options| {
+        (options.batch_events_max, options.batch_wait_ms) = (7, 60_000);
+    });
+    rig.push(0..7);
+    let counts = rig.wait_for_taken(7);
+    assert_eq!(counts.lost, [0; 5]);
+    // 7 are too many; 3, of which 1 and 2 fit; 4, of which 2 and 2 fit.
+    let requests = [RequestOutcome::TooLarge, RequestOutcome::Taken].map(|outcome| counts.requests[outcome as usize]);
+    assert_eq!(requests, [3, 4]);
+    let by_request: Vec<Vec<u32>> = rig
+        .service
+        .requests()
+        .iter()
+        .map(|came| events_of(came).into_iter().map(|(_, channel)| channel).collect())
+        .collect();
+    let all: Vec<u32> = (0..7).collect();
+    assert_eq!(by_request, [&all[..], &all[..3], &all[..1], &all[1..3], &all[3..], &all[3..5], &all[5..]]);
+    let ids: BTreeSet<_> = rig.service.requests().iter().map(|came| came.fields["webhook-id"].clone()).collect();
+    assert_eq!(ids.len(), 7, "each part is a message of its own");
+    assert_eq!(received(&rig.service), all);
+}
+
+#[test]
+fn only_an_event_that_is_too_large_alone_is_lost() {
+    let rig = Rig::start(Reaction::UpTo(body_bytes(1)), |options| {
+        (options.batch_events_max, options.batch_wait_ms) = (3, 60_000);
+    });
+    let long = "9".repeat(100);
+    rig.push(0..1);
+    for channel in [&*long, "2"] {
+        let what = Lifecycle::Occupied { channel: channel.into() };
+        rig.webhooks.push(Happened { event: LifecycleEvent { unix_ms: 5, what }, traffic: None });
+    }
+    let counts = rig.wait_for_taken(2);
+    assert_eq!((lost(&counts, EventLoss::Refused), counts.lost.iter().sum::<u64>()), (1, 1));
+    let last = rig.service.requests().pop().expect("a request");
+    assert_eq!(events_of(&last), [("node-2".to_owned(), 2)]);
+}
+
+#[test]
+fn channels_whose_state_was_told_in_vain_are_told_again_in_a_cluster() {
+    let refused = Reaction::answer("500 Internal Server Error", "");
+    let rig = Rig::start_as(true, refused, |options| options.retry_timeout_ms = 20);
+    rig.webhooks.tell("a".into(), ChannelState::Occupied);
+    rig.webhooks.tell("b".into(), ChannelState::Vacated);
+    rig.wait_for("they are given up", |counts| lost(counts, EventLoss::Expired) == 2);
+    let shared = rig.webhooks.channels.as_ref().expect("a cluster");
+    let mut given_up = shared.take_given_up();
+    let begun = Instant::now();
+    while given_up.len() < 2 && begun.elapsed() < PATIENCE {
+        given_up.extend(shared.take_given_up());
+    }
+    assert_eq!(given_up, ["a".into(), "b".into()].into());
+
+    let rig = Rig::start_as(true, Reaction::answer("400 Bad Request", ""), |_| ());
+    rig.webhooks.tell("a".into(), ChannelState::Occupied);
+    rig.wait_for("it is refused", |counts| lost(counts, EventLoss::Refused) == 1 && counts.waiting == 0);
+    let shared = rig.webhooks.channels.as_ref().expect("a cluster");
+    assert_eq!(shared.take_given_up(), BTreeSet::new(), "the backend would refuse it again");
+}
+
+#[test]
+fn events_of_the_cluster_take_half_of_the_queue() {
+    for by_bytes in [false, true] {
+        let bytes = {
+            let event = LifecycleEvent { unix_ms: 0, what: Lifecycle::Occupied { channel: "x".into() } };
+            event.kept_bytes() + size_of::<Option<Traffic>>()
+        };
+        let rig = Rig::start_as(true, Reaction::Hang, |options| {
+            options.batch_events_max = 1;
+            (options.queue_events_max, options.queue_bytes_max) =
+                if by_bytes { (1_000, 10 * bytes) } else { (10, 1 << 20) };
+        });
+        rig.webhooks.tell("x".into(), ChannelState::Occupied);
+        rig.wait_for("a request is in progress", |counts| counts.waiting == 1 && counts.waiting_bytes == 0);
+        for told in 0..5 {
+            assert!(rig.webhooks.has_space_for_channels(), "{told} of 5");
+            rig.webhooks.tell("x".into(), ChannelState::Occupied);
+        }
+        assert!(!rig.webhooks.has_space_for_channels(), "one past the limit");
+        assert_eq!(rig.webhooks.counts().lost, [0; 5]);
+    }
+}
+
+#[test]
+fn what_the_teller_has_not_told_waits_and_is_lost_with_the_node() {
+    let rig = Rig::start_as(true, Reaction::Hang, |_| ());
+    let shared = rig.webhooks.channels.as_ref().expect("a cluster");
+    assert_eq!(rig.webhooks.behind_ms(), 0);
+    shared.set_untold(7, 60_000);
+    let behind_ms = rig.webhooks.behind_ms();
+    assert!((60_000..120_000).contains(&behind_ms), "{behind_ms}");
+    assert_eq!(rig.webhooks.counts().waiting, 7);
+    rig.flush(Duration::from_millis(50));
+    assert_eq!(lost(&rig.webhooks.counts(), EventLoss::Shutdown), 7);
+}
+
+#[test]
+fn channels_beyond_the_limit_of_the_cluster_are_counted_as_lost() {
+    let rig = Rig::start_as(true, Reaction::Hang, |_| ());
+    rig.webhooks.count_ignored(3);
+    assert_eq!(lost(&rig.webhooks.counts(), EventLoss::ChannelLimit), 3);
 }
 
 #[test]
@@ -222,7 +338,7 @@ fn a_shutdown_sends_what_waits_and_does_not_wait_for_ever() {
     rig.push(0..100);
     rig.flush(PATIENCE);
     let counts = rig.webhooks.counts();
-    assert_eq!((counts.taken, counts.lost, counts.waiting), (100, [0; 4], 0));
+    assert_eq!((counts.taken, counts.lost, counts.waiting), (100, [0; 5], 0));
 
     let rig = Rig::start(Reaction::Hang, |_| ());
     rig.push(0..100);

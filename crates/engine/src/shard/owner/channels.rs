@@ -10,7 +10,7 @@ use crate::{
     api::ApiAnswer,
     backend::PublishHow,
     broadcast::BroadcastMessage,
-    channel::{Audience, ChannelKey, Following},
+    channel::{Audience, ChannelKey, Following, OwnedChannel},
     counters::{ChannelRefusal, Suppression},
     creators::{ChannelCreator, CreatorKind},
     event::Ticket,
@@ -481,6 +481,29 @@ impl Channels {
         }
         self.histories.expire_position(context, channel, is_needed);
         self.review_and_schedule(context, key);
+    }
+
+    /// Tells the backend of the occupied channels of namespaces with a changed `channel_events`. If it is on, the backend has
+    /// not heard of them. If it is off, nobody would tell it when they are vacated.
+    pub(in crate::shard) fn tell_of_switched(&self, context: &mut Context, before: &Options) {
+        let is_told = |options: &Options, index| namespace_options(options, index).channel_events;
+        let known = before.namespaces.len();
+        let switched: Vec<bool> = (0..=known as u16)
+            .map(NamespaceIndex)
+            .map(|index| is_told(before, index) != is_told(&context.options, index))
+            .collect();
+        if !switched.contains(&true) {
+            return;
+        }
+        let is_switched = |channel: &OwnedChannel| switched.get(usize::from(channel.namespace.0)) == Some(&true);
+        for channel in self.table.iter().filter(|channel| is_switched(channel) && channel.subscribers() > 0) {
+            let (name, is_on) = (Arc::clone(&channel.name), context.namespace(channel.namespace).channel_events);
+            if is_on {
+                context.tell_if_wanted(Lifecycle::Occupied { channel: name });
+            } else {
+                context.tell_if_wanted(Lifecycle::Vacated { channel: name });
+            }
+        }
     }
 
     /// Truncates or removes histories after a change of options.

@@ -427,7 +427,9 @@ impl Rooms<'_> {
         channel.room = None;
         let namespace = channel.namespace;
         self.directory.ended(self.context, &room, namespace, code);
-        if room.is_made && self.context.tells(LifecycleKind::RoomEnded, namespace) {
+        // The node that has a room tells of its end, as of its beginning. A node that loses that one does not know of it.
+        let is_own = room.is_made && !self.directory.is_remote(&room);
+        if is_own && self.context.tells(LifecycleKind::RoomEnded, namespace) {
             let (channel, reason) = (Arc::clone(&channel.name), reason.clone());
             self.context.tell(Lifecycle::RoomEnded { channel, code, reason });
         }

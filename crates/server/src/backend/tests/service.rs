@@ -21,6 +21,8 @@ pub(crate) enum Reaction {
     Hang,
     /// Responds with `{}` when the gate is open.
     Gate,
+    /// Responds with status 413 to bodies of more bytes, and otherwise with 200.
+    UpTo(usize),
 }
 
 impl Reaction {
@@ -84,6 +86,7 @@ impl Service {
 
 fn serve(mut stream: TcpStream, shared: &Shared) {
     while let Some(came) = receive(&mut stream) {
+        let body_bytes = came.body.len();
         shared.requests.lock().unwrap().push(came);
         let reaction = shared.reaction.lock().unwrap().clone();
         let answer = match reaction {
@@ -97,6 +100,10 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
                 continue;
             }
             Reaction::Hang => continue,
+            Reaction::UpTo(bytes_max) => {
+                let status = if body_bytes > bytes_max { "413 Content Too Large" } else { "200 OK" };
+                format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")
+            }
             Reaction::Gate => {
                 let mut open = shared.gate.0.lock().unwrap();
                 while !*open {

@@ -7,11 +7,11 @@ use serde::Deserialize;
 
 use super::{
     ApiError, Executor, JsonResult, Method, RequestLimits,
-    command::{Command, refuse},
+    command::{Command, expiry_of, refuse},
     result::{EmptyJson, to_outcome},
 };
 use crate::{
-    access::{self, unix_ms},
+    access::{self, AccessFault, unix_ms},
     members::empty_if_null,
     peers::AccessOrder,
 };
@@ -161,10 +161,7 @@ impl Command for InvalidateUserTokensCommand {
 
 impl RuleEnd {
     fn new(expire_at: UnixTime, ttl_s: u64) -> Result<Self, ApiError> {
-        match (expire_at.expiry_ms(), ttl_s) {
-            _ if expire_at.is_negative() => {
-                Err(ApiError::bad_request("expire_at must be a Unix time in seconds, or 0 for never"))
-            }
+        match (expiry_of(expire_at)?, ttl_s) {
             (Some(_), 1..) => Err(ApiError::bad_request("give expire_at or ttl, not both")),
             (Some(unix_ms), 0) => Ok(Self::At { unix_ms }),
             (None, 0) => Ok(Self::Never),
@@ -185,13 +182,20 @@ impl RuleEnd {
 }
 
 impl AccessChange {
-    /// This node and all others put the rule in force.
+    /// This node and all others put the rule in force. The others are also told of a rule that is not stored here, and of the
+    /// end of a block that this node has no space to remember.
     async fn carry_out(self, executor: &Executor) -> JsonResult {
         let node = executor.own().node();
         let Self { subject, before_ms, end } = self;
-        let rules = vec![node.access().change(subject, before_ms, end.until_ms()?)];
-        access::apply(node, rules.clone()).await?;
-        executor.all_nodes().tell(&AccessOrder::new(&rules)).await?;
+        let (rule, outcome) = access::change(node, subject, before_ms, end.until_ms()?).await;
+        match outcome {
+            Err(AccessFault::Full) if before_ms > 0 => return Err(AccessFault::Full.into()),
+            Err(AccessFault::Stopped) => return Err(AccessFault::Stopped.into()),
+            Ok(()) | Err(AccessFault::Full | AccessFault::NotStored(_)) => {}
+        }
+        let told = executor.all_nodes().tell(&AccessOrder::new(&[rule])).await;
+        outcome?;
+        told?;
         to_outcome(&EmptyJson {})
     }
 }

@@ -3,6 +3,7 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_protocol::Payload;
+use dunlin_token::UnixTime;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
@@ -143,6 +144,14 @@ pub(super) fn named(channel: String) -> Result<Box<str>, ApiError> {
 
 pub(super) fn some_text(text: String) -> Option<Box<str>> {
     (!text.is_empty()).then(|| text.into())
+}
+
+/// The Unix time in milliseconds of an `expire_at`; `None` for never.
+pub(super) fn expiry_of(expire_at: UnixTime) -> Result<Option<u64>, ApiError> {
+    if expire_at.is_negative() {
+        return Err(ApiError::bad_request("expire_at must be a Unix time in seconds, or 0 for never"));
+    }
+    Ok(expire_at.expiry_ms())
 }
 
 pub(super) fn unsupported(method: Method) -> ApiError {

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{
     ApiError, Executor, JsonResult, Method, RequestLimits,
-    command::{Command, data_of, named, payload_of, refuse, some_text},
+    command::{Command, data_of, expiry_of, named, payload_of, refuse, some_text},
     wire::{OnlyObject, PositionParams},
 };
 use crate::members::{Text, empty_if_null};
@@ -245,14 +245,6 @@ fn close_code(code: u32) -> Result<u16, ApiError> {
 /// The payload in `info` or `b64info`, if any.
 fn info_of(json: Option<Box<RawValue>>, base64: String) -> Result<Option<Payload>, ApiError> {
     payload_of(json, base64, "b64info")
-}
-
-/// 0 means never.
-fn expiry_of(expire_at: UnixTime) -> Result<Option<u64>, ApiError> {
-    if expire_at.is_negative() {
-        return Err(ApiError::bad_request("expire_at must be a Unix time in seconds, or 0 for never"));
-    }
-    Ok(expire_at.expiry_ms())
 }
 
 /// Rejects filters of sessions: ignoring them would affect other sessions.

@@ -13,6 +13,7 @@ use crate::{
 pub(super) fn access(page: &mut Page, counts: AccessCounts) {
     page.single(&m::ACCESS_RULES, counts.rules);
     page.single(&m::ACCESS_RULES_BYTES, counts.bytes);
+    page.single(&m::ACCESS_RULES_UNSTORED, counts.unstored);
     page.family(&m::ACCESS_RULES_REFUSED, |samples| {
         samples.add(&["full"], counts.refused);
         samples.add(&["not_stored"], counts.not_stored);

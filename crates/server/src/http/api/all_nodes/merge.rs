@@ -127,7 +127,7 @@ pub(super) struct Merging<A> {
 
 impl<A> Merging<A> {
     pub(super) fn new(own: A, found: PeerAnswers<A>) -> Self {
-        let PeerAnswers { mut results, missing, is_cut_off } = found;
+        let PeerAnswers { mut results, missing, is_cut_off, declining: _ } = found;
         results.insert(0, own);
         Self { results, missing, is_cut_off }
     }

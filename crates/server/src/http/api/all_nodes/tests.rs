@@ -21,7 +21,7 @@ fn merged<A: DeserializeOwned>(
     is_cut_off: bool,
 ) -> Result<String, ApiError> {
     let missing = missing.iter().map(|(name, why)| MissingPeer { name: (*name).into(), why: (*why).to_owned() });
-    let mut found = PeerAnswers { results: Vec::new(), missing: missing.collect(), is_cut_off };
+    let mut found = PeerAnswers { missing: missing.collect(), is_cut_off, ..PeerAnswers::ALONE };
     for json in others {
         match serde_json::from_str(json) {
             Ok(result) => found.results.push(result),
