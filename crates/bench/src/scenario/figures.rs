@@ -66,6 +66,7 @@ figures! {
     "duplicated" Count false "publications that a client received again",
     "reordered" Count false "publications that arrived after a later one of the same publisher and channel",
     "stray" Count false "publications of channels to which the client is not subscribed",
+    "unchecked" Count false "publications that the load generator could not follow; above 0, lost is an upper bound",
     "deliveries_per_second" Rate true "deliveries per second",
     "deliveries_per_cpu_second" Rate true "deliveries per second of the server's CPU time",
     "cpu_cores" Ratio true "CPU time of the server per second",
@@ -116,6 +117,7 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
         ("duplicated", received.duplicated),
         ("reordered", received.reordered),
         ("stray", received.stray),
+        ("unchecked", received.unchecked + sent.unchecked),
     ] {
         values.insert(name, count as f64);
     }

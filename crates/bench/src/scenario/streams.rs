@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::shared_array::SharedArray;
 
-/// Refused publications of a run that are recorded: 8 MiB. Those beyond count as lost.
+/// Refused publications of a run that are recorded: 8 MiB. Those beyond count as lost, and as unchecked.
 const REFUSALS_MAX: usize = 1 << 20;
 /// Distinguishes a record from one that is not written yet.
 const IS_WRITTEN: u64 = 1 << 63;
@@ -62,13 +62,13 @@ impl Streams {
         self.counter(stream).fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Records that the target refused a publication, so that it does not have to arrive.
-    pub fn refuse(&self, stream: u32, sequence: u64) {
-        let Some((count, records)) = self.refusals.items().split_first() else { return };
+    /// Records that the target refused a publication, so that it does not have to arrive. Returns whether there was space.
+    pub fn refuse(&self, stream: u32, sequence: u64) -> bool {
+        let Some((count, records)) = self.refusals.items().split_first() else { return false };
         let at = usize::try_from(count.fetch_add(1, Ordering::SeqCst)).unwrap_or(usize::MAX);
-        if let Some(record) = records.get(at) {
-            record.store(IS_WRITTEN | u64::from(stream) << SEQUENCE_BITS | sequence, Ordering::SeqCst);
-        }
+        let Some(record) = records.get(at) else { return false };
+        record.store(IS_WRITTEN | u64::from(stream) << SEQUENCE_BITS | sequence, Ordering::SeqCst);
+        true
     }
 
     /// The refused publications after the first `known` ones: stream and number.
@@ -95,8 +95,7 @@ mod tests {
         let theirs = Streams::open(&ours.files()).unwrap();
         assert_eq!((theirs.count_sent(2), theirs.count_sent(2), theirs.count_sent(0)), (0, 1, 0));
         assert_eq!((ours.sent(0), ours.sent(1), ours.sent(2)), (1, 0, 2));
-        theirs.refuse(2, 1);
-        theirs.refuse(0, (1 << SEQUENCE_BITS) - 1);
+        assert!(theirs.refuse(2, 1) && theirs.refuse(0, (1 << SEQUENCE_BITS) - 1));
         assert_eq!(ours.refused_after(0).collect::<Vec<_>>(), [(2, 1), (0, (1 << SEQUENCE_BITS) - 1)]);
         assert_eq!(ours.refused_after(1).count(), 1);
         assert_eq!(ours.refused_after(2).count(), 0);
@@ -106,8 +105,8 @@ mod tests {
     fn refusals_beyond_the_space_are_not_recorded() {
         let streams = Streams::create(1).unwrap();
         streams.refusals.items()[0].store(REFUSALS_MAX as u64 - 1, Ordering::SeqCst);
-        streams.refuse(0, 7);
-        streams.refuse(0, 8);
+        assert!(streams.refuse(0, 7), "the last space");
+        assert!(!streams.refuse(0, 8));
         assert_eq!(streams.refused_after(REFUSALS_MAX - 1).collect::<Vec<_>>(), [(0, 7)]);
     }
 }

@@ -506,7 +506,9 @@ impl Crew {
                 bot.settle(&mut self.report.played);
             }
         }
-        self.report.received.lost += self.checks.gaps.settle();
+        let settled = self.checks.gaps.settle();
+        self.report.received.lost += settled.lost_by_gone;
+        self.report.received.unchecked += settled.unremembered;
         self.delivered_ever += self.report.received.delivered;
         let mut report = std::mem::take(&mut self.report);
         report.connections.open = self.counts.ready;
