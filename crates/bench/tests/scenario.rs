@@ -333,10 +333,11 @@ fn mistakes_are_reported_before_anything_is_started() {
     let right = folder.profile("right.toml", PROFILE);
     let runs = folder.0.join("runs");
     let runs = runs.to_str().expect("it is UTF-8");
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["run", &wrong], "crew.readers.wrokers is unknown; did you mean workers?"),
         (&["run", &right, "--set", "phase.hold.duraton=1s"], "phase.hold.duraton is unknown; did you mean duration?"),
         (&["run", &right, "--gate", "p98<5ms"], "there is no figure p98; did you mean p99?"),
+        (&["run", &right, "--gate", ""], "gate \"\": write FIGURE<VALUE"),
         (&["run", "capasity"], "there is no profile capasity; did you mean capacity?"),
         (&["run", &right, "--target", "ws://192.0.2.1:9"], "give --i-own-this-target as well if it is yours to load"),
         (&["run", &right, "--set", "crew.readers.connections=900000"], "crew.readers needs 900000 open files"),

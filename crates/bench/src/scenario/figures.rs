@@ -134,7 +134,7 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
         ("expectations_missed", played.expectations_missed),
     ] {
         // Runs without rooms have no such figures.
-        values.extend((played.players > 0).then_some((name, count as f64)));
+        values.extend((played.players + played.removed > 0).then_some((name, count as f64)));
     }
     let delivered = received.delivered as f64;
     values.insert("deliveries_per_second", ratio(delivered, usage.seconds));

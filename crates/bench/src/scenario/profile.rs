@@ -161,7 +161,8 @@ impl Document {
         let about = format!("Phases of {}: {phases_of}. Load of {}: {load_of}", self.name, load.name);
         let gates = gates.into_iter().filter(|gate| !gate.is_empty()).collect::<Vec<_>>().join(",");
         table.insert("about".to_owned(), Value::String(about));
-        table.insert("gates".to_owned(), Value::String(gates));
+        table.remove("gates");
+        table.extend((!gates.is_empty()).then(|| ("gates".to_owned(), Value::String(gates))));
         for key in ["phase", "stop_at_broken_gate"] {
             table.remove(key);
             table.extend(self.table.get(key).map(|value| (key.to_owned(), value.clone())));
@@ -311,7 +312,7 @@ fn distinct(kind: &str, names: &[&str]) -> Result<(), String> {
 
 fn read(name: &str, root: &Section<'_>) -> Result<Profile, String> {
     let about = root.text("about")?.unwrap_or_default().to_owned();
-    let gates = Gate::parse_all(root.text("gates")?.unwrap_or_default())?;
+    let gates = root.text("gates")?.map_or(Ok(Vec::new()), Gate::parse_all)?;
     let stops_at_broken_gate = root.flag("stop_at_broken_gate")?.unwrap_or(false);
     let interval = root.duration("interval")?.unwrap_or(Duration::from_millis(500));
     if interval < Duration::from_millis(10) {
@@ -550,6 +551,7 @@ mod tests {
             ("phase.hold.connections={ audiense = 3 }", "names no crew audiense; did you mean audience?"),
             ("phase.hold.name=warm", "two phases are named warm"),
             ("gates=warm.p99<5ms", "phase warm is not measured"),
+            ("gates=", "gate \"\": write FIGURE<VALUE"),
             ("gates=hodl.p99<5ms", "there is no phase hodl; did you mean hold?"),
             ("crew.audience", "give KEY=VALUE"),
             ("phase.none.rate=1", "there is no phase.none"),
@@ -569,7 +571,14 @@ mod tests {
         for name in names {
             for is_short in [false, true] {
                 let profile = Profile::load(&name, is_short, &[]).unwrap();
-                assert!(!profile.about.is_empty() && !profile.gates.is_empty(), "{name} says what it is for");
+                assert!(!profile.about.is_empty(), "{name} says what it is for");
+                let gates: Vec<String> = profile.gates.iter().cloned().map(String::from).collect();
+                for gate in ["connect_failed=0", "closed=0"] {
+                    assert!(
+                        gates.iter().any(|one| one == gate),
+                        "{name}: without {gate}, clients that are gone lose nothing"
+                    );
+                }
             }
         }
         let error = Profile::load("capasity", false, &[]).unwrap_err();
