@@ -139,11 +139,11 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
     let delivered = received.delivered as f64;
     values.insert("deliveries_per_second", ratio(delivered, usage.seconds));
     values.insert("client_cores", ratio(report.cpu_ns as f64 / 1e9, usage.seconds));
-    if let Some(cpu_s) = usage.cpu_s {
-        values.insert("deliveries_per_cpu_second", ratio(delivered, cpu_s));
-        values.insert("cpu_cores", ratio(cpu_s, usage.seconds));
-        values.insert("cpu_user_share", usage.user_share);
-        values.insert("client_cost", ratio(report.cpu_ns as f64 / 1e9, cpu_s));
+    if let Some(cpu) = usage.cpu {
+        values.insert("deliveries_per_cpu_second", ratio(delivered, cpu.cpu_s));
+        values.insert("cpu_cores", cpu.cores());
+        values.insert("cpu_user_share", cpu.user_share());
+        values.insert("client_cost", ratio(report.cpu_ns as f64 / 1e9, cpu.cpu_s));
     }
     for (name, value) in
         [("memory", usage.anon_bytes), ("memory_max", usage.anon_bytes_max), ("open_files", usage.open_files)]
