@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -280,6 +280,47 @@ fn an_interrupted_run_writes_what_it_has_and_says_that_it_is_partial() {
     assert!(rest.iter().any(|line| line.contains("the run was interrupted")), "{rest:?}");
 }
 
+/// The port of the server that a run has started; its files are in this folder.
+fn port_of_server_in(folder: &Path, child: &mut Child) -> u16 {
+    loop {
+        let configs = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path().join("config.json"));
+        let texts = configs.filter_map(|config| fs::read_to_string(config).ok());
+        let ports = texts.filter_map(|text| serde_json::from_str::<Value>(&text).ok()?["http_server"]["port"].as_u64());
+        let listening = ports.map(|port| u16::try_from(port).expect("a port"));
+        if let Some(port) = listening.filter(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok()).last() {
+            return port;
+        }
+        assert!(child.try_wait().expect("the program can be waited for").is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn an_interrupted_comparison_or_plan_leaves_nothing_behind() {
+    let program = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
+    dunlin_proof::programs::beside(program, "dunlin");
+    for arguments in [
+        &["compare", "fanout", "fanout", "--short", "--rounds", "1", "--quiet"][..],
+        &["plan", "--connections", "10", "--publications", "1", "--quiet"],
+    ] {
+        let (folder, runs) = (Folder::make(), Folder::make());
+        let mut child = Command::new(program)
+            .args(arguments)
+            .args(["--no-pin"])
+            .env("TMPDIR", &folder.0)
+            .current_dir(&runs.0)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let port = port_of_server_in(&folder.0, &mut child);
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+        assert!(killed.success());
+        assert_eq!(wait_within(&mut child, Duration::from_secs(30)), Some(1), "{arguments:?}");
+        assert!(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err(), "{arguments:?}: the server has ended");
+        assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 0, "{arguments:?}: its files are gone");
+    }
+}
+
 #[test]
 fn publications_in_another_order_are_found() {
     // With one channel, the next publication is of the same stream.
@@ -380,6 +421,7 @@ fn two_profiles_are_compared_in_turns_and_a_page_is_made() {
     let comparison = folder.read("compare.json");
     let rate = &comparison["ratios"]["deliveries_per_second"];
     assert_eq!((rate["a"].as_array().map(Vec::len), rate["b"].as_array().map(Vec::len)), (Some(2), Some(2)));
+    assert_eq!(comparison["order"], "ABBA");
     assert!(rate["interval"][0].as_f64() <= rate["ratio"].as_f64(), "{comparison:#}");
     let files: Vec<_> = fs::read_dir(&runs).expect("the results are there").map(|file| file.unwrap().path()).collect();
     assert_eq!(files.len(), 4, "{files:?}");

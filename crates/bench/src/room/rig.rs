@@ -209,7 +209,7 @@ impl RoomRig {
             handshakes_max: HANDSHAKES_MAX,
             slow_receive_bytes: setup.slow_receive_bytes,
             observations: setup.keeps_observations.then_some(observations),
-            tally: self.tally.path().to_owned(),
+            tally: self.tally.path(),
             cores: setup.cores.clients.clone(),
         }
     }

@@ -72,8 +72,8 @@ pub struct CompareArgs {
     pub a: String,
     /// Another one of the same kind
     pub b: String,
-    /// Runs of each, in turns: A B A B
-    #[arg(long, default_value_t = 5)]
+    /// Runs of each, in turns: A B B A. With an even number, a steady change of the machine cancels out
+    #[arg(long, default_value_t = 6)]
     pub rounds: u32,
     /// The profile for two programs
     #[arg(long, default_value = "fanout")]

@@ -16,6 +16,7 @@ use super::profile::Profile;
 use super::result::{PhaseResult, RunResult};
 use crate::commands::EncodingOption;
 use crate::error::Error;
+use crate::interrupt;
 use crate::report::{self, Line, grouped};
 
 const PUBLICATIONS: (&str, &str) = ("plan-publications", include_str!("plan/publications.toml"));
@@ -58,6 +59,7 @@ struct PlannedLoad {
 pub fn run(args: &PlanArgs) -> Result<(), Error> {
     let prices = args.prices.as_deref().map(PriceList::read).transpose()?;
     let load = load(args)?;
+    interrupt::watch()?;
     let mut machine = Machine::now();
     let publications = calibrate(args, PUBLICATIONS)?;
     let deliveries = calibrate(args, DELIVERIES)?;

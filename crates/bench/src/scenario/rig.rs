@@ -407,7 +407,7 @@ impl Plans<'_> {
                 publishers: self.publishers.clone(),
                 payload_bytes: profile.message.payload_bytes,
             },
-            tally: tally.path().to_owned(),
+            tally: tally.path(),
             streams: streams.files(),
             run_start_ns: self.run_start_ns,
             interval_ns: profile.interval.as_nanos() as u64,

@@ -3,7 +3,7 @@
 //! A publisher counts a publication before it sends it. So a client that reads the counter after its subscription was
 //! confirmed knows from which number on it must receive everything, and at the end of a phase it knows what is missing.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -35,10 +35,7 @@ pub struct StreamFiles {
 impl Streams {
     /// Creates the files for a new run.
     pub fn create(streams: usize) -> Result<Self, Error> {
-        Ok(Streams {
-            sent: SharedArray::create("sent", streams)?,
-            refusals: SharedArray::create("refusals", 1 + REFUSALS_MAX)?,
-        })
+        Ok(Streams { sent: SharedArray::create(streams)?, refusals: SharedArray::create(1 + REFUSALS_MAX)? })
     }
 
     /// Opens the files of a run.
@@ -48,8 +45,7 @@ impl Streams {
 
     /// The files, for other processes.
     pub fn files(&self) -> StreamFiles {
-        let path = |path: &Path| path.to_owned();
-        StreamFiles { sent: path(self.sent.path()), refusals: path(self.refusals.path()) }
+        StreamFiles { sent: self.sent.path(), refusals: self.refusals.path() }
     }
 
     /// The number of publications sent in this stream.
