@@ -3,7 +3,7 @@
 //!
 //! - `profile`, `document`, `quantity`: reading a profile. `gate`, `figures`: what is measured, and what must hold.
 //! - `course`, `rig`, `target`, `sampler`: a run. `crew_commands`, `streams`, `stamp`: what it shares with `worker::crew`.
-//! - `result`, `machine`: what a run writes. `compare`, `page`, `plan`: what is made of it.
+//! - `result`, `machine`, `secrets`: what a run writes, and what it does not. `compare`, `page`, `plan`: what is made of it.
 
 pub mod args;
 pub mod compare;
@@ -21,6 +21,7 @@ pub mod rate_curve;
 mod result;
 mod rig;
 mod sampler;
+pub mod secrets;
 pub mod stamp;
 pub mod streams;
 mod target;

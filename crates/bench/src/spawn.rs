@@ -1,9 +1,10 @@
 //! The server under test: a running one, or one that is started with a configuration and stopped afterwards.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -18,6 +19,7 @@ use crate::control::MessageContent;
 use crate::error::Error;
 use crate::peer::PeerProtocol;
 use crate::proc::{self, Cores};
+use crate::scenario::secrets::shown_url;
 use crate::tls;
 
 /// The file name of Dunlin's server.
@@ -69,7 +71,7 @@ impl ServerProcess {
                     path,
                     tls: false,
                     content: args.content(),
-                    name: url.clone(),
+                    name: shown_url(url),
                     started: None,
                 })
             }
@@ -196,7 +198,8 @@ pub fn free_port() -> Result<u16, Error> {
 
 fn make_folder(port: u16) -> Result<PathBuf, Error> {
     let folder = env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
-    fs::create_dir_all(&folder).map_err(|source| {
+    // Its configuration has the key of the API.
+    DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|source| {
         Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space")
     })?;
     Ok(folder)

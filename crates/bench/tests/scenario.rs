@@ -368,6 +368,23 @@ fn a_target_that_ends_is_a_broken_gate() {
 }
 
 #[test]
+fn neither_a_result_nor_its_page_has_a_secret() {
+    let folder = Folder::make();
+    let secrets = "[server]\nhttp_api.key = \"s3cret\"\nclient.token.hmac_secret_key = \"s3cret\"\n";
+    let profile = folder.profile("test.toml", &format!("{PROFILE}{secrets}"));
+    let url = format!("ws://{}/?token=s3cret", start(Fault::None));
+    let [json, page] = ["run.json", "page.html"].map(|name| folder.0.join(name).display().to_string());
+    let of = ["run", &profile, "--target", &url, "--api-key", "s3cret", "--set", "server.admin.password=s3cret"];
+    let output = bench(&[&of[..], &["--json", &json, "--page", &page, "--no-pin"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    for name in ["run.json", "page.html"] {
+        let text = fs::read_to_string(folder.0.join(name)).expect("it is written");
+        assert!(!text.contains("s3cret") && text.contains("hmac_secret_key"), "{name}: {text}");
+    }
+    assert!(!stderr(&output).contains("s3cret") && !String::from_utf8_lossy(&output.stdout).contains("s3cret"));
+}
+
+#[test]
 fn mistakes_are_reported_before_anything_is_started() {
     let folder = Folder::make();
     let wrong = folder.profile("wrong.toml", &PROFILE.replace("workers", "wrokers"));

@@ -11,6 +11,7 @@ use super::figures::{FIGURES, Figure};
 use super::machine::{self, Machine};
 use super::profile::{Profile, built_in_names, is_toml};
 use super::result::{self, RunResult};
+use super::secrets::shown_flags;
 use crate::error::Error;
 use crate::interrupt;
 use crate::report::{self, Line};
@@ -74,7 +75,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         started_at,
         machine,
         commit: machine::commit(),
-        flags: result::shown_flags(std::env::args().skip(1)),
+        flags: shown_flags(std::env::args().skip(1)),
         a: args.a.clone(),
         b: args.b.clone(),
         rounds: args.rounds,

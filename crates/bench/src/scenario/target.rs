@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::args::TargetArgs;
 use super::profile::Profile;
+use super::secrets::shown_url;
 use crate::api;
 use crate::args::ServerArgs;
 use crate::error::Error;
@@ -79,7 +80,7 @@ impl ScenarioTarget {
             address,
             operators: address,
             path,
-            name: url.to_owned(),
+            name: shown_url(url),
         })
     }
 
