@@ -677,6 +677,8 @@ fn a_plan_that_cannot_be_made_says_why() {
     for (more, expected) in [
         (&["--prices", &prices][..], "unknown field `coers`"),
         (&["--share", "2"], "--share 2: give more than 0, at most 1"),
+        (&["--history-size", "16777217"], "--history-size 16777217: give 0 to 16777216"),
+        (&["--history-size", "9", "--target", "ws://127.0.0.1:9"], "--history-size 9: leave out --target"),
         (&["--bytes", "10"], "message.bytes = 10: give a whole number from 74"),
         (&["--spawn", "/nonexistent/dunlin"], "the calibration plan-publications ended early: could not start"),
     ] {

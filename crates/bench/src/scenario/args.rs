@@ -99,6 +99,9 @@ pub struct PlanArgs {
     /// Channels: a publication reaches the clients of one
     #[arg(long, default_value_t = 1)]
     pub channels: u64,
+    /// Publications in the history of each channel; 0: no history
+    #[arg(long, default_value_t = 0)]
+    pub history_size: u64,
     /// Encoding of the clients
     #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
     pub encoding: EncodingOption,

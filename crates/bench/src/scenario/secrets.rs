@@ -116,8 +116,8 @@ fn holds_secrets(schema: Option<&Value>) -> bool {
     let Some(schema) = schema else { return true };
     let fields = schema.get("properties").and_then(Value::as_object);
     let is_any = fields.is_none() && schema.get("type").is_none_or(|kind| kind == "object");
-    let fields = fields.into_iter().flat_map(serde_json::Map::values).chain(schema.get("items"));
-    is_any || is_secret(Some(schema), "") || fields.into_iter().any(|field| holds_secrets(Some(field)))
+    let mut fields = fields.into_iter().flat_map(serde_json::Map::values).chain(schema.get("items"));
+    is_any || is_secret(Some(schema), "") || fields.any(|field| holds_secrets(Some(field)))
 }
 
 #[cfg(test)]
