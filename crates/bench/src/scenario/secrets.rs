@@ -21,7 +21,7 @@ const URL_ARGUMENTS: [&str; 1] = ["--target"];
 /// A profile's document without the secrets of its server.
 pub fn without_secrets(mut document: Value) -> Value {
     if let Some(server) = document.get_mut("server") {
-        hide(server, Some(&SCHEMA), "");
+        hide(server, Some(&*SCHEMA), "");
     }
     document
 }

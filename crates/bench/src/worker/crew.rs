@@ -314,13 +314,11 @@ impl Crew {
                 self.report.sent.unsent += 1;
                 continue;
             };
-            if let (Some(frame), Link::Session(session)) =
-                (bot.input(plan, intended_ns, &mut self.report.played), &mut member.link)
-            {
-                let sent = session.send(&frame);
-                self.report.sent.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
-                self.after_write(number, sent);
-            }
+            let frame = bot.input(plan, intended_ns, &mut self.report.played);
+            let (Some(frame), Link::Session(session)) = (frame, &mut member.link) else { continue };
+            let sent = session.send(&frame);
+            self.report.sent.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
+            self.after_write(number, sent);
         }
     }
 
