@@ -34,8 +34,9 @@ use self::args::{ReportArgs, RunProfileArgs, ScenarioArgs};
 use self::course::{Course, Log};
 use self::figures::FIGURES;
 use self::gate::Gate;
-use self::profile::Profile;
-use self::result::{Origin, RunResult};
+pub use self::profile::Profile;
+use self::result::Origin;
+pub use self::result::RunResult;
 use self::rig::ScenarioRig;
 use self::target::ScenarioTarget;
 use crate::error::Error;
@@ -147,7 +148,7 @@ fn path_of(folder: &Path, result: &RunResult) -> PathBuf {
 }
 
 /// Runs a profile once. If the run ends early, the result is partial: it has what was measured until then.
-fn run_once(profile: &Profile, args: &ScenarioArgs) -> RunResult {
+pub fn run_once(profile: &Profile, args: &ScenarioArgs) -> RunResult {
     let progress = Progress::new(args.quiet);
     let cores = if args.target.target.is_some() && args.target.server_pid.is_none() {
         Cores::unpinned()

@@ -585,6 +585,23 @@ fn soak_finds_1_kib_that_each_connection_leaves_behind() {
 }
 
 #[test]
+fn idle_measures_what_each_further_session_takes() {
+    const LEAKED_BYTES: usize = 200 << 10;
+    let (target, folder) = (start_process(LEAKED_BYTES), Folder::make());
+    let (url, json) = (format!("ws://{}", target.address), folder.0.join("idle.json").display().to_string());
+    let sessions = ["idle", "--sessions", "10,30,60", "--url", &url, "--server-pid", &target.pid()];
+    let output = bench(&[&sessions[..], &["--json", &json, "--quiet", "--no-pin"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = folder.read("idle.json");
+    let points = report["points"].as_array().expect("a list").iter().map(|point| point["sessions"].as_u64());
+    assert_eq!(points.collect::<Vec<_>>(), [Some(10), Some(30), Some(60)], "{report:#}");
+    for slope in ["anon_bytes_per_session", "rss_bytes_per_session"] {
+        let bytes = report[slope].as_f64().expect("it was measured");
+        assert!((0.9..2.0).contains(&(bytes / LEAKED_BYTES as f64)), "{slope}: {report:#}");
+    }
+}
+
+#[test]
 fn bots_play_a_room_and_what_they_expect_is_checked() {
     let durations = ["--set", "phase.warm-up.duration=300ms", "--set", "phase.play.duration=500ms"];
     let sizes = ["--set", "crew.bots.connections=10", "--set", "crew.bots.inputs=100", "--set", "phase.play.repeat=1"];

@@ -12,6 +12,7 @@ use super::document::{Section, set, set_value, shown, suggestion};
 use super::gate::Gate;
 use super::stamp::STAMPED_BYTES_MIN;
 use crate::commands::EncodingOption;
+use crate::peer::PeerProtocol;
 
 /// The profiles in `bench/scenarios`, which are part of this program.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -64,6 +65,8 @@ pub struct MessagePlan {
     pub encoding: EncodingOption,
     pub payload_bytes: usize,
     pub tls: bool,
+    /// What another server speaks instead of the client protocol. Profiles have no key for it: `dunlin bench idle` sets it.
+    pub speaks: Option<PeerProtocol>,
 }
 
 /// The channels of a run: their names are this one with a number.
@@ -350,7 +353,7 @@ fn read_message(root: &Section<'_>) -> Result<MessagePlan, String> {
     let payload_bytes = message.count("bytes", STAMPED_BYTES_MIN as u64, PAYLOAD_BYTES_MAX)?.unwrap_or(128) as usize;
     let tls = message.flag("tls")?.unwrap_or(false);
     message.finish()?;
-    Ok(MessagePlan { encoding, payload_bytes, tls })
+    Ok(MessagePlan { encoding, payload_bytes, tls, speaks: None })
 }
 
 fn read_channels(root: &Section<'_>) -> Result<ChannelsPlan, String> {

@@ -389,7 +389,7 @@ impl Plans<'_> {
                 encoding: profile.message.encoding,
                 channel: format!("{}{:x}", profile.channels.name, std::process::id()),
                 join: None,
-                content: MessageContent::Protocol,
+                content: profile.message.speaks.map_or(MessageContent::Protocol, MessageContent::Peer),
                 tls: profile.message.tls,
             },
             operators: self.target.operators,

@@ -47,7 +47,7 @@ impl ScenarioTarget {
                 set,
                 tls: profile.message.tls,
                 internal_port: None,
-                speaks: None,
+                speaks: profile.message.speaks,
             },
             cores,
         )?;
