@@ -286,8 +286,8 @@ fn port_of_server_in(folder: &Path, child: &mut Child) -> u16 {
         let configs = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path().join("config.json"));
         let texts = configs.filter_map(|config| fs::read_to_string(config).ok());
         let ports = texts.filter_map(|text| serde_json::from_str::<Value>(&text).ok()?["http_server"]["port"].as_u64());
-        let listening = ports.map(|port| u16::try_from(port).expect("a port"));
-        if let Some(port) = listening.filter(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok()).last() {
+        let mut ports = ports.map(|port| u16::try_from(port).expect("a port"));
+        if let Some(port) = ports.find(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok()) {
             return port;
         }
         assert!(child.try_wait().expect("the program can be waited for").is_none(), "it has ended");
