@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 use crate::args::{ServerArgs, parse_url};
 use crate::control::MessageContent;
 use crate::error::Error;
+use crate::interrupt;
 use crate::peer::PeerProtocol;
 use crate::proc::{self, Cores};
 use crate::scenario::secrets::shown_url;
@@ -132,7 +133,7 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Some(started) = &mut self.started else { return };
         if matches!(started.child.try_wait(), Ok(Some(_))) {
-            let _ = fs::remove_dir_all(&started.folder);
+            interrupt::remove_folder(&started.folder);
             return;
         }
         // SAFETY: the child has not been waited for, so its pid is still its own.
@@ -144,7 +145,7 @@ impl Drop for ServerProcess {
         // Fails only if the process has already ended.
         let _ = started.child.kill();
         let _ = started.child.wait();
-        let _ = fs::remove_dir_all(&started.folder);
+        interrupt::remove_folder(&started.folder);
     }
 }
 
@@ -199,7 +200,8 @@ pub fn free_port() -> Result<u16, Error> {
 fn make_folder(port: u16) -> Result<PathBuf, Error> {
     let folder = env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
     // Its configuration has the key of the API.
-    DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|source| {
+    let make = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    interrupt::make_folder(&folder, make).map_err(|source| {
         Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space")
     })?;
     Ok(folder)
