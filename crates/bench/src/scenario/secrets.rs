@@ -68,8 +68,8 @@ pub fn shown_url(url: &str) -> String {
 fn shown_setting(setting: &str) -> String {
     let Some((path, text)) = setting.split_once('=') else { return setting.to_owned() };
     let Some(in_server) = path.trim().strip_prefix("server") else { return setting.to_owned() };
-    let parts = in_server.split('.').filter(|part| !part.is_empty());
-    let schema = parts.fold(Some(&*SCHEMA), |schema, part| child(schema?, part));
+    let mut parts = in_server.split('.').filter(|part| !part.is_empty());
+    let schema = parts.try_fold(&*SCHEMA, child);
     // A table or a list has its secrets inside.
     let has_parts = text.trim_start().starts_with(['{', '[']);
     if is_secret(schema, in_server) || (has_parts && holds_secrets(schema)) {

@@ -409,7 +409,7 @@ mod tests {
         let mut session = Session::open(Ipv4Addr::LOCALHOST.into(), target.address, None, false).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         session.stage = LoadSessionStage::Ready;
-        let publication = commands::publish(target.encoding, 5, "c", &[b'7'; 50_000]);
+        let publication = commands::publish(target.encoding, 5, "c", &vec![b'7'; 50_000]);
         let mut publications = 0;
         // The server does not read, until a frame is stuck in the middle.
         while !session.is_blocked() {
