@@ -5,30 +5,13 @@ package main
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"log"
-	"net"
 	"net/http"
-	"os"
-	"os/signal"
-	"strconv"
-	"syscall"
 
 	"github.com/centrifugal/centrifuge"
-)
 
-type config struct {
-	HTTPServer struct {
-		Address string `json:"address"`
-		Port    int    `json:"port"`
-	} `json:"http_server"`
-	HTTPAPI struct {
-		Key string `json:"key"`
-	} `json:"http_api"`
-	Client struct {
-		QueueMaxSize int `json:"queue_max_size"`
-	} `json:"client"`
-}
+	"github.com/dunlin-project/dunlin/bench/peers/peer"
+)
 
 func main() {
 	path := flag.String("c", "config.json", "configuration file")
@@ -39,15 +22,11 @@ func main() {
 }
 
 func run(path string) error {
-	var cfg config
-	text, err := os.ReadFile(path)
+	config, err := peer.ReadConfig(path)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, &cfg); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	node, err := centrifuge.New(centrifuge.Config{ClientQueueMaxSize: cfg.Client.QueueMaxSize})
+	node, err := centrifuge.New(centrifuge.Config{ClientQueueMaxSize: config.Client.QueueMaxSize})
 	if err != nil {
 		return err
 	}
@@ -55,23 +34,16 @@ func run(path string) error {
 	if err := node.Run(); err != nil {
 		return err
 	}
-	mux := http.NewServeMux()
-	mux.Handle("/connection/websocket", anonymous(centrifuge.NewWebsocketHandler(node, centrifuge.WebsocketConfig{
+	mux := peer.Mux(anonymous(centrifuge.NewWebsocketHandler(node, centrifuge.WebsocketConfig{
 		CheckOrigin: func(*http.Request) bool { return true },
 		// As in Centrifugo: an idle connection holds no write buffer.
 		UseWriteBufferPool: true,
 	})))
-	mux.Handle("/api/publish", publish(node, cfg.HTTPAPI.Key))
-	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
-	listener, err := net.Listen("tcp", net.JoinHostPort(cfg.HTTPServer.Address, strconv.Itoa(cfg.HTTPServer.Port)))
-	if err != nil {
+	mux.Handle("/api/publish", peer.PublishHandler(config.HTTPAPI.Key, func(channel string, data json.RawMessage) error {
+		_, err := node.Publish(channel, data)
 		return err
-	}
-	go func() { log.Println(http.Serve(listener, mux)) }()
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	<-stop
-	return nil
+	}))
+	return config.Serve(mux)
 }
 
 // allowAll lets every client subscribe and publish.
@@ -92,28 +64,5 @@ func anonymous(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := centrifuge.SetCredentials(r.Context(), &centrifuge.Credentials{})
 		next.ServeHTTP(w, r.WithContext(ctx))
-	})
-}
-
-// publish is the one method of the HTTP API that the load generator uses.
-func publish(node *centrifuge.Node, key string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-API-Key") != key {
-			http.Error(w, "", http.StatusUnauthorized)
-			return
-		}
-		var request struct {
-			Channel string          `json:"channel"`
-			Data    json.RawMessage `json:"data"`
-		}
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&request); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		if _, err := node.Publish(request.Channel, request.Data); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		_, _ = w.Write([]byte(`{"result":{}}`))
 	})
 }

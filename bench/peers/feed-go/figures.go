@@ -1,11 +1,12 @@
 package main
 
 import (
-	"runtime/metrics"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dunlin-project/dunlin/bench/peers/peer"
 )
 
 // windowsMax bounds the figures of a long run: later windows replace the last one.
@@ -23,7 +24,7 @@ type figures struct {
 	// What was counted when the window began.
 	base      counts
 	durations []time.Duration
-	samples   []metrics.Sample
+	heap      peer.Heap
 }
 
 // publication is what one publication took.
@@ -75,8 +76,7 @@ func (f *figures) begin() {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
 	if f.changed.Swap(false) {
-		f.store()
-		f.now, f.base, f.durations = window{}, f.count(), f.durations[:0]
+		f.next()
 	}
 }
 
@@ -89,17 +89,24 @@ func (f *figures) end(p publication) {
 	f.now.Queued += p.queued
 	f.now.Marshals += p.marshals
 	f.durations = append(f.durations, p.took)
-	f.now.counts = f.count().since(f.base)
-	f.now.Connections, f.now.LiveBytes = f.connections.Load(), f.samples[2].Value.Uint64()
+	now, liveBytes := f.count()
+	f.now.counts = now.since(f.base)
+	f.now.Connections, f.now.LiveBytes = f.connections.Load(), liveBytes
 }
 
 // windows returns all windows so far, the current one last.
 func (f *figures) windows() []window {
 	f.mutex.Lock()
 	defer f.mutex.Unlock()
-	f.store()
-	f.now, f.base, f.durations = window{}, f.count(), f.durations[:0]
+	f.next()
 	return slices.Clone(f.past)
+}
+
+// next begins a window.
+func (f *figures) next() {
+	f.store()
+	f.now, f.durations = window{}, f.durations[:0]
+	f.base, _ = f.count()
 }
 
 // store keeps the current window, if anything happened in it.
@@ -116,23 +123,17 @@ func (f *figures) store() {
 }
 
 func (f *figures) quantile(share float64) float64 {
-	return float64(f.durations[int(share*float64(len(f.durations)-1))].Nanoseconds()) / 1e3
+	return float64(peer.Quantile(f.durations, share).Nanoseconds()) / 1e3
 }
 
-func (f *figures) count() counts {
-	if f.samples == nil {
-		f.samples = []metrics.Sample{
-			{Name: "/gc/heap/allocs:objects"},
-			{Name: "/gc/heap/allocs:bytes"},
-			{Name: "/gc/heap/live:bytes"},
-		}
-	}
-	metrics.Read(f.samples)
+// count returns all counters, and what the last garbage collection found alive.
+func (f *figures) count() (counts, uint64) {
+	allocated := f.heap.Read()
 	return counts{
-		Allocations:    f.samples[0].Value.Uint64(),
-		AllocatedBytes: f.samples[1].Value.Uint64(),
+		Allocations:    allocated.Objects,
+		AllocatedBytes: allocated.Bytes,
 		Written:        f.written.Load(),
 		Dropped:        f.dropped.Load(),
 		Slow:           f.slow.Load(),
-	}
+	}, allocated.LiveBytes
 }

@@ -12,26 +12,11 @@ import (
 	"flag"
 	"fmt"
 	"log"
-	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"path/filepath"
-	"strconv"
-	"syscall"
 
-	"github.com/gorilla/websocket"
+	"github.com/dunlin-project/dunlin/bench/peers/peer"
 )
-
-type config struct {
-	HTTPServer struct {
-		Address string `json:"address"`
-		Port    int    `json:"port"`
-	} `json:"http_server"`
-	HTTPAPI struct {
-		Key string `json:"key"`
-	} `json:"http_api"`
-}
 
 func main() {
 	path := flag.String("c", "config.json", "configuration file")
@@ -74,46 +59,20 @@ func newServer(walk, marshal string, slots int) (*server, error) {
 }
 
 func run(path string, s *server) error {
-	var cfg config
-	text, err := os.ReadFile(path)
+	config, err := peer.ReadConfig(path)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, &cfg); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(cfg.HTTPServer.Address, strconv.Itoa(cfg.HTTPServer.Port)))
-	if err != nil {
+	if err := config.Serve(s.handler(config.HTTPAPI.Key)); err != nil {
 		return err
 	}
-	go func() { log.Println(http.Serve(listener, s.handler(cfg.HTTPAPI.Key))) }()
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	<-stop
-	return s.writeFigures(os.Getenv("PEER_STATS"))
-}
-
-// writeFigures writes the figures of the run into a file of the folder, if there is one.
-func (s *server) writeFigures(folder string) error {
-	if folder == "" {
-		return nil
-	}
-	text, err := json.Marshal(s.figures.windows())
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(folder, fmt.Sprintf("feed-%d.json", os.Getpid())), text, 0o644)
+	return peer.NoteFigures("feed", s.figures.windows())
 }
 
 // handler serves WebSocket connections, the API and the health check.
 func (s *server) handler(apiKey string) http.Handler {
-	upgrader := websocket.Upgrader{
-		ReadBufferSize:  1024,
-		WriteBufferSize: 1024,
-		CheckOrigin:     func(*http.Request) bool { return true },
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/connection/websocket", func(w http.ResponseWriter, r *http.Request) {
+	upgrader := peer.Upgrader(1024)
+	mux := peer.Mux(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, err := upgrader.Upgrade(w, r, nil)
 		if err != nil {
 			return
@@ -123,26 +82,13 @@ func (s *server) handler(apiKey string) http.Handler {
 		s.figures.clientsChanged()
 		go c.write()
 		c.read()
-	})
-	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	}))
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(s.figures.windows())
 	})
-	mux.HandleFunc("/api/publish", func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-API-Key") != apiKey {
-			http.Error(w, "", http.StatusUnauthorized)
-			return
-		}
-		var request struct {
-			Channel string          `json:"channel"`
-			Data    json.RawMessage `json:"data"`
-		}
-		if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&request); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		s.publish(request.Channel, request.Data)
-		_, _ = w.Write([]byte(`{"result":{}}`))
-	})
+	mux.Handle("/api/publish", peer.PublishHandler(apiKey, func(channel string, data json.RawMessage) error {
+		s.publish(channel, data)
+		return nil
+	}))
 	return mux
 }

@@ -10,24 +10,12 @@ package main
 import (
 	"encoding/json"
 	"flag"
-	"fmt"
 	"log"
-	"net"
 	"net/http"
 	"os"
-	"os/signal"
-	"strconv"
-	"syscall"
 
-	"github.com/gorilla/websocket"
+	"github.com/dunlin-project/dunlin/bench/peers/peer"
 )
-
-type config struct {
-	HTTPServer struct {
-		Address string `json:"address"`
-		Port    int    `json:"port"`
-	} `json:"http_server"`
-}
 
 func main() {
 	path := flag.String("c", "config.json", "configuration file")
@@ -45,48 +33,33 @@ func main() {
 }
 
 func run(path string, naive bool, objects, rate int) error {
-	var cfg config
-	text, err := os.ReadFile(path)
+	config, err := peer.ReadConfig(path)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(text, &cfg); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
 	r := &room{world: newWorld(objects, 1), ticksPerSecond: uint32(rate), naive: naive}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/connection/websocket", r.connect())
-	mux.HandleFunc("/health", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("{}")) })
+	mux := peer.Mux(r.connect())
 	mode := "room-shared"
 	if naive {
 		mode = "room-naive"
 	}
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) {
 		figures := r.stats()
-		if err := noteFigures(mode, figures); err != nil {
+		if err := peer.NoteFigures(mode, figures); err != nil {
 			log.Println(err)
 		}
 		_ = json.NewEncoder(w).Encode(figures)
 	})
-	listener, err := net.Listen("tcp", net.JoinHostPort(cfg.HTTPServer.Address, strconv.Itoa(cfg.HTTPServer.Port)))
-	if err != nil {
+	go r.run()
+	if err := config.Serve(mux); err != nil {
 		return err
 	}
-	go r.run()
-	go func() { log.Println(http.Serve(listener, mux)) }()
-	stop := make(chan os.Signal, 1)
-	signal.Notify(stop, syscall.SIGTERM, syscall.SIGINT)
-	<-stop
 	return json.NewEncoder(os.Stdout).Encode(r.stats())
 }
 
 // connect makes each connection a session.
 func (r *room) connect() http.HandlerFunc {
-	upgrader := websocket.Upgrader{
-		ReadBufferSize:  1024,
-		WriteBufferSize: 4096,
-		CheckOrigin:     func(*http.Request) bool { return true },
-	}
+	upgrader := peer.Upgrader(4096)
 	return func(w http.ResponseWriter, request *http.Request) {
 		conn, err := upgrader.Upgrade(w, request, nil)
 		if err != nil {

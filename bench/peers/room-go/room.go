@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/dunlin-project/dunlin/bench/peers/peer"
 )
 
 // room ticks a world and passes each snapshot to its sessions.
@@ -28,7 +30,9 @@ type room struct {
 
 	figures sync.Mutex
 	counted figures
-	heap    heap
+	heap    peer.Heap
+	// What was allocated until the last request.
+	allocated peer.Allocated
 }
 
 // figures are the counters of the room since the last request.

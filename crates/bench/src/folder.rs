@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
+use crate::interrupt;
 
 /// A directory that is removed at the end.
 pub struct DataFolder(PathBuf);
@@ -17,7 +18,7 @@ impl DataFolder {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let path = parent.join(format!("dunlin-bench-{what}-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|source| {
+        interrupt::make_folder(&path, |path| fs::create_dir_all(path)).map_err(|source| {
             Error::os(format!("make {}", path.display()), source, "give --directory a directory with space")
         })?;
         Ok(DataFolder(path))
@@ -30,7 +31,6 @@ impl DataFolder {
 
 impl Drop for DataFolder {
     fn drop(&mut self) {
-        // Fails only if the directory is already gone.
-        let _ = fs::remove_dir_all(&self.0);
+        interrupt::remove_folder(&self.0);
     }
 }

@@ -1,24 +1,19 @@
 //! The server's memory per idle session: the slope over increasing numbers of sessions, which excludes the constant
-//! part of the process.
+//! part of the process. It is the profile `idle` with numbers of its own, and also measures servers that speak something else.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::args::{IdleArgs, ServerArgs};
+use crate::args::IdleArgs;
 use crate::commands::EncodingOption;
 use crate::error::Error;
 use crate::goal::Goal;
-use crate::proc::{self, Memory};
-use crate::progress::Progress;
-use crate::report::{self, Line, ratio, size, whole};
-use crate::rig::{FanoutRig, FanoutSetup};
-use crate::spawn::ServerProcess;
-
-/// Memory has settled when it has changed by less than a thousandth in this time.
-const SETTLED_FOR: Duration = Duration::from_secs(1);
-const SETTLE_PATIENCE: Duration = Duration::from_secs(10);
+use crate::interrupt;
+use crate::proc::Memory;
+use crate::report::{self, Line, size, whole};
+use crate::scenario::args::{ScenarioArgs, TargetArgs};
+use crate::scenario::{Profile, RunResult, run_once};
 
 /// The result of `idle`.
 #[derive(Debug, Serialize)]
@@ -45,7 +40,7 @@ const TLS_SESSION_BYTES_GOAL: f64 = 8192.0;
 /// Memory at a number of sessions.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Point {
-    sessions: usize,
+    sessions: u64,
     #[serde(flatten)]
     memory: Memory,
 }
@@ -53,69 +48,84 @@ struct Point {
 /// Runs the scenario.
 pub fn run(args: &IdleArgs) -> Result<(), Error> {
     args.check()?;
-    let cores = args.run.pin.cores();
-    let progress = Progress::new(args.run.output.quiet);
-    progress.doing("starting the server".into());
-    let server = ServerArgs { tls: args.tls, ..args.run.server.speaking(args.speaks) };
-    let server = ServerProcess::start(&server, &cores)?;
-    let (name, pid) = (server.name.clone(), server.pid);
-    let sessions_max = args.sessions.last().copied().unwrap_or(0);
-    let setup = FanoutSetup { sessions_max, encoding: args.encoding, workers: None, slow_receive_bytes: 0, cores };
-    let mut rig = FanoutRig::start(server, &setup)?;
-    let mut points: Vec<Point> = Vec::new();
-    let mut connected = 0;
-    for &sessions in &args.sessions {
-        rig.connect(sessions - connected, 0, &progress)?;
-        connected = sessions;
-        progress.doing(format!("{sessions} sessions: letting memory settle"));
-        points.push(Point { sessions, memory: settled_memory(pid)? });
-    }
-    progress.finish();
-    let of = |bytes: fn(&Memory) -> u64| {
-        slope(points.iter().map(|point| (point.sessions as f64, bytes(&point.memory) as f64)))
-    };
-    let rss_bytes_per_session = of(|memory| memory.rss_bytes);
-    let bytes_goal = if args.tls { TLS_SESSION_BYTES_GOAL } else { SESSION_BYTES_GOAL };
-    let report = IdleReport {
-        scenario: "idle",
-        machine: proc::machine(),
-        server: name,
-        encoding: args.encoding,
-        tls: args.tls,
-        anon_bytes_per_session: of(|memory| memory.anon_bytes),
-        rss_bytes_per_session,
-        points,
-        goals: vec![Goal::at_most("resident memory a session", Some(rss_bytes_per_session), bytes_goal, "B")],
-    };
+    interrupt::watch()?;
+    let mut profile = Profile::parse("idle", &document(args), &[]).map_err(Error::Scenario)?;
+    profile.message.speaks = args.speaks;
+    profile.server.clone_from(&args.run.server.set);
+    let result = run_once(&profile, &scenario_args(args));
+    let report = IdleReport::of(args, &result)?;
     report::publish(&report, &report.lines(), &args.run.output)
 }
 
-fn settled_memory(pid: u32) -> Result<Memory, Error> {
-    let deadline = Instant::now() + SETTLE_PATIENCE;
-    let mut before = proc::memory(pid)?;
-    loop {
-        thread::sleep(SETTLED_FOR);
-        let now = proc::memory(pid)?;
-        let settled = now.anon_bytes.abs_diff(before.anon_bytes) < before.anon_bytes / 1000;
-        if settled || Instant::now() > deadline {
-            return Ok(now);
-        }
-        before = now;
+/// The profile: a phase for each number of sessions, all of them subscribed to one channel.
+fn document(args: &IdleArgs) -> String {
+    let encoding = if args.encoding == EncodingOption::Json { "json" } else { "protobuf" };
+    let mut text = format!(
+        "[message]\nencoding = \"{encoding}\"\ntls = {}\n[[crew]]\nname = \"clients\"\nsubscribe = \"all\"\n",
+        args.tls
+    );
+    for sessions in &args.sessions {
+        let _ = writeln!(text, "[[phase]]\nname = \"at-{sessions}\"\nduration = \"100ms\"");
+        let _ = writeln!(text, "connections = {{ clients = {sessions} }}");
+    }
+    text
+}
+
+fn scenario_args(args: &IdleArgs) -> ScenarioArgs {
+    let server = &args.run.server;
+    ScenarioArgs {
+        target: TargetArgs {
+            target: server.url.clone(),
+            server_pid: server.server_pid,
+            i_own_this_target: false,
+            start: server.start.clone(),
+        },
+        set: Vec::new(),
+        on: None,
+        short: false,
+        gate: None,
+        runs: std::path::PathBuf::new(),
+        pin: args.run.pin.clone(),
+        quiet: args.run.output.quiet,
     }
 }
 
-/// The slope of the least-squares line.
-fn slope(points: impl Iterator<Item = (f64, f64)> + Clone) -> f64 {
-    let count = points.clone().count() as f64;
-    let (sum_x, sum_y) = points.clone().fold((0.0, 0.0), |(x, y), point| (x + point.0, y + point.1));
-    let (mean_x, mean_y) = (ratio(sum_x, count), ratio(sum_y, count));
-    let (above, below) = points.fold((0.0, 0.0), |(above, below), (x, y)| {
-        (above + (x - mean_x) * (y - mean_y), below + (x - mean_x) * (x - mean_x))
-    });
-    ratio(above, below)
-}
-
 impl IdleReport {
+    /// Fails if the run is not complete: memory of sessions that are not there says nothing.
+    fn of(args: &IdleArgs, result: &RunResult) -> Result<Self, Error> {
+        if let Some(why) = &result.partial {
+            return Err(Error::Scenario(why.clone()));
+        }
+        let figure = |name: &str| result.outcome.figures.get(name).map(|figure| figure.value);
+        if ["connect_failed", "closed"].into_iter().any(|name| figure(name).is_some_and(|count| count > 0.0)) {
+            let did = format!("refused or closed sessions: {:?}", result.outcome.reasons);
+            let remedy = "check its log, its connection limits, and that anonymous clients may subscribe";
+            return Err(Error::Server { did, remedy: remedy.into() });
+        }
+        let unknown = || Error::Scenario("the memory of the server could not be read".to_owned());
+        let rss_bytes_per_session = figure("rss_per_connection").ok_or_else(unknown)?;
+        let bytes_goal = if args.tls { TLS_SESSION_BYTES_GOAL } else { SESSION_BYTES_GOAL };
+        Ok(IdleReport {
+            scenario: "idle",
+            machine: result.origin.machine.description.clone(),
+            server: result.target.target.clone(),
+            encoding: args.encoding,
+            tls: args.tls,
+            points: result
+                .series
+                .points
+                .iter()
+                .map(|point| Point {
+                    sessions: point.connections,
+                    memory: Memory { rss_bytes: point.rss_bytes, anon_bytes: point.anon_bytes },
+                })
+                .collect(),
+            anon_bytes_per_session: figure("bytes_per_connection").ok_or_else(unknown)?,
+            rss_bytes_per_session,
+            goals: vec![Goal::at_most("resident memory a session", Some(rss_bytes_per_session), bytes_goal, "B")],
+        })
+    }
+
     fn lines(&self) -> Vec<Line> {
         let mut lines = vec![Line::new("machine", &self.machine)];
         lines.extend(self.points.iter().map(|point| {
@@ -134,17 +144,5 @@ impl IdleReport {
         ));
         lines.extend(self.goals.iter().map(Goal::line));
         lines
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slope_ignores_the_constant_part() {
-        let line = [(1000.0, 5_000_000.0), (5000.0, 13_000_000.0), (15_000.0, 33_000_000.0)];
-        assert!((slope(line.into_iter()) - 2000.0).abs() < 1e-6);
-        assert!(slope([(1.0, 1.0)].into_iter()) == 0.0);
     }
 }

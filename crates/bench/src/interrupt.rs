@@ -1,11 +1,21 @@
-//! Ctrl-C and SIGTERM end a run early, so that its result is written and says that it is partial.
+//! Ctrl-C and SIGTERM end a run early. Scenarios of profiles look for them, write their result, and say that it is partial. The
+//! others end at once, and leave no files.
 
-use std::io;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use crate::error::Error;
 
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
+/// Folders of servers that this process has started.
+static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+/// How soon a signal ends a scenario that does not look for it.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 extern "C" fn ask(_signal: libc::c_int) {
     IS_ASKED.store(true, Ordering::Relaxed);
@@ -29,6 +39,40 @@ pub fn watch() -> Result<(), Error> {
 /// Fails if the run was interrupted.
 pub fn check() -> Result<(), Error> {
     if IS_ASKED.load(Ordering::Relaxed) { Err(Error::Scenario("the run was interrupted".to_owned())) } else { Ok(()) }
+}
+
+/// Watches for signals in place of a scenario that does not look for them. Servers end with this process.
+pub fn end_at_once() -> Result<(), Error> {
+    watch()?;
+    thread::spawn(|| {
+        while !IS_ASKED.load(Ordering::Relaxed) {
+            thread::sleep(LOOK_EVERY);
+        }
+        // The lock is kept, so that no folder is made any more.
+        let folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+        for folder in folders.iter() {
+            let _ = fs::remove_dir_all(folder);
+        }
+        let _ = writeln!(io::stderr(), "dunlin-bench: the run was interrupted");
+        std::process::exit(1);
+    });
+    Ok(())
+}
+
+/// Makes a folder that [`remove_folder`] or a signal removes.
+pub fn make_folder(folder: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> io::Result<()> {
+    let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    make(folder)?;
+    folders.push(folder.to_owned());
+    Ok(())
+}
+
+/// Removes a folder.
+pub fn remove_folder(folder: &Path) {
+    let mut folders = FOLDERS.lock().unwrap_or_else(PoisonError::into_inner);
+    // Fails only if the folder is already gone.
+    let _ = fs::remove_dir_all(folder);
+    folders.retain(|one| one != folder);
 }
 
 /// Lets the orchestrator end this process: Ctrl-C in a terminal reaches all of them.

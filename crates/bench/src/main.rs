@@ -73,6 +73,9 @@ fn main() -> ExitCode {
 /// Runs a scenario. The table goes to stdout, progress to stderr, and JSON where `--json` says.
 fn run(scenario: Scenario) -> Result<(), Error> {
     proc::raise_open_files_limit();
+    if !looks_for_signals(&scenario) {
+        interrupt::end_at_once()?;
+    }
     match scenario {
         Scenario::Roofline(args) => roofline::run(&args),
         Scenario::Fanout(args) => fanout::run(&args),
@@ -93,4 +96,17 @@ fn run(scenario: Scenario) -> Result<(), Error> {
             Ok(())
         }
     }
+}
+
+/// Whether a scenario ends itself when it is interrupted.
+fn looks_for_signals(scenario: &Scenario) -> bool {
+    matches!(
+        scenario,
+        Scenario::Run(_)
+            | Scenario::Compare(_)
+            | Scenario::Plan(_)
+            | Scenario::Idle(_)
+            | Scenario::Report(_)
+            | Scenario::Worker
+    )
 }

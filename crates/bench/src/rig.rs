@@ -117,7 +117,7 @@ impl FanoutRig {
                 source: source_address(worker),
                 handshakes_max: HANDSHAKES_MAX.div_ceil(count),
                 slow_receive_bytes: setup.slow_receive_bytes,
-                tally: tally.path().to_owned(),
+                tally: tally.path(),
                 cores: setup.cores.clients.clone(),
                 others: Vec::new(),
             }))?);
@@ -156,7 +156,7 @@ impl FanoutRig {
             target: self.target.clone(),
             api_key: (load.publish_via == PublishVia::Api).then(|| api_key.to_owned()),
             payload_bytes: load.payload_bytes,
-            tally: self.tally.path().to_owned(),
+            tally: self.tally.path(),
             cores: self.cores.clients.clone(),
         }))?;
         match publisher.answer()? {
@@ -213,7 +213,7 @@ impl FanoutRig {
                 source: source_address(worker),
                 handshakes_max: HANDSHAKES_MAX.div_ceil(count),
                 slow_receive_bytes: 0,
-                tally: self.tally.path().to_owned(),
+                tally: self.tally.path(),
                 cores: self.cores.clients.clone(),
                 others: Vec::new(),
             }))?;

@@ -3,7 +3,7 @@
 //!
 //! - `profile`, `document`, `quantity`: reading a profile. `gate`, `figures`: what is measured, and what must hold.
 //! - `course`, `rig`, `target`, `sampler`: a run. `crew_commands`, `streams`, `stamp`: what it shares with `worker::crew`.
-//! - `result`, `machine`: what a run writes. `compare`, `page`, `plan`: what is made of it.
+//! - `result`, `machine`, `secrets`: what a run writes, and what it does not. `compare`, `page`, `plan`: what is made of it.
 
 pub mod args;
 pub mod compare;
@@ -21,6 +21,7 @@ pub mod rate_curve;
 mod result;
 mod rig;
 mod sampler;
+pub mod secrets;
 pub mod stamp;
 pub mod streams;
 mod target;
@@ -33,8 +34,9 @@ use self::args::{ReportArgs, RunProfileArgs, ScenarioArgs};
 use self::course::{Course, Log};
 use self::figures::FIGURES;
 use self::gate::Gate;
-use self::profile::Profile;
-use self::result::{Origin, RunResult};
+pub use self::profile::Profile;
+use self::result::Origin;
+pub use self::result::RunResult;
 use self::rig::ScenarioRig;
 use self::target::ScenarioTarget;
 use crate::error::Error;
@@ -146,7 +148,7 @@ fn path_of(folder: &Path, result: &RunResult) -> PathBuf {
 }
 
 /// Runs a profile once. If the run ends early, the result is partial: it has what was measured until then.
-fn run_once(profile: &Profile, args: &ScenarioArgs) -> RunResult {
+pub fn run_once(profile: &Profile, args: &ScenarioArgs) -> RunResult {
     let progress = Progress::new(args.quiet);
     let cores = if args.target.target.is_some() && args.target.server_pid.is_none() {
         Cores::unpinned()

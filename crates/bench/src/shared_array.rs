@@ -1,11 +1,12 @@
-//! An array of counters that all processes of a run share: a file in memory.
+//! An array of counters that all processes of a run share: a file in memory without a name, which is gone with the last of them, however
+//! they end.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::error::Error;
 
@@ -23,8 +24,8 @@ unsafe impl SharedItem for AtomicU64 {}
 pub struct SharedArray<T> {
     items: NonNull<T>,
     length: usize,
-    /// The file, if this process created it and must remove it.
-    owned: Option<PathBuf>,
+    /// The file, if this process created it: others open it by its number here.
+    owned: Option<File>,
 }
 
 // SAFETY: the mapping is plain memory of atomics; it lives until the array is dropped.
@@ -33,19 +34,21 @@ unsafe impl<T: SharedItem> Send for SharedArray<T> {}
 unsafe impl<T: SharedItem> Sync for SharedArray<T> {}
 
 impl<T: SharedItem> SharedArray<T> {
-    /// Creates the file for a new run, full of zeros. `what` is a part of its name.
-    pub fn create(what: &str, length: usize) -> Result<Self, Error> {
-        static FILES: AtomicU64 = AtomicU64::new(0);
-        let folder = if Path::new("/dev/shm").is_dir() { PathBuf::from("/dev/shm") } else { std::env::temp_dir() };
-        let number = FILES.fetch_add(1, Ordering::Relaxed);
-        let path = folder.join(format!("dunlin-bench-{what}-{}-{number}", std::process::id()));
+    /// Creates the file for a new run, full of zeros.
+    pub fn create(length: usize) -> Result<Self, Error> {
         let failed =
-            |source| Error::os(format!("make {}", path.display()), source, "check the space and rights of that folder");
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path).map_err(failed)?;
+            |source| Error::os("make memory that all processes share", source, "check the limit of open files");
+        // SAFETY: the name is a text that ends with zero, for messages of the kernel alone.
+        let number = unsafe { libc::memfd_create(c"dunlin-bench".as_ptr(), libc::MFD_CLOEXEC) };
+        if number < 0 {
+            return Err(failed(io::Error::last_os_error()));
+        }
+        // SAFETY: the number is that of a new file, which nothing else owns.
+        let file = unsafe { File::from_raw_fd(number) };
         // An empty file cannot be mapped.
         file.set_len((length.max(1) * size_of::<T>()) as u64).map_err(failed)?;
         let (items, length) = map(&file).map_err(failed)?;
-        Ok(SharedArray { items, length, owned: Some(path) })
+        Ok(SharedArray { items, length, owned: Some(file) })
     }
 
     /// Opens the file of a run.
@@ -56,9 +59,10 @@ impl<T: SharedItem> SharedArray<T> {
         Ok(SharedArray { items, length, owned: None })
     }
 
-    /// The path of the file, for other processes.
-    pub fn path(&self) -> &Path {
-        self.owned.as_deref().expect("only the process that made the file hands its path on")
+    /// The path of the file for other processes, as long as this one lives.
+    pub fn path(&self) -> PathBuf {
+        let file = self.owned.as_ref().expect("only the process that made the file hands its path on");
+        PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()))
     }
 
     pub fn items(&self) -> &[T] {
@@ -85,27 +89,25 @@ impl<T> Drop for SharedArray<T> {
     fn drop(&mut self) {
         // SAFETY: this is the address and length from mmap, and no reference into the mapping can exist any more.
         unsafe { libc::munmap(self.items.as_ptr().cast(), self.length * size_of::<T>()) };
-        if let Some(path) = &self.owned {
-            // Fails only if the file is already gone.
-            let _ = fs::remove_file(path);
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
 
     #[test]
-    fn counts_are_shared_and_the_file_is_removed_by_its_creator() {
-        let ours = SharedArray::<AtomicU64>::create("test", 3).unwrap();
-        let path = ours.path().to_owned();
+    fn counts_are_shared_and_the_file_has_no_name() {
+        let ours = SharedArray::<AtomicU64>::create(3).unwrap();
+        let path = ours.path();
         let theirs = SharedArray::<AtomicU64>::open(&path).unwrap();
         theirs.items()[2].store(5, Ordering::Relaxed);
         assert_eq!((ours.items().len(), ours.items()[2].load(Ordering::Relaxed)), (3, 5));
-        drop(theirs);
-        assert!(path.exists());
+        let target = std::fs::read_link(&path).unwrap();
+        assert!(target.starts_with("/memfd:dunlin-bench (deleted)"), "it is in no folder: {}", target.display());
         drop(ours);
-        assert!(!path.exists());
+        assert_eq!(theirs.items()[2].load(Ordering::Relaxed), 5, "it lives as long as one process has it");
     }
 }

@@ -1,9 +1,10 @@
 //! The server under test: a running one, or one that is started with a configuration and stopped afterwards.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -16,8 +17,10 @@ use serde_json::{Value, json};
 use crate::args::{ServerArgs, parse_url};
 use crate::control::MessageContent;
 use crate::error::Error;
+use crate::interrupt;
 use crate::peer::PeerProtocol;
 use crate::proc::{self, Cores};
+use crate::scenario::secrets::shown_url;
 use crate::tls;
 
 /// The file name of Dunlin's server.
@@ -69,7 +72,7 @@ impl ServerProcess {
                     path,
                     tls: false,
                     content: args.content(),
-                    name: url.clone(),
+                    name: shown_url(url),
                     started: None,
                 })
             }
@@ -130,7 +133,7 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Some(started) = &mut self.started else { return };
         if matches!(started.child.try_wait(), Ok(Some(_))) {
-            let _ = fs::remove_dir_all(&started.folder);
+            interrupt::remove_folder(&started.folder);
             return;
         }
         // SAFETY: the child has not been waited for, so its pid is still its own.
@@ -142,7 +145,7 @@ impl Drop for ServerProcess {
         // Fails only if the process has already ended.
         let _ = started.child.kill();
         let _ = started.child.wait();
-        let _ = fs::remove_dir_all(&started.folder);
+        interrupt::remove_folder(&started.folder);
     }
 }
 
@@ -196,7 +199,9 @@ pub fn free_port() -> Result<u16, Error> {
 
 fn make_folder(port: u16) -> Result<PathBuf, Error> {
     let folder = env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
-    fs::create_dir_all(&folder).map_err(|source| {
+    // Its configuration has the key of the API.
+    let make = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    interrupt::make_folder(&folder, make).map_err(|source| {
         Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space")
     })?;
     Ok(folder)

@@ -164,7 +164,7 @@ impl StormRig {
                 source: source_address(worker),
                 handshakes_max: HANDSHAKES_MAX.div_ceil(count),
                 slow_receive_bytes: 0,
-                tally: tally.path().to_owned(),
+                tally: tally.path(),
                 cores: cores.clients.clone(),
                 others: Vec::new(),
             }))
@@ -174,7 +174,7 @@ impl StormRig {
             target,
             api_key: None,
             payload_bytes: args.payload_bytes,
-            tally: tally.path().to_owned(),
+            tally: tally.path(),
             cores: cores.clients.clone(),
         }))?;
         match publisher.answer()? {

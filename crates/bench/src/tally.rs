@@ -3,7 +3,7 @@
 //! They show the state of the run (progress, the end of a phase, the window of a saturating publisher) at the cost of
 //! one store per turn of a worker's loop. The results themselves are sent over the control pipe.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Error;
@@ -30,7 +30,7 @@ pub struct Tally(SharedArray<Slot>);
 impl Tally {
     /// Creates the file for a new run.
     pub fn create() -> Result<Self, Error> {
-        Ok(Tally(SharedArray::create("tally", WORKERS_MAX)?))
+        Ok(Tally(SharedArray::create(WORKERS_MAX)?))
     }
 
     /// Opens the file of a run.
@@ -39,7 +39,7 @@ impl Tally {
     }
 
     /// The path of the file, for other processes.
-    pub fn path(&self) -> &Path {
+    pub fn path(&self) -> PathBuf {
         self.0.path()
     }
 
@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn the_counts_of_all_workers_are_added() {
         let ours = Tally::create().unwrap();
-        let theirs = Tally::open(ours.path()).unwrap();
+        let theirs = Tally::open(&ours.path()).unwrap();
         theirs.slot(0).deliveries.store(5, Ordering::Relaxed);
         theirs.slot(WORKERS_MAX - 1).deliveries.store(7, Ordering::Relaxed);
         theirs.slot(3).ready.store(2, Ordering::Relaxed);

@@ -4,6 +4,7 @@ mod batches;
 mod clients;
 mod crew;
 mod drain;
+mod outbox;
 mod player;
 mod players;
 mod publisher;

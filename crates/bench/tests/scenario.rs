@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -280,6 +280,54 @@ fn an_interrupted_run_writes_what_it_has_and_says_that_it_is_partial() {
     assert!(rest.iter().any(|line| line.contains("the run was interrupted")), "{rest:?}");
 }
 
+/// The port of the server that a run has started; its files are in this folder.
+fn port_of_server_in(folder: &Path, child: &mut Child) -> u16 {
+    loop {
+        let configs = fs::read_dir(folder).expect("a folder").map(|entry| entry.unwrap().path().join("config.json"));
+        let texts = configs.filter_map(|config| fs::read_to_string(config).ok());
+        let ports = texts.filter_map(|text| serde_json::from_str::<Value>(&text).ok()?["http_server"]["port"].as_u64());
+        let mut ports = ports.map(|port| u16::try_from(port).expect("a port"));
+        if let Some(port) = ports.find(|port| TcpStream::connect((Ipv4Addr::LOCALHOST, *port)).is_ok()) {
+            return port;
+        }
+        assert!(child.try_wait().expect("the program can be waited for").is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn what_is_interrupted_leaves_nothing_behind() {
+    let program = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
+    dunlin_proof::programs::beside(program, "dunlin");
+    for arguments in [
+        &["compare", "fanout", "fanout", "--short", "--rounds", "1", "--quiet"][..],
+        &["plan", "--connections", "10", "--publications", "1", "--quiet"],
+        &["idle", "--sessions", "10,20,30,40", "--quiet"],
+        &["fanout", "--subscribers", "5", "--duration", "1m", "--quiet"],
+    ] {
+        let (folder, runs) = (Folder::make(), Folder::make());
+        let mut child = Command::new(program)
+            .args(arguments)
+            .args(["--no-pin"])
+            .env("TMPDIR", &folder.0)
+            .current_dir(&runs.0)
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the program starts");
+        let port = port_of_server_in(&folder.0, &mut child);
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+        assert!(killed.success());
+        assert_eq!(wait_within(&mut child, Duration::from_secs(30)), Some(1), "{arguments:?}");
+        // A server that ends with the program may take a moment longer.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            assert!(Instant::now() < deadline, "{arguments:?}: the server has not ended");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 0, "{arguments:?}: its files are gone");
+    }
+}
+
 #[test]
 fn publications_in_another_order_are_found() {
     // With one channel, the next publication is of the same stream.
@@ -327,16 +375,34 @@ fn a_target_that_ends_is_a_broken_gate() {
 }
 
 #[test]
+fn neither_a_result_nor_its_page_has_a_secret() {
+    let folder = Folder::make();
+    let secrets = "[server]\nhttp_api.key = \"s3cret\"\nclient.token.hmac_secret_key = \"s3cret\"\n";
+    let profile = folder.profile("test.toml", &format!("{PROFILE}{secrets}"));
+    let url = format!("ws://{}/?token=s3cret", start(Fault::None));
+    let [json, page] = ["run.json", "page.html"].map(|name| folder.0.join(name).display().to_string());
+    let of = ["run", &profile, "--target", &url, "--api-key", "s3cret", "--set", "server.admin.password=s3cret"];
+    let output = bench(&[&of[..], &["--json", &json, "--page", &page, "--no-pin"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    for name in ["run.json", "page.html"] {
+        let text = fs::read_to_string(folder.0.join(name)).expect("it is written");
+        assert!(!text.contains("s3cret") && text.contains("hmac_secret_key"), "{name}: {text}");
+    }
+    assert!(!stderr(&output).contains("s3cret") && !String::from_utf8_lossy(&output.stdout).contains("s3cret"));
+}
+
+#[test]
 fn mistakes_are_reported_before_anything_is_started() {
     let folder = Folder::make();
     let wrong = folder.profile("wrong.toml", &PROFILE.replace("workers", "wrokers"));
     let right = folder.profile("right.toml", PROFILE);
     let runs = folder.0.join("runs");
     let runs = runs.to_str().expect("it is UTF-8");
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 8] = [
         (&["run", &wrong], "crew.readers.wrokers is unknown; did you mean workers?"),
         (&["run", &right, "--set", "phase.hold.duraton=1s"], "phase.hold.duraton is unknown; did you mean duration?"),
         (&["run", &right, "--gate", "p98<5ms"], "there is no figure p98; did you mean p99?"),
+        (&["run", &right, "--gate", ""], "gate \"\": write FIGURE<VALUE"),
         (&["run", "capasity"], "there is no profile capasity; did you mean capacity?"),
         (&["run", &right, "--target", "ws://192.0.2.1:9"], "give --i-own-this-target as well if it is yours to load"),
         (&["run", &right, "--set", "crew.readers.connections=900000"], "crew.readers needs 900000 open files"),
@@ -379,6 +445,7 @@ fn two_profiles_are_compared_in_turns_and_a_page_is_made() {
     let comparison = folder.read("compare.json");
     let rate = &comparison["ratios"]["deliveries_per_second"];
     assert_eq!((rate["a"].as_array().map(Vec::len), rate["b"].as_array().map(Vec::len)), (Some(2), Some(2)));
+    assert_eq!(comparison["order"], "ABBA");
     assert!(rate["interval"][0].as_f64() <= rate["ratio"].as_f64(), "{comparison:#}");
     let files: Vec<_> = fs::read_dir(&runs).expect("the results are there").map(|file| file.unwrap().path()).collect();
     assert_eq!(files.len(), 4, "{files:?}");
@@ -525,6 +592,23 @@ fn soak_finds_1_kib_that_each_connection_leaves_behind() {
 }
 
 #[test]
+fn idle_measures_what_each_further_session_takes() {
+    const LEAKED_BYTES: usize = 200 << 10;
+    let (target, folder) = (start_process(LEAKED_BYTES), Folder::make());
+    let (url, json) = (format!("ws://{}", target.address), folder.0.join("idle.json").display().to_string());
+    let sessions = ["idle", "--sessions", "10,30,60", "--url", &url, "--server-pid", &target.pid()];
+    let output = bench(&[&sessions[..], &["--json", &json, "--quiet", "--no-pin"]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let report = folder.read("idle.json");
+    let points = report["points"].as_array().expect("a list").iter().map(|point| point["sessions"].as_u64());
+    assert_eq!(points.collect::<Vec<_>>(), [Some(10), Some(30), Some(60)], "{report:#}");
+    for slope in ["anon_bytes_per_session", "rss_bytes_per_session"] {
+        let bytes = report[slope].as_f64().expect("it was measured");
+        assert!((0.9..2.0).contains(&(bytes / LEAKED_BYTES as f64)), "{slope}: {report:#}");
+    }
+}
+
+#[test]
 fn bots_play_a_room_and_what_they_expect_is_checked() {
     let durations = ["--set", "phase.warm-up.duration=300ms", "--set", "phase.play.duration=500ms"];
     let sizes = ["--set", "crew.bots.connections=10", "--set", "crew.bots.inputs=100", "--set", "phase.play.repeat=1"];
@@ -617,6 +701,8 @@ fn a_plan_that_cannot_be_made_says_why() {
     for (more, expected) in [
         (&["--prices", &prices][..], "unknown field `coers`"),
         (&["--share", "2"], "--share 2: give more than 0, at most 1"),
+        (&["--history-size", "16777217"], "--history-size 16777217: give 0 to 16777216"),
+        (&["--history-size", "9", "--target", "ws://127.0.0.1:9"], "--history-size 9: leave out --target"),
         (&["--bytes", "10"], "message.bytes = 10: give a whole number from 74"),
         (&["--spawn", "/nonexistent/dunlin"], "the calibration plan-publications ended early: could not start"),
     ] {

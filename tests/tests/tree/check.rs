@@ -21,6 +21,7 @@ fn a_change_outside_the_crates_asks_for_those_that_read_the_file() {
     for (file, crates, commands) in [
         ("schema/openapi.json", "dunlin dunlin-tests", "vectors clients sdk"),
         ("docs/metrics.md", "dunlin dunlin-config dunlin-tests", "docs"),
+        ("site/index.md", "dunlin-tests", "docs vectors"),
         ("docs/own-game.md", "dunlin-config dunlin-tests", "docs guides"),
         ("docs/from-pusher.md", "dunlin-config dunlin-tests", "docs guides"),
         ("docs/migrating-from-centrifugo.md", "dunlin-config dunlin-tests", "docs api"),

@@ -87,7 +87,7 @@ impl LeaderLossRig {
                 source: source_address(worker),
                 handshakes_max: 1,
                 slow_receive_bytes: 0,
-                tally: tally.path().to_owned(),
+                tally: tally.path(),
                 cores: cores.clients.clone(),
                 others: Vec::new(),
             }))?;
@@ -95,7 +95,7 @@ impl LeaderLossRig {
                 target: target(&nodes[0], &channel),
                 api_key: None,
                 payload_bytes: PAYLOAD_BYTES,
-                tally: tally.path().to_owned(),
+                tally: tally.path(),
                 cores: cores.clients.clone(),
             }))?;
             reader.send_command(&WorkerCommand::Connect { sessions: 1, slow: 0 })?;

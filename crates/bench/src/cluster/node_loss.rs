@@ -48,7 +48,7 @@ pub fn lose_node(args: &ClusterFailoverArgs, nodes: &mut Vec<ServerProcess>, cor
         target: target(&nodes[0], CHANNEL),
         api_key: None,
         payload_bytes: PAYLOAD_BYTES,
-        tally: sessions.tally().path().to_owned(),
+        tally: sessions.tally().path(),
         cores: cores.clients.clone(),
     }))?;
     match publisher.answer()? {

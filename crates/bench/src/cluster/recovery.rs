@@ -128,7 +128,7 @@ impl<'a> RecoveryRig<'a> {
             target: target(&writer, "others"),
             api_key: None,
             payload_bytes: PAYLOAD_BYTES,
-            tally: tally.path().to_owned(),
+            tally: tally.path(),
             cores: rest_cores.clients,
         }))?;
         match publisher.answer()? {
@@ -184,7 +184,7 @@ impl<'a> RecoveryRig<'a> {
                 source: source_address(worker),
                 handshakes_max: HANDSHAKES_MAX.div_ceil(count),
                 slow_receive_bytes: 0,
-                tally: self.tally.path().to_owned(),
+                tally: self.tally.path(),
                 cores: self.storm_cores.clients.clone(),
                 others: Vec::new(),
             }))

@@ -36,7 +36,7 @@ impl NodeSessions {
                 source: source_address(worker),
                 handshakes_max: HANDSHAKES_MAX.div_ceil(count),
                 slow_receive_bytes: 0,
-                tally: tally.path().to_owned(),
+                tally: tally.path(),
                 cores: cores.clients.clone(),
                 others: nodes[1..].iter().map(|node| node.address).collect(),
             }))

@@ -14,6 +14,7 @@ use super::verify::{self, Verified};
 use crate::commands::EncodingOption;
 use crate::control::{Connected, MessageContent, Role, Target, WorkerCommand, WorkerReply};
 use crate::error::Error;
+use crate::interrupt;
 use crate::proc::{self, Cores, Memory, Ticks};
 use crate::progress::Progress;
 use crate::spawn::ServerProcess;
@@ -66,7 +67,7 @@ impl Scratch {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("dunlin-bench-room-{}-{run}", std::process::id()));
-        fs::create_dir_all(&path).map_err(|source| {
+        interrupt::make_folder(&path, |path| fs::create_dir_all(path)).map_err(|source| {
             Error::os(format!("make {}", path.display()), source, "set TMPDIR to a folder with space")
         })?;
         Ok(Scratch(path))
@@ -98,8 +99,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Fails only if the folder is already gone.
-        let _ = fs::remove_dir_all(&self.0);
+        interrupt::remove_folder(&self.0);
     }
 }
 
@@ -209,7 +209,7 @@ impl RoomRig {
             handshakes_max: HANDSHAKES_MAX,
             slow_receive_bytes: setup.slow_receive_bytes,
             observations: setup.keeps_observations.then_some(observations),
-            tally: self.tally.path().to_owned(),
+            tally: self.tally.path(),
             cores: setup.cores.clients.clone(),
         }
     }

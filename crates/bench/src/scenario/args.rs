@@ -72,8 +72,8 @@ pub struct CompareArgs {
     pub a: String,
     /// Another one of the same kind
     pub b: String,
-    /// Runs of each, in turns: A B A B
-    #[arg(long, default_value_t = 5)]
+    /// Runs of each, in turns: A B B A. With an even number, a steady change of the machine cancels out
+    #[arg(long, default_value_t = 6)]
     pub rounds: u32,
     /// The profile for two programs
     #[arg(long, default_value = "fanout")]
@@ -99,6 +99,9 @@ pub struct PlanArgs {
     /// Channels: a publication reaches the clients of one
     #[arg(long, default_value_t = 1)]
     pub channels: u64,
+    /// Publications in the history of each channel; 0: no history
+    #[arg(long, default_value_t = 0)]
+    pub history_size: u64,
     /// Encoding of the clients
     #[arg(long, value_enum, default_value_t = EncodingOption::Json)]
     pub encoding: EncodingOption,

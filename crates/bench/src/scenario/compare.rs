@@ -1,5 +1,5 @@
-//! Compares two server programs or two profiles: they run in turns, A B A B, so that a change of the machine affects
-//! both, and each pair of runs gives a ratio.
+//! Compares two server programs or two profiles: they run in turns, A B B A, so that a steady change of the machine cancels out,
+//! and each pair of runs gives a ratio.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,9 @@ use super::figures::{FIGURES, Figure};
 use super::machine::{self, Machine};
 use super::profile::{Profile, built_in_names, is_toml};
 use super::result::{self, RunResult};
+use super::secrets::shown_flags;
 use crate::error::Error;
+use crate::interrupt;
 use crate::report::{self, Line};
 
 /// The result of a comparison.
@@ -25,6 +27,8 @@ struct Comparison {
     a: String,
     b: String,
     rounds: u32,
+    /// In which order they ran, such as `ABBA`.
+    order: String,
     /// B divided by A.
     ratios: BTreeMap<&'static str, Ratio>,
     /// What was broken, by run.
@@ -44,12 +48,15 @@ struct Ratio {
 
 /// Runs the comparison.
 pub fn run(args: &CompareArgs) -> Result<(), Error> {
-    let [a, b] = sides(args)?;
+    interrupt::watch()?;
+    let sides = sides(args)?;
     let started_at = machine::utc(crate::proc::unix_us() / 1_000_000);
     let mut machine = Machine::now();
-    let (mut runs, mut broken) = ([Vec::new(), Vec::new()], Vec::new());
+    let (mut runs, mut broken, mut order) = ([Vec::new(), Vec::new()], Vec::new(), String::new());
     for round in 1..=args.rounds {
-        for (side, (letter, runs)) in [&a, &b].into_iter().zip(["A", "B"].into_iter().zip(&mut runs)) {
+        for number in order_of(round) {
+            let (side, letter) = (&sides[number], ["A", "B"][number]);
+            order.push_str(letter);
             let result = super::run_once(&side.profile, &side.args);
             if let Some(why) = &result.partial {
                 return Err(Error::Scenario(format!("run {round} of {letter} is partial: {why}")));
@@ -59,7 +66,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
             );
             result
                 .write(&super::path_of(&args.common.runs, &result).with_extension(format!("{letter}{round}.json")))?;
-            runs.push(result);
+            runs[number].push(result);
         }
     }
     machine.end();
@@ -68,10 +75,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         started_at,
         machine,
         commit: machine::commit(),
-        flags: result::shown_flags(std::env::args().skip(1)),
+        flags: shown_flags(std::env::args().skip(1)),
         a: args.a.clone(),
         b: args.b.clone(),
         rounds: args.rounds,
+        order,
         ratios: ratios(&runs[0], &runs[1]),
         broken,
     };
@@ -83,6 +91,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         super::note(&format!("comparison: {}", path.display()));
     }
     if comparison.broken.is_empty() { Ok(()) } else { Err(Error::Gates(comparison.broken)) }
+}
+
+/// Which one comes first in a round: 0 for A. Their turns change, so that neither is always the later one.
+fn order_of(round: u32) -> [usize; 2] {
+    if round % 2 == 1 { [0, 1] } else { [1, 0] }
 }
 
 /// One of the two.
@@ -188,6 +201,21 @@ impl Comparison {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_steady_change_of_the_machine_is_no_difference() {
+        // Each run takes 1 % longer than the one before.
+        let mut time = 1.0;
+        let mut runs = [Vec::new(), Vec::new()];
+        for number in (1..=6).flat_map(order_of) {
+            runs[number].push(time);
+            time *= 1.01;
+        }
+        let [a, b] = runs;
+        let ratio = Ratio::of(a, b).unwrap();
+        let (low, high) = ratio.interval.unwrap();
+        assert!((ratio.ratio - 1.0).abs() < 1e-9 && low < 1.0 && high > 1.0, "{ratio:?}");
+    }
 
     #[test]
     fn the_interval_of_a_ratio_is_that_of_its_pairs() {

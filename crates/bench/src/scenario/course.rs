@@ -11,6 +11,7 @@ use super::result::{
 };
 use super::rig::{ScenarioRig, Window};
 use super::sampler::Sample;
+use super::secrets::without_secrets;
 use super::target::ScenarioTarget;
 use crate::error::Error;
 use crate::latency::Latency;
@@ -192,7 +193,7 @@ impl Course {
             scenario: ScenarioOfRun {
                 profile: profile.name.clone(),
                 about: profile.about.clone(),
-                document: serde_json::to_value(&profile.document).unwrap_or_default(),
+                document: without_secrets(serde_json::to_value(&profile.document).unwrap_or_default()),
                 gates: profile.gates.iter().cloned().map(String::from).collect(),
             },
             target: TargetOfRun { threads: usage.threads, counts: usage.counts.sums(), ..self.target },

@@ -225,6 +225,8 @@ pub struct Sent {
     pub refused: BTreeMap<String, u64>,
     /// Those that were due while their connection was closed.
     pub unsent: u64,
+    /// Refused ones beyond those that are recorded: their clients count them as lost.
+    pub unchecked: u64,
     /// From the intended time to the actual one: the lateness of the load generator.
     pub lag: Latency,
     /// From the intended time to the answer of the target.
@@ -244,6 +246,8 @@ pub struct Received {
     pub reordered: u64,
     /// Those of channels to which the client is not subscribed.
     pub stray: u64,
+    /// Missing ones, and ones that arrived, beyond what the clients remember of gaps.
+    pub unchecked: u64,
     /// From the intended time of a publication to its arrival.
     pub latency: Latency,
     /// From the actual time at which it was sent to its arrival.
@@ -317,6 +321,7 @@ impl CrewReport {
         sent.published += of.published;
         sent.accepted += of.accepted;
         sent.unsent += of.unsent;
+        sent.unchecked += of.unchecked;
         sent.lag.add(&of.lag);
         sent.acknowledged.add(&of.acknowledged);
         add_counts(&mut sent.refused, &of.refused);
@@ -335,6 +340,7 @@ impl CrewReport {
         // Those that were not accepted.
         sent.published += of.published.saturating_sub(of.accepted);
         sent.unsent += of.unsent;
+        sent.unchecked += of.unchecked;
         add_counts(&mut sent.refused, &of.refused);
     }
 
@@ -353,6 +359,7 @@ impl Received {
         self.duplicated += other.duplicated;
         self.reordered += other.reordered;
         self.stray += other.stray;
+        self.unchecked += other.unchecked;
     }
 }
 

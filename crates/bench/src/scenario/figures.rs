@@ -66,6 +66,7 @@ figures! {
     "duplicated" Count false "publications that a client received again",
     "reordered" Count false "publications that arrived after a later one of the same publisher and channel",
     "stray" Count false "publications of channels to which the client is not subscribed",
+    "unchecked" Count false "publications that the load generator could not follow; above 0, lost is an upper bound",
     "deliveries_per_second" Rate true "deliveries per second",
     "deliveries_per_cpu_second" Rate true "deliveries per second of the server's CPU time",
     "cpu_cores" Ratio true "CPU time of the server per second",
@@ -116,6 +117,7 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
         ("duplicated", received.duplicated),
         ("reordered", received.reordered),
         ("stray", received.stray),
+        ("unchecked", received.unchecked + sent.unchecked),
     ] {
         values.insert(name, count as f64);
     }
@@ -132,16 +134,16 @@ pub fn values(report: &CrewReport, usage: &Usage) -> Values {
         ("expectations_missed", played.expectations_missed),
     ] {
         // Runs without rooms have no such figures.
-        values.extend((played.players > 0).then_some((name, count as f64)));
+        values.extend((played.players + played.removed > 0).then_some((name, count as f64)));
     }
     let delivered = received.delivered as f64;
     values.insert("deliveries_per_second", ratio(delivered, usage.seconds));
     values.insert("client_cores", ratio(report.cpu_ns as f64 / 1e9, usage.seconds));
-    if let Some(cpu_s) = usage.cpu_s {
-        values.insert("deliveries_per_cpu_second", ratio(delivered, cpu_s));
-        values.insert("cpu_cores", ratio(cpu_s, usage.seconds));
-        values.insert("cpu_user_share", usage.user_share);
-        values.insert("client_cost", ratio(report.cpu_ns as f64 / 1e9, cpu_s));
+    if let Some(cpu) = usage.cpu {
+        values.insert("deliveries_per_cpu_second", ratio(delivered, cpu.cpu_s));
+        values.insert("cpu_cores", cpu.cores());
+        values.insert("cpu_user_share", cpu.user_share());
+        values.insert("client_cost", ratio(report.cpu_ns as f64 / 1e9, cpu.cpu_s));
     }
     for (name, value) in
         [("memory", usage.anon_bytes), ("memory_max", usage.anon_bytes_max), ("open_files", usage.open_files)]

@@ -54,9 +54,10 @@ impl From<Gate> for String {
 }
 
 impl Gate {
-    /// Reads several gates with commas between them.
+    /// Reads one gate or several with commas between them. An empty one is a mistake, such as an unset variable of a script:
+    /// it must not pass.
     pub fn parse_all(text: &str) -> Result<Vec<Gate>, String> {
-        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(Gate::parse).collect()
+        text.split(',').map(str::trim).map(Gate::parse).collect()
     }
 
     fn parse(text: &str) -> Result<Gate, String> {
@@ -145,14 +146,20 @@ mod tests {
     #[test]
     fn mistakes_are_reported_with_what_is_right() {
         for (text, expected) in [
+            ("", "write FIGURE<VALUE"),
+            (" ", "write FIGURE<VALUE"),
+            ("lost=0,", "write FIGURE<VALUE"),
             ("p99", "write FIGURE<VALUE"),
+            ("=0", "there is no figure ;"),
+            ("lost=", "give a number"),
             ("p98<50ms", "there is no figure p98; did you mean p99?"),
             ("p99<50", "give a time"),
             ("lost=0ms", "give a number"),
             ("bytes_per_connection<2", "give bytes"),
         ] {
             let error = Gate::parse_all(text).unwrap_err();
-            assert!(error.contains(expected) && error.contains(text), "{error}");
+            let named = text.split(',').next_back().unwrap_or_default().trim();
+            assert!(error.contains(expected) && error.contains(named), "{error}");
         }
     }
 }

@@ -10,6 +10,7 @@ use super::gate::Gate;
 use super::quantity::Unit;
 use super::result::RunResult;
 use super::sampler::Sample;
+use super::secrets::{shown_flags, without_secrets};
 use crate::report::{grouped, ratio};
 
 /// The figures at the top of a run, if they were measured. Those of its gates follow.
@@ -174,11 +175,13 @@ fn tables(body: &mut String, result: &RunResult) {
     body.push_str("</table></div></details>\n");
     counted(body, "CPU time of the server by thread, in seconds", &result.target.threads);
     counted(body, "What the server's metrics counted", &result.target.counts);
-    let document = serde_json::to_string_pretty(&result.scenario.document).unwrap_or_default();
+    // Results of earlier versions may have secrets.
+    let flags = shown_flags(result.origin.flags.iter().cloned()).join(" ");
+    let document = serde_json::to_string_pretty(&without_secrets(result.scenario.document.clone())).unwrap_or_default();
     let _ = writeln!(
         body,
         "<details><summary>Command and profile</summary><pre>dunlin bench {}\n\n{}</pre></details>",
-        escaped(&result.origin.flags.join(" ")),
+        escaped(&flags),
         escaped(&document)
     );
 }

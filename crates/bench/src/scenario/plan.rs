@@ -1,7 +1,8 @@
-//! `plan`: what a load needs, from two short runs on this machine.
+//! `plan`: what a load needs, from short runs on this machine.
 //!
 //! The first run has many publications with few deliveries each, the second one few publications with many deliveries
-//! and more and more connections. So the costs of a publication, of a delivery and of a connection are told apart.
+//! and more and more connections. So the costs of a publication, of a delivery and of a connection are told apart. If the load has several
+//! channels, a third run has more and more of them; if they have history, a last one fills it.
 
 mod fit;
 mod prices;
@@ -13,13 +14,19 @@ use self::prices::{Need, Offer, PriceList};
 use super::args::{PlanArgs, ScenarioArgs};
 use super::machine::Machine;
 use super::profile::Profile;
-use super::result::{PhaseResult, RunResult};
+use super::result::{PhaseResult, Point, RunResult};
 use crate::commands::EncodingOption;
 use crate::error::Error;
+use crate::interrupt;
 use crate::report::{self, Line, grouped};
 
 const PUBLICATIONS: (&str, &str) = ("plan-publications", include_str!("plan/publications.toml"));
 const DELIVERIES: (&str, &str) = ("plan-deliveries", include_str!("plan/deliveries.toml"));
+const CHANNELS: (&str, &str) = ("plan-channels", include_str!("plan/channels.toml"));
+const HISTORY: (&str, &str) = ("plan-history", include_str!("plan/history.toml"));
+/// Settings of a server whose channels have the history of the load.
+const HISTORY_TTL: &str = "server.channel.without_namespace.history_ttl=\"1h\"";
+const HISTORY_SIZE: &str = "server.channel.without_namespace.history_size";
 /// Ethernet, IP and TCP headers of a packet.
 const HEADER_BYTES: f64 = 66.0;
 const MIB: f64 = 1_048_576.0;
@@ -31,8 +38,10 @@ struct Plan {
     load: PlannedLoad,
     /// Cores like the ones of this machine.
     cores: Estimate,
-    /// Private memory of the servers.
+    /// Private memory of the servers for connections and channels.
     memory_bytes: Estimate,
+    /// Private memory of the servers for histories that are full; none without history.
+    history_bytes: Option<Estimate>,
     /// The kernel's memory for the connections, measured for both ends.
     kernel_bytes: Option<Estimate>,
     /// From the servers to the clients, with the headers of one packet for each delivery.
@@ -50,24 +59,58 @@ struct PlannedLoad {
     publications: f64,
     payload_bytes: u64,
     channels: u64,
+    history_size: u64,
     encoding: EncodingOption,
     deliveries_per_second: f64,
+}
+
+impl PlannedLoad {
+    /// Channels with clients.
+    fn occupied_channels(&self) -> f64 {
+        self.channels.min(self.connections) as f64
+    }
+
+    /// Publications in full histories.
+    fn stored(&self) -> f64 {
+        self.channels as f64 * self.history_size as f64
+    }
+}
+
+/// What was measured.
+struct Calibration {
+    publications: RunResult,
+    deliveries: RunResult,
+    /// None for one channel.
+    channels: Option<RunResult>,
+    /// None without history.
+    history: Option<RunResult>,
 }
 
 /// Runs the calibrations, and prints the plan.
 pub fn run(args: &PlanArgs) -> Result<(), Error> {
     let prices = args.prices.as_deref().map(PriceList::read).transpose()?;
     let load = load(args)?;
+    interrupt::watch()?;
     let mut machine = Machine::now();
-    let publications = calibrate(args, PUBLICATIONS)?;
-    let deliveries = calibrate(args, DELIVERIES)?;
+    let of_load = if args.history_size > 0 {
+        vec![format!("{HISTORY_SIZE}={}", args.history_size), HISTORY_TTL.to_owned()]
+    } else {
+        Vec::new()
+    };
+    let measured = Calibration {
+        publications: calibrate(args, PUBLICATIONS, &of_load)?,
+        deliveries: calibrate(args, DELIVERIES, &of_load)?,
+        channels: (args.channels > 1).then(|| calibrate(args, CHANNELS, &of_load)).transpose()?,
+        history: (args.history_size > 0).then(|| calibrate(args, HISTORY, &[])).transpose()?,
+    };
     machine.end();
-    let mut plan = estimate(load, machine, &publications, &deliveries)?;
+    let mut plan = estimate(load, machine, &measured)?;
     if let Some(prices) = prices {
         // With the upper ends: machines that may be too small are no plan.
         let need = Need {
             cores: plan.cores.high,
-            memory_bytes: plan.memory_bytes.high + plan.kernel_bytes.map_or(0.0, |kernel| kernel.high),
+            memory_bytes: plan.memory_bytes.high
+                + [plan.history_bytes, plan.kernel_bytes].into_iter().flatten().map(|part| part.high).sum::<f64>(),
             network_mbit: plan.network_mbit,
         };
         plan.offers = prices.offers(need, args.share);
@@ -81,6 +124,13 @@ fn load(args: &PlanArgs) -> Result<PlannedLoad, Error> {
     if args.connections == 0 || args.channels == 0 {
         return Err(wrong("connections", args.connections.to_string(), "give at least 1, and at least 1 channel"));
     }
+    if args.history_size > 16_777_216 {
+        return Err(wrong("history-size", args.history_size.to_string(), "give 0 to 16777216"));
+    }
+    if args.history_size > 0 && args.target.target.is_some() {
+        let remedy = "leave out --target: the history of a running server is as it is configured";
+        return Err(wrong("history-size", args.history_size.to_string(), remedy));
+    }
     if !(args.publications >= 0.0 && args.publications <= 1e9) {
         return Err(wrong("publications", args.publications.to_string(), "give 0 to 1000000000"));
     }
@@ -92,15 +142,17 @@ fn load(args: &PlanArgs) -> Result<PlannedLoad, Error> {
         publications: args.publications,
         payload_bytes: args.bytes,
         channels: args.channels,
+        history_size: args.history_size,
         encoding: args.encoding,
         deliveries_per_second: args.publications * args.connections as f64 / args.channels as f64,
     })
 }
 
-/// A run with the messages of the load.
-fn calibrate(args: &PlanArgs, (name, text): (&str, &str)) -> Result<RunResult, Error> {
+/// A run with the messages of the load, and these changes.
+fn calibrate(args: &PlanArgs, (name, text): (&str, &str), changes: &[String]) -> Result<RunResult, Error> {
     let encoding = if args.encoding == EncodingOption::Json { "json" } else { "protobuf" };
-    let changes = [format!("message.bytes={}", args.bytes), format!("message.encoding=\"{encoding}\"")];
+    let of_messages = [format!("message.bytes={}", args.bytes), format!("message.encoding=\"{encoding}\"")];
+    let changes = [&of_messages[..], changes].concat();
     let profile = Profile::parse(name, text, &changes).map_err(Error::Scenario)?;
     let run = ScenarioArgs {
         target: args.target.clone(),
@@ -133,12 +185,39 @@ fn cost(phase: &PhaseResult) -> Option<([f64; 3], f64)> {
     Some(([1.0, figure("published")? / seconds, rate], cores))
 }
 
-fn estimate(
-    load: PlannedLoad,
-    machine: Machine,
-    publications: &RunResult,
-    deliveries: &RunResult,
-) -> Result<Plan, Error> {
+/// The memory of connections and channels, from runs with more and more of both.
+fn memory(load: &PlannedLoad, deliveries: &[Point], channels: Option<&[Point]>) -> Option<Estimate> {
+    let connections = load.connections as f64;
+    let Some(of_channels) = channels else {
+        let points: Vec<_> = deliveries.iter().map(|of| ([1.0, of.connections as f64], of.anon_bytes as f64)).collect();
+        return Some(Fit::of(&points, Scatter::Absolute)?.predict(&[1.0, connections]));
+    };
+    // Each run is a process with a constant part of its own. In the second one, each connection has a channel of its own.
+    let in_one = deliveries.iter().map(|of| ([1.0, 0.0, of.connections as f64, 1.0], of.anon_bytes as f64));
+    let in_own = of_channels.iter().map(|of| {
+        let connections = of.connections as f64;
+        ([0.0, 1.0, connections, connections], of.anon_bytes as f64)
+    });
+    let points: Vec<_> = in_one.chain(in_own).collect();
+    Some(Fit::of(&points, Scatter::Absolute)?.predict(&[1.0, 0.0, connections, load.occupied_channels()]))
+}
+
+/// The memory of full histories, from a run that fills them.
+fn histories(load: &PlannedLoad, phases: &[PhaseResult]) -> Option<Estimate> {
+    let mut stored = 0.0;
+    let points: Option<Vec<_>> = phases
+        .iter()
+        .map(|phase| {
+            stored += phase.figures.get("published")?;
+            Some(([1.0, stored], *phase.figures.get("memory")?))
+        })
+        .collect();
+    // Without the constant part, which is that of the process.
+    Some(Fit::of(&points?, Scatter::Absolute)?.predict(&[0.0, load.stored()]))
+}
+
+fn estimate(load: PlannedLoad, machine: Machine, measured: &Calibration) -> Result<Plan, Error> {
+    let (publications, deliveries) = (&measured.publications, &measured.deliveries);
     let unknown = |what: &str| {
         let remedy = "give --server-pid for a running server, or run it again on a quieter machine";
         Error::Scenario(format!("{what} of the server is not known from the calibration; {remedy}"))
@@ -148,8 +227,12 @@ fn estimate(
     let cpu = Fit::of(&costs, Scatter::Relative).ok_or_else(|| unknown("the CPU time"))?;
     let connections = load.connections as f64;
     let points = &deliveries.series.points;
-    let memory: Vec<_> = points.iter().map(|of| ([1.0, of.connections as f64], of.anon_bytes as f64)).collect();
-    let memory = Fit::of(&memory, Scatter::Absolute).ok_or_else(|| unknown("the memory"))?;
+    let of_channels = measured.channels.as_ref().map(|run| run.series.points.as_slice());
+    let memory = memory(&load, points, of_channels).ok_or_else(|| unknown("the memory"))?;
+    let history = match &measured.history {
+        Some(run) => Some(histories(&load, &run.outcome.phases).ok_or_else(|| unknown("the memory of histories"))?),
+        None => None,
+    };
     let kernel: Vec<_> =
         points.iter().filter_map(|of| Some(([1.0, of.connections as f64], of.kernel_bytes? as f64))).collect();
     // Without the constant part, which is that of all programs of the machine.
@@ -160,7 +243,8 @@ fn estimate(
     Ok(Plan {
         machine,
         cores: cpu.predict(&[1.0, load.publications, load.deliveries_per_second]),
-        memory_bytes: memory.predict(&[1.0, connections]),
+        memory_bytes: memory,
+        history_bytes: history,
         kernel_bytes: kernel,
         network_mbit: load.deliveries_per_second * bytes * 8.0 / 1e6,
         load,
@@ -177,12 +261,16 @@ impl Plan {
             format!("{} {name} ({} to {})", shown(value), shown(low), shown(high))
         };
         let load = &self.load;
+        let history = match load.history_size {
+            0 => String::new(),
+            size => format!(" with a history of {}", grouped(size as f64)),
+        };
         let mut lines = vec![
             Line::new("machine", &self.machine.description),
             Line::new(
                 "load",
                 format!(
-                    "{} connections in {} channels, {} publications/s of {} bytes: {} deliveries/s",
+                    "{} connections in {} channels{history}, {} publications/s of {} bytes: {} deliveries/s",
                     grouped(load.connections as f64),
                     grouped(load.channels as f64),
                     grouped(load.publications),
@@ -193,6 +281,7 @@ impl Plan {
             Line::new("cores", of(self.cores, 1.0, "like the ones of this machine")),
             Line::new("memory", of(self.memory_bytes, MIB, "MiB")),
         ];
+        lines.extend(self.history_bytes.map(|history| Line::new("history", of(history, MIB, "MiB when it is full"))));
         lines.extend(self.kernel_bytes.map(|kernel| Line::new("kernel memory", of(kernel, MIB, "MiB for both ends"))));
         lines.push(Line::new("network", format!("{} Mbit/s to the clients", grouped(self.network_mbit))));
         let unit = self.price_unit.as_deref().unwrap_or_default();
@@ -202,5 +291,77 @@ impl Plan {
             lines.push(Line::new("cost", format!("{} {unit}: {machines} ({why})", grouped(offer.price))));
         }
         lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn planned(connections: u64, channels: u64, history_size: u64) -> PlannedLoad {
+        PlannedLoad {
+            connections,
+            publications: 0.0,
+            payload_bytes: 128,
+            channels,
+            history_size,
+            encoding: EncodingOption::Json,
+            deliveries_per_second: 0.0,
+        }
+    }
+
+    /// Memory by connections.
+    fn points(bytes: impl Fn(u64) -> u64) -> Vec<Point> {
+        let point =
+            |connections| Point { connections, anon_bytes: bytes(connections), rss_bytes: 0, kernel_bytes: None };
+        [400, 800, 1_200, 1_600, 2_000].map(point).into()
+    }
+
+    #[test]
+    fn channels_take_memory_up_to_one_for_each_client() {
+        // 700 bytes a connection, 500 a channel; the second process happens to be larger from the beginning.
+        let in_one = points(|connections| 8_000_500 + 700 * connections);
+        let in_own = points(|connections| 8_100_000 + 1_200 * connections);
+        let of = |load: PlannedLoad| memory(&load, &in_one, Some(&in_own)).unwrap().value;
+        assert!((of(planned(10_000, 1_000, 0)) - (8_000_000.0 + 7e6 + 0.5e6)).abs() < 100.0);
+        assert!((of(planned(10_000, 90_000, 0)) - (8_000_000.0 + 7e6 + 5e6)).abs() < 100.0, "90,000 are not occupied");
+        let one = memory(&planned(10_000, 1, 0), &in_one, None).unwrap().value;
+        assert!((one - 15_000_500.0).abs() < 100.0);
+    }
+
+    #[test]
+    fn histories_take_memory_for_each_publication_when_they_are_full() {
+        let phase = |name: &str, published: f64, memory: f64| PhaseResult {
+            name: name.to_owned(),
+            is_measured: name != "warm-up",
+            from_s: 0.0,
+            until_s: 0.0,
+            figures: BTreeMap::from([("published".to_owned(), published), ("memory".to_owned(), memory)]),
+        };
+        // 400 bytes each, in a process of 8 MB.
+        let phases = [
+            phase("warm-up", 1_500.0, 8_600_000.0),
+            phase("hold", 3_000.0, 9_800_000.0),
+            phase("hold", 3_000.0, 11_000_000.0),
+            phase("hold", 3_000.0, 12_200_000.0),
+        ];
+        let estimate = histories(&planned(10, 1_000, 100), &phases).unwrap();
+        assert!((estimate.value - 40e6).abs() < 100.0 && estimate.high < 40.1e6, "{estimate:?}");
+        let mut hidden = phases.to_vec();
+        hidden[1].figures.remove("memory");
+        assert!(histories(&planned(10, 1_000, 100), &hidden).is_none());
+    }
+
+    #[test]
+    fn calibrations_are_valid_with_the_history_of_a_load() {
+        let history = [format!("{HISTORY_SIZE}=50"), HISTORY_TTL.to_owned()];
+        for (name, text) in [PUBLICATIONS, DELIVERIES, CHANNELS] {
+            let profile = Profile::parse(name, text, &history).unwrap();
+            assert!(profile.server.contains(&"channel.without_namespace.history_size=50".to_owned()), "{name}");
+            assert!(profile.server.contains(&"channel.without_namespace.history_ttl=1h".to_owned()), "{name}");
+        }
+        assert!(Profile::parse(HISTORY.0, HISTORY.1, &[]).unwrap().server.len() == 2);
     }
 }

@@ -12,6 +12,7 @@ use super::document::{Section, set, set_value, shown, suggestion};
 use super::gate::Gate;
 use super::stamp::STAMPED_BYTES_MIN;
 use crate::commands::EncodingOption;
+use crate::peer::PeerProtocol;
 
 /// The profiles in `bench/scenarios`, which are part of this program.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -64,6 +65,8 @@ pub struct MessagePlan {
     pub encoding: EncodingOption,
     pub payload_bytes: usize,
     pub tls: bool,
+    /// What another server speaks instead of the client protocol. Profiles have no key for it: `dunlin bench idle` sets it.
+    pub speaks: Option<PeerProtocol>,
 }
 
 /// The channels of a run: their names are this one with a number.
@@ -161,7 +164,8 @@ impl Document {
         let about = format!("Phases of {}: {phases_of}. Load of {}: {load_of}", self.name, load.name);
         let gates = gates.into_iter().filter(|gate| !gate.is_empty()).collect::<Vec<_>>().join(",");
         table.insert("about".to_owned(), Value::String(about));
-        table.insert("gates".to_owned(), Value::String(gates));
+        table.remove("gates");
+        table.extend((!gates.is_empty()).then(|| ("gates".to_owned(), Value::String(gates))));
         for key in ["phase", "stop_at_broken_gate"] {
             table.remove(key);
             table.extend(self.table.get(key).map(|value| (key.to_owned(), value.clone())));
@@ -311,7 +315,7 @@ fn distinct(kind: &str, names: &[&str]) -> Result<(), String> {
 
 fn read(name: &str, root: &Section<'_>) -> Result<Profile, String> {
     let about = root.text("about")?.unwrap_or_default().to_owned();
-    let gates = Gate::parse_all(root.text("gates")?.unwrap_or_default())?;
+    let gates = root.text("gates")?.map_or(Ok(Vec::new()), Gate::parse_all)?;
     let stops_at_broken_gate = root.flag("stop_at_broken_gate")?.unwrap_or(false);
     let interval = root.duration("interval")?.unwrap_or(Duration::from_millis(500));
     if interval < Duration::from_millis(10) {
@@ -349,7 +353,7 @@ fn read_message(root: &Section<'_>) -> Result<MessagePlan, String> {
     let payload_bytes = message.count("bytes", STAMPED_BYTES_MIN as u64, PAYLOAD_BYTES_MAX)?.unwrap_or(128) as usize;
     let tls = message.flag("tls")?.unwrap_or(false);
     message.finish()?;
-    Ok(MessagePlan { encoding, payload_bytes, tls })
+    Ok(MessagePlan { encoding, payload_bytes, tls, speaks: None })
 }
 
 fn read_channels(root: &Section<'_>) -> Result<ChannelsPlan, String> {
@@ -550,6 +554,7 @@ mod tests {
             ("phase.hold.connections={ audiense = 3 }", "names no crew audiense; did you mean audience?"),
             ("phase.hold.name=warm", "two phases are named warm"),
             ("gates=warm.p99<5ms", "phase warm is not measured"),
+            ("gates=", "gate \"\": write FIGURE<VALUE"),
             ("gates=hodl.p99<5ms", "there is no phase hodl; did you mean hold?"),
             ("crew.audience", "give KEY=VALUE"),
             ("phase.none.rate=1", "there is no phase.none"),
@@ -569,7 +574,14 @@ mod tests {
         for name in names {
             for is_short in [false, true] {
                 let profile = Profile::load(&name, is_short, &[]).unwrap();
-                assert!(!profile.about.is_empty() && !profile.gates.is_empty(), "{name} says what it is for");
+                assert!(!profile.about.is_empty(), "{name} says what it is for");
+                let gates: Vec<String> = profile.gates.iter().cloned().map(String::from).collect();
+                for gate in ["connect_failed=0", "closed=0"] {
+                    assert!(
+                        gates.iter().any(|one| one == gate),
+                        "{name}: without {gate}, clients that are gone lose nothing"
+                    );
+                }
             }
         }
         let error = Profile::load("capasity", false, &[]).unwrap_err();

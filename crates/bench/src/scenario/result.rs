@@ -10,6 +10,7 @@ use super::figures::{self, FIGURES, Slope, Values};
 use super::gate::Broken;
 use super::machine::{self, Machine};
 use super::sampler::Sample;
+use super::secrets::shown_flags;
 use crate::error::Error;
 use crate::latency::{Latency, Summary};
 use crate::proc::{self, Cores};
@@ -17,22 +18,6 @@ use crate::report::Line;
 
 /// Raised when a field changes its meaning.
 pub const FORMAT: u32 = 1;
-
-/// The arguments of the command without its API key: results are published.
-pub fn shown_flags(args: impl Iterator<Item = String>) -> Vec<String> {
-    const KEY: &str = "--api-key";
-    let mut follows_key = false;
-    let shown = args.map(|arg| {
-        let is_key = std::mem::replace(&mut follows_key, arg == KEY);
-        let has_key = arg.strip_prefix(KEY).is_some_and(|rest| rest.starts_with('='));
-        match (is_key, has_key) {
-            (true, _) => "…".to_owned(),
-            (_, true) => format!("{KEY}=…"),
-            _ => arg,
-        }
-    });
-    shown.collect()
-}
 
 /// The result of a run. As JSON, all its parts are one object.
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,7 +46,7 @@ pub struct Origin {
     /// The commit of the checkout from which the run was started.
     pub commit: Option<String>,
     pub bench_version: String,
-    /// The arguments of the command.
+    /// The arguments of the command, without secrets.
     pub flags: Vec<String>,
     pub cores: Cores,
 }
@@ -85,7 +70,7 @@ impl Origin {
 pub struct ScenarioOfRun {
     pub profile: String,
     pub about: String,
-    /// The profile with all changes.
+    /// The profile with all changes, without secrets.
     pub document: serde_json::Value,
     pub gates: Vec<String>,
 }
@@ -279,14 +264,6 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_arguments_of_a_result_have_no_api_key() {
-        let shown = |args: &str| shown_flags(args.split(' ').map(str::to_owned)).join(" ");
-        assert_eq!(shown("run idle --api-key s3cret --quiet"), "run idle --api-key … --quiet");
-        assert_eq!(shown("run idle --api-key=s3cret --quiet"), "run idle --api-key=… --quiet");
-        assert_eq!(shown("run idle --api-keys s3cret"), "run idle --api-keys s3cret");
-    }
 
     #[test]
     fn the_memory_of_a_connection_is_a_slope() {

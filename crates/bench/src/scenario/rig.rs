@@ -9,7 +9,7 @@ use super::crew_commands::{
 };
 use super::profile::Profile;
 use super::rate_curve::RateCurve;
-use super::sampler::{Sampler, Usage};
+use super::sampler::{CpuReading, CpuUsage, Sampler, Usage};
 use super::streams::Streams;
 use super::target::ScenarioTarget;
 use crate::control::{MessageContent, Role, Target, WorkerCommand, WorkerReply};
@@ -193,11 +193,12 @@ impl<'a> ScenarioRig<'a> {
         }
         let duration_ns = orders.iter().map(|order| order.duration_ns).max().unwrap_or(0);
         progress.counting(label.to_owned(), duration_ns / 1_000_000);
-        let mut arrivals = Arrivals { deliveries: self.tally.deliveries(), changed_ns: start_ns };
+        thread::sleep(Duration::from_nanos(start_ns.saturating_sub(proc::now_ns())));
+        let mut span = PhaseSpan::begin(start_ns, self.tally.deliveries(), self.sampler.cpu());
         let mut check_ns = start_ns;
         let over = |reply| matches!(reply, CrewReply::PhaseOver).then_some(());
         let ended = self.replies(start_ns + duration_ns + ANSWER_NS, over, |tally| {
-            arrivals.look(tally);
+            span.look(tally.deliveries(), || self.sampler.cpu());
             let now_ns = proc::now_ns();
             progress.at(now_ns.saturating_sub(start_ns) / 1_000_000);
             if now_ns < check_ns {
@@ -207,11 +208,11 @@ impl<'a> ScenarioRig<'a> {
             self.check()
         });
         // What was measured until an early end is not lost.
-        let end_ns = match ended {
-            Ok(_) => start_ns + duration_ns,
-            Err(_) if self.check().is_err() => proc::now_ns(),
+        match ended {
+            Ok(_) => span.over(start_ns + duration_ns, self.sampler.cpu()),
+            Err(_) if self.check().is_err() => span.over(proc::now_ns(), self.sampler.cpu()),
             Err(error) => return Err(error),
-        };
+        }
         let most = orders.iter().map(|order| order.connections).max().unwrap_or(0);
         let patience_ns = SETTLE_NS + most * SETTLE_CONNECTION_NS;
         for crew in &mut self.crews {
@@ -223,16 +224,15 @@ impl<'a> ScenarioRig<'a> {
             CrewReply::PhaseOver => None,
         };
         let reports = self.replies(proc::now_ns() + patience_ns + ANSWER_NS, report, |tally| {
-            arrivals.look(tally);
+            span.look(tally.deliveries(), || self.sampler.cpu());
             Ok(())
         })?;
         let mut window = Window { report: CrewReport::default(), ..self.usage_since(&mark, start_ns) };
         for report in &reports {
             window.report.add(report, false);
         }
-        // The wait for publications that never come is no part of the phase.
-        let until_ns = arrivals.changed_ns.max(end_ns);
-        window.usage.seconds = (until_ns.saturating_sub(start_ns)) as f64 / 1e9;
+        window.usage.seconds = span.seconds();
+        window.usage.cpu = span.cpu();
         Ok(window)
     }
 
@@ -301,18 +301,46 @@ impl CrewProcesses {
     }
 }
 
-/// When the last delivery was seen.
-struct Arrivals {
+/// The time of a phase: from its beginning until its end, or until the last delivery after it. The wait for publications that
+/// never come is no part of it, nor is the processor time in that wait.
+struct PhaseSpan {
+    start_ns: u64,
     deliveries: u64,
-    changed_ns: u64,
+    /// The last delivery that was seen, or the end of the phase.
+    until_ns: u64,
+    is_over: bool,
+    /// Processor time at the beginning, and the latest of the phase.
+    cpu: (Option<CpuReading>, Option<CpuReading>),
 }
 
-impl Arrivals {
-    fn look(&mut self, tally: &Tally) {
-        let deliveries = tally.deliveries();
+impl PhaseSpan {
+    fn begin(start_ns: u64, deliveries: u64, cpu: Option<CpuReading>) -> Self {
+        PhaseSpan { start_ns, deliveries, until_ns: start_ns, is_over: false, cpu: (cpu, None) }
+    }
+
+    /// Looks for further deliveries. Before the end, none of them is the last one.
+    fn look(&mut self, deliveries: u64, cpu: impl FnOnce() -> Option<CpuReading>) {
         if deliveries != self.deliveries {
-            *self = Arrivals { deliveries, changed_ns: proc::now_ns() };
+            self.deliveries = deliveries;
+            self.until_ns = proc::now_ns();
+            if self.is_over {
+                self.cpu.1 = cpu();
+            }
         }
+    }
+
+    fn over(&mut self, end_ns: u64, cpu: Option<CpuReading>) {
+        self.is_over = true;
+        self.until_ns = self.until_ns.max(end_ns);
+        self.cpu.1 = cpu;
+    }
+
+    fn seconds(&self) -> f64 {
+        self.until_ns.saturating_sub(self.start_ns) as f64 / 1e9
+    }
+
+    fn cpu(&self) -> Option<CpuUsage> {
+        Some(self.cpu.0?.until(self.cpu.1?))
     }
 }
 
@@ -361,7 +389,7 @@ impl Plans<'_> {
                 encoding: profile.message.encoding,
                 channel: format!("{}{:x}", profile.channels.name, std::process::id()),
                 join: None,
-                content: MessageContent::Protocol,
+                content: profile.message.speaks.map_or(MessageContent::Protocol, MessageContent::Peer),
                 tls: profile.message.tls,
             },
             operators: self.target.operators,
@@ -379,7 +407,7 @@ impl Plans<'_> {
                 publishers: self.publishers.clone(),
                 payload_bytes: profile.message.payload_bytes,
             },
-            tally: tally.path().to_owned(),
+            tally: tally.path(),
             streams: streams.files(),
             run_start_ns: self.run_start_ns,
             interval_ns: profile.interval.as_nanos() as u64,
@@ -402,4 +430,30 @@ fn streams(profile: &Profile) -> Vec<StreamSpan> {
 /// An order whose beginning is set when it is sent.
 fn order(connections: u64, duration_ns: u64, churn: f64, [publish, inputs]: [RateCurve; 2]) -> PhaseOrder {
     PhaseOrder { start_ns: 0, duration_ns, connections, churn, publish, inputs }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proc::Ticks;
+
+    #[test]
+    fn the_wait_for_what_never_comes_is_no_part_of_a_phase() {
+        let reading = |at_ms: u64, cpu_ms: u64| {
+            let ticks = Ticks { user: 0, system: 0 };
+            Some(CpuReading { at_ns: at_ms * 1_000_000, cpu_ns: cpu_ms * 1_000_000, ticks })
+        };
+        let start_ns = proc::now_ns();
+        let mut span = PhaseSpan::begin(start_ns, 7, reading(0, 50));
+        span.look(9, || panic!("the phase goes on"));
+        span.over(start_ns + 1_000_000_000, reading(1_000, 550));
+        assert!((span.cpu().unwrap().cores() - 0.5).abs() < 1e-9);
+        assert!((span.seconds() - 1.0).abs() < 1e-9, "what came before the end does not shorten it");
+        span.look(10, || reading(1_250, 1_050));
+        span.look(10, || panic!("nothing has arrived"));
+        assert!((span.cpu().unwrap().cores() - 0.8).abs() < 1e-9);
+        let mut unknown = PhaseSpan::begin(start_ns, 0, None);
+        unknown.over(start_ns, None);
+        assert!(unknown.cpu().is_none());
+    }
 }

@@ -68,12 +68,10 @@ fn slab_bytes(meminfo: &str) -> Option<u64> {
 pub struct Usage {
     pub seconds: f64,
     /// None if the process is unknown.
-    pub cpu_s: Option<f64>,
-    pub user_share: f64,
+    pub cpu: Option<CpuUsage>,
     pub anon_bytes: Option<u64>,
     pub anon_bytes_max: Option<u64>,
     pub open_files: Option<u64>,
-    ticks: Ticks,
     /// Processor time by thread, in seconds; numbers in names are left out.
     pub threads: BTreeMap<String, f64>,
     /// What the metrics counted.
@@ -84,13 +82,10 @@ impl Usage {
     /// Adds a later phase.
     pub fn add(&mut self, later: &Usage) {
         self.seconds += later.seconds;
-        self.cpu_s = match (self.cpu_s, later.cpu_s) {
-            (Some(one), Some(other)) => Some(one + other),
+        self.cpu = match (self.cpu, later.cpu) {
+            (Some(one), Some(other)) => Some(one.with(other)),
             (one, other) => one.or(other),
         };
-        self.ticks.user += later.ticks.user;
-        self.ticks.system += later.ticks.system;
-        self.user_share = share(self.ticks);
         self.anon_bytes = later.anon_bytes.or(self.anon_bytes);
         self.anon_bytes_max = self.anon_bytes_max.max(later.anon_bytes_max);
         self.open_files = later.open_files.or(self.open_files);
@@ -101,8 +96,55 @@ impl Usage {
     }
 }
 
-fn share(ticks: Ticks) -> f64 {
-    ratio(ticks.user as f64, (ticks.user + ticks.system) as f64)
+/// The processor time of the server at one time.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuReading {
+    pub at_ns: u64,
+    pub cpu_ns: u64,
+    pub ticks: Ticks,
+}
+
+impl CpuReading {
+    /// What was used from this reading until a later one.
+    pub fn until(self, later: CpuReading) -> CpuUsage {
+        let seconds = |from_ns: u64, until_ns: u64| until_ns.saturating_sub(from_ns) as f64 / 1e9;
+        CpuUsage {
+            seconds: seconds(self.at_ns, later.at_ns),
+            cpu_s: seconds(self.cpu_ns, later.cpu_ns),
+            ticks: Ticks {
+                user: later.ticks.user.saturating_sub(self.ticks.user),
+                system: later.ticks.system.saturating_sub(self.ticks.system),
+            },
+        }
+    }
+}
+
+/// Processor time and the time in which it was used: both between the same two readings.
+#[derive(Debug, Clone, Copy)]
+pub struct CpuUsage {
+    seconds: f64,
+    pub cpu_s: f64,
+    ticks: Ticks,
+}
+
+impl CpuUsage {
+    fn with(self, later: CpuUsage) -> CpuUsage {
+        CpuUsage {
+            seconds: self.seconds + later.seconds,
+            cpu_s: self.cpu_s + later.cpu_s,
+            ticks: Ticks { user: self.ticks.user + later.ticks.user, system: self.ticks.system + later.ticks.system },
+        }
+    }
+
+    /// Processor time per second.
+    pub fn cores(self) -> f64 {
+        ratio(self.cpu_s, self.seconds)
+    }
+
+    /// The share outside the kernel.
+    pub fn user_share(self) -> f64 {
+        ratio(self.ticks.user as f64, (self.ticks.user + self.ticks.system) as f64)
+    }
 }
 
 /// The beginning of a phase.
@@ -150,7 +192,13 @@ impl Sampler {
         Mark { sample: self.now(), threads, metrics, at_s: seconds_since(self.run_start_ns) }
     }
 
-    /// The usage since a mark.
+    /// The processor time of the server now; none if the process is unknown or gone.
+    pub fn cpu(&self) -> Option<CpuReading> {
+        let pid = self.pid?;
+        Some(CpuReading { at_ns: proc::now_ns(), cpu_ns: proc::cpu_ns(pid).ok()?, ticks: proc::ticks(pid).ok()? })
+    }
+
+    /// The usage since a mark, without processor time.
     pub fn since(&self, mark: &Mark, metrics: Option<MetricsSample>) -> Usage {
         let now = self.mark(metrics);
         let mut usage = Usage { seconds: now.at_s - mark.at_s, ..Usage::default() };
@@ -158,12 +206,6 @@ impl Sampler {
             usage.counts = metrics.since(before);
         }
         let (Some(sample), Some(before)) = (now.sample, mark.sample) else { return usage };
-        usage.cpu_s = Some(sample.cpu_s - before.cpu_s);
-        usage.ticks = Ticks {
-            user: sample.user_ticks.saturating_sub(before.user_ticks),
-            system: sample.system_ticks.saturating_sub(before.system_ticks),
-        };
-        usage.user_share = share(usage.ticks);
         let samples = self.samples();
         let during = samples.iter().filter(|sample| sample.at_s >= mark.at_s).chain([&before, &sample]);
         usage.anon_bytes_max = during.map(|sample| sample.anon_bytes).max();
@@ -227,11 +269,26 @@ mod tests {
             thread::sleep(Duration::from_millis(1));
         }
         let usage = sampler.since(&mark, None);
-        assert!(usage.seconds > 0.0 && usage.cpu_s >= Some(0.0), "{usage:?}");
+        assert!(usage.seconds > 0.0, "{usage:?}");
+        let (first, last) = (sampler.cpu().unwrap(), sampler.cpu().unwrap());
+        assert!(last.at_ns >= first.at_ns && last.cpu_ns >= first.cpu_ns && first.cpu_ns > 0);
         assert!(usage.anon_bytes_max >= Some(held.len() as u64) && usage.open_files > Some(2), "{usage:?}");
         let mut twice = usage.clone();
         twice.add(&usage);
         assert!((twice.seconds - 2.0 * usage.seconds).abs() < 1e-9);
+    }
+
+    #[test]
+    fn processor_time_is_divided_by_the_time_in_which_it_was_used() {
+        let reading = |at_ms: u64, cpu_ms: u64, user| CpuReading {
+            at_ns: at_ms * 1_000_000,
+            cpu_ns: cpu_ms * 1_000_000,
+            ticks: Ticks { user, system: 10 },
+        };
+        let first = reading(1_000, 300, 10).until(reading(3_000, 1_300, 30));
+        assert!((first.cores() - 0.5).abs() < 1e-9 && (first.user_share() - 1.0).abs() < 1e-9);
+        let both = first.with(reading(9_000, 2_000, 30).until(reading(10_000, 2_200, 31)));
+        assert!((both.cores() - 0.4).abs() < 1e-9 && (both.cpu_s - 1.2).abs() < 1e-9, "{both:?}");
     }
 
     #[test]
@@ -257,6 +314,7 @@ mod tests {
     fn an_unknown_process_has_no_figures() {
         let sampler = Sampler::start(None, proc::now_ns(), Duration::from_secs(1));
         let usage = sampler.since(&sampler.mark(None), None);
-        assert_eq!((usage.cpu_s, usage.anon_bytes, usage.open_files), (None, None, None));
+        assert_eq!((usage.anon_bytes, usage.open_files), (None, None));
+        assert!(sampler.cpu().is_none() && usage.cpu.is_none());
     }
 }

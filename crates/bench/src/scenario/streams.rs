@@ -3,7 +3,7 @@
 //! A publisher counts a publication before it sends it. So a client that reads the counter after its subscription was
 //! confirmed knows from which number on it must receive everything, and at the end of a phase it knows what is missing.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 use crate::shared_array::SharedArray;
 
-/// Refused publications of a run that are recorded: 8 MiB. Those beyond count as lost.
+/// Refused publications of a run that are recorded: 8 MiB. Those beyond count as lost, and as unchecked.
 const REFUSALS_MAX: usize = 1 << 20;
 /// Distinguishes a record from one that is not written yet.
 const IS_WRITTEN: u64 = 1 << 63;
@@ -35,10 +35,7 @@ pub struct StreamFiles {
 impl Streams {
     /// Creates the files for a new run.
     pub fn create(streams: usize) -> Result<Self, Error> {
-        Ok(Streams {
-            sent: SharedArray::create("sent", streams)?,
-            refusals: SharedArray::create("refusals", 1 + REFUSALS_MAX)?,
-        })
+        Ok(Streams { sent: SharedArray::create(streams)?, refusals: SharedArray::create(1 + REFUSALS_MAX)? })
     }
 
     /// Opens the files of a run.
@@ -48,8 +45,7 @@ impl Streams {
 
     /// The files, for other processes.
     pub fn files(&self) -> StreamFiles {
-        let path = |path: &Path| path.to_owned();
-        StreamFiles { sent: path(self.sent.path()), refusals: path(self.refusals.path()) }
+        StreamFiles { sent: self.sent.path(), refusals: self.refusals.path() }
     }
 
     /// The number of publications sent in this stream.
@@ -62,13 +58,13 @@ impl Streams {
         self.counter(stream).fetch_add(1, Ordering::SeqCst)
     }
 
-    /// Records that the target refused a publication, so that it does not have to arrive.
-    pub fn refuse(&self, stream: u32, sequence: u64) {
-        let Some((count, records)) = self.refusals.items().split_first() else { return };
+    /// Records that the target refused a publication, so that it does not have to arrive. Returns whether there was space.
+    pub fn refuse(&self, stream: u32, sequence: u64) -> bool {
+        let Some((count, records)) = self.refusals.items().split_first() else { return false };
         let at = usize::try_from(count.fetch_add(1, Ordering::SeqCst)).unwrap_or(usize::MAX);
-        if let Some(record) = records.get(at) {
-            record.store(IS_WRITTEN | u64::from(stream) << SEQUENCE_BITS | sequence, Ordering::SeqCst);
-        }
+        let Some(record) = records.get(at) else { return false };
+        record.store(IS_WRITTEN | u64::from(stream) << SEQUENCE_BITS | sequence, Ordering::SeqCst);
+        true
     }
 
     /// The refused publications after the first `known` ones: stream and number.
@@ -95,8 +91,7 @@ mod tests {
         let theirs = Streams::open(&ours.files()).unwrap();
         assert_eq!((theirs.count_sent(2), theirs.count_sent(2), theirs.count_sent(0)), (0, 1, 0));
         assert_eq!((ours.sent(0), ours.sent(1), ours.sent(2)), (1, 0, 2));
-        theirs.refuse(2, 1);
-        theirs.refuse(0, (1 << SEQUENCE_BITS) - 1);
+        assert!(theirs.refuse(2, 1) && theirs.refuse(0, (1 << SEQUENCE_BITS) - 1));
         assert_eq!(ours.refused_after(0).collect::<Vec<_>>(), [(2, 1), (0, (1 << SEQUENCE_BITS) - 1)]);
         assert_eq!(ours.refused_after(1).count(), 1);
         assert_eq!(ours.refused_after(2).count(), 0);
@@ -106,8 +101,8 @@ mod tests {
     fn refusals_beyond_the_space_are_not_recorded() {
         let streams = Streams::create(1).unwrap();
         streams.refusals.items()[0].store(REFUSALS_MAX as u64 - 1, Ordering::SeqCst);
-        streams.refuse(0, 7);
-        streams.refuse(0, 8);
+        assert!(streams.refuse(0, 7), "the last space");
+        assert!(!streams.refuse(0, 8));
         assert_eq!(streams.refused_after(REFUSALS_MAX - 1).collect::<Vec<_>>(), [(0, 7)]);
     }
 }

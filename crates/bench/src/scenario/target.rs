@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use super::args::TargetArgs;
 use super::profile::Profile;
+use super::secrets::shown_url;
 use crate::api;
 use crate::args::ServerArgs;
 use crate::error::Error;
@@ -46,7 +47,7 @@ impl ScenarioTarget {
                 set,
                 tls: profile.message.tls,
                 internal_port: None,
-                speaks: None,
+                speaks: profile.message.speaks,
             },
             cores,
         )?;
@@ -79,7 +80,7 @@ impl ScenarioTarget {
             address,
             operators: address,
             path,
-            name: url.to_owned(),
+            name: shown_url(url),
         })
     }
 

@@ -5,13 +5,14 @@ mod api_link;
 mod bot;
 mod checks;
 mod intervals;
+mod member;
+mod phase;
 mod publishing;
 mod schedule;
 mod settling;
+mod subscriptions;
 mod tracks;
 
-use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,9 +26,12 @@ use rustls::ClientConfig;
 use self::api_link::ApiLink;
 use self::bot::Bot;
 use self::checks::{Checks, Inbox, Sink};
-use self::publishing::{Awaited, OwnStream, Publishing};
+use self::member::{Link, Member, connected};
+use self::phase::Phase;
+use self::publishing::{OwnStream, Publishing};
 use self::schedule::Schedule;
 use self::settling::Settling;
+use self::subscriptions::{chosen, source_address};
 use self::tracks::Tracks;
 use super::publisher::{poll_entry, prefer_this_process, wait};
 use super::secure::{secure, tls_config};
@@ -38,17 +42,12 @@ use crate::control::{WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc;
 use crate::scenario::crew_commands::{CrewCommand, CrewReply, CrewReport, CrewRole, PhaseOrder, Subscribe, Via};
-use crate::scenario::rate_curve::RateCurve;
 use crate::scenario::streams::Streams;
 use crate::tally::Tally;
 
 const COMMANDS: Token = Token(usize::MAX);
-/// Source addresses of one process. Closed connections hold their ports for a minute, and one address has 28,000.
-const SOURCES: u64 = 8;
 /// Wait between attempts to write to full sockets.
 const BLOCKED_NS: u64 = 1_000_000;
-/// Maximum number of unsent bytes of a connection. Above it, the target is considered stuck.
-const OUT_BYTES_MAX: usize = 16 << 20;
 const IDLE_NS: u64 = 1_000_000_000;
 
 pub fn play(role: CrewRole) -> Result<(), Error> {
@@ -68,7 +67,7 @@ pub fn play(role: CrewRole) -> Result<(), Error> {
         members: Vec::new(),
         checks: Checks::new(&role, Streams::open(&role.streams)?),
         publishing: Publishing::new(&role),
-        phase: Phase::new(&role),
+        phase: Phase::none(&role.place),
         settling: Settling::new(proc::now_ns()),
         report: CrewReport::default(),
         counts: MemberCounts::default(),
@@ -108,70 +107,13 @@ struct MemberCounts {
     handshakes: usize,
 }
 
-/// A client and its connection.
-struct Member {
-    link: Link,
-    is_ready: bool,
-    /// When it should have begun to connect.
-    intended_ns: u64,
-    inbox: Inbox,
-    /// The player, if the crew is in a room.
-    bot: Option<Box<Bot>>,
-    /// Bytes that the kernel has not accepted yet.
-    out: Vec<u8>,
-    /// Publications without an answer, by the command's id.
-    awaited: HashMap<u32, Awaited>,
-    next_id: u32,
-}
-
-enum Link {
-    Session(Box<Session>),
-    Api(Box<ApiLink>),
-    /// Not open, or ended.
-    Closed,
-}
-
-/// The current phase, and what is due in it.
-struct Phase {
-    cpu_before_ns: u64,
-    end_ns: Option<u64>,
-    /// Connections of this process that should be open, without those that have failed or ended.
-    connections: usize,
-    connects: Option<Schedule>,
-    churn: Schedule,
-    /// Members to close and replace; the next one is this.
-    churn_next: usize,
-    publications: Schedule,
-    published: usize,
-    inputs: Schedule,
-    /// Inputs that were due.
-    inputs_due: usize,
-}
-
-impl Phase {
-    fn new(role: &CrewRole) -> Self {
-        let never = || Schedule::constant(0.0, 0, (role.place.part, role.place.parts));
-        Phase {
-            cpu_before_ns: proc::own_cpu_ns(),
-            end_ns: None,
-            connections: 0,
-            connects: None,
-            churn: never(),
-            churn_next: 0,
-            publications: never(),
-            published: 0,
-            inputs: never(),
-            inputs_due: 0,
-        }
-    }
-}
-
 impl Crew {
     fn run(mut self, commands: &Receiver<WorkerCommand>, tally: &Tally) -> Result<(), Error> {
         let mut events = Events::with_capacity(1024);
         let slot = tally.slot(self.role.place.worker);
         loop {
             let now_ns = proc::now_ns();
+            self.phase.cpu.begin_due(now_ns);
             self.open_due(now_ns)?;
             self.churn_due(now_ns);
             self.publish_due(now_ns);
@@ -200,21 +142,7 @@ impl Crew {
     }
 
     fn begin(&mut self, order: &PhaseOrder) {
-        let place = &self.role.place;
-        let part_of = (place.part, place.parts);
-        let (start_ns, end_ns) = (order.start_ns, order.start_ns + order.duration_ns);
-        let share = order.connections.saturating_sub(place.part).div_ceil(place.parts);
-        let churn_next = self.phase.churn_next;
-        self.phase = Phase {
-            end_ns: Some(end_ns),
-            connections: usize::try_from(share).unwrap_or(usize::MAX),
-            connects: self.role.plan.connect_rate.map(|rate| Schedule::constant(rate, start_ns, part_of)),
-            churn: Schedule::new(RateCurve::constant(order.churn), (start_ns, end_ns), part_of),
-            churn_next,
-            publications: Schedule::new(order.publish, (start_ns, end_ns), part_of),
-            inputs: Schedule::new(order.inputs, (start_ns, end_ns), part_of),
-            ..Phase::new(&self.role)
-        };
+        self.phase = Phase::of(order, self.role.plan.connect_rate, &self.role.place, &self.phase);
         for number in (self.phase.connections..self.members.len()).rev() {
             self.close(number);
         }
@@ -224,9 +152,8 @@ impl Crew {
     /// The phase ends early, if it has not ended.
     fn cut_phase(&mut self) {
         if self.phase.end_ns.is_some() {
-            let connections = self.members.len();
-            let (cpu_before_ns, churn_next) = (self.phase.cpu_before_ns, self.phase.churn_next);
-            self.phase = Phase { cpu_before_ns, connections, churn_next, ..Phase::new(&self.role) };
+            self.phase.cut(self.members.len(), &self.role.place);
+            self.phase.cpu.end();
         }
     }
 
@@ -252,9 +179,7 @@ impl Crew {
         if self.can_open() {
             due_ns = due_ns.min(phase.connects.as_ref().map_or(Some(now_ns), Schedule::next_ns).unwrap_or(u64::MAX));
         }
-        let (churn_ns, publication_ns) = (phase.churn.next_ns(), phase.publications.next_ns());
-        let next = [churn_ns, publication_ns, phase.inputs.next_ns(), phase.end_ns, self.settling.next_ns(now_ns)];
-        for next_ns in next.into_iter().flatten() {
+        for next_ns in [phase.next_ns(), self.settling.next_ns(now_ns)].into_iter().flatten() {
             due_ns = due_ns.min(next_ns);
         }
         if !self.net.blocked.is_empty() {
@@ -290,16 +215,8 @@ impl Crew {
                 Link::Closed
             }
         };
-        Ok(Member {
-            link,
-            is_ready: false,
-            intended_ns,
-            inbox: Inbox::default(),
-            bot: self.role.plan.play.as_ref().map(|plan| Box::new(Bot::new(plan, self.role.target.encoding))),
-            out: Vec::new(),
-            awaited: HashMap::new(),
-            next_id: 0,
-        })
+        let bot = self.role.plan.play.as_ref().map(|plan| Box::new(Bot::new(plan, self.role.target.encoding)));
+        Ok(Member::new(link, intended_ns, bot))
     }
 
     fn link(&mut self, number: usize) -> Result<std::io::Result<Link>, Error> {
@@ -397,11 +314,11 @@ impl Crew {
                 self.report.sent.unsent += 1;
                 continue;
             };
-            if let Some(frame) = bot.input(plan, intended_ns, &mut self.report.played) {
-                member.out.extend_from_slice(&frame);
-                self.report.sent.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
-                self.flush(number);
-            }
+            let frame = bot.input(plan, intended_ns, &mut self.report.played);
+            let (Some(frame), Link::Session(session)) = (frame, &mut member.link) else { continue };
+            let sent = session.send(&frame);
+            self.report.sent.lag.record_ns(proc::now_ns().saturating_sub(intended_ns));
+            self.after_write(number, sent);
         }
     }
 
@@ -409,51 +326,28 @@ impl Crew {
         let name = self.channel_name(own.channel);
         let sent_ns = proc::now_ns();
         let (publication, payload) = self.publishing.write(own.stream, intended_ns, sent_ns, &self.checks.streams);
-        let member = &mut self.members[own.member];
-        let bytes = match &mut member.link {
-            Link::Session(_) => {
-                member.next_id += 1;
-                // Ids differ from those of connect and subscribe.
-                let id = member.next_id | 1 << 30;
-                member.awaited.insert(id, publication);
-                commands::publish(self.role.target.encoding, id, &name, payload)
-            }
-            Link::Api(link) => {
-                link.await_answer(publication);
-                let host = self.role.operators.to_string();
-                commands::api_publish(&host, &self.role.api_key, &name, payload)
-            }
-            Link::Closed => return,
-        };
-        member.out.extend_from_slice(&bytes);
+        let sent = self.members[own.member].publish(&self.role, &name, publication, payload);
         self.report.sent.published += 1;
         self.report.sent.lag.record_ns(sent_ns.saturating_sub(intended_ns));
-        self.flush(own.member);
+        self.after_write(own.member, sent);
     }
 
     fn flush_blocked(&mut self) {
         for number in std::mem::take(&mut self.net.blocked) {
-            if number < self.members.len() {
-                self.flush(number);
+            if let Some(member) = self.members.get_mut(number) {
+                let flushed = member.flush();
+                self.after_write(number, flushed);
             }
         }
     }
 
-    fn flush(&mut self, number: usize) {
-        let member = &mut self.members[number];
-        let taken = match &mut member.link {
-            Link::Session(session) => session.write_some(&member.out),
-            Link::Api(link) => link.write_some(&member.out),
-            Link::Closed => Ok(member.out.len()),
-        };
-        match taken {
-            Ok(taken) if member.out.len() - taken <= OUT_BYTES_MAX => {
-                member.out.drain(..taken);
-                if !member.out.is_empty() && !self.net.blocked.contains(&number) {
-                    self.net.blocked.push(number);
-                }
+    /// Remembers a member whose socket is full. Ends one that cannot be written to.
+    fn after_write(&mut self, number: usize, written: Result<(), Ended>) {
+        match written {
+            Ok(()) if self.members[number].is_blocked() && !self.net.blocked.contains(&number) => {
+                self.net.blocked.push(number);
             }
-            Ok(_) => self.end(number, "the target has not read publications for 16 MiB".into()),
+            Ok(()) => {}
             Err(why) => self.end(number, why),
         }
     }
@@ -466,7 +360,7 @@ impl Crew {
         let result = match &mut member.link {
             Link::Session(session) if session.stage == LoadSessionStage::Connecting => {
                 if writable {
-                    connected(session, &self.role, &self.net.poll, number)
+                    connected(session, &self.role.target, &self.net.poll, number)
                 } else {
                     Ok(())
                 }
@@ -495,21 +389,18 @@ impl Crew {
         };
         if has_progress {
             self.settling.arrived(read_ns);
+            self.phase.cpu.arrived();
         }
-        match result {
-            Ok(()) => self.note_ready(number, read_ns),
-            Err(why) => self.end(number, why),
+        if result.is_ok() {
+            self.note_ready(number, read_ns);
         }
+        // Pongs may have filled the socket.
+        self.after_write(number, result);
     }
 
     fn note_ready(&mut self, number: usize, now_ns: u64) {
         let connection = self.role.place.connection(number);
-        let is_ready = match &self.members[number].link {
-            Link::Session(session) => session.stage == LoadSessionStage::Ready,
-            Link::Api(link) => link.is_connected(),
-            Link::Closed => false,
-        };
-        if !is_ready || self.members[number].is_ready {
+        if !self.members[number].is_open() || self.members[number].is_ready {
             return;
         }
         let streams: Vec<u32> =
@@ -550,18 +441,14 @@ impl Crew {
         } else {
             self.counts.handshakes -= 1;
         }
-        // Dropping the socket closes it, which also takes it out of the poll.
-        member.link = Link::Closed;
-        member.is_ready = false;
-        let inbox = std::mem::take(&mut member.inbox);
-        member.out = Vec::new();
-        member.awaited = HashMap::new();
+        let inbox = member.close();
         self.checks.gaps.forget(client, &inbox.tracks);
     }
 
     fn answer_what_is_over(&mut self, now_ns: u64) {
         if self.phase.end_ns.is_some_and(|end_ns| now_ns >= end_ns) {
             self.phase.end_ns = None;
+            self.phase.cpu.end();
             answer(&WorkerReply::Crew(CrewReply::PhaseOver));
         }
         if self.settling.is_due(now_ns) && self.is_settled(now_ns) {
@@ -617,86 +504,14 @@ impl Crew {
                 bot.settle(&mut self.report.played);
             }
         }
-        self.report.received.lost += self.checks.gaps.settle();
+        let settled = self.checks.gaps.settle();
+        self.report.received.lost += settled.lost_by_gone;
+        self.report.received.unchecked += settled.unremembered;
         self.delivered_ever += self.report.received.delivered;
         let mut report = std::mem::take(&mut self.report);
         report.connections.open = self.counts.ready;
         report.intervals = self.checks.intervals.take();
-        report.cpu_ns = proc::own_cpu_ns() - self.phase.cpu_before_ns;
+        report.cpu_ns = self.phase.cpu.spent_ns();
         report
-    }
-}
-
-impl Member {
-    fn unanswered(&self) -> u64 {
-        match &self.link {
-            Link::Session(_) => (self.awaited.len() + self.bot.as_ref().map_or(0, |bot| bot.waiting())) as u64,
-            Link::Api(link) => link.awaited() as u64,
-            Link::Closed => 0,
-        }
-    }
-}
-
-fn connected(session: &mut Session, role: &CrewRole, poll: &Poll, number: usize) -> Result<(), Ended> {
-    session.connected(&role.target)?;
-    // From now on, wait only for readable data.
-    let reregistered = poll.registry().reregister(session.socket(), Token(number), Interest::READABLE);
-    reregistered.map_err(|err| format!("register: {err}"))
-}
-
-/// An address of the loopback interface for a connection. Each process has its own.
-fn source_address(worker: u64, connection: u64) -> IpAddr {
-    let number = 256 + worker * SOURCES + connection % SOURCES;
-    IpAddr::V4(Ipv4Addr::from(0x7f00_0000 | number as u32))
-}
-
-/// Different channels, chosen by the connection's number alone.
-fn chosen(connection: u64, count: u32, channels: u32) -> Vec<u32> {
-    let mut state = connection;
-    let mut found: Vec<u32> = Vec::with_capacity(count as usize);
-    while found.len() < count.min(channels) as usize {
-        let channel = (next_random(&mut state) % u64::from(channels)) as u32;
-        if !found.contains(&channel) {
-            found.push(channel);
-        }
-    }
-    found
-}
-
-/// splitmix64: statistically even, and repeatable from a seed.
-fn next_random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn random_channels_differ_and_are_repeatable() {
-        let channels = chosen(7, 10, 12);
-        assert_eq!(channels, chosen(7, 10, 12));
-        let distinct: std::collections::BTreeSet<_> = channels.iter().collect();
-        assert_eq!(distinct.len(), 10);
-        assert!(channels.iter().all(|&channel| channel < 12));
-        assert_eq!(chosen(7, 10, 3).len(), 3, "there are no more");
-        let firsts: std::collections::BTreeSet<u32> = (0..1_000).flat_map(|of| chosen(of, 1, 100)).collect();
-        assert!(firsts.len() > 95, "a thousand choices cover nearly all of a hundred channels");
-    }
-
-    #[test]
-    fn processes_have_different_addresses_in_127() {
-        let mut seen = std::collections::BTreeSet::new();
-        for (worker, connection) in (0..64).flat_map(|worker| (0..16).map(move |connection| (worker, connection))) {
-            let IpAddr::V4(address) = source_address(worker, connection) else { panic!("it is IPv4") };
-            assert!(address.is_loopback());
-            seen.insert((worker, address));
-        }
-        let addresses: std::collections::BTreeSet<_> = seen.iter().map(|(_, address)| address).collect();
-        assert_eq!(seen.len(), addresses.len(), "no two processes share an address");
     }
 }

@@ -141,13 +141,9 @@ impl LoadPlayer {
             MessageContent::Protocol => commands::send(self.target.encoding, &bytes),
         };
         let Some(session) = &mut self.session else { return Ok(()) };
-        match session.write_some(&frame)? {
-            0 => {
-                played.inputs_held_up += 1;
-                return Ok(());
-            }
-            taken if taken == frame.len() => {}
-            _ => return Err("the server stopped reading".into()),
+        if !session.offer(&frame)? {
+            played.inputs_held_up += 1;
+            return Ok(());
         }
         self.inputs = number;
         played.inputs += 1;

@@ -40,11 +40,11 @@ pub fn play(role: PublisherRole) -> Result<(), Error> {
     if role.target.tls {
         session.speak_tls(secure(&tls_config()?)?);
     }
+    session.allow_unsent(OUT_BYTES_MAX);
     prefer_this_process();
     let mut publisher = Publisher {
         tally: Tally::open(Path::new(&role.tally))?,
         buffer: vec![0; 64 * 1024],
-        out: Vec::new(),
         session,
         answers: Answers::default(),
         responses: Responses::default(),
@@ -77,8 +77,6 @@ struct Publisher {
     role: PublisherRole,
     tally: Tally,
     buffer: Vec<u8>,
-    /// Bytes that the kernel has not accepted yet.
-    out: Vec<u8>,
     /// With the HTTP API, only its socket is used.
     session: Session,
     answers: Answers,
@@ -215,17 +213,11 @@ impl Publisher {
             self.answers.awaited.insert(id, stamp.intended_ns);
             commands::publish(target.encoding, id, &target.channel, &self.payload)
         };
-        self.out.extend_from_slice(&bytes);
+        self.session.queue(&bytes);
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        let taken =
-            if self.out.is_empty() { 0 } else { self.session.write_some(&self.out).map_err(|why| lost(&why))? };
-        self.out.drain(..taken);
-        if self.out.len() > OUT_BYTES_MAX {
-            return Err(lost("it has not read publications for 64 MiB"));
-        }
-        Ok(())
+        self.session.flush().map_err(|why| lost(&why))
     }
 
     fn wait_for_answers(&mut self, published: u64) -> Result<(), Error> {
@@ -242,7 +234,7 @@ impl Publisher {
     }
 
     fn wait_and_read(&mut self, pause_ns: u64) -> Result<(), Error> {
-        let writes = if self.out.is_empty() { 0 } else { libc::POLLOUT };
+        let writes = if self.session.is_blocked() { libc::POLLOUT } else { 0 };
         let mut entries = [poll_entry(self.session.socket().as_raw_fd(), libc::POLLIN | writes)];
         if wait(&mut entries, pause_ns) && entries[0].revents & !libc::POLLOUT != 0 {
             self.read()?;

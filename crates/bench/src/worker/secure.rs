@@ -40,11 +40,23 @@ fn unfit(error: rustls::Error) -> Error {
 }
 
 impl Secure {
-    /// Encrypts and sends. Data that is written during the handshake is sent after it. A client sends so little that
-    /// its socket is never full.
-    pub fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<()> {
-        self.0.writer().write_all(bytes)?;
-        self.flush(socket)
+    /// Encrypts and sends. Data that is written during the handshake is sent after it. Returns how many of the bytes are
+    /// taken; what is taken and not sent yet follows with the next flush or read.
+    pub fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        let mut taken = 0;
+        loop {
+            let more = self.0.writer().write(bytes.get(taken..).unwrap_or_default())?;
+            taken += more;
+            self.flush(socket)?;
+            if more == 0 || taken == bytes.len() || self.has_unsent() {
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Whether encrypted bytes wait for the socket.
+    pub fn has_unsent(&self) -> bool {
+        self.0.wants_write()
     }
 
     /// Reads once; `None` if there is nothing to read.
@@ -67,9 +79,14 @@ impl Secure {
         Ok((raw_bytes > 0 || bytes > 0).then_some(DecryptedRead { raw_bytes, bytes, more }))
     }
 
-    fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+    /// Sends what is encrypted, as much as the kernel accepts.
+    pub fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
         while self.0.wants_write() {
-            self.0.write_tls(socket)?;
+            match self.0.write_tls(socket) {
+                Ok(_) => {}
+                Err(err) if err.kind() == ErrorKind::WouldBlock => return Ok(()),
+                Err(err) => return Err(err),
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
+use super::outbox::Outbox;
 use super::secure::{DecryptedRead, Secure};
 use crate::commands::{self, CONNECT_ID, EncodingOption};
 use crate::control::{MessageContent, Target};
@@ -38,6 +39,7 @@ pub struct Session {
     greeting: Option<Vec<u8>>,
     /// The beginning of a frame whose rest has not arrived.
     partial: Vec<u8>,
+    outbox: Outbox,
 }
 
 /// The result of one read.
@@ -85,6 +87,7 @@ impl Session {
             answers_left: 1 + usize::from(subscribes),
             greeting: None,
             partial: Vec::new(),
+            outbox: Outbox::default(),
         })
     }
 
@@ -116,36 +119,56 @@ impl Session {
             return Err(format!("connect: {}", err.kind()));
         }
         self.stage = LoadSessionStage::Upgrading;
-        self.write(&commands::upgrade_request(&target.address.to_string(), &target.path, target.encoding))
+        self.send(&commands::upgrade_request(&target.address.to_string(), &target.path, target.encoding))
     }
 
-    /// Sends all bytes or fails. A client sends so little that the buffer is full only if the server has stopped
-    /// reading.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Ended> {
-        if let Some(secure) = &mut self.secure {
-            return secure.write(&mut self.socket, bytes).map_err(|err| format!("write: {}", err.kind()));
-        }
-        match self.socket.write(bytes) {
-            Ok(taken) if taken == bytes.len() => Ok(()),
-            Ok(_) => Err("the server stopped reading".into()),
-            Err(err) => Err(format!("write: {}", err.kind())),
-        }
+    /// Allows so many unsent bytes instead of the default.
+    pub fn allow_unsent(&mut self, bytes_max: usize) {
+        self.outbox = Outbox::with_max(bytes_max);
     }
 
-    /// Sends as much as the kernel accepts. Returns the number of sent bytes.
-    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Ended> {
-        if self.secure.is_some() {
-            return self.write(bytes).map(|()| bytes.len());
+    /// Adds bytes that the next flush sends.
+    pub fn queue(&mut self, bytes: &[u8]) {
+        self.outbox.push(bytes);
+    }
+
+    /// Sends as much as the kernel accepts.
+    pub fn flush(&mut self) -> Result<(), Ended> {
+        let (socket, secure) = (&mut self.socket, &mut self.secure);
+        if let Some(secure) = secure {
+            secure.flush(socket).map_err(|err| format!("write: {}", err.kind()))?;
         }
-        match self.socket.write(bytes) {
-            Ok(taken) => Ok(taken),
-            Err(err) if err.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(err) => Err(format!("write: {}", err.kind())),
-        }
+        self.outbox.flush(|bytes| match secure {
+            Some(secure) => secure.write(socket, bytes),
+            None => socket.write(bytes),
+        })
+    }
+
+    /// Whether there are bytes that the kernel has not accepted yet: flush again.
+    pub fn is_blocked(&self) -> bool {
+        !self.outbox.is_empty() || self.secure.as_ref().is_some_and(Secure::has_unsent)
+    }
+
+    /// Sends bytes behind all earlier ones. What the kernel does not accept follows with the next flush or read.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), Ended> {
+        self.queue(bytes);
+        self.flush()
+    }
+
+    /// Sends a frame, unless the kernel accepts nothing at the moment. Returns whether it is on its way.
+    pub fn offer(&mut self, frame: &[u8]) -> Result<bool, Ended> {
+        let (socket, secure) = (&mut self.socket, &mut self.secure);
+        self.outbox.offer(frame, |bytes| match secure {
+            Some(secure) => secure.write(socket, bytes),
+            None => socket.write(bytes),
+        })
     }
 
     /// Reads once, and processes the received data.
     pub fn read(&mut self, target: &Target, buffer: &mut [u8], observer: &mut impl Observer) -> Result<Taken, Ended> {
+        if self.is_blocked() {
+            self.flush()?;
+        }
         let kept = self.partial.len();
         let Some((head, free)) = buffer.split_at_mut_checked(kept) else {
             return Err("a frame of the server is too long".into());
@@ -233,7 +256,7 @@ impl Session {
         let channel = self.subscribes.then_some(target.channel.as_str());
         let usual = || commands::hello(target.encoding, channel, target.join.as_deref());
         let greeting = self.greeting.take().unwrap_or_else(usual);
-        self.write(&greeting)
+        self.send(&greeting)
     }
 
     /// The length of the response head, if it is complete.
@@ -253,7 +276,7 @@ impl Session {
     fn on_frame(&mut self, target: &Target, frame: &Frame<'_>, observer: &mut impl Observer) -> Result<(), Ended> {
         match frame {
             Frame::Messages(payload) => self.on_messages(target, payload, observer),
-            Frame::Ping(payload) => self.write(&commands::websocket_pong(payload)),
+            Frame::Ping(payload) => self.send(&commands::websocket_pong(payload)),
             Frame::Pong => Ok(()),
             Frame::Close(code) => Err(code.to_string()),
         }
@@ -283,7 +306,7 @@ impl Session {
 
     fn on_peer(&mut self, peer: PeerProtocol, message: &[u8]) -> Result<(), Ended> {
         match peer.reaction(message) {
-            PeerReaction::Send(bytes) => self.write(&bytes),
+            PeerReaction::Send(bytes) => self.send(&bytes),
             PeerReaction::Ready => {
                 self.stage = LoadSessionStage::Ready;
                 Ok(())
@@ -300,7 +323,7 @@ impl Session {
         observer: &mut impl Observer,
     ) -> Result<(), Ended> {
         match *answer {
-            UnstampedMessage::Ping => self.write(&commands::pong(encoding)),
+            UnstampedMessage::Ping => self.send(&commands::pong(encoding)),
             UnstampedMessage::Reply { id, error } if self.stage == LoadSessionStage::Greeting => match error {
                 0 => {
                     self.answers_left = self.answers_left.saturating_sub(1);
@@ -337,4 +360,80 @@ pub fn open_socket(source: IpAddr, address: SocketAddr, receive_bytes: Option<us
         _ => {}
     }
     Ok(TcpStream::from_std(socket.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    struct Nobody;
+
+    impl Observer for Nobody {}
+
+    fn target(address: SocketAddr) -> Target {
+        Target {
+            address,
+            path: "/".to_owned(),
+            encoding: EncodingOption::Json,
+            channel: "c".to_owned(),
+            join: None,
+            content: MessageContent::Protocol,
+            tls: false,
+        }
+    }
+
+    /// Opcode and payload of each frame of a client.
+    fn frames(mut bytes: &[u8]) -> Vec<(u8, Vec<u8>)> {
+        let mut found = Vec::new();
+        while let [opcode, length, rest @ ..] = bytes {
+            let (length, rest) = match length & 0x7f {
+                126 => (usize::from(u16::from_be_bytes([rest[0], rest[1]])), &rest[2..]),
+                length => (usize::from(length), rest),
+            };
+            let (mask, rest) = rest.split_at(4);
+            let (payload, rest) = rest.split_at(length);
+            found.push((*opcode, payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect()));
+            bytes = rest;
+        }
+        found
+    }
+
+    #[test]
+    fn a_pong_follows_the_frame_that_the_kernel_has_taken_in_part() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let target = target(listener.local_addr().unwrap());
+        let mut session = Session::open(Ipv4Addr::LOCALHOST.into(), target.address, None, false).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        session.stage = LoadSessionStage::Ready;
+        let publication = commands::publish(target.encoding, 5, "c", &vec![b'7'; 50_000]);
+        let mut publications = 0;
+        // The server does not read, until a frame is stuck in the middle.
+        while !session.is_blocked() {
+            session.send(&publication).unwrap();
+            publications += 1;
+        }
+        server.write_all(b"\x89\x02hi\x81\x02{}").unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        while session.read(&target, &mut buffer, &mut Nobody).unwrap() == Taken::Nothing {
+            thread::sleep(Duration::from_millis(1));
+        }
+        let reader = thread::spawn(move || {
+            let mut bytes = Vec::new();
+            server.read_to_end(&mut bytes).unwrap();
+            bytes
+        });
+        while session.is_blocked() {
+            session.flush().unwrap();
+            thread::sleep(Duration::from_millis(1));
+        }
+        drop(session);
+        let mut found = frames(&reader.join().unwrap());
+        let pongs = found.split_off(publications);
+        assert_eq!(pongs, [(0x8a, b"hi".to_vec()), (0x81, b"{}".to_vec())]);
+        assert!(found.iter().all(|(opcode, payload)| *opcode == 0x81 && payload.len() > 50_000), "they are whole");
+    }
 }

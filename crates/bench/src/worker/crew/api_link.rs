@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 
 use super::publishing::Awaited;
 use crate::api::Responses;
+use crate::worker::outbox::Outbox;
 use crate::worker::session::{Ended, open_socket};
 
 /// The connection and the publications whose answers are pending, in order.
@@ -16,6 +17,7 @@ pub struct ApiLink {
     is_connected: bool,
     responses: Responses,
     awaited: VecDeque<Awaited>,
+    outbox: Outbox,
 }
 
 impl ApiLink {
@@ -26,6 +28,7 @@ impl ApiLink {
             is_connected: false,
             responses: Responses::default(),
             awaited: VecDeque::new(),
+            outbox: Outbox::default(),
         })
     }
 
@@ -41,18 +44,22 @@ impl ApiLink {
         self.awaited.len()
     }
 
-    /// A publication is sent; its answer is the next one.
-    pub fn await_answer(&mut self, publication: Awaited) {
+    /// Sends a publication; its answer is the next one.
+    pub fn send(&mut self, publication: Awaited, request: &[u8]) -> Result<(), Ended> {
         self.awaited.push_back(publication);
+        self.outbox.push(request);
+        self.flush()
     }
 
-    /// Sends as much as the kernel accepts. Returns the number of sent bytes.
-    pub fn write_some(&mut self, bytes: &[u8]) -> Result<usize, Ended> {
-        match self.socket.write(bytes) {
-            Ok(taken) => Ok(taken),
-            Err(err) if err.kind() == ErrorKind::WouldBlock => Ok(0),
-            Err(err) => Err(format!("write: {}", err.kind())),
-        }
+    /// Sends as much as the kernel accepts.
+    pub fn flush(&mut self) -> Result<(), Ended> {
+        let socket = &mut self.socket;
+        self.outbox.flush(|bytes| socket.write(bytes))
+    }
+
+    /// Whether there are bytes that the kernel has not accepted yet: flush again.
+    pub fn is_blocked(&self) -> bool {
+        !self.outbox.is_empty()
     }
 
     /// Reads all answers. `answered` receives the publication and the error, 0 for success.

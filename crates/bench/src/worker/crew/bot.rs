@@ -25,6 +25,14 @@ pub struct Bot {
     met: Vec<bool>,
     /// Snapshots of this phase.
     snapshots: u64,
+    stage: BotStage,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BotStage {
+    Playing,
+    /// The target has ended its subscription. What it is not told any more is not lost.
+    Removed,
 }
 
 impl Bot {
@@ -36,11 +44,15 @@ impl Bot {
             waiting: VecDeque::new(),
             met: vec![false; plan.expect.len()],
             snapshots: 0,
+            stage: BotStage::Playing,
         }
     }
 
-    /// The frame with the next input of the script, if the script has one.
+    /// The frame with the next input of the script, if the script has one. A removed bot sends none.
     pub fn input(&mut self, plan: &PlayPlan, intended_ns: u64, played: &mut Played) -> Option<Vec<u8>> {
+        if self.stage == BotStage::Removed {
+            return None;
+        }
         let at = (self.inputs as usize).checked_rem(plan.script.len())?;
         let data = plan.script.get(at)?;
         self.inputs += 1;
@@ -69,6 +81,8 @@ impl Bot {
             }
             Some(PlayerPush::Unsubscribed { .. }) => {
                 played.removed += 1;
+                self.stage = BotStage::Removed;
+                self.waiting.clear();
                 (true, false)
             }
             Some(PlayerPush::Other) => (true, false),
@@ -96,8 +110,11 @@ impl Bot {
         self.waiting.len()
     }
 
-    /// Ends a phase.
+    /// Ends a phase. A removed bot is no player any more.
     pub fn settle(&mut self, played: &mut Played) {
+        if self.stage == BotStage::Removed {
+            return;
+        }
         played.players += 1;
         played.inputs_lost += std::mem::take(&mut self.waiting).len() as u64;
         played.expectations_missed += self.met.iter().filter(|met| !**met).count() as u64;
@@ -147,5 +164,18 @@ mod tests {
         let broken = br#"{"push":{"channel":"game:1","pub":{"data":{"no":"snapshot"}}}}"#;
         assert_eq!(bot.message(broken, &plan, 1, &mut played), (true, false));
         assert_eq!(played.snapshots_broken, 1);
+    }
+
+    #[test]
+    fn a_bot_that_is_removed_loses_nothing() {
+        let (plan, mut played) = (plan(), Played::default());
+        let mut bot = Bot::new(&plan, EncodingOption::Json);
+        bot.input(&plan, 5, &mut played).unwrap();
+        let removal = br#"{"push":{"channel":"game:1","unsubscribe":{"code":2500,"reason":"kicked"}}}"#;
+        assert_eq!(bot.message(removal, &plan, 1, &mut played), (true, false));
+        assert!(bot.input(&plan, 6, &mut played).is_none() && bot.waiting() == 0);
+        bot.settle(&mut played);
+        assert_eq!((played.removed, played.inputs, played.inputs_lost), (1, 1, 0));
+        assert_eq!((played.players, played.silent_players, played.expectations_missed), (0, 0, 0));
     }
 }

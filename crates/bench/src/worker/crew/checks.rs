@@ -107,6 +107,11 @@ impl Sink<'_> {
                 received.duplicated += 1;
                 return;
             }
+            // It is among the lost ones, of which it may be one.
+            Arrival::Unclear => {
+                received.unchecked += 1;
+                return;
+            }
             Arrival::Stray => {
                 received.stray += 1;
                 return;

@@ -19,7 +19,7 @@ impl Awaited {
             sent.accepted += 1;
             sent.acknowledged.record_ns(now_ns.saturating_sub(self.intended_ns));
         } else {
-            streams.refuse(self.stream, self.sequence);
+            sent.unchecked += u64::from(!streams.refuse(self.stream, self.sequence));
             *sent.refused.entry(error.to_string()).or_default() += 1;
         }
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::scenario::streams::Streams;
 
-/// Gaps that one worker remembers, to tell a late publication from a repeated one.
+/// Gaps that one worker remembers, to tell a late publication from a repeated one: some 5 MB.
 const GAPS_MAX: usize = 100_000;
 
 /// The state of one stream at one client.
@@ -20,6 +20,8 @@ struct Track {
     phase_from: u64,
     /// Publications of this phase that are missing before a later one, without refused ones.
     missing: u64,
+    /// From this number on, gaps may exist that are not remembered.
+    unclear_from: Option<u64>,
 }
 
 /// The tracks of one client, sorted by stream.
@@ -34,6 +36,8 @@ pub enum Arrival {
     /// It was missing, and comes after a later one.
     Late,
     Repeated,
+    /// It is late or repeated: there were too many gaps to remember all.
+    Unclear,
     /// The client has no subscription to its channel.
     Stray,
 }
@@ -49,12 +53,28 @@ pub struct Gaps {
     refusals_read: usize,
     /// Gaps of this phase at clients that are gone: stream and numbers.
     of_gone: Vec<(u32, Range<u64>)>,
+    /// Publications that clients missed in this phase before they were gone, and that are in no remembered gap.
+    lost_by_gone: u64,
+    /// Missing publications of this phase that are not remembered.
+    unremembered: u64,
+}
+
+/// What a phase has lost.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Publications that clients missed before they were gone.
+    pub lost_by_gone: u64,
+    /// Missing publications that were not remembered, so that it is unknown whether they came late or were refused.
+    pub unremembered: u64,
 }
 
 impl Tracks {
     /// The subscriptions of a client were confirmed: from now on, nothing of these streams may be missing.
     pub fn begin(streams: impl Iterator<Item = u32>, shared: &Streams) -> Self {
-        let track = |stream| Track { stream, next: None, must_from: shared.sent(stream), phase_from: 0, missing: 0 };
+        let track = |stream| {
+            let must_from = shared.sent(stream);
+            Track { stream, next: None, must_from, phase_from: 0, missing: 0, unclear_from: None }
+        };
         let mut tracks: Vec<Track> = streams.map(track).collect();
         tracks.sort_unstable_by_key(|track| track.stream);
         Tracks(tracks)
@@ -71,15 +91,16 @@ impl Tracks {
         // The first publication may be older than the confirmation, which the client reads later.
         let next = track.next.unwrap_or(track.must_from.min(sequence));
         if sequence < next {
-            if !gaps.remove((client, stream), sequence) {
-                return Arrival::Repeated;
+            if !gaps.remove((client, stream), sequence, &mut track.unclear_from) {
+                let is_unclear = track.unclear_from.is_some_and(|from| sequence >= from);
+                return if is_unclear { Arrival::Unclear } else { Arrival::Repeated };
             }
             if sequence >= track.phase_from && !gaps.refused.contains(&(stream, sequence)) {
                 track.missing = track.missing.saturating_sub(1);
             }
             return Arrival::Late;
         }
-        track.missing += gaps.add((client, stream), next..sequence);
+        track.missing += gaps.add((client, stream), next..sequence, &mut track.unclear_from);
         track.next = Some(sequence + 1);
         Arrival::New
     }
@@ -107,7 +128,7 @@ impl Tracks {
         for track in &mut self.0 {
             let next = track.next.unwrap_or(track.must_from);
             let sent = shared.sent(track.stream).max(next);
-            lost += track.missing + gaps.add((client, track.stream), next..sent);
+            lost += track.missing + gaps.add((client, track.stream), next..sent, &mut track.unclear_from);
             *track = Track { next: Some(sent), phase_from: sent, missing: 0, ..*track };
         }
         lost
@@ -116,14 +137,25 @@ impl Tracks {
 
 impl Gaps {
     /// Remembers missing numbers, if there is space. Returns how many of them were not refused.
-    fn add(&mut self, (client, stream): (u64, u32), sequences: Range<u64>) -> u64 {
+    fn add(&mut self, (client, stream): (u64, u32), sequences: Range<u64>, unclear_from: &mut Option<u64>) -> u64 {
         if sequences.is_empty() {
             return 0;
         }
-        if self.ranges.len() < GAPS_MAX {
+        let missing = self.without_refused(stream, &sequences);
+        if !self.remember((client, stream), &sequences) {
+            self.unremembered += missing;
+            note_first(unclear_from, sequences.start);
+        }
+        missing
+    }
+
+    /// Returns whether there was space.
+    fn remember(&mut self, (client, stream): (u64, u32), sequences: &Range<u64>) -> bool {
+        let has_space = self.ranges.len() < GAPS_MAX;
+        if has_space {
             self.ranges.insert((client, stream, sequences.start), sequences.end);
         }
-        self.without_refused(stream, &sequences)
+        has_space
     }
 
     fn without_refused(&self, stream: u32, sequences: &Range<u64>) -> u64 {
@@ -145,12 +177,13 @@ impl Gaps {
     }
 
     /// Forgets a missing number that has come. Returns whether it was known.
-    fn remove(&mut self, (client, stream): (u64, u32), sequence: u64) -> bool {
-        let Some(gap) = self.around((client, stream), sequence) else { return false };
-        self.ranges.remove(&(client, stream, gap.start));
+    fn remove(&mut self, of: (u64, u32), sequence: u64, unclear_from: &mut Option<u64>) -> bool {
+        let Some(gap) = self.around(of, sequence) else { return false };
+        self.ranges.remove(&(of.0, of.1, gap.start));
         for rest in [gap.start..sequence, sequence + 1..gap.end] {
-            if !rest.is_empty() {
-                self.ranges.insert((client, stream, rest.start), rest.end);
+            if !rest.is_empty() && !self.remember(of, &rest) {
+                self.unremembered += self.without_refused(of.1, &rest);
+                note_first(unclear_from, rest.start);
             }
         }
         true
@@ -163,14 +196,24 @@ impl Gaps {
             .range((client, 0, 0)..=(client, u32::MAX, u64::MAX))
             .map(|(key, until)| (*key, *until))
             .collect();
+        let mut remembered = 0;
         for ((client, stream, from), until) in of_client {
             self.ranges.remove(&(client, stream, from));
             let Ok(at) = tracks.0.binary_search_by_key(&stream, |track| track.stream) else { continue };
             let from = from.max(tracks.0[at].phase_from);
-            if from < until {
+            if from >= until {
+                continue;
+            }
+            let missing = self.without_refused(stream, &(from..until));
+            if self.of_gone.len() < GAPS_MAX {
+                remembered += missing;
                 self.of_gone.push((stream, from..until));
+            } else {
+                self.unremembered += missing;
             }
         }
+        let missing: u64 = tracks.0.iter().map(|track| track.missing).sum();
+        self.lost_by_gone += missing.saturating_sub(remembered);
     }
 
     /// Reads which publications the target has refused since the last call. They do not have to come.
@@ -188,13 +231,18 @@ impl Gaps {
         self.refused.extend(refused);
     }
 
-    /// Ends a phase, after its tracks. Returns the number of publications that clients missed before they were gone.
-    pub fn settle(&mut self) -> u64 {
+    /// Ends a phase, after its tracks.
+    pub fn settle(&mut self) -> Settled {
         let gone = std::mem::take(&mut self.of_gone);
-        let lost = gone.iter().map(|(stream, sequences)| self.without_refused(*stream, sequences)).sum();
+        let of_gone: u64 = gone.iter().map(|(stream, sequences)| self.without_refused(*stream, sequences)).sum();
         self.refused.clear();
-        lost
+        let lost_by_gone = of_gone + std::mem::take(&mut self.lost_by_gone);
+        Settled { lost_by_gone, unremembered: std::mem::take(&mut self.unremembered) }
     }
+}
+
+fn note_first(unclear_from: &mut Option<u64>, from: u64) {
+    *unclear_from = Some(unclear_from.map_or(from, |before| before.min(from)));
 }
 
 #[cfg(test)]
@@ -258,18 +306,17 @@ mod tests {
         let shared = Streams::create(1).unwrap();
         let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), Gaps::default());
         sent(&shared, 0, 5);
-        shared.refuse(0, 1);
-        shared.refuse(0, 4);
+        assert!(shared.refuse(0, 1) && shared.refuse(0, 4));
         for sequence in [0, 1, 3] {
             assert_eq!(tracks.take(1, 0, sequence, &mut gaps), Arrival::New);
         }
         gaps.read_refusals(&shared, [(1, &mut tracks)].into_iter());
         assert_eq!(tracks.behind(&shared, &gaps), 1, "1 came although it was refused, and 2 is missing");
         assert_eq!(tracks.settle(1, &shared, &mut gaps), 1);
-        assert_eq!(gaps.settle(), 0);
+        assert_eq!(gaps.settle(), Settled::default());
         sent(&shared, 0, 3);
         assert_eq!(tracks.take(1, 0, 7, &mut gaps), Arrival::New);
-        shared.refuse(0, 5);
+        assert!(shared.refuse(0, 5));
         gaps.read_refusals(&shared, [(1, &mut tracks)].into_iter());
         assert_eq!(tracks.settle(1, &shared, &mut gaps), 1, "6 was not refused");
     }
@@ -283,9 +330,58 @@ mod tests {
         sent(&shared, 0, 5);
         assert_eq!(tracks.take(1, 0, 5, &mut gaps), Arrival::New, "2, 3 and 4 are missing; 6 is on its way");
         gaps.forget(1, &tracks);
-        shared.refuse(0, 3);
+        assert!(shared.refuse(0, 3));
         gaps.read_refusals(&shared, std::iter::empty());
-        assert_eq!(gaps.settle(), 2);
-        assert_eq!(gaps.settle(), 0);
+        assert_eq!(gaps.settle(), Settled { lost_by_gone: 2, unremembered: 0 });
+        assert_eq!(gaps.settle(), Settled::default());
+    }
+
+    /// Gaps of other clients, so that there is space for so many more.
+    fn filled(space: usize) -> Gaps {
+        let mut gaps = Gaps::default();
+        for client in 0..GAPS_MAX - space {
+            assert!(gaps.remember((1_000 + client as u64, 0), &(0..1)));
+        }
+        gaps
+    }
+
+    #[test]
+    fn beyond_the_gaps_that_are_remembered_nothing_counts_as_repeated_or_twice() {
+        let shared = Streams::create(1).unwrap();
+        let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), filled(1));
+        sent(&shared, 0, 7);
+        let mut take = |sequence| tracks.take(1, 0, sequence, &mut gaps);
+        assert_eq!(take(2), Arrival::New, "0 and 1 are missing, and remembered: the last space");
+        assert_eq!(take(5), Arrival::New, "3 and 4 are missing, and not remembered");
+        assert_eq!(take(2), Arrival::Repeated, "it is before the first gap that is not remembered");
+        assert_eq!(take(1), Arrival::Late);
+        assert_eq!(take(4), Arrival::Unclear, "it may be late");
+        assert_eq!(take(6), Arrival::New);
+        assert_eq!(tracks.settle(1, &shared, &mut gaps), 3, "0 for certain; 3 and 4 may have come");
+        assert_eq!(gaps.settle(), Settled { lost_by_gone: 0, unremembered: 2 });
+    }
+
+    #[test]
+    fn a_gap_that_is_split_takes_no_more_space_than_there_is() {
+        let shared = Streams::create(1).unwrap();
+        let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), filled(1));
+        sent(&shared, 0, 6);
+        assert_eq!(tracks.take(1, 0, 5, &mut gaps), Arrival::New, "0 to 4 are missing");
+        assert_eq!(tracks.take(1, 0, 2, &mut gaps), Arrival::Late);
+        assert_eq!(gaps.ranges.len(), GAPS_MAX);
+        assert_eq!(tracks.take(1, 0, 1, &mut gaps), Arrival::Late);
+        assert_eq!(tracks.take(1, 0, 4, &mut gaps), Arrival::Unclear);
+        assert_eq!(tracks.settle(1, &shared, &mut gaps), 3, "0, 3 and 4");
+        assert_eq!(gaps.settle(), Settled { lost_by_gone: 0, unremembered: 2 });
+    }
+
+    #[test]
+    fn a_client_that_leaves_has_also_lost_what_was_not_remembered() {
+        let shared = Streams::create(1).unwrap();
+        let (mut tracks, mut gaps) = (Tracks::begin([0].into_iter(), &shared), filled(0));
+        sent(&shared, 0, 4);
+        assert_eq!(tracks.take(1, 0, 3, &mut gaps), Arrival::New, "0, 1 and 2 are missing");
+        gaps.forget(1, &tracks);
+        assert_eq!(gaps.settle(), Settled { lost_by_gone: 3, unremembered: 3 });
     }
 }

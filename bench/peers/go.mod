@@ -1,8 +1,15 @@
-module github.com/dunlin-project/dunlin/bench/peers/centrifuge
+module github.com/dunlin-project/dunlin/bench/peers
 
 go 1.26
 
-require github.com/centrifugal/centrifuge v0.38.0
+require (
+	github.com/centrifugal/centrifuge v0.38.0
+	github.com/gorilla/websocket v1.5.3
+	google.golang.org/protobuf v1.36.10
+)
+
+// Packages of npm may have Go files.
+ignore ./node
 
 require (
 	github.com/FZambia/eagle v0.2.0 // indirect
@@ -30,5 +37,4 @@ require (
 	go.yaml.in/yaml/v2 v2.4.2 // indirect
 	golang.org/x/sync v0.18.0 // indirect
 	golang.org/x/sys v0.35.0 // indirect
-	google.golang.org/protobuf v1.36.10 // indirect
 )
