@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -49,7 +50,8 @@ func (line *CommandLine) Options() (Options, error) {
 	if line.unsigned != "" {
 		options.UnsignedImages = strings.Split(line.unsigned, ",")
 	}
-	options.Namespaces = strings.Split(line.namespaces, ",")
+	// A namespace that is named twice is one: an operator of one namespace may use the shared age identity.
+	options.Namespaces = slices.Compact(slices.Sorted(slices.Values(strings.Split(line.namespaces, ","))))
 	return options, checkNames(options)
 }
 
