@@ -248,7 +248,7 @@ func (site *site) addsNamespaces(bootstrapYAML string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			site.write("cluster/deploy/"+name, strings.Replace(string(text), "--namespaces=web", "--namespaces="+namespaces, 1))
+			site.write("cluster/deploy/"+name, strings.Replace(string(text), "[--namespaces=web,", `["--namespaces=`+namespaces+`",`, 1))
 		}
 	}
 	root, err := filepath.Abs("..")
