@@ -105,7 +105,7 @@ func (machine *taskMachine) runJob(ctx context.Context, admin client.Client, job
 	template := job.Spec.Template
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "web", Name: job.Name + "-x", Labels: template.Labels,
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID}},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: job.Name, UID: job.UID, Controller: new(true)}},
 	}, Spec: template.Spec}
 	pod.Labels[batchv1.JobNameLabel] = job.Name
 	pod.Spec.NodeName = nodeName

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,14 +105,7 @@ func (run *bootstrap) isAsFile(ctx context.Context, object *unstructured.Unstruc
 }
 
 // missingObjects returns the names of the objects that differ from their files.
-func (run *bootstrap) missingObjects(ctx context.Context, paths []string) ([]string, error) {
-	if run.cluster == nil {
-		return nil, errNoCluster
-	}
-	objects, err := objectsOf(paths)
-	if err != nil {
-		return nil, err
-	}
+func (run *bootstrap) missingObjects(ctx context.Context, objects []*unstructured.Unstructured) ([]string, error) {
 	var missing []string
 	for _, object := range objects {
 		isSame, err := run.isAsFile(ctx, object)
@@ -126,11 +120,7 @@ func (run *bootstrap) missingObjects(ctx context.Context, paths []string) ([]str
 }
 
 // applyObjects applies the objects in their order. It retries while a new kind is not served yet.
-func (run *bootstrap) applyObjects(ctx context.Context, paths []string) error {
-	objects, err := objectsOf(paths)
-	if err != nil {
-		return err
-	}
+func (run *bootstrap) applyObjects(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
 		err := run.until(ctx, "the API server to serve its kind", func() (bool, error) {
 			err := run.cluster.apply(ctx, object.DeepCopy(), object.Object)
@@ -167,15 +157,24 @@ func (run *bootstrap) until(ctx context.Context, what string, holds func() (bool
 }
 
 func (run *bootstrap) missingOperator(ctx context.Context) (string, error) {
-	missing, err := run.missingObjects(ctx, run.paths(run.config.Operator))
+	if run.cluster == nil {
+		return "", errNoCluster
+	}
+	objects, err := objectsOf(run.paths(run.config.Operator))
 	if err != nil {
 		return "", err
 	}
-	keys, err := run.missingKeys(ctx)
+	keys, err := run.missingKeys(ctx, objects)
 	if err != nil {
 		return "", err
 	}
-	missing = append(missing, keys...)
+	missing, err := run.missingObjects(ctx, objects)
+	if err != nil {
+		return "", err
+	}
+	for _, name := range keys {
+		missing = append(missing, fmt.Sprintf("%s in Secret %s in %s", name, identitySecret, operatorNamespace))
+	}
 	isAvailable, err := run.isOperatorAvailable(ctx)
 	if err == nil && !isAvailable && len(missing) == 0 {
 		return "wait until it is available", nil
@@ -208,16 +207,32 @@ func (run *bootstrap) isOperatorAvailable(ctx context.Context) (bool, error) {
 	return status.ObservedGeneration == deployment.Generation && status.UpdatedReplicas == wanted && status.AvailableReplicas == wanted, nil
 }
 
-// makeOperator applies the manifests of the operator, and creates the Secret with the age identities that decrypt settings.
+// makeOperator applies the manifests of the operator. Its Secret with the age identities has them before the Deployment is applied: an operator that
+// has a new namespace, or none before, would find no identity until the kubelet updates its files.
 func (run *bootstrap) makeOperator(ctx context.Context) error {
-	keys, err := run.operatorKeys()
+	objects, err := objectsOf(run.paths(run.config.Operator))
 	if err != nil {
 		return err
 	}
-	if err := run.applyObjects(ctx, run.paths(run.config.Operator)); err != nil {
+	names, err := run.missingKeys(ctx, objects)
+	if err != nil {
+		return err
+	}
+	keys, err := run.readKeys(names)
+	if err != nil {
+		return err
+	}
+	first := slices.IndexFunc(objects, isOperator)
+	if first < 0 {
+		first = len(objects)
+	}
+	if err := run.applyObjects(ctx, objects[:first]); err != nil {
 		return err
 	}
 	if err := run.addKeys(ctx, keys); err != nil {
+		return err
+	}
+	if err := run.applyObjects(ctx, objects[first:]); err != nil {
 		return err
 	}
 	return run.until(ctx, "the operator to become available", func() (bool, error) { return run.isOperatorAvailable(ctx) })
@@ -261,7 +276,14 @@ func (run *bootstrap) makeIdentities(ctx context.Context) error {
 }
 
 func (run *bootstrap) missingArgoCD(ctx context.Context) (string, error) {
-	missing, err := run.missingObjects(ctx, run.paths(run.config.ArgoCD))
+	if run.cluster == nil {
+		return "", errNoCluster
+	}
+	objects, err := objectsOf(run.paths(run.config.ArgoCD))
+	if err != nil {
+		return "", err
+	}
+	missing, err := run.missingObjects(ctx, objects)
 	if err != nil || len(missing) == 0 {
 		return "", err
 	}
@@ -269,7 +291,11 @@ func (run *bootstrap) missingArgoCD(ctx context.Context) (string, error) {
 }
 
 func (run *bootstrap) makeArgoCD(ctx context.Context) error {
-	return run.applyObjects(ctx, run.paths(run.config.ArgoCD))
+	objects, err := objectsOf(run.paths(run.config.ArgoCD))
+	if err != nil {
+		return err
+	}
+	return run.applyObjects(ctx, objects)
 }
 
 // missingApps compares specs and encrypted files with those in the cluster, and checks whether all apps serve.

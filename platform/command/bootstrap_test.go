@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -223,7 +224,7 @@ func (site *site) addsKeys() {
 	contains(site.t, stderr, "keys/jobs.txt is not a file of age identities")
 	site.write("cluster/keys/jobs.txt", site.read("cluster/keys/web.txt"))
 	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
-	contains(site.t, out, "apply web.txt to Secret roost-identity in roost-system, jobs.txt to Secret roost-identity in roost-system")
+	contains(site.t, out, "apply web.txt in Secret roost-identity in roost-system, jobs.txt in Secret roost-identity in roost-system")
 	site.roost(command.ExitFine, "bootstrap", "@cluster")
 	var secret corev1.Secret
 	if err := site.admin.Get(site.t.Context(), client.ObjectKey{Namespace: "roost-system", Name: "roost-identity"}, &secret); err != nil {
@@ -232,7 +233,60 @@ func (site *site) addsKeys() {
 	if len(secret.Data) != 3 || string(secret.Data["jobs.txt"]) != site.read("cluster/keys/jobs.txt") || len(secret.Data["identity.txt"]) == 0 {
 		site.t.Errorf("%d files", len(secret.Data))
 	}
+	site.addsNamespaces(before)
 	site.write("cluster/bootstrap.yaml", before)
+}
+
+// addsNamespaces has the operator manage more namespaces. It is not started before each of them has an age identity, and files that the Secret has are
+// not needed on this machine.
+func (site *site) addsNamespaces(bootstrapYAML string) {
+	t := site.t
+	t.Helper()
+	deploy := func(namespaces string) {
+		for _, name := range []string{"namespace.yaml", "operator.yaml", "roles.yaml"} {
+			text, err := os.ReadFile(filepath.Join("../deploy", name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			site.write("cluster/deploy/"+name, strings.Replace(string(text), "[--namespaces=web,", `["--namespaces=`+namespaces+`",`, 1))
+		}
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	yaml := strings.Replace(bootstrapYAML, root+"/deploy", "deploy", 1)
+	site.write("cluster/bootstrap.yaml", yaml)
+	deploy("web,more")
+	for _, option := range []string{"--plan", "--wait=1m"} {
+		_, stderr := site.roost(command.ExitFailed, "bootstrap", option, "@cluster")
+		contains(t, stderr, "operator: the operator would manage 2 namespaces without an age identity for more; add NAMESPACE.txt for each to ageIdentities")
+	}
+	if arguments := site.argumentsOfOperator(); !strings.Contains(arguments, "--namespaces=web ") {
+		t.Errorf("the operator was changed: %s", arguments)
+	}
+	site.write("cluster/bootstrap.yaml", yaml+"ageIdentities: [keys/web.txt, keys/jobs.txt, keys/more.txt]\n")
+	site.roost(command.ExitFine, "secrets", "keygen", "@cluster/keys/more.txt")
+	for _, name := range []string{"web.txt", "jobs.txt"} {
+		if err := os.Remove(filepath.Join(site.folder, "cluster/keys", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	site.roost(command.ExitFine, "bootstrap", "@cluster")
+	if arguments := site.argumentsOfOperator(); !strings.Contains(arguments, "--namespaces=web,more ") {
+		t.Errorf("the operator has %s", arguments)
+	}
+	site.write("cluster/bootstrap.yaml", bootstrapYAML)
+	site.roost(command.ExitFine, "bootstrap", "@cluster")
+}
+
+func (site *site) argumentsOfOperator() string {
+	site.t.Helper()
+	var deployment appsv1.Deployment
+	if err := site.admin.Get(site.t.Context(), client.ObjectKey{Namespace: "roost-system", Name: "roost-operator"}, &deployment); err != nil {
+		site.t.Fatal(err)
+	}
+	return strings.Join(deployment.Spec.Template.Spec.Containers[0].Args, " ") + " "
 }
 
 func TestBootstrapFilesThatAreWrong(t *testing.T) {
@@ -260,6 +314,9 @@ func TestBootstrapFilesThatAreWrong(t *testing.T) {
 	person.write("cluster/bootstrap.yaml", bootstrapYAML+"ageIdentities: [web.txt, keys/jobs.key]\n")
 	_, stderr := person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
 	contains(t, stderr, `bootstrap.yaml: ageIdentities[1]: "keys/jobs.key" is not named after a namespace; write NAMESPACE.txt`)
+	person.write("cluster/bootstrap.yaml", bootstrapYAML+"ageIdentities: [new/web.txt, jobs.txt, old/web.txt]\n")
+	_, stderr = person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
+	contains(t, stderr, `bootstrap.yaml: ageIdentities[2]: "old/web.txt" has the same name as "new/web.txt", and the Secret has one file of each name; remove one of them`)
 	_, stderr = person.roost(command.ExitFailed, "bootstrap", "@nowhere")
 	contains(t, stderr, "roost help bootstrap")
 	person.roost(command.ExitUsage, "bootstrap")

@@ -84,7 +84,7 @@ func (program *program) logs(ctx context.Context, cluster *cluster, name string,
 	if err != nil {
 		return err
 	}
-	source, err := cluster.logSource(query.namespace, labelsOfPods(name, query.withJobs))
+	source, err := cluster.logSource(query.namespace, labelsOfPods(name, query.withJobs), cluster.ofSubject(subject, query.withJobs))
 	if err != nil {
 		return err
 	}
@@ -162,11 +162,12 @@ type logSource struct {
 	logs      typedcorev1.PodInterface
 	namespace string
 	selector  labels.Selector
+	filter    podFilter
 	// pod is the only pod to read. If it is empty, all pods are read.
 	pod string
 }
 
-func (cluster *cluster) logSource(namespace string, selector labels.Selector) (*logSource, error) {
+func (cluster *cluster) logSource(namespace string, selector labels.Selector, filter podFilter) (*logSource, error) {
 	connection := rest.CopyConfig(cluster.connection)
 	// A followed log has no end, so there is no timeout.
 	connection.Timeout = 0
@@ -174,7 +175,7 @@ func (cluster *cluster) logSource(namespace string, selector labels.Selector) (*
 	if err != nil {
 		return nil, cluster.explained(err)
 	}
-	return &logSource{cluster: cluster, logs: connected.Pods(namespace), namespace: namespace, selector: selector}, nil
+	return &logSource{cluster: cluster, logs: connected.Pods(namespace), namespace: namespace, selector: selector, filter: filter}, nil
 }
 
 // Pods returns the pods, sorted by name.
@@ -184,7 +185,10 @@ func (source *logSource) Pods(ctx context.Context) ([]corev1.Pod, error) {
 	if err := source.cluster.List(ctx, &all, options...); err != nil {
 		return nil, source.cluster.explained(err)
 	}
-	pods := all.Items
+	pods, err := source.filter(ctx, all.Items)
+	if err != nil {
+		return nil, err
+	}
 	if source.pod != "" {
 		pods = slices.DeleteFunc(pods, func(pod corev1.Pod) bool { return pod.Name != source.pod })
 	}

@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dunlin-project/dunlin/platform/command"
@@ -34,14 +35,43 @@ func (site *site) addPod(name string) *corev1.Pod {
 	site.t.Helper()
 	var deployment appsv1.Deployment
 	site.get("shop", &deployment)
+	replicas := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop-5d4f", Labels: deployment.Spec.Template.Labels}}
+	replicas.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&deployment, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
+	replicas.Spec.Selector, replicas.Spec.Template = deployment.Spec.Selector, deployment.Spec.Template
+	if err := site.admin.Create(site.t.Context(), replicas); apierrors.IsAlreadyExists(err) {
+		site.get(replicas.Name, replicas)
+	} else if err != nil {
+		site.t.Fatal(err)
+	}
+	return site.addPodOwnedBy(name, metav1.NewControllerRef(replicas, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")))
+}
+
+// addPodOwnedBy adds a pod with the labels and the containers of the app's pods.
+func (site *site) addPodOwnedBy(name string, owner *metav1.OwnerReference) *corev1.Pod {
+	site.t.Helper()
+	var deployment appsv1.Deployment
+	site.get("shop", &deployment)
 	template := deployment.Spec.Template
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, Labels: template.Labels}, Spec: template.Spec}
+	if owner != nil {
+		pod.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
 	pod.Spec.NodeName = nodeName
 	if err := site.admin.Create(site.t.Context(), pod); err != nil {
 		site.t.Fatal(err)
 	}
 	site.setPod(pod, corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}})
 	return pod
+}
+
+// forgePods adds pods with the labels of the app that others have made: one without an owner, and one that names a foreign ReplicaSet.
+func (site *site) forgePods(kubelet *kubelet) {
+	site.t.Helper()
+	forged := metav1.OwnerReference{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "shop-5d4f", UID: "uid-of-another", Controller: new(true)}
+	for name, owner := range map[string]*metav1.OwnerReference{"shop-0": nil, "shop-00": &forged} {
+		site.addPodOwnedBy(name, owner)
+		kubelet.write(name, time.Now(), "forged")
+	}
 }
 
 func (site *site) setPod(pod *corev1.Pod, phase corev1.PodPhase, state corev1.ContainerState) {
@@ -86,6 +116,9 @@ func (site *site) showLogs(kubelet *kubelet) {
 	contains(t, stderr, "App web/shop has no pod; `roost status -n web shop` shows why")
 
 	begin := time.Now().Add(-time.Hour)
+	site.forgePods(kubelet)
+	_, stderr = site.roost(command.ExitFailed, "logs", "-n", "web", "shop", "--jobs")
+	contains(t, stderr, "App web/shop has no pod; `roost status -n web shop` shows why")
 	site.addPod("shop-1")
 	for index, text := range []string{"GET /", "GET /cart", "<b> \"quoted\""} {
 		kubelet.write("shop-1", begin.Add(time.Duration(2*index)*time.Second), text)
@@ -176,8 +209,8 @@ func (site *site) followLogs(kubelet *kubelet) {
 		t.Errorf("exit code %d: %s", code, running.text())
 	}
 	contains(t, running.text(), "shop-1 | <b> \"quoted\"\n", "shop-3: new pod; its log follows\n")
-	if strings.Contains(running.text(), "GET /cart") {
-		t.Error("--tail 1 has shown more")
+	if strings.Contains(running.text(), "GET /cart") || strings.Contains(running.text(), "forged") {
+		t.Errorf("--tail 1, or a pod of others, has shown more: %s", running.text())
 	}
 }
 

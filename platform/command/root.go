@@ -131,7 +131,7 @@ read, written or decrypted, or the API server could not be reached, refused a re
 	}
 	root.Args = cobra.ArbitraryArgs
 	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand(),
-		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.runCommand(),
+		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.runCommand(), program.deleteCommand(),
 		program.backupCommand(), program.drillCommand(), program.restoreCommand(), program.gitopsCommand(), program.identityCommand(),
 		program.bootstrapCommand(), program.replaceNATSCommand())
 	return root

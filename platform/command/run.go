@@ -165,7 +165,7 @@ func (program *program) runJob(ctx context.Context, cluster *cluster, job *batch
 	ctx, cancel := context.WithTimeout(ctx, query.timeout+unansweredSecondsMax*time.Second)
 	defer cancel()
 	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: job.Name})
-	source, err := cluster.logSource(job.Namespace, selector)
+	source, err := cluster.logSource(job.Namespace, selector, ofJob(job.UID))
 	if err != nil {
 		return 0, err
 	}

@@ -109,7 +109,10 @@ func (world *world) aBackupWithoutAnImage(dunlin *v1alpha1.Dunlin) {
 		world.t.Fatal(err)
 	}
 	template := save.Spec.JobTemplate.Spec.Template
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "realtime-backup-1", Namespace: world.namespace, Labels: template.Labels}, Spec: template.Spec}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "realtime-backup-1", Namespace: world.namespace, Labels: template.Labels,
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "realtime-backup-1", UID: "uid-of-job", Controller: new(true)}},
+	}, Spec: template.Spec}
 	world.create(pod)
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
 		Name: template.Spec.Containers[0].Name, Image: "example.com/none:1",

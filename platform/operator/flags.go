@@ -4,9 +4,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
+	"github.com/dunlin-project/dunlin/platform/deploy"
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
@@ -30,7 +32,7 @@ func NewCommandLine(flags *flag.FlagSet) *CommandLine {
 	flags.StringVar(&options.Cluster.IngressNamespace, "ingress-namespace", "", "namespace of the ingress controller (default kube-system)")
 	flags.StringVar(&options.Cluster.MonitoringNamespace, "monitoring-namespace", "", "namespace of the monitoring that scrapes metrics (default monitoring)")
 	flags.StringVar(&options.Cluster.OperatorNamespace, "operator-namespace", "", "namespace of the operator, which reads metrics of Dunlins (default roost-system)")
-	flags.StringVar(&options.Cluster.BackupImage, "backup-image", "", "image with roost-backup and restic; with --image-keys, name a signed one by its digest, or its repository in --unsigned-images (default registry.example.com/roost-backup:0.1.0)")
+	flags.StringVar(&options.Cluster.BackupImage, "backup-image", "", "image with roost-backup and restic; with --image-keys, name a signed one by its digest, or its repository in --unsigned-images (default "+deploy.Image("roost-backup")+")")
 	flags.StringVar(&options.ImageKeysFile, "image-keys", "", "file with public keys in PEM; each image must be signed with one of them; empty: images need no signature")
 	flags.StringVar(&line.unsigned, "unsigned-images", "", "repositories whose images need no signature, such as docker.io/library/nats, separated by commas")
 	flags.StringVar(&options.RegistryCAFile, "registry-ca", "", "file with the PEM certificates of the registries' certificate authorities, in addition to those of the system")
@@ -49,7 +51,8 @@ func (line *CommandLine) Options() (Options, error) {
 	if line.unsigned != "" {
 		options.UnsignedImages = strings.Split(line.unsigned, ",")
 	}
-	options.Namespaces = strings.Split(line.namespaces, ",")
+	// A namespace that is named twice is one: an operator of one namespace may use the shared age identity.
+	options.Namespaces = slices.Compact(slices.Sorted(slices.Values(strings.Split(line.namespaces, ","))))
 	return options, checkNames(options)
 }
 

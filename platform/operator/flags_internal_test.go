@@ -11,6 +11,7 @@ func TestTheCommandLineOfTheOperator(t *testing.T) {
 		want      string
 	}{
 		{[]string{"--namespaces=web,jobs"}, ""},
+		{[]string{"--namespaces=web,jobs,web"}, ""},
 		{nil, "--namespaces is missing; set it to the namespaces to reconcile, such as web,jobs"},
 		{[]string{"--namespaces=web, jobs"}, `--namespaces: " jobs" is not the name of a namespace; use a-z, 0-9 and -`},
 		{[]string{"--namespaces=web,"}, "--namespaces: a name is empty; write names such as web,jobs"},

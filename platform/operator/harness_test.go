@@ -61,6 +61,8 @@ type world struct {
 	identity  *age.X25519Identity
 	// calls of the operator, in order.
 	calls *calls
+	// variables are further environment variables of an operator that runs as a program.
+	variables []string
 }
 
 // server starts an API server for all tests, with the CustomResourceDefinitions and the manifests of the operator.

@@ -16,6 +16,11 @@ import (
 // in one of several namespaces could have the files of another one decrypted into their own pods.
 func (operator *Operator) identities(namespace string) ([]age.Identity, error) {
 	path := filepath.Join(filepath.Dir(operator.IdentityFile), namespace+".txt")
+	if len(operator.Namespaces) > 1 && path == filepath.Clean(operator.IdentityFile) {
+		return nil, fmt.Errorf("the operator manages %d namespaces, and the file %s of the namespace %s is the one that --identity names as the shared one; "+
+			"set --identity to another file, such as %s, and let %s have only the age identity of this namespace",
+			len(operator.Namespaces), path, namespace, filepath.Join(filepath.Dir(path), "shared.txt"), filepath.Base(path))
+	}
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if len(operator.Namespaces) > 1 {

@@ -37,6 +37,14 @@ func TestAThousandApps(t *testing.T) {
 	}
 }
 
+// TestAThousandAppsWithWholeLists measures the memory where the API server has no WatchList: the caches are filled by lists.
+func TestAThousandAppsWithWholeLists(t *testing.T) {
+	if !isWhole() {
+		t.Skip("ROOST_TEST_WHOLE is not set; `make operator` sets it")
+	}
+	manyApps(t, appsWhole, appsWholeRSSMiBMax, "KUBE_FEATURE_WatchListClient=false")
+}
+
 // subjects is a number of objects: of ten, eight are Apps, one is a Dunlin with NATS servers, and one a Dunlin with storage and backups.
 func (world *world) subjects(count int) (apps, dunlins int) {
 	world.t.Helper()
@@ -61,9 +69,10 @@ func (world *world) subjects(count int) (apps, dunlins int) {
 	return apps, dunlins
 }
 
-// manyApps returns the time that a new operator needs to reconcile all objects once.
-func manyApps(t *testing.T, count, rssMiBMax int) time.Duration {
-	world := newWorld(t, fmt.Sprintf("many-%d", count))
+// manyApps returns the time that a new operator needs to reconcile all objects once. The variables are those of its environment.
+func manyApps(t *testing.T, count, rssMiBMax int, variables ...string) time.Duration {
+	world := newWorld(t, fmt.Sprintf("many-%d-%d", count, len(variables)))
+	world.variables = variables
 	program := programOfOperator(t)
 	apps, dunlins := world.subjects(count)
 	if apps == 0 || dunlins == 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -69,8 +70,8 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	}
 	input.Live = slices.Collect(maps.Values(live))
 	owners := podOwnersOf(live, subject.object.GetUID())
-	pods, err := operator.pods(ctx, subject, owners)
-	if err != nil {
+	var pods []corev1.Pod
+	if pods, input.UnlabeledPods, err = operator.pods(ctx, subject, owners); err != nil {
 		return 0, err
 	}
 	mayStrand, err := operator.giveUpStranded(ctx, subject, pods)

@@ -1,12 +1,14 @@
 package operator
 
 import (
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/dunlin-project/dunlin/platform/reconcile"
@@ -17,15 +19,22 @@ import (
 type podOwners struct {
 	isOwn           map[types.UID]bool
 	isOwnDeployment map[string]bool
+	// selectors are those of the workloads of the subject.
+	selectors []labels.Selector
 }
 
 func podOwnersOf(live map[objectName]reconcile.Manifest, subject types.UID) podOwners {
-	owners := podOwners{map[types.UID]bool{}, map[string]bool{}}
+	owners := podOwners{isOwn: map[types.UID]bool{}, isOwnDeployment: map[string]bool{}}
 	for name, manifest := range live {
 		object := &unstructured.Unstructured{Object: manifest}
-		owners.isOwn[object.GetUID()] = reconcile.IsOwnedBy(object, subject)
+		isOwn := reconcile.IsOwnedBy(object, subject)
+		owners.isOwn[object.GetUID()] = isOwn
 		if name.kind == "Deployment" {
-			owners.isOwnDeployment[name.name] = owners.isOwn[object.GetUID()]
+			owners.isOwnDeployment[name.name] = isOwn
+		}
+		selected, _, _ := unstructured.NestedStringMap(manifest, "spec", "selector", "matchLabels")
+		if isOwn && len(selected) > 0 {
+			owners.selectors = append(owners.selectors, labels.SelectorFromSet(selected))
 		}
 	}
 	for _, manifest := range live {
@@ -38,11 +47,19 @@ func podOwnersOf(live map[objectName]reconcile.Manifest, subject types.UID) podO
 	return owners
 }
 
-// excludes reports whether a pod belongs to a workload of another subject. A pod whose workload is not known is not excluded: it may outlive its Job.
+// excludes reports whether a pod belongs to no workload of the subject. A pod whose workload is not known is not excluded: it may outlive its Job.
 func (owners podOwners) excludes(pod *corev1.Pod) bool {
+	if metav1.GetControllerOf(pod) == nil {
+		// A workload adopts the pod only if its selector matches: one of before render.LabelKind, or one that anybody has labeled, stays alone.
+		return !slices.ContainsFunc(owners.selectors, func(selector labels.Selector) bool { return selector.Matches(labels.Set(pod.Labels)) })
+	}
+	return owners.isOfOther(pod)
+}
+
+// isOfOther reports whether a pod belongs to a workload of another subject.
+func (owners podOwners) isOfOther(pod *corev1.Pod) bool {
 	controller := metav1.GetControllerOf(pod)
 	if controller == nil {
-		// If the selector of a workload matches the pod, the workload adopts it.
 		return false
 	}
 	isOwn, isKnown := owners.isOwn[controller.UID]

@@ -31,6 +31,8 @@ func TestPodsAreTakenByTheirOwner(t *testing.T) {
 	live[objectName{"v1", "Deployment", "orphan"}] = reconcile.Manifest{"kind": "Deployment", "metadata": map[string]any{
 		"name": "orphan", "uid": "orphan", "annotations": map[string]any{reconcile.AnnotationOwner: "App/app"},
 	}}
+	selector := map[string]any{"selector": map[string]any{"matchLabels": map[string]any{render.LabelApp: "shop", render.LabelKind: "App"}}}
+	live[objectName{"v1", "Deployment", "shop"}]["spec"] = selector
 	owners := podOwnersOf(live, "app")
 	for _, row := range []struct {
 		kind, name, uid     string
@@ -43,7 +45,7 @@ func TestPodsAreTakenByTheirOwner(t *testing.T) {
 		{"Job", "shop-restore-1", "restore", false, true},
 		{"Job", "other-backup-1", "job-of-dunlin", true, false},
 		{"Job", "shop-backup-0", "gone", false, false},
-		{"", "", "", false, false},
+		{"", "", "", true, false},
 	} {
 		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod", Labels: map[string]string{
 			appsv1.DefaultDeploymentUniqueLabelKey: "5d4f", render.LabelPart: render.PartBackup, render.LabelTask: render.TaskSave,
@@ -57,6 +59,16 @@ func TestPodsAreTakenByTheirOwner(t *testing.T) {
 		}
 		if reports := len(reportingPods(backupPods([]corev1.Pod{pod}), owners)) == 1; reports != row.reports {
 			t.Errorf("%s %s: reports: %t", row.kind, row.name, reports)
+		}
+	}
+	// Pods without an owner: only a workload whose selector matches adopts one.
+	for kind, isExcluded := range map[string]bool{"App": false, "Dunlin": true, "": true} {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{render.LabelApp: "shop"}}}
+		if kind != "" {
+			pod.Labels[render.LabelKind] = kind
+		}
+		if owners.excludes(&pod) != isExcluded || owners.isOfOther(&pod) {
+			t.Errorf("a pod without an owner and with the kind %q: excluded: %t", kind, !isExcluded)
 		}
 	}
 	if dunlin := podOwnersOf(live, "dunlin"); !dunlin.excludes(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{

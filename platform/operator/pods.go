@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // failures are the waiting reasons of containers that do not resolve without a change.
@@ -23,11 +24,17 @@ var failures = []string{
 // Kubernetes sets no reason.
 const notReady = "NotReady"
 
-// pods returns the pods with the labels of a subject, except those of other workloads.
-func (operator *Operator) pods(ctx context.Context, subject *subject, owners podOwners) ([]corev1.Pod, error) {
+// pods returns the pods with the labels of a subject, except those of other workloads, and the labels of those from before render.LabelKind.
+func (operator *Operator) pods(ctx context.Context, subject *subject, owners podOwners) ([]corev1.Pod, []map[string]string, error) {
 	var pods corev1.PodList
 	if err := operator.Reader.List(ctx, &pods, operator.belongingTo(subject)...); err != nil {
-		return nil, err
+		return nil, nil, err
+	}
+	var unlabeled []map[string]string
+	for _, pod := range pods.Items {
+		if pod.Labels[render.LabelKind] == "" && pod.DeletionTimestamp == nil && !owners.isOfOther(&pod) {
+			unlabeled = append(unlabeled, pod.Labels)
+		}
 	}
 	pods.Items = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return owners.excludes(&pod) })
 	// The pods of the newest revision come first, because a rollout waits for them.
@@ -37,7 +44,7 @@ func (operator *Operator) pods(ctx context.Context, subject *subject, owners pod
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	return pods.Items, nil
+	return pods.Items, unlabeled, nil
 }
 
 func podStates(pods []corev1.Pod, now time.Time) []reconcile.PodState {

@@ -75,7 +75,7 @@ func (world *world) startAt(connection *rest.Config, program string, arguments .
 	for range startsMax {
 		// Another process may take the port before it is used.
 		metrics := fmt.Sprint("127.0.0.1:", ports.One(world.t))
-		started := startProcess(world.t, file, program, append([]string{
+		started := startProcess(world.t, file, program, world.variables, append([]string{
 			"--namespaces=" + world.namespace, "--identity=" + world.operator.IdentityFile, "--health=0", "--metrics=" + metrics,
 		}, arguments...))
 		started.metrics = metrics
@@ -88,10 +88,11 @@ func (world *world) startAt(connection *rest.Config, program string, arguments .
 	return nil
 }
 
-func startProcess(t *testing.T, kubeconfig, program string, arguments []string) *process {
+func startProcess(t *testing.T, kubeconfig, program string, variables, arguments []string) *process {
 	t.Helper()
 	started := &process{t: t, command: exec.Command(program, arguments...), log: &bytes.Buffer{}, ended: make(chan struct{})}
 	started.command.Env = append(variablesOfManifest(t), "PATH="+os.Getenv("PATH"), "HOME="+t.TempDir(), "KUBECONFIG="+kubeconfig)
+	started.command.Env = append(started.command.Env, variables...)
 	started.command.Stderr = started.log
 	started.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	failed := make(chan error, 1)

@@ -53,6 +53,8 @@ type Input struct {
 	Refusal string
 	// Pods of the workload, for the end of their logs.
 	Pods []PodState
+	// UnlabeledPods are the labels of pods without render.LabelKind that no other subject has.
+	UnlabeledPods []map[string]string
 	// Nodes of a Dunlin. Nil for an App.
 	Nodes *NodesInput
 	// LocalVolumes are those of pods that do not run.
@@ -112,9 +114,7 @@ func Decide(input Input) Result {
 		live[keyOf(object)] = object
 	}
 	decision := &decision{input: input, live: live, wanted: map[string]Manifest{}}
-	if decision.isWithoutKind() {
-		decision.input.Desired = withoutKind(input.Desired)
-	}
+	decision.input.Desired = decision.unlabeled().applyTo(input.Desired)
 	if !decision.isStopped() {
 		decision.applyAll()
 	}

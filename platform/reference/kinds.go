@@ -45,29 +45,59 @@ func Kind(text []byte) (string, error) {
 	}
 	root := &read.Spec.Versions[0].Schema.OpenAPIV3Schema
 	kind := read.Spec.Names.Kind
-	page := &kindPage{}
+	page := &kindPage{refused: map[string][]string{}}
 	fmt.Fprintf(page, "# %s\n\n%s\n\n%s\n\n", kind, oneLine(root.Description), notice)
 	fmt.Fprintf(page, "A field with a * is required. A value is refused with the message in the last column, after the path of the field. "+
-		"`roost validate` prints the same messages without a cluster. Descriptions name other fields with a capital letter. [Conditions](conditions.md) are those of `status.conditions`.\n")
+		"`roost validate` prints the same messages without a cluster. It also checks what the definition cannot express, such as the smallest amounts; "+
+		"in a cluster, the condition `SpecInvalid` has these messages. Descriptions name other fields with a capital letter. [Conditions](conditions.md) are those of `status.conditions`.\n")
+	page.metadata(root)
 	for _, part := range []string{"spec", "status"} {
 		page.object(part, root.Properties[part])
 	}
-	if len(page.undescribed) > 0 {
-		return "", fmt.Errorf("%s: these fields have no description: %s", kind, strings.Join(page.undescribed, ", "))
-	}
-	return page.String(), nil
+	return page.String(), page.check(kind)
 }
 
 type kindPage struct {
 	strings.Builder
 	undescribed []string
+	// refused has the messages of rules that an object has about a field below it, by the path of the field. A field that is written is removed.
+	refused map[string][]string
+	// unreadable are the expressions of messages that message does not understand.
+	unreadable []string
+}
+
+// check returns an error if the page lacks something that the definition has.
+func (page *kindPage) check(kind string) error {
+	switch {
+	case len(page.undescribed) > 0:
+		return fmt.Errorf("%s: these fields have no description: %s", kind, strings.Join(page.undescribed, ", "))
+	case len(page.unreadable) > 0:
+		return fmt.Errorf("%s: these messages cannot be read: %s", kind, strings.Join(page.unreadable, ", "))
+	case len(page.refused) > 0:
+		return fmt.Errorf("%s: there are rules about fields that do not exist: %s", kind, strings.Join(slices.Sorted(maps.Keys(page.refused)), ", "))
+	}
+	return nil
+}
+
+// metadata writes the rules about the name, which are those of the root.
+func (page *kindPage) metadata(root *schema) {
+	if len(root.Rules) == 0 {
+		return
+	}
+	fmt.Fprintf(page, "\n## metadata\n\n| field | type | meaning | refused |\n|---|---|---|---|\n| `name` * | string | The name, and the first part of the names of the objects. | %s |\n"+
+		"| `namespace` | string | The namespace, which the operator has to manage. `default` without it. |  |\n", cell(strings.Join(page.rulesAt(root.Rules, ""), "<br>")))
 }
 
 // object writes the table of an object's fields, and then those of the objects in it.
 func (page *kindPage) object(path string, object *schema) {
 	fmt.Fprintf(page, "\n## %s\n\n%s\n\n", path, oneLine(object.Description))
-	if rules := rulesWithout(object.Rules); len(rules) > 0 {
+	if rules := page.rulesAt(object.Rules, ""); len(rules) > 0 {
 		fmt.Fprintf(page, "Refused:\n\n- %s\n\n", strings.Join(rules, "\n- "))
+	}
+	for _, rule := range object.Rules {
+		if rule.FieldPath != "" {
+			page.refused[path+rule.FieldPath] = append(page.refused[path+rule.FieldPath], page.message(rule))
+		}
 	}
 	page.WriteString("| field | type | meaning | refused |\n|---|---|---|---|\n")
 	names := slices.Sorted(maps.Keys(object.Properties))
@@ -80,10 +110,9 @@ func (page *kindPage) object(path string, object *schema) {
 		if slices.Contains(object.Required, name) {
 			mark = " *"
 		}
-		refused := append(messagesOf(field), rulesAt(object.Rules, "."+name)...)
-		if bound := field.bound(); bound != "" {
-			refused = append(refused, bound)
-		}
+		refused := append(page.messagesOf(field), page.refused[path+"."+name]...)
+		refused = append(refused, field.bounds()...)
+		delete(page.refused, path+"."+name)
 		fmt.Fprintf(page, "| `%s`%s | %s | %s | %s |\n", name, mark, field.typeName(path+"."+name), cell(withoutName(name, field.Description)), cell(strings.Join(refused, "<br>")))
 	}
 	for _, name := range names {
@@ -128,53 +157,63 @@ func anchor(heading string) string {
 	}, heading)
 }
 
-func (field *schema) bound() string {
-	switch {
-	case field.MaxItems > 0:
-		return fmt.Sprintf("more than %d", field.MaxItems)
-	case field.MaxProperties > 0:
-		return fmt.Sprintf("more than %d keys", field.MaxProperties)
-	case field.MaxLength > 0:
-		return fmt.Sprintf("more than %d characters", field.MaxLength)
+// bounds returns the sizes at which a field, or one of its elements, is refused.
+func (field *schema) bounds() []string {
+	var found []string
+	add := func(limit int, text string) {
+		if limit > 0 {
+			found = append(found, fmt.Sprintf(text, limit))
+		}
 	}
-	return ""
+	add(field.MaxItems, "more than %d")
+	add(field.MaxProperties, "more than %d keys")
+	add(field.MaxLength, "more than %d characters")
+	if field.Items != nil {
+		add(field.Items.MaxLength, "an element of more than %d characters")
+	}
+	if field.AdditionalProperties != nil {
+		add(field.AdditionalProperties.MaxLength, "a value of more than %d characters")
+	}
+	return found
 }
 
 // messagesOf returns the messages about a field that holds no object, and about its elements.
-func messagesOf(field *schema) []string {
+func (page *kindPage) messagesOf(field *schema) []string {
 	var found []string
 	if len(field.Properties) == 0 {
-		found = rulesWithout(field.Rules)
+		found = page.rulesAt(field.Rules, "")
 	}
 	for _, element := range []*schema{field.Items, field.AdditionalProperties} {
 		if element != nil && len(element.Properties) == 0 {
-			found = append(found, rulesWithout(element.Rules)...)
+			found = append(found, page.rulesAt(element.Rules, "")...)
 		}
 	}
 	return slices.Compact(found)
 }
 
-func rulesWithout(rules []rule) []string { return rulesAt(rules, "") }
-
 // rulesAt returns the messages of the rules about a field of an object, or about the object itself.
-func rulesAt(rules []rule, path string) []string {
+func (page *kindPage) rulesAt(rules []rule, path string) []string {
 	var found []string
 	for _, rule := range rules {
 		if rule.FieldPath == path {
-			found = append(found, rule.message())
+			found = append(found, page.message(rule))
 		}
 	}
 	return found
 }
 
 // message returns the message of a rule. An expression such as `'"' + self + '" is not a name; use a-z'` has the value before its text.
-func (rule rule) message() string {
+func (page *kindPage) message(rule rule) string {
 	if rule.Message != "" {
 		return rule.Message
 	}
-	_, text, _ := strings.Cut(rule.MessageExpression, `self + '" `)
+	_, text, _ := strings.Cut(rule.MessageExpression, ` + '" `)
 	text, _, _ = strings.Cut(text, "' + self")
-	return strings.TrimSpace(strings.TrimSuffix(text, "'"))
+	text = strings.TrimSpace(strings.TrimSuffix(text, "'"))
+	if text == "" {
+		page.unreadable = append(page.unreadable, rule.MessageExpression)
+	}
+	return text
 }
 
 // withoutName removes `Name is` from the beginning of a description, because the first column has the name.

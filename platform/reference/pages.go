@@ -52,6 +52,9 @@ func Commands(root *cobra.Command) string {
 			if below.Long != "" {
 				fmt.Fprintf(&page, "\n%s\n", paragraph(strings.TrimPrefix(below.Long, below.Short+".\n")))
 			}
+			if below.Example != "" {
+				fmt.Fprintf(&page, "\n```sh\n%s\n```\n", unindented(below.Example))
+			}
 			if below.HasAvailableLocalFlags() {
 				page.WriteString("\n")
 				flags(&page, below.LocalNonPersistentFlags())
@@ -102,6 +105,15 @@ func paragraph(text string) string {
 		page.WriteString("```\n")
 	}
 	return strings.TrimSpace(page.String())
+}
+
+// unindented returns an example without the two spaces that cobra's examples begin with.
+func unindented(text string) string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimPrefix(strings.TrimRight(line, "\n"), "  "))
+	}
+	return strings.Join(lines, "\n")
 }
 
 func flags(page *strings.Builder, set *pflag.FlagSet) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/deploy"
 )
 
 // Cluster describes the cluster. The zero value has the names of k3s.
@@ -50,7 +51,7 @@ func (cluster Cluster) DefaultBackupImage() string {
 	if cluster.BackupImage != "" {
 		return ""
 	}
-	return "registry.example.com/roost-backup:0.1.0"
+	return deploy.Image("roost-backup")
 }
 
 // Labels and annotations. The operator selects objects by the labels, and decides by the annotations.
