@@ -6,6 +6,7 @@
 pub mod api;
 mod authorization;
 pub mod backup;
+pub mod configuration;
 pub mod connection;
 pub mod connection_table;
 pub mod console;
@@ -177,6 +178,7 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((literal(&path), get(page_of_metrics).with_state(metrics)));
     }
     if let Some(reload) = parts.reload {
+        by_path.push((literal(configuration::PATH), post(configuration::answer).with_state(reload.clone())));
         by_path.push((literal(reload::PATH), post(reload::answer).with_state(reload)));
     }
     if let Some(backup) = parts.backup {
