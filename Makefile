@@ -105,6 +105,7 @@ api: server-for-tests ## Play the HTTP API's cases to the real server, make clie
 	tests/insight/run $(BINARIES)/dunlin
 	tests/webhooks/run $(BINARIES)/dunlin
 	tests/insight/profiles $(BINARIES)/dunlin
+	tests/insight/pushed_profiles $(BINARIES)/dunlin
 	tests/mcp/run $(BINARIES)/dunlin
 
 hostile: server-for-tests ## Play named bad inputs and hostile crowds to the real server, and see that nobody else notices

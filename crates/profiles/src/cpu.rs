@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    pprof::{Profile, Sample},
+    pprof::{Names, Profile, Sample},
     stack::Stack,
 };
 
@@ -104,7 +104,11 @@ struct Timer(libc::timer_t);
 ///
 /// # Errors
 /// [`CpuError`]
-pub fn cpu_profile(duration: Duration, is_cancelled: impl Fn() -> bool) -> Result<Vec<u8>, CpuError> {
+pub fn cpu_profile(
+    duration: Duration,
+    names: &mut Names,
+    is_cancelled: impl Fn() -> bool,
+) -> Result<Vec<u8>, CpuError> {
     let mut recording = Recording::begin()?;
     let began = Instant::now();
     let mut collections = 0;
@@ -121,7 +125,8 @@ pub fn cpu_profile(duration: Duration, is_cancelled: impl Fn() -> bool) -> Resul
     }
     recording.watch_threads()?;
     let took = began.elapsed();
-    Ok(recording.end(took).encode())
+    let profile = recording.end(took);
+    Ok(profile.encode(names))
 }
 
 impl Slot {

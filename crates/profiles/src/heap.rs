@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    pprof::{Profile, Sample},
+    pprof::{Names, Profile, Sample},
     stack::Stack,
 };
 
@@ -64,6 +64,10 @@ pub enum HeapView {
     Allocated,
 }
 
+/// How much each stack had allocated at an earlier profile.
+#[derive(Debug, Default)]
+pub struct HeapMark(Vec<Amount>);
+
 /// Why there is no heap profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapError {
@@ -96,7 +100,7 @@ struct Totals {
     in_use: Amount,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     blocks: f64,
     bytes: f64,
@@ -129,15 +133,33 @@ pub fn sample_heap(interval_bytes: usize) -> Result<(), HeapError> {
 ///
 /// # Errors
 /// [`HeapError`]
-pub fn heap_profile(view: HeapView) -> Result<Vec<u8>, HeapError> {
+pub fn heap_profile(view: HeapView, names: &mut Names) -> Result<Vec<u8>, HeapError> {
+    profile_of(|taken| taken.profile(view, &HeapMark::default())).map(|profile| profile.encode(names))
+}
+
+/// The profile with what is in use, and what was allocated since `mark`, which is moved to now. For servers that add up what
+/// they are sent.
+///
+/// # Errors
+/// [`HeapError`]
+pub fn heap_profile_since(mark: &mut HeapMark, names: &mut Names) -> Result<Vec<u8>, HeapError> {
+    let profile = profile_of(|taken| {
+        let profile = taken.profile(HeapView::InUse, mark);
+        mark.0 = taken.totals.iter().map(|totals| totals.allocated).collect();
+        profile
+    });
+    profile.map(|profile| profile.encode(names))
+}
+
+fn profile_of(make: impl FnOnce(&Taken) -> Profile) -> Result<Profile, HeapError> {
     if INTERVAL_BYTES.load(Ordering::Relaxed) == 0 {
         return Err(if lock().is_some() { HeapError::OtherAllocator } else { HeapError::Off });
     }
     let was_taking = IS_TAKING.replace(true);
     // Allocates while it holds the lock, which taking a sample needs as well.
-    let profile = lock().as_ref().map(|taken| taken.profile(view));
+    let profile = lock().as_ref().map(make);
     IS_TAKING.set(was_taking);
-    profile.map(|profile| profile.encode()).ok_or(HeapError::Off)
+    profile.ok_or(HeapError::Off)
 }
 
 /// The place of [`Taken::totals`] for stacks beyond [`STACKS_MAX`].
@@ -312,12 +334,15 @@ impl Taken {
         Amount { blocks, bytes: blocks * bytes }
     }
 
-    fn profile(&self, view: HeapView) -> Profile {
+    /// What is in use, and what was allocated since `mark`.
+    fn profile(&self, view: HeapView, mark: &HeapMark) -> Profile {
         let sample = |frames: &[usize], place: usize| {
-            let Totals { allocated, in_use } = self.totals[place];
+            let Totals { mut allocated, in_use } = self.totals[place];
+            allocated.add(mark.0.get(place).copied().unwrap_or_default(), -1.0);
             let numbers = [allocated.blocks, allocated.bytes, in_use.blocks, in_use.bytes];
-            let values = numbers.map(|number| number.round() as i64).to_vec();
-            (allocated.blocks > 0.0).then(|| Sample { frames: frames.into(), values, thread: None })
+            let values = numbers.map(|number| number.round() as i64);
+            let is_shown = values.iter().any(|value| *value > 0);
+            is_shown.then(|| Sample { frames: frames.into(), values: values.to_vec(), thread: None })
         };
         let mut comments = vec!["Memory that C and C++ code allocates (RocksDB) is not in this profile.".to_owned()];
         if self.dropped > 0 {
@@ -382,8 +407,12 @@ mod tests {
     }
 
     fn values(taken: &Taken) -> Vec<Vec<i64>> {
-        let mut values: Vec<_> =
-            taken.profile(HeapView::InUse).samples.into_iter().map(|sample| sample.values).collect();
+        let mut values: Vec<_> = taken
+            .profile(HeapView::InUse, &HeapMark::default())
+            .samples
+            .into_iter()
+            .map(|sample| sample.values)
+            .collect();
         values.sort();
         values
     }
@@ -399,6 +428,22 @@ mod tests {
         taken.remove(0x2000);
         taken.remove(0x3000);
         assert_eq!(values(&taken), [[1, 100_000, 0, 0], [101, 1_005, 101, 1_005]]);
+    }
+
+    #[test]
+    fn what_was_allocated_before_a_mark_is_left_out() {
+        let mut taken = taken();
+        taken.add(0x1000, 100_000, &[1]);
+        taken.add(0x2000, 100_000, &[2]);
+        let mark = HeapMark(taken.totals.iter().map(|totals| totals.allocated).collect());
+        taken.remove(0x2000);
+        taken.add(0x3000, 200_000, &[1]);
+        taken.add(0x4000, 300_000, &[3]);
+        let mut values: Vec<_> =
+            taken.profile(HeapView::InUse, &mark).samples.into_iter().map(|sample| sample.values).collect();
+        values.sort();
+        // Of the second stack, nothing is new and nothing in use.
+        assert_eq!(values, [[1, 200_000, 2, 300_000], [1, 300_000, 1, 300_000]]);
     }
 
     #[test]
@@ -429,8 +474,14 @@ mod tests {
 
     #[test]
     fn another_allocator_is_noticed() {
-        assert_eq!(heap_profile(HeapView::InUse).expect_err("this program has none"), HeapError::Off);
+        assert_eq!(
+            heap_profile(HeapView::InUse, &mut Names::default()).expect_err("this program has none"),
+            HeapError::Off
+        );
         assert_eq!(sample_heap(HEAP_INTERVAL_BYTES), Err(HeapError::OtherAllocator));
-        assert_eq!(heap_profile(HeapView::Allocated).expect_err("as before"), HeapError::OtherAllocator);
+        assert_eq!(
+            heap_profile(HeapView::Allocated, &mut Names::default()).expect_err("as before"),
+            HeapError::OtherAllocator
+        );
     }
 }
