@@ -33,9 +33,9 @@ const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
 pub struct PyroscopeOptions {
     /// The URL that takes profiles.
     pub endpoint: SecretUrl,
-    /// The application, and its tags: names and values that the server accepts.
+    /// The application, with a name that the server accepts.
     pub application_name: String,
-    /// See there.
+    /// Its tags: names and values that the server accepts.
     pub tags: Vec<(String, String)>,
     /// Duration of a profile.
     pub interval_ms: u64,

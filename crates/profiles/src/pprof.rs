@@ -60,6 +60,7 @@ impl Profile {
         let mappings = mappings::of_this_process();
         let addresses: HashSet<usize> = self.samples.iter().flat_map(|sample| &sample.frames).copied().collect();
         names.look_up(&addresses);
+        let names = &*names;
         let place = |address: &usize| (*address, Place::new(*address, &mappings, names));
         let places: HashMap<_, _> = addresses.iter().map(place).collect();
         let mut out = Encoder::default();

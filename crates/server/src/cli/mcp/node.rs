@@ -1,6 +1,6 @@
 //! The node that tools ask: the one of a configuration, over its HTTP server.
 
-use std::{fmt, time::Duration};
+use std::{borrow::Cow, time::Duration};
 
 use dunlin_config::Loaded;
 use dunlin_games::Registry;
@@ -85,19 +85,21 @@ impl Node for ConfiguredNode<'_> {
 
 /// The failure with the setting that it is about and what to do.
 fn with_remedy(failure: &ApiFailure) -> String {
-    let remedy: &dyn fmt::Display = match failure {
+    let remedy: Cow<'static, str> = match failure {
         ApiFailure::NotServed(_) => {
-            &"Change the configuration of the node, and give `dunlin mcp` the same file with `--config`"
+            "Change the configuration of the node, and give `dunlin mcp` the same file with `--config`".into()
         }
-        ApiFailure::Unreachable(_, setting, _) => &format!(
-            "Start the node. If it runs elsewhere, `{setting}` and `http_server.address` in the file of `dunlin mcp --config` have to be those of the node"
-        ),
-        ApiFailure::Unanswered(..) => &"Look with another tool whether it was done, then call again",
-        ApiFailure::UnknownKeys(_) => {
-            &"`http_api.key` has to be that of the node: give `dunlin mcp` the file of the node with `--config`, or set DUNLIN_HTTP_API_KEY"
-        }
-        ApiFailure::Refused(_, code, _) => &remedy_of(*code),
-        ApiFailure::NoResult(..) => &"`--config` has to name the file of the node",
+        ApiFailure::Unreachable(_, setting, _) => format!(
+            "Start the node. If it runs elsewhere, `{setting}` and `http_server.address` in the file of `dunlin mcp --config` \
+             have to be those of the node"
+        )
+        .into(),
+        ApiFailure::Unanswered(..) => "Look with another tool whether it was done, then call again".into(),
+        ApiFailure::UnknownKeys(_) => "`http_api.key` has to be that of the node: give `dunlin mcp` the file of the node with \
+            `--config`, or set DUNLIN_HTTP_API_KEY"
+            .into(),
+        ApiFailure::Refused(_, code, _) => remedy_of(*code).into(),
+        ApiFailure::NoResult(..) => "`--config` has to name the file of the node".into(),
     };
     format!("{failure}. {remedy}")
 }
