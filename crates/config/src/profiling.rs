@@ -196,7 +196,7 @@ mod tests {
             (r#", tags = { "a-b" = "c" }"#, "has \"a-b\": a tag has letters"),
             (r#", tags = { __name__ = "c" }"#, "has \"__name__\""),
             (r#", tags = { a = "b,c=d" }"#, "\"a\" must be a text without commas"),
-            (r#", tags = { a = 1 }"#, "\"a\" must be a text"),
+            (", tags = { a = 1 }", "\"a\" must be a text"),
             (r#", interval = "999ms""#, "must be from 1s to 5m"),
             (r#", interval = "301s""#, "must be from 1s to 5m"),
             (r#", timeout = "0s""#, "profiling.pyroscope.timeout"),

@@ -164,11 +164,11 @@ fn read_line(input: &mut impl BufRead) -> io::Result<Line> {
             line.extend_from_slice(part.get(..taken).unwrap_or_default());
         }
         input.consume(taken);
-        match is_last {
-            true if is_end => return Ok(Line::End),
-            true if line.trim_ascii_end().len() > LINE_BYTES_MAX => return Ok(Line::TooLong),
-            true => return Ok(Line::Whole(line)),
-            false => {}
+        if is_end {
+            return Ok(Line::End);
+        } else if is_last {
+            let is_too_long = line.trim_ascii_end().len() > LINE_BYTES_MAX;
+            return Ok(if is_too_long { Line::TooLong } else { Line::Whole(line) });
         }
     }
 }

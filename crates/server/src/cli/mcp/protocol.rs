@@ -197,13 +197,14 @@ impl Protocol {
 impl Call {
     /// The answer of the tool. An error of it is a result as well, so that the model reads it and can correct its call.
     pub(super) fn run(&self, node: &impl Node) -> Value {
-        let outcome = match self.is_allowed {
-            true => self.tool.run(&self.arguments, node),
-            false => Err(format!(
+        let outcome = if self.is_allowed {
+            self.tool.run(&self.arguments, node)
+        } else {
+            Err(format!(
                 "`{}` changes something on the node, and this server was started without `--allow-writes`: ask a person to do it, \
                  or to start `dunlin mcp` with that option",
                 self.tool.name
-            )),
+            ))
         };
         let (text, is_error) = match outcome {
             Ok(text) => (text, false),

@@ -102,12 +102,13 @@ fn transcripts_are_answered_as_they_say() {
     for entry in fs::read_dir(folder).expect("it is there") {
         let path = entry.expect("an entry").path();
         let text = fs::read_to_string(&path).expect("a file");
-        let transcript: Transcript = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+        let transcript: Transcript =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let mut protocol = Protocol::new(transcript.allow_writes);
         for (number, Step { send, receive }) in transcript.steps.iter().enumerate() {
             let line = send.as_str().map_or_else(|| send.to_string(), str::to_owned);
             let found = exchange(&mut protocol, &transcript.node, line.as_bytes());
-            let about = format!("{path:?}, step {number} ({})", transcript.about);
+            let about = format!("{}, step {number} ({})", path.display(), transcript.about);
             assert!(matches(receive, &found), "{about}: sent {line}\nexpected {receive:#}\nfound {found:#}");
         }
         count += 1;
@@ -172,9 +173,18 @@ impl Client {
     }
 
     /// The rest of the answers, after the input has ended.
-    fn finish(mut self) -> Vec<Value> {
+    fn finish(self) -> Vec<Value> {
         self.requests.shutdown(std::net::Shutdown::Write).expect("it is open");
         self.answers.lines().map(|line| serde_json::from_str(&line.expect("a line")).expect("JSON")).collect()
+    }
+}
+
+/// Lets all calls end, so that a test that fails ends as well.
+struct Release<'a>(&'a SlowNode);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.allow(CALLS_MAX * 2);
     }
 }
 
@@ -184,6 +194,7 @@ fn with_client(act: impl FnOnce(Client, &SlowNode)) {
     let (requests, input) = UnixStream::pair().expect("sockets");
     let (output, answers) = UnixStream::pair().expect("sockets");
     thread::scope(|scope| {
+        let _release = Release(&node);
         scope.spawn(|| serve(BufReader::new(input), output, &node, false).expect("it ends"));
         let mut client = Client { requests, answers: BufReader::new(answers) };
         client.send(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": "2025-11-25" } }));
