@@ -72,7 +72,7 @@ impl Pusher {
     }
 
     /// A text without what the header fields and the URL keep secret.
-    fn scrubbed(&self, text: &str) -> String {
+    pub(super) fn scrubbed(&self, text: &str) -> String {
         let secrets = self.headers.values().filter_map(|value| value.to_str().ok());
         let text = secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"));
         self.endpoint.scrub(&text)

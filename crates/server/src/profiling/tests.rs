@@ -7,7 +7,7 @@ use super::*;
 use crate::backend::service::{Reaction, Service};
 
 /// Maximum time that a test waits for a condition. Only a failing test waits this long.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 fn options(endpoint: &str) -> PyroscopeOptions {
     let mut tenant = HeaderValue::from_static("tenant-7");

@@ -31,16 +31,16 @@ fn converse(server: &Server, options: &[&str], lines: &[String]) -> Vec<Value> {
     answers
 }
 
-fn request(id: u64, method: &str, params: Value) -> String {
+fn request(id: u64, method: &str, params: &Value) -> String {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
 }
 
-fn call(id: u64, tool: &str, arguments: Value) -> String {
-    request(id, "tools/call", json!({ "name": tool, "arguments": arguments }))
+fn call(id: u64, tool: &str, arguments: &Value) -> String {
+    request(id, "tools/call", &json!({ "name": tool, "arguments": arguments }))
 }
 
 fn handshake() -> String {
-    request(1, "initialize", json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {} }))
+    request(1, "initialize", &json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {} }))
 }
 
 fn text(answer: &Value) -> &str {
@@ -55,12 +55,12 @@ fn an_agent_asks_a_node() {
     session.frame();
     let lines = [
         handshake(),
-        call(2, "sessions", json!({ "channel": "open:a" })),
+        call(2, "sessions", &json!({ "channel": "open:a" })),
         "not JSON".to_owned(),
-        call(3, "configuration", json!({})),
-        call(4, "metrics", json!({ "prefix": "dunlin_sessions" })),
-        call(5, "publish", json!({ "channel": "open:a", "data": 1 })),
-        call(6, "presence", json!({ "channel": "open:a" })),
+        call(3, "configuration", &json!({})),
+        call(4, "metrics", &json!({ "prefix": "dunlin_sessions" })),
+        call(5, "publish", &json!({ "channel": "open:a", "data": 1 })),
+        call(6, "presence", &json!({ "channel": "open:a" })),
     ];
     let answers = converse(&server, &[], &lines);
     assert_eq!(answers[0]["result"]["serverInfo"]["name"], "dunlin");
@@ -81,7 +81,7 @@ fn an_agent_acts_only_where_it_is_allowed() {
     let mut session = server.open_session();
     session.send_text(r#"{"id":2,"subscribe":{"channel":"open:a"}}"#);
     session.frame();
-    let published = call(2, "publish", json!({ "channel": "open:a", "data": { "text": "hello" } }));
+    let published = call(2, "publish", &json!({ "channel": "open:a", "data": { "text": "hello" } }));
     let answers = converse(&server, &["--allow-writes"], &[handshake(), published]);
     assert_eq!(text(&answers[1]), "{}");
     let pushed: Value = serde_json::from_slice(&session.frame().1).expect("JSON");

@@ -1,5 +1,7 @@
 //! Results of a bounded size, each with a mark where it was shortened.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value, json};
 
 /// Maximum number of bytes of a result: about 10,000 tokens. Clients shorten longer ones, or refuse them.
@@ -58,7 +60,7 @@ pub(super) fn shortened(mut text: String, remedy: &str) -> String {
         end -= 1;
     }
     text.truncate(end);
-    text.push_str(&format!("\n[cut: {end} of {bytes} bytes are shown: {remedy}]"));
+    let _ = write!(text, "\n[cut: {end} of {bytes} bytes are shown: {remedy}]");
     text
 }
 

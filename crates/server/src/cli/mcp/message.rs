@@ -119,6 +119,6 @@ impl ErrorAnswer {
 }
 
 /// The answer with a result.
-pub(super) fn answer(id: &Id, result: Map<String, Value>) -> Value {
+pub(super) fn answer(id: &Id, result: &Map<String, Value>) -> Value {
     json!({ "jsonrpc": "2.0", "id": id.0, "result": result })
 }

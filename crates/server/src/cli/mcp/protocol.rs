@@ -87,12 +87,12 @@ impl Protocol {
             }
             Incoming::Notification { .. } | Incoming::Answer => return Reaction::Silence,
         };
-        let reaction = self.era(&method, &params).and_then(|era| match method.as_str() {
-            "tools/call" => self.call(era, &id, &params).map(Reaction::Call),
-            _ => {
-                let result = self.result(era, &method, &params)?;
-                Ok(Reaction::Answer(message::answer(&id, result)))
+        let reaction = self.era(&method, &params).and_then(|era| {
+            if method == "tools/call" {
+                return self.call(era, &id, &params).map(Reaction::Call);
             }
+            let result = self.result(era, &method, &params)?;
+            Ok(Reaction::Answer(message::answer(&id, &result)))
         });
         reaction.unwrap_or_else(|error| Reaction::Answer(ErrorAnswer { id: Some(id), ..error }.to_json()))
     }
@@ -212,7 +212,7 @@ impl Call {
         };
         // The result is not there a second time as `structuredContent`: models read both.
         let result = json!({ "content": [{ "type": "text", "text": text }], "isError": is_error });
-        message::answer(&self.id, self.era.finished(result, false))
+        message::answer(&self.id, &self.era.finished(result, false))
     }
 
     /// The answer if the call does not begin.
