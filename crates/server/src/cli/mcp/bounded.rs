@@ -55,10 +55,7 @@ pub(super) fn shortened(mut text: String, remedy: &str) -> String {
     if bytes <= RESULT_BYTES_MAX {
         return text;
     }
-    let mut end = RESULT_BYTES_MAX - 256;
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
+    let end = text.floor_char_boundary(RESULT_BYTES_MAX - 256);
     text.truncate(end);
     let _ = write!(text, "\n[cut: {end} of {bytes} bytes are shown: {remedy}]");
     text

@@ -1,6 +1,6 @@
 //! The pages of the documentation, which are in the binary: a model reads those of the version that it works with.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -26,6 +26,12 @@ const URI_BASE: &str = "dunlin://docs/";
 
 /// What a search shows of a section.
 const EXCERPT_BYTES_MAX: usize = 1_200;
+
+/// What it shows of a line, such as a long row of a table.
+const EXCERPT_LINE_BYTES_MAX: usize = 600;
+
+/// Marks what is left out of an excerpt.
+const LEFT_OUT: &str = "…";
 
 /// Words that are compared. More do not find more.
 const WORDS_MAX: usize = 16;
@@ -75,11 +81,12 @@ pub(super) fn uri(page: &str) -> String {
     format!("{URI_BASE}{page}")
 }
 
-/// The section of a page with this heading, whose case does not count, and the deeper sections below it.
+/// The section of a page with this heading, whose case and backquotes do not count, and the deeper sections below it.
 pub(super) fn section(text: &'static str, heading: &str) -> Option<&'static str> {
     let headings = headings(text);
-    let wanted = heading.trim().trim_start_matches('#').trim();
-    let at = headings.iter().position(|(_, _, name)| name.eq_ignore_ascii_case(wanted))?;
+    let plain = |heading: &str| heading.trim_start_matches('#').replace('`', "").trim().to_lowercase();
+    let wanted = plain(heading.trim());
+    let at = headings.iter().position(|(_, _, name)| plain(name) == wanted)?;
     let (start, level, _) = *headings.get(at)?;
     let end = headings.iter().skip(at + 1).find(|(_, other, _)| *other <= level).map_or(text.len(), |(end, ..)| *end);
     text.get(start..end)
@@ -174,10 +181,10 @@ fn count(text: &str, word: &str) -> usize {
 
 /// The heading, and the paragraphs and rows of tables that have the most of the words, in their order.
 fn excerpt(text: &str, wanted: &BTreeSet<String>) -> String {
-    let lines: Vec<_> = text.lines().collect();
+    let lines: Vec<_> = text.lines().map(shortened_line).collect();
     let mut ranked: Vec<_> = (0..lines.len())
         .map(|at| {
-            let line = lines.get(at).copied().unwrap_or_default();
+            let line = lines.get(at).map_or("", |line| &**line);
             (wanted.iter().filter(|word| count(line, word) > 0).count(), at)
         })
         .collect();
@@ -186,7 +193,7 @@ fn excerpt(text: &str, wanted: &BTreeSet<String>) -> String {
     for (_, at) in ranked {
         // With the lines around it, where sentences begin and end.
         for near in at.saturating_sub(1)..=(at + 1).min(lines.len().saturating_sub(1)) {
-            let length = lines.get(near).map_or(0, |line| line.len() + 1);
+            let length = lines.get(near).map_or(0, |line| line.len() + LEFT_OUT.len() + 2);
             if bytes + length <= EXCERPT_BYTES_MAX && chosen.insert(near) {
                 bytes += length;
             }
@@ -196,13 +203,22 @@ fn excerpt(text: &str, wanted: &BTreeSet<String>) -> String {
     let mut before = None;
     for at in chosen {
         if before.is_some_and(|before| before + 1 < at) {
-            excerpt.push_str("…\n");
+            excerpt.push_str(LEFT_OUT);
+            excerpt.push('\n');
         }
-        excerpt.push_str(lines.get(at).copied().unwrap_or_default());
+        excerpt.push_str(lines.get(at).map_or("", |line| &**line));
         excerpt.push('\n');
         before = Some(at);
     }
     excerpt.trim().to_owned()
+}
+
+fn shortened_line(line: &str) -> Cow<'_, str> {
+    if line.len() <= EXCERPT_LINE_BYTES_MAX {
+        return line.into();
+    }
+    let end = line.floor_char_boundary(EXCERPT_LINE_BYTES_MAX - LEFT_OUT.len());
+    format!("{}{LEFT_OUT}", line.get(..end).unwrap_or_default()).into()
 }
 
 #[cfg(test)]
@@ -245,11 +261,21 @@ mod tests {
     }
 
     #[test]
+    fn an_excerpt_has_the_lines_with_the_words_and_is_short() {
+        let wanted = BTreeSet::from(["needle".to_owned()]);
+        let long = format!("| needle | {} |", "é".repeat(2_000));
+        let text = format!("## Heading\n\n{}{long}\nlast\n", "hay\n".repeat(1_000));
+        let found = excerpt(&text, &wanted);
+        assert!(found.len() <= EXCERPT_BYTES_MAX && found.contains("| needle | é"), "{found}");
+    }
+
+    #[test]
     fn a_section_has_those_below_it() {
         let text = "# A\n\none\n\n## B\n\ntwo\n\n```sh\n## no heading\n```\n\n### C\n\nthree\n\n## D\n\nfour\n";
         assert_eq!(sections_of(text), ["A", "B", "C", "D"]);
         let section = |heading| section(text, heading).unwrap_or_default();
         assert!(section("b").ends_with("three\n\n") && section("## B").starts_with("## B"), "{}", section("b"));
+        assert_eq!(super::section("# `a`\n", "A"), Some("# `a`\n"));
         assert_eq!((section("C"), section("D"), section("E")), ("### C\n\nthree\n\n", "## D\n\nfour\n", ""));
         assert_eq!(section("A"), text);
     }
