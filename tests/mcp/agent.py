@@ -31,7 +31,7 @@ CONFIG = {
     "channel": {
         "namespaces": [
             {"name": "chat", "presence": True, "history_size": 10, "history_ttl": "60s", **ALLOWED},
-            {"name": "arena", "room": {"simulation": "crowd"}, **ALLOWED},
+            {"name": "arena", "history_size": 10, "history_ttl": "60s", "room": {"simulation": "crowd"}, **ALLOWED},
         ],
     },
     "health": {"enabled": True},

@@ -2,7 +2,7 @@
 
 use super::{
     COUNT, COUNT_OR_ZERO, Key, PORT,
-    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Text, Texts, Url},
+    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Table, Text, Texts, Url},
     own,
     proxy::CLIENT_TLS,
     table, yes,
@@ -34,14 +34,11 @@ pub(super) const TOP: &[Key] = &[
         &[DEBUG],
         "Profiles of the processor time and of the heap in pprof format, as Centrifugo serves them, and the state of the shards as JSON.",
     ),
-    table(
+    own(
         "profiling",
-        &[&[table(
-            "pyroscope",
-            &[PYROSCOPE],
-            "A Pyroscope server, to which profiles are pushed all the time; see insight.md.",
-        )]],
-        "Profiles of the running node. Centrifugo does not have this table.",
+        Table(&[PROFILING]),
+        "",
+        "Profiles of the running node, which are pushed to a server; see insight.md. Centrifugo does not have this table.",
     ),
     table("usage_stats", &[], "Usage statistics, which Dunlin does not send."),
 ];
@@ -280,6 +277,9 @@ const DEBUG: &[Key] = &[
     ),
     yes("handler_prefix", Text, "/debug/pprof", "Path of the debug page. `profile`, `heap` and `allocs` are below it."),
 ];
+
+const PROFILING: &[Key] =
+    &[table("pyroscope", &[PYROSCOPE], "A Pyroscope server, to which profiles are pushed all the time.")];
 
 const PYROSCOPE: &[Key] = &[
     own(
