@@ -72,7 +72,7 @@ class Pyroscope:
     """The server. `status` is what it answers; while `gate` is not set, it answers nothing."""
 
     def __init__(self):
-        self.pushes, self.refusals, self.requests, self.status = [], [], 0, 200
+        self.pushes, self.refusals, self.requests, self.status, self.is_closed = [], [], 0, 200, False
         self.gate = threading.Event()
         self.gate.set()
         outer = self
@@ -83,10 +83,17 @@ class Pyroscope:
             def do_POST(self):
                 body = self.rfile.read(int(self.headers["content-length"]))
                 status, text = outer.take(self.path, self.headers, body)
-                self.send_response(status)
-                self.send_header("content-length", str(len(text)))
-                self.end_headers()
-                self.wfile.write(text)
+                if outer.is_closed:
+                    self.close_connection = True
+                    return
+                try:
+                    self.send_response(status)
+                    self.send_header("content-length", str(len(text)))
+                    self.end_headers()
+                    self.wfile.write(text)
+                except OSError:
+                    # The node has not waited for it.
+                    self.close_connection = True
 
             def log_message(self, *_):
                 pass
@@ -111,7 +118,8 @@ class Pyroscope:
         return 200, b""
 
     def close(self):
-        """Nothing listens on the port any more."""
+        """Nothing listens on the port any more, and connections end."""
+        self.is_closed = True
         self.gate.set()
         self.server.shutdown()
         self.server.server_close()
