@@ -14,7 +14,7 @@ use super::{IS_RECORDING, ProfileKind, PushOutcome, Recorded, Shared, operator_w
 use crate::telemetry::profile_events::ProfileLost;
 
 /// Maximum bytes of a compressed profile. The server's own limit is 4 MiB, before compression, by default.
-pub(super) const PROFILE_BYTES_MAX: usize = 4 << 20;
+const PROFILE_BYTES_MAX: usize = 4 << 20;
 
 /// Time between two looks whether something has changed.
 const POLL: Duration = Duration::from_millis(50);
@@ -79,10 +79,7 @@ impl Recorder {
     fn finish(&self, kind: ProfileKind, from_unix_s: u64, recorded: Result<Vec<u8>, (PushOutcome, String)>) {
         let compressed = recorded.and_then(|pprof| {
             let pprof = compressed(&pprof).map_err(|error| (PushOutcome::NotRecorded, error.to_string()))?;
-            if pprof.len() > PROFILE_BYTES_MAX {
-                return Err((PushOutcome::TooLarge, format!("it has {} bytes, compressed", pprof.len())));
-            }
-            Ok(pprof)
+            fitting(pprof)
         });
         match compressed {
             Ok(pprof) => self.shared.put(Recorded { kind, pprof, from_unix_s, until_unix_s: unix_s() }),
@@ -98,6 +95,14 @@ impl Recorder {
     }
 }
 
+/// A compressed profile that may be sent.
+fn fitting(pprof: Vec<u8>) -> Result<Vec<u8>, (PushOutcome, String)> {
+    if pprof.len() > PROFILE_BYTES_MAX {
+        return Err((PushOutcome::TooLarge, format!("it has {} bytes, compressed", pprof.len())));
+    }
+    Ok(pprof)
+}
+
 /// As the format has it for files and servers.
 fn compressed(pprof: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -107,4 +112,18 @@ fn compressed(pprof: &[u8]) -> io::Result<Vec<u8>> {
 
 fn unix_s() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_sent_at_its_limit_and_dropped_past_it() {
+        for (bytes, expected) in [(PROFILE_BYTES_MAX, None), (PROFILE_BYTES_MAX + 1, Some(PushOutcome::TooLarge))] {
+            assert_eq!(fitting(vec![0; bytes]).err().map(|(outcome, _)| outcome), expected, "{bytes}");
+        }
+        let pprof = compressed(b"profile").expect("it fits into memory");
+        assert!(pprof.starts_with(&[0x1f, 0x8b]), "the server knows gzip by its first bytes");
+    }
 }

@@ -8,7 +8,9 @@ use std::{
 use dunlin_net::TlsError;
 use dunlin_storage::StorageError;
 
-use crate::{backend::BackendError, http::PathTaken, node::StartError, profiling::ProfilingError, webhooks::WebhookError};
+use crate::{
+    backend::BackendError, http::PathTaken, node::StartError, profiling::ProfilingError, webhooks::WebhookError,
+};
 
 /// Why a node could not run.
 #[derive(Debug)]

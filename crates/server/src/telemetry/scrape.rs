@@ -36,8 +36,8 @@ use crate::{
     matchmaking::MatchmakingReport,
     node::{NetCounters, ShardReport},
     peers::QuestionCounts,
-    rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
     profiling::ProfileCounts,
+    rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
     webhooks::WebhookCounts,
 };
 
