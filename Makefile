@@ -96,7 +96,7 @@ oracle: server-for-tests ## Play the same commands to Dunlin and to the centrifu
 	@scripts/need go
 	tests/oracle/run $(BINARIES)/dunlin
 
-api: server-for-tests ## Play the HTTP API's cases to the real server, make clients fall behind it, have it tell a backend of them, move to it from Centrifugo, place 10,000 tickets, and count what a lobby sends
+api: server-for-tests ## Play the HTTP API's cases to the real server, make clients fall behind it, have it tell a backend of them, let an agent ask it, move to it from Centrifugo, place 10,000 tickets, and count what a lobby sends
 	@scripts/need python go
 	tests/api/run $(BINARIES)/dunlin
 	tests/migration/run $(BINARIES)/dunlin
@@ -105,6 +105,8 @@ api: server-for-tests ## Play the HTTP API's cases to the real server, make clie
 	tests/insight/run $(BINARIES)/dunlin
 	tests/webhooks/run $(BINARIES)/dunlin
 	tests/insight/profiles $(BINARIES)/dunlin
+	tests/insight/pushed_profiles $(BINARIES)/dunlin
+	tests/mcp/run $(BINARIES)/dunlin
 
 hostile: server-for-tests ## Play named bad inputs and hostile crowds to the real server, and see that nobody else notices
 	@scripts/need python

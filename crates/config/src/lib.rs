@@ -25,6 +25,7 @@ mod matchmaking;
 mod nearest;
 mod origin;
 mod problem;
+mod profiling;
 mod proxies;
 mod publications;
 mod reader;
@@ -64,6 +65,7 @@ pub use self::{
     matchmaking::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings, MatchSettings},
     origin::AllowedOrigins,
     problem::{Problem, Problems, SettingSource},
+    profiling::PyroscopeOptions,
     reload::{Changes, Loaded, NeedsRestart, Values},
     room_settings::{PathSettings, RoomSettings, RoomSurvival, RoomsOptions},
     shown::ShownSetting,
@@ -128,6 +130,8 @@ pub struct Config {
     pub backends: Vec<ProxyOptions>,
     /// Where events of sessions, channels and rooms are sent; `None` if nowhere.
     pub webhooks: Option<WebhookOptions>,
+    /// Where profiles are pushed; `None` if nowhere.
+    pub pyroscope: Option<PyroscopeOptions>,
     /// Logging.
     pub log: LogOptions,
     /// Options of the shutdown.

@@ -16,8 +16,8 @@ use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
 use super::{
     AdmissionOptions, AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions,
     InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, WebSocketOptions, admin, broker,
-    logging, matchmaking, proxies, publications, relations, rooms, tokens, tokens::HMAC_KEY_BYTES_MIN, transports,
-    webhooks,
+    logging, matchmaking, profiling, proxies, publications, relations, rooms, tokens, tokens::HMAC_KEY_BYTES_MIN,
+    transports, webhooks,
 };
 
 pub(super) use super::reader::Reader;
@@ -37,6 +37,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         engine: Arc::new(engine),
         backends: backends.proxies,
         webhooks,
+        pyroscope: profiling::options(r),
         rooms,
         matchmaking,
         lobbies,

@@ -15,7 +15,7 @@ use std::{
 };
 
 use crate::{
-    pprof::{Profile, Sample},
+    pprof::{Names, Profile, Sample},
     stack::Stack,
 };
 
@@ -135,7 +135,11 @@ fn check_unwinder(is_without_lock: bool) -> Result<(), CpuError> {
 ///
 /// # Errors
 /// [`CpuError`]
-pub fn cpu_profile(duration: Duration, is_cancelled: impl Fn() -> bool) -> Result<Vec<u8>, CpuError> {
+pub fn cpu_profile(
+    duration: Duration,
+    names: &mut Names,
+    is_cancelled: impl Fn() -> bool,
+) -> Result<Vec<u8>, CpuError> {
     let mut recording = Recording::begin()?;
     recording.watch_threads();
     recording.check_watched()?;
@@ -154,7 +158,8 @@ pub fn cpu_profile(duration: Duration, is_cancelled: impl Fn() -> bool) -> Resul
     }
     recording.watch_threads();
     let took = began.elapsed();
-    Ok(recording.end(took).encode())
+    let profile = recording.end(took);
+    Ok(profile.encode(names))
 }
 
 impl Slot {

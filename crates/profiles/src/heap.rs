@@ -13,7 +13,7 @@ use std::{
 };
 
 use crate::{
-    pprof::{Profile, Sample},
+    pprof::{Names, Profile, Sample},
     stack::Stack,
 };
 
@@ -78,6 +78,10 @@ pub enum HeapView {
     Allocated,
 }
 
+/// How much each stack had allocated at an earlier profile.
+#[derive(Debug, Default)]
+pub struct HeapMark(Vec<Amount>);
+
 /// Why there is no heap profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeapError {
@@ -127,7 +131,7 @@ struct Totals {
     in_use: Amount,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     blocks: f64,
     bytes: f64,
@@ -158,16 +162,33 @@ pub fn sample_heap(interval_bytes: usize) -> Result<(), HeapError> {
 ///
 /// # Errors
 /// [`HeapError`]
-pub fn heap_profile(view: HeapView) -> Result<Vec<u8>, HeapError> {
+pub fn heap_profile(view: HeapView, names: &mut Names) -> Result<Vec<u8>, HeapError> {
+    let _turn = Turn::take().ok_or(HeapError::Busy)?;
+    Ok(snapshot()?.profile(view, &HeapMark::default()).encode(names))
+}
+
+/// The profile with what is in use, and what was allocated since `mark`, which is moved to now. For servers that add up what
+/// they are sent.
+///
+/// # Errors
+/// [`HeapError`]
+pub fn heap_profile_since(mark: &mut HeapMark, names: &mut Names) -> Result<Vec<u8>, HeapError> {
+    let _turn = Turn::take().ok_or(HeapError::Busy)?;
+    let snapshot = snapshot()?;
+    let profile = snapshot.profile(HeapView::InUse, mark);
+    mark.0 = snapshot.totals.iter().map(|(_, totals)| totals.allocated).collect();
+    Ok(profile.encode(names))
+}
+
+fn snapshot() -> Result<Snapshot, HeapError> {
     if INTERVAL_BYTES.load(Ordering::Relaxed) == 0 {
         return Err(if lock().is_some() { HeapError::OtherAllocator } else { HeapError::Off });
     }
-    let _turn = Turn::take().ok_or(HeapError::Busy)?;
     let was_taking = IS_TAKING.replace(true);
     // Allocates while it holds the lock, which taking a sample needs as well.
     let snapshot = lock().as_ref().map(Taken::snapshot);
     IS_TAKING.set(was_taking);
-    snapshot.map(|snapshot| snapshot.profile(view).encode()).ok_or(HeapError::Off)
+    snapshot.ok_or(HeapError::Off)
 }
 
 impl Turn {
@@ -410,11 +431,14 @@ fn amount(interval_bytes: usize, bytes: usize) -> Amount {
 }
 
 impl Snapshot {
-    fn profile(&self, view: HeapView) -> Profile {
-        let sample = |frames: &[usize], Totals { allocated, in_use }: Totals| {
+    /// What is in use, and what was allocated since `mark`.
+    fn profile(&self, view: HeapView, mark: &HeapMark) -> Profile {
+        let sample = |place: usize, frames: &[usize], Totals { mut allocated, in_use }: Totals| {
+            allocated.add(mark.0.get(place).copied().unwrap_or_default(), -1.0);
             let numbers = [allocated.blocks, allocated.bytes, in_use.blocks, in_use.bytes];
-            let values = numbers.map(|number| number.round() as i64).to_vec();
-            (allocated.blocks > 0.0).then(|| Sample { frames: frames.into(), values, thread: None })
+            let values = numbers.map(|number| number.round() as i64);
+            let is_shown = values.iter().any(|value| *value > 0);
+            is_shown.then(|| Sample { frames: frames.into(), values: values.to_vec(), thread: None })
         };
         let mut comments = vec!["Memory that C and C++ code allocates (RocksDB) is not in this profile.".to_owned()];
         if self.dropped > 0 {
@@ -443,7 +467,7 @@ impl Snapshot {
                 "__rust_alloc_zeroed",
                 "__rust_realloc",
             ],
-            samples: self.totals.iter().filter_map(|(frames, totals)| sample(frames, *totals)).collect(),
+            samples: (0..).zip(&self.totals).filter_map(|(place, (frames, totals))| sample(place, frames, *totals)).collect(),
         }
     }
 }
@@ -474,7 +498,7 @@ mod tests {
     const INTERVAL_BYTES: usize = 1_000;
 
     fn values(taken: &Taken) -> Vec<Vec<i64>> {
-        let profile = taken.snapshot().profile(HeapView::InUse);
+        let profile = taken.snapshot().profile(HeapView::InUse, &HeapMark::default());
         let mut values: Vec<_> = profile.samples.into_iter().map(|sample| sample.values).collect();
         values.sort();
         values
@@ -489,6 +513,22 @@ mod tests {
         assert_eq!(values(&taken), [[1, 100_000, 1, 100_000], [101, 1_005, 101, 1_005]]);
         taken.remove(Block { stack, bytes: 100_000 });
         assert_eq!(values(&taken), [[1, 100_000, 0, 0], [101, 1_005, 101, 1_005]]);
+    }
+
+    #[test]
+    fn what_was_allocated_before_a_mark_is_left_out() {
+        let mut taken = Taken::new(INTERVAL_BYTES);
+        taken.add(100_000, &[1]);
+        let stack = taken.add(100_000, &[2]);
+        let mark = HeapMark(taken.totals.iter().map(|(_, totals)| totals.allocated).collect());
+        taken.remove(Block { stack, bytes: 100_000 });
+        taken.add(200_000, &[1]);
+        taken.add(300_000, &[3]);
+        let profile = taken.snapshot().profile(HeapView::InUse, &mark);
+        let mut values: Vec<_> = profile.samples.into_iter().map(|sample| sample.values).collect();
+        values.sort();
+        // Of the second stack, nothing is new and nothing in use.
+        assert_eq!(values, [[1, 200_000, 2, 300_000], [1, 300_000, 1, 300_000]]);
     }
 
     #[test]
@@ -527,7 +567,7 @@ mod tests {
         let mut taken = Taken::new(INTERVAL_BYTES);
         let stack = taken.add(1 << 20, &[1]);
         taken.drop_block(Block { stack, bytes: 1 << 20 });
-        let profile = taken.snapshot().profile(HeapView::InUse);
+        let profile = taken.snapshot().profile(HeapView::InUse, &HeapMark::default());
         assert_eq!(profile.samples.first().map(|sample| sample.values[2]), Some(0));
         assert!(profile.comments.contains(&"1 blocks are missing in what is in use".to_owned()));
     }
@@ -556,8 +596,14 @@ mod tests {
 
     #[test]
     fn another_allocator_is_noticed() {
-        assert_eq!(heap_profile(HeapView::InUse).expect_err("this program has none"), HeapError::Off);
+        assert_eq!(
+            heap_profile(HeapView::InUse, &mut Names::default()).expect_err("this program has none"),
+            HeapError::Off
+        );
         assert_eq!(sample_heap(HEAP_INTERVAL_BYTES), Err(HeapError::OtherAllocator));
-        assert_eq!(heap_profile(HeapView::Allocated).expect_err("as before"), HeapError::OtherAllocator);
+        assert_eq!(
+            heap_profile(HeapView::Allocated, &mut Names::default()).expect_err("as before"),
+            HeapError::OtherAllocator
+        );
     }
 }

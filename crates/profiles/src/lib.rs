@@ -12,4 +12,7 @@ mod pprof;
 mod stack;
 
 pub use cpu::{CpuError, SAMPLES_PER_SECOND, cpu_profile};
-pub use heap::{HEAP_INTERVAL_BYTES, HeapError, HeapView, SampledAllocator, heap_profile, sample_heap};
+pub use heap::{
+    HEAP_INTERVAL_BYTES, HeapError, HeapMark, HeapView, SampledAllocator, heap_profile, heap_profile_since, sample_heap,
+};
+pub use pprof::Names;

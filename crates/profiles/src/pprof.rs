@@ -1,7 +1,10 @@
 //! Writes a profile as the protocol buffer of pprof (`perftools.profiles.Profile`), with the names of functions as far as
 //! the program has symbols.
 
-use std::{collections::HashMap, time::SystemTime};
+use std::{
+    collections::{HashMap, HashSet},
+    time::SystemTime,
+};
 
 use crate::mappings::{self, Mapping};
 
@@ -30,12 +33,21 @@ pub(crate) struct Sample {
     pub(crate) thread: Option<String>,
 }
 
+/// Maximum number of addresses whose names are kept: with files and inlined functions some 8 MB.
+const NAMES_MAX: usize = 16_384;
+
+/// Names of functions that earlier profiles have looked up. A program that writes one profile after the other keeps them:
+/// looking up names again takes longer than all the rest of a profile.
+#[derive(Debug, Default)]
+pub struct Names(HashMap<usize, Vec<Line>>);
+
 /// The functions at an address: those that are inlined there first.
-struct Place {
+struct Place<'n> {
     mapping: u64,
-    lines: Vec<Line>,
+    lines: &'n [Line],
 }
 
+#[derive(Debug)]
 struct Line {
     name: String,
     file: String,
@@ -43,15 +55,14 @@ struct Line {
 }
 
 impl Profile {
-    /// The profile in pprof format, not compressed. Looks up names, which may take a second.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The profile in pprof format, not compressed. Looks up names that are not known, which may take a second.
+    pub(crate) fn encode(&self, names: &mut Names) -> Vec<u8> {
         let mappings = mappings::of_this_process();
-        let mut places = HashMap::new();
-        for address in self.samples.iter().flat_map(|sample| &sample.frames) {
-            places.entry(*address).or_insert_with(|| Place::at(*address, &mappings));
-        }
-        // It holds the symbols of the whole program.
-        backtrace::clear_symbol_cache();
+        let addresses: HashSet<usize> = self.samples.iter().flat_map(|sample| &sample.frames).copied().collect();
+        names.look_up(&addresses);
+        let names = &*names;
+        let place = |address: &usize| (*address, Place::new(*address, &mappings, names));
+        let places: HashMap<_, _> = addresses.iter().map(place).collect();
         let mut out = Encoder::default();
         for (kind, unit) in self.value_types {
             out.value_type(1, (kind, unit));
@@ -76,7 +87,7 @@ impl Profile {
         out.finish()
     }
 
-    fn samples(&self, out: &mut Encoder, places: &HashMap<usize, Place>) {
+    fn samples(&self, out: &mut Encoder, places: &HashMap<usize, Place<'_>>) {
         let is_own = |address: &usize| {
             places[address].lines.iter().any(|line| self.own_functions.iter().any(|own| line.name.contains(own)))
         };
@@ -96,18 +107,40 @@ impl Profile {
     }
 }
 
-impl Place {
-    fn at(address: usize, mappings: &[Mapping]) -> Self {
+impl Names {
+    fn look_up(&mut self, addresses: &HashSet<usize>) {
+        let missing: Vec<_> = addresses.iter().copied().filter(|address| !self.0.contains_key(address)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        if self.0.len() + missing.len() > NAMES_MAX {
+            // Those of this profile are kept, however many they are.
+            self.0.retain(|address, _| addresses.contains(address));
+        }
+        for address in missing {
+            self.0.insert(address, lines_at(address));
+        }
+        // It holds the symbols of the whole program.
+        backtrace::clear_symbol_cache();
+    }
+}
+
+fn lines_at(address: usize) -> Vec<Line> {
+    let mut lines = Vec::new();
+    // It takes a return address, and looks up the one before it.
+    backtrace::resolve(address.wrapping_add(1) as *mut _, |symbol| {
+        let Some(name) = symbol.name() else { return };
+        let file = symbol.filename().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
+        lines.push(Line { name: format!("{name:#}"), file, line: symbol.lineno().unwrap_or(0).into() });
+    });
+    lines
+}
+
+impl<'n> Place<'n> {
+    fn new(address: usize, mappings: &[Mapping], names: &'n Names) -> Self {
         let is_in = |mapping: &Mapping| (mapping.start..mapping.limit).contains(&(address as u64));
         let mapping = mappings.iter().position(is_in).map_or(0, |at| at as u64 + 1);
-        let mut lines = Vec::new();
-        // It takes a return address, and looks up the one before it.
-        backtrace::resolve(address.wrapping_add(1) as *mut _, |symbol| {
-            let Some(name) = symbol.name() else { return };
-            let file = symbol.filename().map(|file| file.to_string_lossy().into_owned()).unwrap_or_default();
-            lines.push(Line { name: format!("{name:#}"), file, line: symbol.lineno().unwrap_or(0).into() });
-        });
-        Self { mapping, lines }
+        Self { mapping, lines: names.0.get(&address).map_or(&[], |lines| lines) }
     }
 }
 
@@ -171,14 +204,14 @@ impl Encoder {
     }
 
     /// Each address is the id of its location.
-    fn places(&mut self, places: &HashMap<usize, Place>) {
+    fn places(&mut self, places: &HashMap<usize, Place<'_>>) {
         let mut functions = HashMap::<(i64, i64), i64>::new();
         for (address, place) in places {
             let mut location = Message::default();
             for (field, number) in [(1, *address as u64), (2, place.mapping), (3, *address as u64)] {
                 location.number(field, number.cast_signed());
             }
-            for line in &place.lines {
+            for line in place.lines {
                 let key = (self.text(&line.name), self.text(&line.file));
                 let next = functions.len().cast_signed() as i64 + 1;
                 let id = *functions.entry(key).or_insert(next);
@@ -240,6 +273,22 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_looked_up_once_and_bounded() {
+        let own = names_are_looked_up_once_and_bounded as *const () as usize;
+        let mut names = Names::default();
+        names.look_up(&HashSet::from([own]));
+        assert!(names.0[&own].iter().any(|line| line.name.contains("names_are_looked_up")), "{names:?}");
+        names.0.insert(own, Vec::new());
+        names.look_up(&HashSet::from([own]));
+        assert!(names.0[&own].is_empty(), "it was looked up again");
+        // Addresses without a name are kept as well.
+        let many: HashSet<usize> = (1..=NAMES_MAX).collect();
+        names.0.extend(many.iter().map(|address| (*address, Vec::new())));
+        names.look_up(&HashSet::from([1, NAMES_MAX + 1]));
+        assert_eq!(names.0.len(), 2);
+    }
 
     #[test]
     fn numbers_are_varints_and_messages_have_lengths() {

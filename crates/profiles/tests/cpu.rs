@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use dunlin_profiles::cpu_profile;
+use dunlin_profiles::{Names, cpu_profile};
 
 use crate::{decoded::Decoded, process};
 
@@ -48,7 +48,7 @@ fn samples_stand_for_no_more_than_the_processor_time_that_was_used() {
             scope.spawn(|| work(&has_ended));
         }
         let before = process_time();
-        let profile = cpu_profile(Duration::from_millis(500), || false).expect("a profile");
+        let profile = cpu_profile(Duration::from_millis(500), &mut Names::default(), || false).expect("a profile");
         let used = process_time().saturating_sub(before);
         has_ended.store(true, Ordering::Relaxed);
         (Decoded::of(&profile), used)
@@ -83,7 +83,7 @@ fn threads_come_and_go_during_profiles() {
         for _ in 0..SPAWNERS {
             scope.spawn(come_and_go);
         }
-        let record = |_| Decoded::of(&cpu_profile(Duration::from_millis(1_200), || false).expect("a profile"));
+        let record = |_| Decoded::of(&cpu_profile(Duration::from_millis(1_200), &mut Names::default(), || false).expect("a profile"));
         let profiles = (0..2).map(record).collect();
         has_ended.store(true, Ordering::Relaxed);
         profiles
@@ -116,7 +116,7 @@ fn a_thread_that_gets_no_timer_is_missing_and_the_others_are_not() {
     let profile = thread::scope(|scope| {
         scope.spawn(|| work(&has_ended));
         // The recording asks this after it has given timers to all threads.
-        let profile = cpu_profile(Duration::from_millis(300), || {
+        let profile = cpu_profile(Duration::from_millis(300), &mut Names::default(), || {
             if !was_asked.swap(true, Ordering::Relaxed) {
                 allowed.store(set_signals_max(0), Ordering::Relaxed);
                 scope.spawn(|| work(&has_ended));
@@ -135,8 +135,8 @@ fn a_thread_that_gets_no_timer_is_missing_and_the_others_are_not() {
 fn without_any_timer_there_is_no_profile_and_the_next_one_is_recorded() {
     let _process = process();
     let allowed = set_signals_max(0);
-    let refused = cpu_profile(Duration::from_secs(1), || false);
+    let refused = cpu_profile(Duration::from_secs(1), &mut Names::default(), || false);
     set_signals_max(allowed);
     assert!(refused.expect_err("no thread has a timer").to_string().contains("the system refuses"));
-    assert!(cpu_profile(Duration::from_millis(1), || false).is_ok());
+    assert!(cpu_profile(Duration::from_millis(1), &mut Names::default(), || false).is_ok());
 }

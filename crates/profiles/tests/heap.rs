@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use dunlin_profiles::{HeapError, HeapView, heap_profile, sample_heap};
+use dunlin_profiles::{HeapError, HeapView, Names, heap_profile, sample_heap};
 
 use crate::{decoded::Decoded, process};
 
@@ -26,7 +26,7 @@ fn of_profiles_at_the_same_time_one_is_made_and_the_others_are_told() {
             if were_refused.load(Ordering::Relaxed) {
                 break;
             }
-            match heap_profile(HeapView::InUse) {
+            match heap_profile(HeapView::InUse, &mut Names::default()) {
                 Ok(_) => made += 1,
                 Err(error) => {
                     assert_eq!(error, HeapError::Busy);
@@ -64,7 +64,7 @@ fn threads_allocate_and_free_each_other_s_blocks_during_profiles() {
         });
         scope.spawn(move || receiver.into_iter().map(|block| black_box(block).len()).sum::<usize>());
         let kept: Vec<_> = (0..BLOCKS).map(|_| black_box(vec![1_u8; BLOCK_BYTES])).collect();
-        let profile = heap_profile(HeapView::InUse);
+        let profile = heap_profile(HeapView::InUse, &mut Names::default());
         has_ended.store(true, Ordering::Relaxed);
         drop(kept);
         Decoded::of(&profile.expect("no other one is being made"))

@@ -20,6 +20,7 @@ mod gen_token;
 mod health;
 pub(crate) mod hint;
 mod man_pages;
+mod mcp;
 mod migrate_config;
 mod new_game;
 mod operator_request;
@@ -96,6 +97,8 @@ enum Command {
     Publish(publish::PublishArgs),
     /// Count the sessions of a running node, or list the clients in a channel
     Sessions(sessions::SessionsArgs),
+    /// Let an agent ask a running node: a server of the Model Context Protocol
+    Mcp(mcp::McpArgs),
     /// Have a running node back up its storage
     Backup(backup::BackupArgs),
     /// List the backups in a directory
@@ -190,6 +193,7 @@ impl Cli {
             Command::Cluster(args) => cluster::run(&args, registry),
             Command::Publish(args) => publish::run(&args, registry),
             Command::Sessions(args) => sessions::run(&args, registry),
+            Command::Mcp(args) => mcp::run(&args, registry),
             Command::Backup(args) => backup::run(&args, registry),
             Command::Backups(args) => backups::run(&args),
             Command::Restore(args) => restore::run(&args),

@@ -6,6 +6,7 @@
 pub mod api;
 mod authorization;
 pub mod backup;
+pub mod configuration;
 pub mod connection;
 pub mod connection_table;
 pub mod console;
@@ -46,6 +47,7 @@ use crate::{
     demo::site::Site,
     matchmaking::MatchHandle,
     node::{Node, NodeCluster, NodeStorage},
+    profiling::Profiling,
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
     webhooks::Webhooks,
 };
@@ -125,6 +127,8 @@ pub struct Metrics {
     pub backends: Option<Arc<Backends>>,
     /// Sends events to the backend and counts them; `None` without webhooks.
     pub webhooks: Option<Arc<Webhooks>>,
+    /// Pushes profiles and counts them; `None` if nowhere.
+    pub profiling: Option<Arc<Profiling>>,
     /// Counts of matchmaking; `None` without it.
     pub matchmaking: Option<MatchHandle>,
     /// The start time of the node.
@@ -177,6 +181,7 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((literal(&path), get(page_of_metrics).with_state(metrics)));
     }
     if let Some(reload) = parts.reload {
+        by_path.push((literal(configuration::PATH), post(configuration::answer).with_state(reload.clone())));
         by_path.push((literal(reload::PATH), post(reload::answer).with_state(reload)));
     }
     if let Some(backup) = parts.backup {
@@ -272,6 +277,7 @@ async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
         matchmaking: metrics.matchmaking.as_ref().map(MatchHandle::report).unwrap_or_default(),
         backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
         webhooks: metrics.webhooks.as_ref().map(|webhooks| webhooks.counts()).unwrap_or_default(),
+        profiles: metrics.profiling.as_ref().map(|profiling| profiling.counts()).unwrap_or_default(),
         storage: node.storage().map(|storage| storage.state()),
         cluster: node.cluster().map(|cluster| cluster.state()),
         peers: node.cluster().map(|cluster| cluster.question_counters().counts()),

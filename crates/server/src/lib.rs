@@ -14,6 +14,7 @@ pub mod matchmaking;
 mod members;
 pub mod node;
 pub mod peers;
+pub mod profiling;
 pub mod ring;
 pub mod rooms;
 pub mod serve;

@@ -47,7 +47,7 @@ use crate::{
     trim,
 };
 
-use asked::{Asked, start_backends, start_teller, start_webhooks};
+use asked::{Asked, start_teller};
 use limits::{connection_limits, table_limits};
 use open_files::OpenFiles;
 use ports::{Pages, Ports, Served};
@@ -153,7 +153,7 @@ pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpose: Purpo
     let config = &loaded.config;
     log::start(&config.log).map_err(|source| ServeError::Log { path: config.log.file.clone(), source })?;
     config_events::ServiceVariablesIgnored { names: &loaded.service_variables }.emit();
-    if config.debug_prefix.is_some() && config.http_server.internal.is_some() {
+    if (config.debug_prefix.is_some() && config.http_server.internal.is_some()) || config.pyroscope.is_some() {
         // The endpoint says so if the program has another allocator.
         let _ = sample_heap(HEAP_INTERVAL_BYTES);
     }
@@ -171,8 +171,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     // Must come early: without a handler, the signal would end the process.
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
     let uid = name_node(&mut loaded.config)?;
-    let webhooks = start_webhooks(&loaded.config, &uid)?;
-    let asked = Asked { tokens, backends: start_backends(&loaded.config)?, webhooks: webhooks.clone() };
+    let asked = Asked::start(&loaded.config, tokens, &uid)?;
+    let (webhooks, profiling) = (asked.webhooks.clone(), asked.profiling.clone());
     let own_pages = OwnPages::of(&loaded.config, &purpose);
     let (site, announce) = pages(&loaded.config, &purpose)?;
     let certificates = certificate_polling::read(&loaded.config)?;
@@ -235,6 +235,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let ending = control.end(signal, &mut signals, (drain, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
+    drop(profiling);
     asked::end_webhooks(webhooks.as_ref(), teller, left).await;
     cluster::close_logs(&node);
     Ok(())

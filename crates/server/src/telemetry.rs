@@ -17,6 +17,7 @@ mod log_writer;
 pub mod lookout;
 pub mod metrics;
 pub mod process;
+pub mod profile_events;
 pub mod room_events;
 mod scrape;
 pub mod session_events;

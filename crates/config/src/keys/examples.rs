@@ -19,6 +19,27 @@ http_api.previous_key = "the-old-key""#,
     ("admin.password", r#"admin.password = "a-long-password-of-the-operators""#),
     ("admin.read_only_password", r#"admin.read_only_password = "another-for-those-who-only-look""#),
     ("admin.secret", r#"admin.secret = "the-same-random-text-on-all-nodes""#),
+    (
+        "profiling.pyroscope.address",
+        r#"profiling.pyroscope.enabled = true
+profiling.pyroscope.address = "https://pyroscope.example.com""#,
+    ),
+    ("profiling.pyroscope.tags", r#"profiling.pyroscope.tags = { region = "eu", env = "production" }"#),
+    (
+        "profiling.pyroscope.basic_auth_user",
+        r#"profiling.pyroscope.basic_auth_user = "dunlin"
+profiling.pyroscope.basic_auth_password = "a-password""#,
+    ),
+    (
+        "profiling.pyroscope.basic_auth_password",
+        r#"profiling.pyroscope.basic_auth_user = "dunlin"
+profiling.pyroscope.basic_auth_password = "a-password""#,
+    ),
+    ("profiling.pyroscope.tenant_id", r#"profiling.pyroscope.tenant_id = "team-a""#),
+    ("profiling.pyroscope.tls.server_ca_pem", r#"profiling.pyroscope.tls.server_ca_pem = "/etc/dunlin/ca.pem""#),
+    ("profiling.pyroscope.tls.cert_pem", r#"profiling.pyroscope.tls.cert_pem = "/etc/dunlin/client.pem""#),
+    ("profiling.pyroscope.tls.key_pem", r#"profiling.pyroscope.tls.key_pem = "/etc/dunlin/client-key.pem""#),
+    ("profiling.pyroscope.tls.server_name", r#"profiling.pyroscope.tls.server_name = "pyroscope.example.com""#),
     ("log.file", r#"log.file = "/var/log/dunlin.log""#),
     ("node.name", r#"node.name = "frankfurt-1""#),
     ("storage.path", r#"storage.path = "/var/lib/dunlin/storage""#),

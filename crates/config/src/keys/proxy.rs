@@ -109,7 +109,7 @@ pub(super) const WEBHOOKS: &[Key] = &[
     ),
 ];
 
-const CLIENT_TLS: &[Key] = &[
+pub(super) const CLIENT_TLS: &[Key] = &[
     yes(
         "enabled",
         Bool,

@@ -2,8 +2,10 @@
 
 use super::{
     COUNT, COUNT_OR_ZERO, Key, PORT,
-    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Text, Texts},
-    own, table, yes,
+    ValueKind::{Any, Bool, Choice, Duration, Int, Secret, Table, Text, Texts, Url},
+    own,
+    proxy::CLIENT_TLS,
+    table, yes,
 };
 
 pub(super) const TOP: &[Key] = &[
@@ -31,6 +33,12 @@ pub(super) const TOP: &[Key] = &[
         "debug",
         &[DEBUG],
         "Profiles of the processor time and of the heap in pprof format, as Centrifugo serves them, and the state of the shards as JSON.",
+    ),
+    own(
+        "profiling",
+        Table(&[PROFILING]),
+        "",
+        "Profiles of the running node, which are pushed to a server; see insight.md. Centrifugo does not have this table.",
     ),
     table("usage_stats", &[], "Usage statistics, which Dunlin does not send."),
 ];
@@ -268,6 +276,47 @@ const DEBUG: &[Key] = &[
         "Serve profiles and the debug page, on the internal port only. The page shows channel names. While this is on, one allocation in about 512 KiB is sampled.",
     ),
     yes("handler_prefix", Text, "/debug/pprof", "Path of the debug page. `profile`, `heap` and `allocs` are below it."),
+];
+
+const PROFILING: &[Key] =
+    &[table("pyroscope", &[PYROSCOPE], "A Pyroscope server, to which profiles are pushed all the time.")];
+
+const PYROSCOPE: &[Key] = &[
+    own(
+        "enabled",
+        Bool,
+        "false",
+        "Push profiles of the processor time and of the heap. While this is on, each thread is sampled 100 times per second of its processor time, and one allocation in about 512 KiB.",
+    ),
+    own(
+        "address",
+        Url,
+        "",
+        "URL of the server; begins with `http://` or `https://`. Profiles go to `/ingest` below it. User and password may be in it, before the host.",
+    ),
+    own("application_name", Text, "dunlin", "The application, which the server shows as `service_name`."),
+    own(
+        "tags",
+        Any,
+        "",
+        "Tags of the profiles: a table of names and texts. Without `node` among them, `node.name` is added as `node` if it is set.",
+    ),
+    own(
+        "interval",
+        Duration,
+        "15s",
+        "Time that a profile covers, from 1 s to 5 min. Then it is pushed, and the next one begins.",
+    ),
+    own(
+        "timeout",
+        Duration,
+        "10s",
+        "Timeout of a push. A profile that was not taken is dropped and counted, and not sent again.",
+    ),
+    own("basic_auth_user", Text, "", "User of HTTP basic authentication."),
+    own("basic_auth_password", Secret, "", "Its password."),
+    own("tenant_id", Secret, "", "The tenant of a server with several, sent as `X-Scope-OrgID`."),
+    table("tls", &[CLIENT_TLS], "TLS towards the server."),
 ];
 
 const LOG: &[Key] = &[

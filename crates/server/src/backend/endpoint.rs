@@ -59,13 +59,32 @@ impl Endpoint {
     /// # Errors
     /// Why there is none, without secrets.
     pub(crate) async fn post(&self, mut headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, String> {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.send(self.target.clone(), headers, body).await
+    }
+
+    /// Sends bytes to the URL, which has no query, with this one.
+    ///
+    /// # Errors
+    /// Why there is no response, without secrets.
+    pub(crate) async fn post_binary(
+        &self,
+        query: &str,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, String> {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+        let target = format!("{}?{query}", self.target).parse();
+        self.send(target.map_err(|_| "the URL is too long".to_owned())?, headers, body).await
+    }
+
+    async fn send(&self, target: Uri, mut headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, String> {
         if let Some(authorization) = &self.authorization {
             headers.entry(header::AUTHORIZATION).or_insert_with(|| authorization.clone());
         }
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.target.clone();
+        *request.uri_mut() = target;
         *request.headers_mut() = headers;
         self.client.request(request).await.map_err(|error| self.url.scrub(&words(&error)))
     }

@@ -1,6 +1,8 @@
-//! Calls of the server API of a running node, with the address and the keys of its configuration.
+//! Requests to a running node, with the address and the keys of its configuration: calls of the server API, and the page
+//! of metrics.
 
 use std::{
+    fmt,
     io::{self, ErrorKind, Read, Write},
     net::{SocketAddr, TcpStream},
     sync::Arc,
@@ -21,53 +23,118 @@ const TIMEOUT: Duration = Duration::from_secs(15);
 
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
-/// Where the node serves its API.
+/// Where the node answers.
 struct Place {
     address: SocketAddr,
+    /// The setting that the port is from.
+    setting: &'static str,
     has_tls: bool,
-    prefix: String,
+}
+
+/// A request.
+struct Request<'a> {
+    verb: &'static str,
+    path: &'a str,
+    key: Option<&'a Secret>,
+    body: &'a str,
+}
+
+/// Why there is no result.
+#[derive(Debug)]
+pub(super) enum ApiFailure {
+    /// With this configuration, a node does not answer such requests.
+    NotServed(&'static str),
+    /// Nobody accepts connections at this address, whose port is from this setting.
+    Unreachable(SocketAddr, &'static str, io::Error),
+    /// The node was reached and has not answered.
+    Unanswered(SocketAddr, io::Error),
+    /// The node accepts no key of the configuration.
+    UnknownKeys(SocketAddr),
+    /// The API answered with an error: its code and its message.
+    Refused(SocketAddr, u64, String),
+    /// The answer is not one of the API.
+    NoResult(SocketAddr, String),
 }
 
 /// Calls a method of the API. Returns `result` of its answer.
-pub(super) fn call(loaded: &Loaded, method: &str, body: &Value) -> Result<Value, Failure> {
-    let place = place(&loaded.config)?;
-    let failed = |text: String| Failure::Api(format!("{}: {text}", place.address));
-    let keys = loaded.api_keys();
-    let keys: Vec<_> = match loaded.config.http_api.access {
+pub(super) fn call(loaded: &Loaded, method: &str, body: &Value) -> Result<Value, ApiFailure> {
+    let (config, keys) = (&loaded.config, loaded.api_keys());
+    let prefix = config.http_api.handler_prefix.as_ref();
+    let prefix = prefix
+        .ok_or(ApiFailure::NotServed("the node serves no API: `http_api.disabled` is true"))?
+        .trim_end_matches('/');
+    let place = place(config, config.http_api.external)?;
+    let keys: Vec<_> = match config.http_api.access {
         ApiAccess::Nobody => {
-            return Err(Failure::Usage(
-                "the configuration has no `http_api.key`, so the node serves no API".to_owned(),
-            ));
+            let why = "the configuration has no `http_api.key`, so the node serves no API";
+            return Err(ApiFailure::NotServed(why));
         }
         ApiAccess::Everyone => vec![None],
         ApiAccess::Keys(_) => keys.iter().map(Some).collect(),
     };
+    let (path, body) = (format!("{prefix}/{method}"), body.to_string());
     for key in keys {
-        let stream = place.connect().map_err(|error| failed(format!("cannot reach the node: {error}")))?;
-        let answer = place.post(stream, method, key, &body.to_string());
-        let unanswered = |error| failed(format!("no answer, so the node may have done what it was asked: {error}"));
-        let (status, text) = answer.map_err(unanswered)?;
+        let (status, text) = place.ask(&Request { verb: "POST", path: &path, key, body: &body })?;
         // A node that has not reloaded its configuration knows the previous key only.
         if status != 401 {
-            return result(status, &text).map_err(failed);
+            return result(place.address, status, &text);
         }
     }
-    Err(failed("the node knows none of the keys in this configuration".to_owned()))
+    Err(ApiFailure::UnknownKeys(place.address))
 }
 
-fn place(config: &Config) -> Result<Place, Failure> {
-    let unusable = |text: &str| Failure::Usage(text.to_owned());
-    let prefix = config.http_api.handler_prefix.clone();
-    let prefix = prefix.ok_or_else(|| unusable("the node serves no API: `http_api.disabled` is true"))?;
+/// The page of metrics of a running node.
+pub(super) fn metrics_page(loaded: &Loaded) -> Result<String, ApiFailure> {
+    let path = loaded.config.prometheus_prefix.as_deref();
+    let path = path.ok_or(ApiFailure::NotServed("the node serves no metrics: set `prometheus.enabled` to true"))?;
+    let place = place(&loaded.config, false)?;
+    match place.ask(&Request { verb: "GET", path, key: None, body: "" })? {
+        (200, page) => Ok(page),
+        (status, text) => Err(ApiFailure::NoResult(
+            place.address,
+            format!("the node responded with status {status}: {}", Outside(text.trim())),
+        )),
+    }
+}
+
+/// Where the node answers operators, or with `external` applications.
+fn place(config: &Config, external: bool) -> Result<Place, ApiFailure> {
     let server = &config.http_server;
-    let (listen, port, has_tls) = match server.internal.filter(|_| !config.http_api.external) {
-        Some(listener) => (listener.address.or(server.address), listener.port, false),
-        None => (server.address, server.port, server.tls.is_some()),
+    let (listen, port, setting, has_tls) = match server.internal.filter(|_| !external) {
+        Some(listener) => (listener.address.or(server.address), listener.port, "http_server.internal_port", false),
+        None => (server.address, server.port, "http_server.port", server.tls.is_some()),
     };
     if port == 0 {
-        return Err(unusable("`http_server.port` is 0, so the node takes any free port: set it, or an internal port"));
+        let why = "`http_server.port` is 0, so the node takes any free port: set it, or an internal port";
+        return Err(ApiFailure::NotServed(why));
     }
-    Ok(Place { address: SocketAddr::new(reachable(listen), port), has_tls, prefix })
+    Ok(Place { address: SocketAddr::new(reachable(listen), port), setting, has_tls })
+}
+
+impl From<ApiFailure> for Failure {
+    fn from(failure: ApiFailure) -> Self {
+        match failure {
+            ApiFailure::NotServed(why) => Self::Usage(why.to_owned()),
+            other => Self::Api(other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for ApiFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotServed(why) => f.write_str(why),
+            Self::Unreachable(address, setting, error) => {
+                write!(f, "{address} (`{setting}`): cannot reach the node: {error}")
+            }
+            Self::Unanswered(address, error) => {
+                write!(f, "{address}: no answer, so the node may have done what it was asked: {error}")
+            }
+            Self::UnknownKeys(address) => write!(f, "{address}: the node knows none of the keys in this configuration"),
+            Self::Refused(address, code, message) => write!(f, "{address}: error {code}: {}", Outside(message)),
+            Self::NoResult(address, text) => write!(f, "{address}: {text}"),
+        }
+    }
 }
 
 trait Duplex: Read + Write {}
@@ -75,17 +142,17 @@ trait Duplex: Read + Write {}
 impl<T: Read + Write> Duplex for T {}
 
 impl Place {
-    /// Returns the status and the body of the response.
-    fn post(
-        &self,
-        mut stream: Box<dyn Duplex>,
-        method: &str,
-        key: Option<&Secret>,
-        body: &str,
-    ) -> io::Result<(u16, String)> {
-        let (address, path, length) = (self.address, self.prefix.trim_end_matches('/'), body.len());
+    /// Sends a request. Returns the status and the body of the response.
+    fn ask(&self, request: &Request<'_>) -> Result<(u16, String), ApiFailure> {
+        let stream = self.connect().map_err(|error| ApiFailure::Unreachable(self.address, self.setting, error))?;
+        self.send(stream, request).map_err(|error| ApiFailure::Unanswered(self.address, error))
+    }
+
+    fn send(&self, mut stream: Box<dyn Duplex>, request: &Request<'_>) -> io::Result<(u16, String)> {
+        let Request { verb, path, key, body } = request;
+        let (address, length) = (self.address, body.len());
         let head = format!(
-            "POST {path}/{method} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+            "{verb} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
              Content-Length: {length}\r\n"
         );
         let mut request = head.into_bytes();
@@ -126,20 +193,21 @@ impl Place {
     }
 }
 
-/// The result in a response, or what is wrong in words.
-fn result(status: u16, body: &str) -> Result<Value, String> {
+/// The result in a response of the API, or what is wrong.
+fn result(address: SocketAddr, status: u16, body: &str) -> Result<Value, ApiFailure> {
     let answer: Value = serde_json::from_str(body).unwrap_or_default();
     // With `http_api.error_mode: transport`, the body is the error itself.
     let error = if answer["error"].is_object() { &answer["error"] } else { &answer };
-    match (&answer["result"], error["code"].as_u64()) {
-        (result, _) if result.is_object() => Ok(result.clone()),
+    let text = match (&answer["result"], error["code"].as_u64()) {
+        (result, _) if result.is_object() => return Ok(result.clone()),
         (_, Some(code)) => {
             let message = error["message"].as_str().unwrap_or_default();
-            Err(format!("error {code}: {}", Outside(message)))
+            return Err(ApiFailure::Refused(address, code, message.to_owned()));
         }
-        (_, None) if status == 404 => Err("this port has no server API: is it the port of a dunlin node?".to_owned()),
-        (_, None) => Err(format!("the node responded with status {status}: {}", Outside(body.trim()))),
-    }
+        (_, None) if status == 404 => "this port has no server API: is it the port of a dunlin node?".to_owned(),
+        (_, None) => format!("the node responded with status {status}: {}", Outside(body.trim())),
+    };
+    Err(ApiFailure::NoResult(address, text))
 }
 
 #[cfg(test)]
@@ -148,16 +216,19 @@ mod tests {
 
     #[test]
     fn a_response_has_a_result_or_says_what_is_wrong() {
+        let address = SocketAddr::from(([127, 0, 0, 1], 8000));
         for (status, body, expected) in [
             (200, r#"{"result":{"offset":3}}"#, Ok(serde_json::json!({ "offset": 3 }))),
             (200, r#"{"result":{}}"#, Ok(serde_json::json!({}))),
             (200, r#"{"error":{"code":102,"message":"unknown channel"}}"#, Err("error 102: unknown channel")),
             (404, r#"{"code":102,"message":"unknown channel"}"#, Err("error 102: unknown channel")),
+            (200, "{\"error\":{\"code\":400,\"message\":\"\\u001b[2J\"}}", Err("error 400: \\u{1b}[2J")),
             (404, "not found", Err("this port has no server API: is it the port of a dunlin node?")),
             (502, "\u{1b}[2J", Err("the node responded with status 502: \\u{1b}[2J")),
             (503, "busy\n", Err("the node responded with status 503: busy")),
         ] {
-            assert_eq!(result(status, body), expected.map_err(str::to_owned), "{status} {body}");
+            let expected = expected.map_err(|text| format!("{address}: {text}"));
+            assert_eq!(result(address, status, body).map_err(|why| why.to_string()), expected, "{status} {body}");
         }
     }
 }

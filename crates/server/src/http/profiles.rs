@@ -13,9 +13,11 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use dunlin_profiles::{CpuError, HeapError, HeapView, cpu_profile, heap_profile};
+use dunlin_profiles::{CpuError, HeapError, HeapView, Names, heap_profile};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
+
+use crate::profiling::cpu_profile_for_operator;
 
 /// Default and maximum duration of a CPU profile.
 const SECONDS_DEFAULT: u64 = 30;
@@ -44,7 +46,8 @@ pub(super) async fn cpu(Query(CpuParams { seconds }): Query<CpuParams>) -> Respo
     };
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let _cancel = CancelOnDrop(Arc::clone(&is_cancelled));
-    let record = move || cpu_profile(Duration::from_secs(seconds), || is_cancelled.load(Ordering::Relaxed));
+    let record =
+        move || cpu_profile_for_operator(Duration::from_secs(seconds), || is_cancelled.load(Ordering::Relaxed));
     match spawn_blocking(record).await {
         Ok(Ok(profile)) => answer("profile", profile),
         Ok(Err(error @ (CpuError::Busy | CpuError::Cancelled))) => failure(StatusCode::CONFLICT, &error.to_string()),
@@ -65,7 +68,7 @@ pub(super) async fn allocs() -> Response {
 }
 
 async fn memory(name: &str, view: HeapView) -> Response {
-    match spawn_blocking(move || heap_profile(view)).await {
+    match spawn_blocking(move || heap_profile(view, &mut Names::default())).await {
         Ok(Ok(profile)) => answer(name, profile),
         Ok(Err(error @ (HeapError::OtherAllocator | HeapError::Off))) => {
             failure(StatusCode::NOT_IMPLEMENTED, &error.to_string())

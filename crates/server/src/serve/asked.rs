@@ -15,19 +15,33 @@ use crate::{
     http::api::NodeIdentity,
     matchmaking::{MatchHandle, NodeMethods},
     node::Node,
+    profiling::Profiling,
     webhooks::{Teller, Webhooks},
 };
 
-/// The verifiers and backends that sessions use, and who is told of them.
+/// The verifiers and backends that sessions use, and who is told of the node.
 pub(super) struct Asked {
     pub(super) tokens: Arc<Verifier>,
     /// `None` if no backend is configured.
     pub(super) backends: Option<Arc<Backends>>,
     /// `None` if nobody is told of events.
     pub(super) webhooks: Option<Arc<Webhooks>>,
+    /// `None` if profiles are pushed nowhere.
+    pub(super) profiling: Option<Arc<Profiling>>,
 }
 
 impl Asked {
+    /// Starts all. `node` is the id of this node, unique for each start.
+    pub(super) fn start(config: &Config, tokens: Arc<Verifier>, node: &str) -> Result<Self, ServeError> {
+        let profiling = config.pyroscope.as_ref().map(|options| Profiling::start(options, &config.node.name));
+        Ok(Self {
+            tokens,
+            backends: start_backends(config)?,
+            webhooks: start_webhooks(config, node)?,
+            profiling: profiling.transpose().map_err(ServeError::Profiling)?.map(Arc::new),
+        })
+    }
+
     pub(super) fn backends(&self) -> Arc<dyn ProxyClient> {
         match &self.backends {
             Some(backends) => Arc::clone(backends) as Arc<dyn ProxyClient>,
@@ -44,7 +58,7 @@ impl Asked {
     }
 }
 
-pub(super) fn start_webhooks(config: &Config, node: &str) -> Result<Option<Arc<Webhooks>>, ServeError> {
+fn start_webhooks(config: &Config, node: &str) -> Result<Option<Arc<Webhooks>>, ServeError> {
     let options = config.webhooks.as_ref();
     let started =
         options.map(|options| Webhooks::start(options, node, config.broker.is_some()).map(Arc::new)).transpose();
@@ -75,7 +89,7 @@ pub(super) async fn end_webhooks(webhooks: Option<&Arc<Webhooks>>, teller: Optio
     webhooks.flush(timeout.saturating_sub(begun.elapsed())).await;
 }
 
-pub(super) fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {
+fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {
     if config.backends.is_empty() {
         return Ok(None);
     }

@@ -8,7 +8,9 @@ use std::{
 use dunlin_net::TlsError;
 use dunlin_storage::StorageError;
 
-use crate::{backend::BackendError, http::PathTaken, node::StartError, webhooks::WebhookError};
+use crate::{
+    backend::BackendError, http::PathTaken, node::StartError, profiling::ProfilingError, webhooks::WebhookError,
+};
 
 /// Why a node could not run.
 #[derive(Debug)]
@@ -32,6 +34,8 @@ pub enum ServeError {
     Backends(BackendError),
     /// The webhooks cannot be used.
     Webhooks(WebhookError),
+    /// Profiles cannot be pushed.
+    Profiling(ProfilingError),
     /// TLS could not be set up.
     Tls(TlsError),
     /// Two endpoints have the same path.
@@ -67,6 +71,7 @@ impl fmt::Display for ServeError {
             Self::Tls(error) => write!(f, "cannot set up TLS: {error}"),
             Self::Backends(error) => error.fmt(f),
             Self::Webhooks(error) => error.fmt(f),
+            Self::Profiling(error) => error.fmt(f),
             Self::Path(PathTaken(path)) => write!(f, "two endpoints have the same path {path}"),
             Self::Site { dir, source } => write!(f, "cannot serve the pages in {}: {source}", dir.display()),
             Self::PidFile { path, source } => write!(f, "cannot write the process id to {}: {source}", path.display()),

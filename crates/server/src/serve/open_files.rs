@@ -72,8 +72,8 @@ fn needed_by_others(config: &Config) -> u64 {
     let storage = config.storage.as_ref().map_or(0, |of| u64::from(of.open_files_max) + STORAGE_OTHER_FILES);
     let nats = if config.broker.is_some() { NATS_FILES } else { 0 };
     let backends: u64 = config.backends.iter().map(|proxy| proxy.requests_max as u64).sum();
-    let webhooks = u64::from(config.webhooks.is_some());
-    storage + nats + backends + webhooks + config.net.http_reserved_connections_max as u64 + FEW_FILES
+    let told = u64::from(config.webhooks.is_some()) + u64::from(config.pyroscope.is_some());
+    storage + nats + backends + told + config.net.http_reserved_connections_max as u64 + FEW_FILES
 }
 
 fn needed(sessions_max: usize, http_connections_max: usize) -> u64 {

@@ -205,9 +205,10 @@ fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchH
         let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
         let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
         let (surveys, counters) = (Arc::clone(surveys), Arc::clone(counters));
-        let Asked { tokens, backends, webhooks } = asked;
+        let Asked { tokens, backends, webhooks, profiling } = asked;
         let started = identity.started;
-        let metrics = Metrics { surveys, scrape, counters, tokens, backends, webhooks, matchmaking, started };
+        let metrics =
+            Metrics { surveys, scrape, counters, tokens, backends, webhooks, profiling, matchmaking, started };
         (path, Arc::new(metrics))
     });
     HttpParts {

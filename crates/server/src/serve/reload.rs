@@ -141,7 +141,7 @@ impl Reloader {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The configuration as it holds, for the console, without secrets.
+    /// The configuration as it holds, for people and agents, without secrets.
     pub async fn shown(&self) -> serde_json::Value {
         let running = self.running.lock().await;
         serde_json::json!({

@@ -36,6 +36,7 @@ use crate::{
     matchmaking::MatchmakingReport,
     node::{NetCounters, ShardReport},
     peers::QuestionCounts,
+    profiling::ProfileCounts,
     rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
     webhooks::WebhookCounts,
 };
@@ -85,6 +86,8 @@ pub struct Moment<'a> {
     pub backends: BackendCounts,
     /// Counters of webhooks.
     pub webhooks: WebhookCounts,
+    /// Counters of pushed profiles.
+    pub profiles: ProfileCounts,
     /// The storage; `None` without one.
     pub storage: Option<StorageState>,
     /// The cluster; `None` without one.
@@ -135,6 +138,7 @@ pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
     backends::tokens(&mut page, &moment.tokens);
     backends::backends(&mut page, &moment.backends);
     backends::webhooks(&mut page, &moment.webhooks);
+    backends::profiles(&mut page, &moment.profiles);
     storage::storage(&mut page, scrape, moment.storage.as_ref(), moment.control);
     cluster::cluster(&mut page, moment.cluster.as_ref(), moment.peers.as_ref());
     control(&mut page, moment.control);

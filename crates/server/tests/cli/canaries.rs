@@ -52,6 +52,7 @@ fn valued(path: &str) -> String {
         "url" => format!("nats://ann:{MARK}@127.0.0.1:1"),
         "jwks_public_endpoint" => format!("http://ann:{MARK}@127.0.0.1:1/certs?key={MARK}"),
         "endpoint" => format!("http://ann:{MARK}@127.0.0.1:1/hook?key={MARK}"),
+        "address" => format!("http://ann:{MARK}@127.0.0.1:1/"),
         _ => MARK.repeat(2),
     }
 }
@@ -172,6 +173,7 @@ fn with_canaries(internal: u16) -> Value {
         "prometheus": { "enabled": true },
         "debug": { "enabled": true },
         "swagger": { "enabled": true },
+        "profiling": { "pyroscope": { "enabled": true, "basic_auth_user": "ann", "interval": "1s" } },
         "client": {
             "allow_anonymous_connect_without_token": true,
             "token": { "insecure_skip_jwks_endpoint_safety_check": true },
@@ -219,9 +221,12 @@ fn each_secret_alone_is_checked_without_being_printed() {
         let mut config = json!({});
         set(&mut config, &path, valued(&path).into());
         // So that a key without its certificate is read.
-        for (table, certificate) in
-            [(".http.tls", "cert_pem"), ("http_server.tls", "cert_pem"), ("broker.nats.tls", "cert_pem")]
-        {
+        for (table, certificate) in [
+            (".http.tls", "cert_pem"),
+            ("http_server.tls", "cert_pem"),
+            ("broker.nats.tls", "cert_pem"),
+            (".pyroscope.tls", "cert_pem"),
+        ] {
             if let Some((before, _)) = path.split_once(table) {
                 set(&mut config, &format!("{before}{table}.enabled"), true.into());
                 set(&mut config, &format!("{before}{table}.{certificate}"), "no certificate".into());

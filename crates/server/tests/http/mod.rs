@@ -17,6 +17,7 @@
 //! - `reload.rs` reloading the configuration
 //! - `backups.rs` backups of the storage, and restores
 //! - `api_commands.rs` the commands that call the server API
+//! - `mcp.rs` the command that agents start
 //! - `room_paths.rs` paths of players
 //! - `room_calls.rs` calls of games to a backend
 //! - `room_address.rs` addresses of players
@@ -47,6 +48,7 @@ mod internal;
 mod jwks;
 mod limits;
 mod matchmaking;
+mod mcp;
 mod observation;
 mod private_rooms;
 mod reload;

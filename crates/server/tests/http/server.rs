@@ -119,6 +119,13 @@ impl Server {
         Ran { code: output.status.code(), text }
     }
 
+    /// Starts a command that reads from its input.
+    pub fn spawn_with(&self, command: &[&str]) -> Child {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+        let run = run.args(command).arg("--config").arg(self.folder.join("config.json")).env_clear();
+        run.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts")
+    }
+
     /// The process id.
     pub fn process(&self) -> u32 {
         self.child.id()

@@ -1,4 +1,4 @@
-//! Metrics of tokens, of rules about who may not connect, of backend requests and webhooks.
+//! Metrics of tokens, of rules about who may not connect, of backend requests, webhooks and pushed profiles.
 
 use dunlin_engine::counters::{Histogram, LATENCY_BOUNDS_US};
 use dunlin_token::TokenCounts;
@@ -7,6 +7,7 @@ use super::{Page, m};
 use crate::{
     access::AccessCounts,
     backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind},
+    profiling::{ProfileCounts, ProfileKind, PushOutcome},
     webhooks::{EventLoss, RequestOutcome, WebhookCounts},
 };
 
@@ -95,4 +96,14 @@ pub(super) fn webhooks(page: &mut Page, counts: &WebhookCounts) {
     page.single(&m::WEBHOOK_EVENTS_WAITING, counts.waiting);
     page.single(&m::WEBHOOK_BYTES_WAITING, counts.waiting_bytes);
     page.single(&m::WEBHOOK_OLDEST_AGE, counts.oldest_age_ms as f64 / 1e3);
+}
+
+pub(super) fn profiles(page: &mut Page, counts: &ProfileCounts) {
+    page.family(&m::PROFILES_PUSHED, |samples| {
+        for kind in ProfileKind::ALL {
+            for outcome in PushOutcome::ALL {
+                samples.add(&[kind.name(), outcome.name()], counts.of(kind, outcome));
+            }
+        }
+    });
 }

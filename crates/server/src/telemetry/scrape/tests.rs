@@ -8,7 +8,7 @@ use dunlin_cluster::core::{
 use dunlin_engine::api::Survey;
 
 use super::*;
-use crate::{http::api::ApiError, webhooks::WebhookCounts};
+use crate::{http::api::ApiError, profiling::ProfileCounts, webhooks::WebhookCounts};
 
 fn shard(index: u16) -> ShardReport {
     let mut report = ShardReport {
@@ -52,6 +52,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         tokens,
         backends,
         webhooks: WebhookCounts::default(),
+        profiles: ProfileCounts::default(),
         storage: None,
         cluster: None,
         peers: None,
