@@ -372,6 +372,11 @@ impl Node {
         self.inner.rooms.builder()
     }
 
+    /// The number of players with a client in a room of this node, on all nodes; `None` if it has no such room.
+    pub fn players_of_room(&self, channel: &str) -> Option<u32> {
+        self.inner.rooms.players_of(channel)
+    }
+
     /// The number of the room of a channel among the stored rooms, for [`Node::forget_room`].
     pub fn stored_room(&self, channel: &str) -> Option<u64> {
         self.inner.rooms.kept().and_then(|kept| kept.claim_of(channel))

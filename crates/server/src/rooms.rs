@@ -273,6 +273,11 @@ impl Rooms {
         self.shared.memory_bytes()
     }
 
+    /// The number of players with a client in the room of a channel.
+    pub(crate) fn players_of(&self, channel: &str) -> Option<u32> {
+        self.room_threads.iter().find_map(|room_thread| room_thread.scheduler().players_of(channel))
+    }
+
     /// The reports of all rooms, sorted by channel.
     pub(crate) fn rooms(&self) -> Vec<RoomReport> {
         let mut rooms: Vec<RoomReport> =

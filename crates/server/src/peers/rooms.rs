@@ -95,8 +95,10 @@ impl RoomStateAnswer {
 /// The room may not be closed, or may come back.
 pub async fn close_room_here(node: &Node, channel: &str) -> Result<RoomClosed, PeerError> {
     let stored = node.stored_room(channel);
+    // The owner of the channel counts the players of this node only.
+    let players = node.players_of_room(channel);
     let num_players = match ask_owner(node, channel, ApiRequest::CloseRoom { channel: channel.into() }).await? {
-        ApiAnswer::Done { sessions } => Some(sessions),
+        ApiAnswer::Done { sessions } => Some(players.unwrap_or(sessions)),
         // A room that is stored and not open has no players.
         ApiAnswer::NoRoom => stored.map(|_| 0),
         _ => return Err(PeerError::INTERNAL),

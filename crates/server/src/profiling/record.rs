@@ -62,7 +62,7 @@ impl Recorder {
         IS_RECORDING.store(false, Ordering::Relaxed);
         recorded.map_err(|error| match error {
             CpuError::Busy | CpuError::Cancelled => yielded(),
-            CpuError::System(_) => (PushOutcome::NotRecorded, error.to_string()),
+            CpuError::LockedUnwinder { .. } | CpuError::System(_) => (PushOutcome::NotRecorded, error.to_string()),
         })
     }
 

@@ -447,6 +447,11 @@ impl Scheduler {
         self.send_messages();
     }
 
+    /// The number of players with a client in the room of a channel.
+    pub(super) fn players_of(&self, channel: &str) -> Option<u32> {
+        self.places.iter().flatten().find(|room| *room.channel == *channel).map(|room| room.stats.players)
+    }
+
     /// Reports about the rooms.
     pub(super) fn report(&self) -> Vec<RoomReport> {
         self.places.iter().flatten().map(|scheduled_room| scheduled_room.report(self.thread)).collect()

@@ -68,13 +68,13 @@ fn the_largest_channels_are_counted_on_all_nodes() {
     let one = part(r#"{"channels":[{"channel":"a","num_clients":5}],"more":true,"total":2}"#);
     let two = part(r#"{"channels":[{"channel":"b","num_clients":4}],"more":false,"total":2}"#);
     let silent = |name: &str| MissingPeer { name: name.into(), why: "is silent".to_owned() };
-    let parts = Merging::new(one, PeerAnswers { results: vec![two], missing: vec![silent("n")], is_cut_off: false });
+    let parts = Merging::new(one, PeerAnswers { results: vec![two], missing: vec![silent("n")], ..PeerAnswers::ALONE });
     let candidates = parts.candidates();
     let counts = |json: &str| serde_json::from_str::<Channels>(json).expect("counts");
     let own = counts(r#"{"channels":{"a":{"num_clients":5},"b":{"num_clients":3}}}"#);
     let other = counts(r#"{"channels":{"b":{"num_clients":4}}}"#);
     let missing = vec![silent("n"), silent("m")];
-    let counted = Merging::new(own, PeerAnswers { results: vec![other], missing, is_cut_off: false });
+    let counted = Merging::new(own, PeerAnswers { results: vec![other], missing, ..PeerAnswers::ALONE });
     assert_eq!(
         merge::largest_channels(parts, &candidates, counted).expect("merged").get(),
         r#"{"channels":[{"channel":"b","num_clients":7},{"channel":"a","num_clients":5}],"total":4,"total_counts_twice":true,"missing_up_to":5,"missing":[{"node":"n","why":"is silent"},{"node":"m","why":"is silent"}]}"#
