@@ -467,7 +467,10 @@ impl Snapshot {
                 "__rust_alloc_zeroed",
                 "__rust_realloc",
             ],
-            samples: (0..).zip(&self.totals).filter_map(|(place, (frames, totals))| sample(place, frames, *totals)).collect(),
+            samples: (0..)
+                .zip(&self.totals)
+                .filter_map(|(place, (frames, totals))| sample(place, frames, *totals))
+                .collect(),
         }
     }
 }

@@ -83,7 +83,9 @@ fn threads_come_and_go_during_profiles() {
         for _ in 0..SPAWNERS {
             scope.spawn(come_and_go);
         }
-        let record = |_| Decoded::of(&cpu_profile(Duration::from_millis(1_200), &mut Names::default(), || false).expect("a profile"));
+        let record = |_| {
+            Decoded::of(&cpu_profile(Duration::from_millis(1_200), &mut Names::default(), || false).expect("a profile"))
+        };
         let profiles = (0..2).map(record).collect();
         has_ended.store(true, Ordering::Relaxed);
         profiles

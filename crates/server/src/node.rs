@@ -56,8 +56,8 @@ use crate::{
 pub(crate) use shard_waker::ShardWaker;
 
 pub use admission::{Admitted, SourceNetwork};
-pub(crate) use cluster::{GoneNodes, RoomLogReceiver};
 pub use cluster::{ClusterInbox, NodeCluster, NodeQuery};
+pub(crate) use cluster::{GoneNodes, RoomLogReceiver};
 pub use drain::DrainPlan;
 pub use event_queue::ShardQueues;
 pub use options::NodeNetOptions;

@@ -220,9 +220,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let backups = backups::start(config, logs.storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref()).with_console(served, &reloader);
     let mut control = Control::start(served, ports, handed_over).await?;
-    start_rooms(config, &node, matchmaking);
-    tokio::spawn(access::keep(node.clone()));
-    tokio::spawn(watermark::watch(node.clone(), Arc::clone(&control.counters)));
+    start_tasks(config, &node, &control.counters, matchmaking);
     log_start(config, &node, &control.identity, open_files, own_pages);
     announce(node.local_addr());
     certificate_polling::start(certificates, &control.counters);
@@ -250,8 +248,10 @@ fn name_node(config: &mut Config) -> Result<String, ServeError> {
     Ok(uid)
 }
 
-/// Opens the stored rooms, and starts matchmaking.
-fn start_rooms(config: &Config, node: &Node, matchmaking: Option<MatchTask>) {
+/// Opens the stored rooms, and starts what runs beside the node.
+fn start_tasks(config: &Config, node: &Node, counters: &Arc<ControlCounters>, matchmaking: Option<MatchTask>) {
+    tokio::spawn(access::keep(node.clone()));
+    tokio::spawn(watermark::watch(node.clone(), Arc::clone(counters)));
     tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
     if let Some(matchmaking) = matchmaking {
         tokio::spawn(matchmaking.run(node.clone()));

@@ -97,7 +97,9 @@ impl ClusterChannels {
             if let Some(reported) = view.reported.take() {
                 let gone = view.channels.difference(&reported).cloned().collect::<Vec<_>>();
                 view.channels = reported;
-                gone.into_iter().for_each(|channel| self.count_down(channel));
+                for channel in gone {
+                    self.count_down(channel);
+                }
             }
         }
         self.views.insert(node.into(), view);

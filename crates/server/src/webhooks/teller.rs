@@ -185,6 +185,8 @@ mod tests {
 
     #[test]
     fn the_oldest_node_with_webhooks_tells_and_nobody_until_it_is_known() {
+        use Part::{Takes, Unknown, Without};
+
         let node = |node: &str, started_ms| LiveNode {
             node: node.into(),
             about: NodeDescription { name: "".into(), version: "1".into(), started_ms, session_tag_key: None },
@@ -194,7 +196,6 @@ mod tests {
             let place = |id: &str| nodes.iter().position(|live| *live.node == *id).expect("a node");
             teller_of(&nodes, |id| parts[place(id)])
         };
-        use Part::{Takes, Unknown, Without};
         assert_eq!(teller([Takes, Takes, Takes, Takes]), Some("b"));
         assert_eq!(teller([Unknown, Takes, Unknown, Unknown]), Some("b"), "younger ones do not matter");
         assert_eq!(teller([Takes, Without, Takes, Takes]), Some("c"), "of the same age, the id decides");

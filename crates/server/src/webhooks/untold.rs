@@ -93,7 +93,9 @@ mod tests {
             ChannelLimits { channels_max: usize::MAX, bytes_max: 4 },
         ] {
             let mut untold = Untold { limits, ..Untold::default() };
-            ["aa", "bb", "aa"].into_iter().for_each(|channel| untold.push(1, channel.into()));
+            for channel in ["aa", "bb", "aa"] {
+                untold.push(1, channel.into());
+            }
             assert_eq!((untold.len(), untold.take_dropped()), (2, 0), "at the limit");
             untold.push(2, "cc".into());
             assert_eq!((untold.len(), untold.take_dropped(), untold.take_dropped()), (2, 1, 0), "one past it");
