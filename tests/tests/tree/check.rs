@@ -21,9 +21,9 @@ fn a_change_outside_the_crates_asks_for_those_that_read_the_file() {
     for (file, crates, commands) in [
         ("schema/openapi.json", "dunlin dunlin-tests", "vectors clients sdk"),
         ("docs/metrics.md", "dunlin dunlin-config dunlin-tests", "docs"),
-        ("docs/own-game.md", "dunlin-config dunlin-tests", "docs guides"),
-        ("docs/from-pusher.md", "dunlin-config dunlin-tests", "docs guides"),
-        ("docs/migrating-from-centrifugo.md", "dunlin-config dunlin-tests", "docs api"),
+        ("docs/own-game.md", "dunlin dunlin-config dunlin-tests", "docs guides"),
+        ("docs/from-pusher.md", "dunlin dunlin-config dunlin-tests", "docs guides"),
+        ("docs/migrating-from-centrifugo.md", "dunlin dunlin-config dunlin-tests", "docs api"),
         ("demo/config.json", "dunlin dunlin-demo dunlin-tests", "browser"),
         ("fuzz/bodies/token.rs", "dunlin-token dunlin-tests", "fuzz"),
         ("platform/render/render.go", "dunlin-tests", "platform watching"),
