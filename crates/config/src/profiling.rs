@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn profiles_are_pushed_where_they_are_wanted() {
-        assert!(read("").expect("nothing").0.is_none());
+        assert!(read("shards = 1").expect("good").0.is_none());
         let options = with("").expect("good").0.expect("it is enabled");
         assert_eq!(options.endpoint.reveal(), "http://localhost:4040/ingest");
         assert_eq!((options.application_name.as_str(), options.interval_ms), ("dunlin", 15_000));
@@ -212,7 +212,7 @@ mod tests {
             assert_eq!(options.interval_ms, ms);
         }
         let text = read("profiling.pyroscope.enabled = true").expect_err("no address");
-        assert!(text.contains("profiling.pyroscope.address is empty"), "{text}");
+        assert!(text.contains("profiling.pyroscope.address: is empty"), "{text}");
         let text = read(r#"profiling.pyroscope = { enabled = true, address = "localhost:4040" }"#).expect_err("no URL");
         assert!(text.contains("http://"), "{text}");
     }

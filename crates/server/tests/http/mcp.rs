@@ -107,3 +107,5 @@ fn the_configuration_needs_the_key() {
     let key = shown["settings"].as_array().expect("a list").iter().find(|setting| setting["key"] == "http_api.key");
     assert_eq!(key.expect("it is set"), &json!({ "key": "http_api.key", "value": null, "hidden": true }));
 }
+
+on_io_uring![an_agent_asks_a_node, an_agent_acts_only_where_it_is_allowed, the_configuration_needs_the_key,];
