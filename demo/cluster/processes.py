@@ -96,17 +96,18 @@ class NatsServer(Process):
 
 
 def pages_of_cluster(pages, folder):
-    """The ticker page alone, without links to the others: the nodes of a cluster share no rooms."""
+    """The ticker and the arena, without links to the lobby: matchmaking works without a cluster only."""
     folder.mkdir()
     for file in Path(pages).iterdir():
         if file.is_file():
             shutil.copy(file, folder)
-    index = folder / "index.html"
-    text = index.read_text("utf-8")
-    marked = text.replace("<html ", '<html data-cluster="true" ', 1)
-    if marked == text:
-        sys.exit(f"{Path(pages) / 'index.html'} has no <html …> to mark as a page of a cluster")
-    index.write_text(marked, "utf-8")
+    shutil.copytree(Path(pages) / "arena", folder / "arena")
+    for page in ("index.html", "arena/index.html"):
+        text = (folder / page).read_text("utf-8")
+        marked = text.replace("<html ", '<html data-cluster="true" ', 1)
+        if marked == text:
+            sys.exit(f"{Path(pages) / page} has no <html …> to mark as a page of a cluster")
+        (folder / page).write_text(marked, "utf-8")
     return folder
 
 
@@ -123,15 +124,18 @@ class Node(Process):
 
 
 class Prices(Process):
-    """Publishes the prices, on the first node that accepts them."""
+    """Publishes the prices, on the first node that accepts them, and plays in the arena on all nodes."""
 
-    def __init__(self, binary, folder, nodes, key):
-        command = [Path(binary).with_name("dunlin-demo"), *(f"--node=127.0.0.1:{node.port}" for node in nodes)]
+    def __init__(self, binary, folder, nodes, key, bots):
+        command = [
+            Path(binary).with_name("dunlin-demo"), *(f"--node=127.0.0.1:{node.port}" for node in nodes), f"--bots={bots}",
+            f"--seats={folder / 'bots.json'}",
+        ]
         super().__init__("prices", None, command, folder / "prices.log", {"DUNLIN_HTTP_API_KEY": key})
 
 
 def node_config(name, port, urls, server_count, key, hook):
-    """The configuration of `make run`, for a node of a cluster: NATS keeps the channels, and there are no rooms."""
+    """The configuration of `make run`, for a node of a cluster: NATS keeps the channels and the arena, and there is no lobby."""
     config = json.loads(DEMO_CONFIG.read_text("utf-8"))
     del config["storage"]
     config["node"] = {"name": name}
@@ -143,9 +147,11 @@ def node_config(name, port, urls, server_count, key, hook):
     jetstream = {"replicas": 3 if server_count >= 3 else 1, "partitions": 3}
     config["broker"] = {"enabled": True, "type": "nats", "nats": {"url": urls, "jetstream": jetstream}}
     config["client"]["proxy"] = {"connect": {"enabled": True, "endpoint": hook, "timeout": "5s"}}
-    namespaces = [each for each in config["channel"]["namespaces"] if each["name"] not in ("arena", "leaders", "tag", "rooms")]
+    namespaces = [each for each in config["channel"]["namespaces"] if each["name"] not in ("tag", "rooms")]
     for each in namespaces:
         each.pop("durability", None)
+        # Paths of players need a storage.
+        each.get("room", {}).pop("paths", None)
     namespaces.append({
         "name": "nodes",
         "history_size": 1,

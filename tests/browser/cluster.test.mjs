@@ -7,6 +7,7 @@ import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { after, before, test } from "node:test";
 import { DEADLINE_MS, DESKTOP, launch, openPage } from "./chromium.mjs";
+import { ArenaPage } from "./arena_page.mjs";
 import { ClusterDemo } from "./cluster_demo.mjs";
 import { TickerPage } from "./ticker_page.mjs";
 
@@ -105,13 +106,55 @@ test("pages on different nodes chat, and watch prices and presence", async () =>
   await one.page.screenshot({ path: `${SHOTS}cluster.png`, fullPage: true });
 });
 
-test("the page has no link to the games, which a cluster does not serve", async () => {
-  const text = await (await fetch(demo.page)).text();
-  assert.match(text, /<html data-cluster="true"/, "also before it is connected");
-  for (const { page } of pages) {
-    for (const link of await page.locator('a[href*="arena"], a[href*="lobby"]').all()) assert.equal(await link.isVisible(), false);
+test("the page has no link to the lobby, which a cluster does not serve", async () => {
+  for (const path of ["", "arena/"]) {
+    const text = await (await fetch(`${demo.page}${path}`)).text();
+    assert.match(text, /<html data-cluster="true"/, "also before it is connected");
   }
-  for (const path of ["arena/", "lobby/", "tag/"]) assert.equal((await fetch(`${demo.page}${path}`)).status, 404, path);
+  for (const { page } of pages) {
+    for (const link of await page.locator('a[href*="lobby"]').all()) assert.equal(await link.isVisible(), false);
+    assert.ok((await page.locator('a[href*="arena"]').first().isVisible()), "the arena is served");
+  }
+  for (const path of ["lobby/", "tag/"]) assert.equal((await fetch(`${demo.page}${path}`)).status, 404, path);
+});
+
+test("the arena continues on another node when the node that has it is killed", async () => {
+  const players = [];
+  try {
+    for (const encoding of ["json", "protobuf", "json"]) {
+      players.push(new ArenaPage(await openPage(browser, `${demo.page}arena/?encoding=${encoding}`, DESKTOP)));
+    }
+    const starts = [];
+    for (const player of players) starts.push(await player.untilJoined());
+    const [first] = players;
+    const [key, sign] = first.awayFromEdge(starts[0]);
+    await first.page.focus("#field");
+    await first.page.keyboard.down(key);
+    await first.until(([x, sign]) => (document.querySelector("#stage").dataset.confirmedX - x) * sign > 150, [starts[0].x, sign]);
+    await first.page.keyboard.up(key);
+    await first.page.screenshot({ path: `${SHOTS}cluster-arena.png` });
+    const { name, pid } = await demo.untilArenaOn(() => true);
+    const seen = Math.max(...(await Promise.all(players.map((player) => player.stage()))).map(({ tick }) => tick));
+    demo.kill(name);
+    const next = await demo.untilArenaOn((other) => other !== pid);
+    assert.notEqual(next.pid, pid);
+    for (const [index, player] of players.entries()) {
+      await player.until((tick) => {
+        const { state, tick: now } = document.querySelector("#stage").dataset;
+        return state === "joined" && Number(now) > tick;
+      }, seen);
+      const back = await player.stage();
+      assert.equal(back.avatar, starts[index].avatar, "the same object");
+    }
+    const settled = await first.untilSettled();
+    assert.ok((settled.confirmedX - starts[0].x) * sign > 150, "where it had walked to");
+    await first.page.screenshot({ path: `${SHOTS}cluster-arena-after.png` });
+    await demo.untilReplaced(name, pid);
+    for (const page of pages) await page.untilLive(NODES);
+    for (const { faults } of players) assert.deepEqual(faults.filter((fault) => !OF_A_KILL.test(fault)), []);
+  } finally {
+    for (const player of players) await player.close();
+  }
 });
 
 test("a page whose node is killed goes to another one and misses nothing", async () => {

@@ -59,6 +59,19 @@ export class ClusterDemo {
     return this.state().processes.map(({ name }) => name).filter((name) => name.startsWith(kind));
   }
 
+  /** The node that has the arena, once it is one of these. */
+  async untilArenaOn(isWanted) {
+    const deadline = Date.now() + START_TIMEOUT_MS;
+    for (;;) {
+      for (const { name, port, pid } of this.state().processes.filter(({ name, pid }) => name.startsWith("node") && pid !== null)) {
+        const text = await fetch(`http://127.0.0.1:${port}/metrics`).then((answer) => answer.text(), () => "");
+        if (/^dunlin_cluster_room_logs 1$/m.test(text) && isWanted(pid)) return { name, pid };
+      }
+      assert.ok(Date.now() < deadline, `the arena is on no such node in ${START_TIMEOUT_MS / 1000} s`);
+      await wait(50); // between two looks
+    }
+  }
+
   /** Kills a process as `kill -9` does. Returns its id. */
   kill(name) {
     const { pid } = this.state().processes.find((process) => process.name === name);

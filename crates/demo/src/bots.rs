@@ -60,7 +60,8 @@ const JOINS_LATER: [u32; 3] = [400, 106, 421];
 /// Size of a read.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Starts the bots on the first node. They play until the process ends, or until the server refuses them for good.
+/// Starts the bots, which spread over the nodes and go on to the next one when theirs is gone. They play until the process ends, or
+/// until the server refuses them for good.
 ///
 /// # Errors
 /// The thread could not be started.
@@ -82,6 +83,8 @@ struct BotGroup {
 /// A bot with its connection, if it has one.
 struct Bot {
     number: usize,
+    /// How often it has gone on to the next node.
+    moves: usize,
     playing: Option<(BotConnection, Hunter)>,
     turn: u32,
     retry: Option<Instant>,
@@ -95,6 +98,7 @@ impl BotGroup {
         let bots = (0..bots)
             .map(|number| Bot {
                 number,
+                moves: 0,
                 playing: None,
                 turn: random.next_u32() % TURNS_PER_ACT,
                 retry: None,
@@ -120,9 +124,9 @@ impl BotGroup {
     /// Runs a turn of one group. Returns a refusal that does not pass.
     fn turn(&mut self, group: usize) -> Result<(), Refusal> {
         let Self { nodes, bots, seats, reported, random, buffer } = self;
-        let Some(node) = nodes.addresses.first().copied() else { return Ok(()) };
         let mut connects = CONNECTS_PER_TURN;
         for bot in bots.iter_mut().skip(group).step_by(GROUPS) {
+            let Some(node) = bot.node(nodes) else { return Ok(()) };
             if bot.playing.is_none() && connects > 0 {
                 connects -= usize::from(bot.connect(nodes, node, random));
             }
@@ -152,6 +156,10 @@ fn may_join_later(code: u32) -> bool {
 }
 
 impl Bot {
+    fn node(&self, nodes: &Nodes) -> Option<SocketAddr> {
+        nodes.addresses.iter().cycle().nth((self.number + self.moves) % nodes.addresses.len().max(1)).copied()
+    }
+
     /// Returns whether it tried to connect.
     fn connect(&mut self, nodes: &Nodes, node: SocketAddr, random: &mut ChaCha8Rng) -> bool {
         if self.retry.is_some_and(|retry| Instant::now() < retry) {
@@ -170,6 +178,7 @@ impl Bot {
 
     fn retry_later(&mut self) {
         self.playing = None;
+        self.moves = self.moves.wrapping_add(1);
         self.retry = Some(Instant::now() + self.backoff.pause());
     }
 

@@ -200,7 +200,7 @@ async function start(): Promise<void> {
   const room = new Room(client, ROOM_CHANNEL, {
     encoding, meter: network, data: { name: someName(), colour: someColour() },
   });
-  new Connection(encoding, client, room, network);
+  new Connection(encoding, sdk, client, room, network);
   const arena = new Arena(room);
   const leaders = client.newSubscription(LEADERS_CHANNEL);
   leaders.on("publication", ({ data }) => arena.leaders(sdk.payload(data)));

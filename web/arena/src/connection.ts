@@ -4,6 +4,7 @@ import type { Room } from "@dunlin/room-client";
 import { byId, setText } from "../../ticker/src/dom";
 import type { Network } from "../../ticker/src/network";
 import type { Encoding, Sdk } from "../../ticker/src/sdk";
+import { parseNodeName } from "../../ticker/src/contract";
 
 type State = "connecting" | "cut" | "joining" | "joined" | "disconnected";
 
@@ -30,7 +31,7 @@ export class Connection {
   private readonly pill = byId("state", HTMLElement);
   private readonly stage = byId("stage", HTMLElement);
 
-  constructor(encoding: Encoding, private readonly client: ReturnType<Sdk["client"]>, private readonly room: Room, private readonly network: Network) {
+  constructor(encoding: Encoding, sdk: Sdk, private readonly client: ReturnType<Sdk["client"]>, private readonly room: Room, private readonly network: Network) {
     setText(byId("encoding", HTMLElement), encoding === "json" ? "JSON" : "Protobuf");
     for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-encoding]")) {
       const query = new URLSearchParams(location.search);
@@ -39,6 +40,7 @@ export class Connection {
       if (link.dataset["encoding"] === encoding) link.setAttribute("aria-current", "true");
     }
     for (const name of ["connecting", "connected", "disconnected"] as const) client.on(name, () => this.show());
+    client.on("connected", ({ data }) => this.showNode(parseNodeName(sdk.payload(data))));
     room.on("joined", () => this.show());
     room.on("left", ({ reason, rejoins }) => this.show(rejoins ? null : reason));
     room.on("snapshot", ({ full }) => {
@@ -67,6 +69,14 @@ export class Connection {
     byId("rejoin", HTMLButtonElement).hidden = refusal === null;
     // The overlay keeps its text while it fades out.
     if (state !== "joined") setText(byId("veil-text", HTMLElement), refusal === null ? VEILS[state] : `Not in the room: ${refusal}`);
+  }
+
+  /** In a cluster, the node of the connection. */
+  private showNode(name: string | null): void {
+    const node = byId("node", HTMLElement);
+    node.hidden = name === null;
+    node.dataset["node"] = name ?? "";
+    setText(node, name ?? "");
   }
 
   private state(): State {
