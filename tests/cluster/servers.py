@@ -136,11 +136,15 @@ class Node(Server):
         """Shuts the node down. Its exit status may tell that NATS was away."""
         self.terminate()
 
+    def begin_stop(self):
+        self.process.send_signal(signal.SIGTERM)
+
     def pause(self):
         self.process.send_signal(signal.SIGSTOP)
 
     def go_on(self):
         self.process.send_signal(signal.SIGCONT)
+
 
 @dataclass
 class Place:
