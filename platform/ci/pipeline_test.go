@@ -96,6 +96,10 @@ func TestAReleaseHasEachImage(t *testing.T) {
 		t.Fatalf("%q", cases)
 	}
 	for _, found := range cases {
+		// It writes the operator's manifest, which is no image.
+		if found[1] == "manifests" {
+			continue
+		}
 		isBuilt := slices.ContainsFunc(slices.Collect(maps.Values(workflows["release.yml"].Jobs)), func(job Job) bool {
 			return strings.Contains(fmt.Sprint(job.With["image-command"])+" ", "platform/images out "+found[1]+" ")
 		})

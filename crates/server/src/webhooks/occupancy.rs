@@ -150,6 +150,13 @@ impl ClusterChannels {
         self.untold.push(now_ms, channel);
     }
 
+    /// The backend may have been told that any channel is vacated.
+    pub(super) fn tell_occupied_again(&mut self, now_ms: u64) {
+        for channel in &self.occupied {
+            self.untold.push(now_ms, Arc::clone(channel));
+        }
+    }
+
     /// Forgets what another node has told: the backend has taken all its changes that are older than `behind_ms`.
     pub(super) fn forget_told(&mut self, now_ms: u64, behind_ms: u64) {
         let kept_ms = RECENT_MS.saturating_add(behind_ms);

@@ -37,6 +37,9 @@ pub struct Teller {
     without: BTreeSet<Box<str>>,
     /// The age of the oldest change that a node has not told, as of its last answer.
     behind_ms: BTreeMap<Box<str>, u64>,
+    /// Whether this node has been without the cluster since the last round. Another one has told the backend meanwhile that the
+    /// channels of this node are vacated.
+    was_apart: bool,
     begun: Instant,
 }
 
@@ -62,6 +65,7 @@ impl Teller {
             known: ClusterChannels::default(),
             without: BTreeSet::new(),
             behind_ms: BTreeMap::new(),
+            was_apart: false,
             begun: Instant::now(),
         })
     }
@@ -83,6 +87,7 @@ impl Teller {
     }
 
     async fn round(&mut self, vacant_ms: u64) {
+        self.was_apart |= !self.cluster.state().is_ready;
         if !self.read().await {
             return;
         }
@@ -99,6 +104,9 @@ impl Teller {
             self.known.tell_again(now_ms, channel);
         }
         self.known.settle(now_ms, vacant_ms);
+        if std::mem::replace(&mut self.was_apart, !self.cluster.state().is_ready) {
+            self.known.tell_occupied_again(now_ms);
+        }
         match teller_of(&nodes, |node| self.part_of(node)) {
             Some(teller) if *teller == *self.own => return self.tell(),
             Some(teller) => {
