@@ -56,7 +56,8 @@ fn samples_stand_for_no_more_than_the_processor_time_that_was_used() {
     let sampled = sampled(&profile);
     // Each thread's first sample may come at once.
     assert!(sampled <= used + Duration::from_millis(10) * (WORKERS as u32 + 10), "{sampled:?} of {used:?}");
-    assert!(sampled >= used / 4, "{sampled:?} of {used:?}");
+    // Most of what was used may be the lookup of names, after the last sample.
+    assert!(sampled >= Duration::from_millis(50), "{sampled:?} of {used:?}");
 }
 
 #[test]
