@@ -169,7 +169,7 @@ async function start(): Promise<void> {
   const data = { name: someName(), colour: someColour(), ...(isWatching ? { seat: "spectator" } : {}) };
   const room = new Room(client, channel, { encoding, meter: network, data, ...(seatToken === null ? {} : { seatToken }) });
   if (!isWatching) keepSeat(room);
-  new Connection(encoding, client, room, network);
+  new Connection(encoding, sdk, client, room, network);
   new Tag(room, isWatching);
   setText(byId("channel", HTMLElement), channel);
   for (const link of document.querySelectorAll<HTMLAnchorElement>("[data-lobby]")) {
