@@ -187,7 +187,7 @@ impl Leases {
 
     /// Whether this node holds its lease, as far as it knows.
     pub(super) const fn is_held(&self) -> bool {
-        self.own.term.is_some()
+        matches!(self.phase, Phase::Running) && self.own.term.is_some()
     }
 
     pub(super) fn is_holder(&self, node: &str) -> bool {

@@ -355,8 +355,12 @@ impl RoomLogs {
                     // It was lost before.
                     return context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Ended { log }));
                 };
-                ending.open_until_us = None;
                 ending.writes.end(keeps);
+                // A discard that has claimed nothing ends at the deadline: later, it would end another room.
+                if keeps || !matches!(ending.phase, Phase::Reading) {
+                    ending.open_until_us = None;
+                }
+                ending.stop_loading();
                 log
             }
         };
@@ -417,7 +421,7 @@ impl RoomLogs {
     ) {
         self.finding = Finding::Idle;
         let messages = match outcome {
-            Ok(answer) if leases.are_known() => answer.messages,
+            Ok(answer) if leases.are_known() && leases.is_held() => answer.messages,
             Err(ReadFault::Refused { .. }) => Vec::new(),
             Ok(_) | Err(_) => {
                 let at_us = context.now.mono_us + RETRY_US;
@@ -425,6 +429,11 @@ impl RoomLogs {
                 return context.set_timer(at_us, Timer::RoomLogs);
             }
         };
+        for message in messages.iter().filter(|message| LogMark::of(message).is_some_and(|mark| mark.is_over)) {
+            // The purge behind its end was lost. NATS lists a limited number of logs.
+            let (stream, subject) = (self.names.stream.clone(), message.subject.clone());
+            context.link(LinkEffect::Purge { stream, subject, below: message.sequence + 1 });
+        }
         let is_orphan = |message: &&StoredMessage| match LogMark::of(message) {
             Some(LogMark { node, is_over: false, is_released }) => {
                 is_released || !leases.is_holder(&node) && *node != *context.options.node
@@ -457,7 +466,12 @@ impl RoomLogs {
             log.open_until_us = None;
             // A claim that may be stored is released.
             log.writes.end(true);
-            let outcome = Err(RoomLogFault::Unanswered);
+            let damaged = match &log.phase {
+                Phase::Loading(loading) => loading.fault().map(|what| RoomLogFault::Damaged { what }),
+                _ => None,
+            };
+            log.stop_loading();
+            let outcome = Err(damaged.unwrap_or(RoomLogFault::Unanswered));
             context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Opened { log: number, outcome }));
         }
         if log.open_until_us.is_none() && matches!(log.phase, Phase::Reading) && !log.writes.discards() {
@@ -468,8 +482,18 @@ impl RoomLogs {
             return;
         }
         if let Err(why) = log.step(context, &self.names, number) {
-            self.end(context, number, RoomLogEffect::Lost { log: number, why });
+            self.give_up(context, number, why);
         }
+    }
+
+    /// The room cannot be stored. It ends here, and another node, or this one later, may continue it.
+    fn give_up(&mut self, context: &mut Context, number: RoomLogNumber, why: RoomLogFault) {
+        let Some(log) = self.logs.get_mut(&number) else { return };
+        log.phase = Phase::Held;
+        log.writes.give_up();
+        self.counters.lost += 1;
+        context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Lost { log: number, why }));
+        self.advance(context, number);
     }
 
     fn end(&mut self, context: &mut Context, number: RoomLogNumber, effect: RoomLogEffect) {
@@ -498,6 +522,11 @@ impl RoomLogs {
             Ok(ack) => self.stored(context, number, &sent, ack.sequence),
             Err(fault) if fault.is_wrong_last_sequence() => {
                 log.phase = Phase::Doubting { sent, until_us: context.now.after_ms(DOUBT_TIMEOUT_MS) };
+            }
+            // The client itself refuses it: the server that it is connected to now takes less.
+            Err(PublishFault::Refused { error_code: 0, .. }) if !sent.is_claim => {
+                let (bytes, max) = (sent.message.payload.len(), context.payload_bytes_max);
+                return self.give_up(context, number, RoomLogFault::TooLarge { bytes, max });
             }
             // It may be stored. Each copy has the same id and the same condition.
             Err(_) => {
@@ -609,7 +638,22 @@ impl RoomLogs {
                 log.phase = Phase::Loading(loading);
                 return log.retry_later(context);
             }
-            Loaded::All(kept) => Ok(kept),
+            Loaded::All(kept) => {
+                if kept.checkpoint.is_none() {
+                    log.writes.await_first_checkpoint();
+                }
+                Ok(kept)
+            }
+            Loaded::Taken => {
+                let by = answer.messages.last().and_then(LogMark::of).map(|mark| mark.node).unwrap_or_default();
+                let opened = RoomLogEffect::Opened { log: number, outcome: Err(RoomLogFault::Taken { by }) };
+                let is_awaited = log.open_until_us.is_some();
+                return self.end(
+                    context,
+                    number,
+                    if is_awaited { opened } else { RoomLogEffect::Ended { log: number } },
+                );
+            }
             Loaded::TooLarge { max } => {
                 log.writes.end(true);
                 Err(RoomLogFault::LogTooLarge { max })
@@ -665,6 +709,13 @@ fn awaiting<'a>(
 }
 
 impl RoomLog {
+    /// Nobody waits for what is read. Nothing was written behind the claim, so the log is released at once.
+    fn stop_loading(&mut self) {
+        if matches!(self.phase, Phase::Loading(_)) {
+            (self.phase, self.asked, self.retry_us) = (Phase::Held, None, 0);
+        }
+    }
+
     fn retry_later(&mut self, context: &mut Context) {
         self.retry_us = context.now.mono_us + RETRY_US;
         context.set_timer(self.retry_us, Timer::RoomLogs);

@@ -163,8 +163,10 @@ impl NodeCluster {
     }
 }
 
-/// Nodes that have stopped or become silent, for the relay. Each is in it until the relay looks, so there are at most as many
-/// as a node knows.
+/// Maximum number of nodes that the relay has not looked at.
+const GONE_NODES_MAX: usize = 256;
+
+/// Nodes that have stopped or become silent, for the relay. Each is in it until the relay looks.
 #[derive(Debug, Default)]
 pub(crate) struct GoneNodes {
     nodes: Mutex<Vec<Box<str>>>,
@@ -173,7 +175,13 @@ pub(crate) struct GoneNodes {
 
 impl GoneNodes {
     fn add(&self, node: &str) {
-        self.nodes.lock().unwrap_or_else(PoisonError::into_inner).push(node.into());
+        let mut nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        // A node without room threads has no relay.
+        if nodes.len() >= GONE_NODES_MAX {
+            nodes.remove(0);
+        }
+        nodes.push(node.into());
+        drop(nodes);
         self.is_news.notify_one();
     }
 

@@ -193,6 +193,12 @@ impl RoomBuilder {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(made)));
             return false;
         }
+        if let Ok(OpenedRoom { keeper: Some(keeper), .. }) = &made
+            && self.shared.is_stopping()
+        {
+            // Its room thread may have ended already.
+            keeper.entries.end(false);
+        }
         let outcome = made.map(|opened| self.enliven(request, opened));
         self.hand_over(thread, Made { place, key, outcome });
         true

@@ -43,7 +43,7 @@ pub(super) fn open_kept(
         entries.note_not_restored();
         Failure { reason: FailureReason::Restore, detail: format!("{detail}; {REMEDY}") }
     };
-    let newest = entries.newest_checkpoint().map_err(|not_read| match not_read {
+    let newest = entries.newest_checkpoint(go_on).map_err(|not_read| match not_read {
         NotRead::Unusable(detail) => not_restored(detail),
         NotRead::Unavailable(detail) => Failure { reason: FailureReason::Storage, detail },
     });

@@ -459,18 +459,27 @@ impl Scheduler {
 
     /// Removes everything at the end.
     pub(super) fn empty_out(&mut self) -> impl Iterator<Item = Box<Live>> + use<> {
+        // Of rooms that were created a moment ago.
+        let made: Vec<_> = std::iter::from_fn(|| self.made.try_recv().ok())
+            .filter_map(|made| made.outcome.ok())
+            .map(|(live, _)| live)
+            .collect();
         let slots = std::mem::take(&mut self.places);
         self.by_key.clear();
         self.schedule = Schedule::default();
-        slots.into_iter().flatten().filter_map(|scheduled_room| match scheduled_room.stage {
-            Stage::Open { mut live, .. } => {
-                if let Some(live) = &mut live {
-                    live.paths = None;
+        slots
+            .into_iter()
+            .flatten()
+            .filter_map(|scheduled_room| match scheduled_room.stage {
+                Stage::Open { mut live, .. } => {
+                    if let Some(live) = &mut live {
+                        live.paths = None;
+                    }
+                    live
                 }
-                live
-            }
-            Stage::Opening { .. } => None,
-        })
+                Stage::Opening { .. } => None,
+            })
+            .chain(made)
     }
 }
 

@@ -190,7 +190,7 @@ impl KeptRooms {
         let is_ending =
             |open: &mut HashMap<Arc<str>, u64>| open.get(channel).is_some_and(|claim| Some(*claim) == closed);
         let waited = self.ended.wait_timeout_while(self.open(), CLOSE_TIMEOUT, is_ending);
-        let (open, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (mut open, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
             return Err("the room has not ended yet");
         }
@@ -199,8 +199,11 @@ impl KeptRooms {
             // A room that is open again is another one. The log of the closed one ended with its mark.
             Store::Cluster(_) if open.contains_key(channel) => return Ok(()),
             Store::Cluster(logs) => {
+                // A new room of the channel waits: it would claim the log while it is given up.
+                let claim = self.claims.fetch_add(1, Ordering::Relaxed);
+                open.insert(channel.into(), claim);
                 drop(open);
-                return logs.discard(self.claims.fetch_add(1, Ordering::Relaxed), channel);
+                return logs.discard(self, claim, channel);
             }
         };
         let mut batch = EntryBatch::new(false);
@@ -263,10 +266,10 @@ impl KeptRooms {
 impl RoomEntries {
     /// The newest checkpoint. On disk, waits until the storage has written its queue; in the cluster, until the room's log
     /// is this node's.
-    pub(super) fn newest_checkpoint(self: &Arc<Self>) -> Result<Option<RoomCheckpoint>, NotRead> {
+    pub(super) fn newest_checkpoint(self: &Arc<Self>, go_on: &dyn Fn()) -> Result<Option<RoomCheckpoint>, NotRead> {
         let storage = match &self.rooms.store {
             Store::Disk(storage) => storage.storage(),
-            Store::Cluster(logs) => return logs.open(self),
+            Store::Cluster(logs) => return logs.open(self, go_on),
         };
         let (written, is_written) = answer_channel();
         let done = Box::new(move |_| {

@@ -16,6 +16,8 @@ pub(super) enum Loaded {
     /// The answer lacks messages.
     Again,
     All(KeptRoom),
+    /// Another node has claimed the room since.
+    Taken,
     TooLarge {
         max: usize,
     },
@@ -39,11 +41,18 @@ pub(super) struct Loading {
     building: Option<PartialCheckpoint>,
     kept: KeptRoom,
     bytes: usize,
+    /// What was missing in the last answer, if anything was.
+    fault: Option<&'static str>,
 }
 
 impl Loading {
     pub(super) fn until(claim: u64) -> Self {
-        Self { claim, last: None, building: None, kept: KeptRoom::default(), bytes: 0 }
+        Self { claim, last: None, building: None, kept: KeptRoom::default(), bytes: 0, fault: None }
+    }
+
+    /// Why the log is not read yet, if it is not for want of an answer.
+    pub(super) const fn fault(&self) -> Option<&'static str> {
+        self.fault
     }
 
     /// The sequence from which to read.
@@ -55,17 +64,24 @@ impl Loading {
     pub(super) fn take(&mut self, messages: &[StoredMessage]) -> Loaded {
         let before = self.last;
         for message in messages {
+            if message.sequence > self.claim {
+                return Loaded::Taken;
+            }
             // Each message names its predecessor. The one of the first may have been purged.
             let expected = message.headers.number(EXPECTED_LAST);
             if self.last.is_some_and(|last| expected != Some(last)) {
                 // Its predecessor may have been purged meanwhile, for a checkpoint that the holder before had stored.
-                *self = Self::until(self.claim);
+                let fault = Some("a message is missing or damaged");
+                *self = Self { fault, ..Self::until(self.claim) };
                 return Loaded::Again;
             }
             if message.sequence == self.claim {
                 return Loaded::All(std::mem::take(&mut self.kept));
             }
-            let Some(read) = ReadMessage::decode(message) else { return Loaded::Again };
+            let Some(read) = ReadMessage::decode(message) else {
+                self.fault = Some("a message is none of a room's log");
+                return Loaded::Again;
+            };
             self.last = Some(message.sequence);
             self.bytes += message.payload.len();
             self.add(read, &message.payload);

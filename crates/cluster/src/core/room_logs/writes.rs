@@ -51,12 +51,25 @@ pub(super) struct Writes {
     /// Waits for the one that is being written. Replaced by a newer one.
     waiting: Option<Checkpoint>,
     is_check_due: bool,
+    /// Whether the log has no checkpoint yet. Without one, its records are worth nothing.
+    is_first_due: bool,
+    /// Whether the last message had records. Otherwise a room that ticks as fast as messages are stored would never finish a
+    /// checkpoint.
+    is_turn_of_parts: bool,
     end: End,
 }
 
 impl Default for Writes {
     fn default() -> Self {
-        Self { records: VecDeque::new(), writing: None, waiting: None, is_check_due: false, end: End::Open }
+        Self {
+            records: VecDeque::new(),
+            writing: None,
+            waiting: None,
+            is_check_due: false,
+            is_first_due: false,
+            is_turn_of_parts: false,
+            end: End::Open,
+        }
     }
 }
 
@@ -71,6 +84,16 @@ impl Writes {
         let (size, index, count, kept_from) = (bytes.len(), 0, 0, None);
         let place = if self.writing.is_some() { &mut self.waiting } else { &mut self.writing };
         *place = Some(Checkpoint { tick, size, rest: bytes, index, count, kept_from });
+    }
+
+    /// The log has no checkpoint yet.
+    pub(super) const fn await_first_checkpoint(&mut self) {
+        self.is_first_due = true;
+    }
+
+    /// Drops what waits, and releases the room.
+    pub(super) fn give_up(&mut self) {
+        *self = Self { end: End::Wanted { keeps: true }, ..Self::default() };
     }
 
     pub(super) const fn push_check(&mut self) {
@@ -98,8 +121,14 @@ impl Writes {
     pub(super) fn next(&mut self, payload_max: usize) -> Result<Option<(MessageKind, Bytes)>, usize> {
         let bytes_max = payload_max.saturating_sub(HEADER_BYTES).clamp(1, PART_BYTES);
         self.is_check_due &= self.records.is_empty() && self.writing.is_none();
+        let parts_first = self.is_first_due || self.is_turn_of_parts;
+        if let Some(checkpoint) = self.writing.as_mut().filter(|_| parts_first) {
+            self.is_turn_of_parts = false;
+            return Ok(Some(checkpoint.next_part(bytes_max)));
+        }
         // Players wait for records, and nobody for a checkpoint.
         if let Some((_, first)) = self.records.front() {
+            self.is_turn_of_parts = true;
             let bytes = first.len() + RECORD_HEAD_BYTES;
             if bytes > payload_max.saturating_sub(HEADER_BYTES) {
                 return Err(bytes);
@@ -141,6 +170,7 @@ impl Writes {
             MessageKind::Part { tick, index, count } if index + 1 == count => {
                 // Without it, the room was given up meanwhile.
                 if let Some(written) = self.writing.take_if(|checkpoint| checkpoint.tick == tick) {
+                    self.is_first_due = false;
                     stored = StoredWrite { purge_below: written.kept_from, checkpoint_bytes: Some(written.size) };
                     self.writing = self.waiting.take();
                 }
@@ -166,5 +196,50 @@ impl Checkpoint {
         let part = self.rest.split_to(self.rest.len().div_ceil(left.max(1)));
         self.index += 1;
         (MessageKind::Part { tick, index, count }, part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_written_although_records_always_wait() {
+        let mut writes = Writes::default();
+        writes.push_checkpoint(1, vec![0; 2 * PART_BYTES].into());
+        let mut kinds = Vec::new();
+        for (tick, sequence) in (2..).zip(10..14) {
+            writes.push_record(tick, Bytes::from_static(b"steps"));
+            let (kind, _) = writes.next(1 << 20).expect("it fits").expect("something waits");
+            let stored = writes.stored(&kind, sequence);
+            // The records of tick 2 were stored first.
+            assert_eq!(stored.purge_below, (sequence == 13).then_some(10));
+            kinds.push(matches!(kind, MessageKind::Part { .. }));
+        }
+        assert_eq!(kinds, [false, true, false, true]);
+    }
+
+    #[test]
+    fn the_first_checkpoint_precedes_all_records() {
+        let mut writes = Writes::default();
+        writes.await_first_checkpoint();
+        writes.push_checkpoint(0, vec![0; 2 * PART_BYTES].into());
+        writes.push_record(1, Bytes::from_static(b"steps"));
+        for is_part in [true, true, false] {
+            let (kind, _) = writes.next(1 << 20).expect("it fits").expect("something waits");
+            assert_eq!(matches!(kind, MessageKind::Part { .. }), is_part);
+            writes.stored(&kind, 1);
+        }
+    }
+
+    #[test]
+    fn a_record_at_the_limit_of_the_servers_fits_and_one_past_it_does_not() {
+        let fits = |bytes: usize| {
+            let mut writes = Writes::default();
+            writes.push_record(1, vec![0; bytes].into());
+            writes.next(1 << 20).is_ok()
+        };
+        let bytes_max = (1 << 20) - HEADER_BYTES - RECORD_HEAD_BYTES;
+        assert!(fits(bytes_max) && !fits(bytes_max + 1));
     }
 }

@@ -7,7 +7,10 @@
 use std::{
     collections::{BTreeSet, HashMap},
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc::SyncSender},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        mpsc::{RecvTimeoutError, SyncSender},
+    },
     time::Duration,
 };
 
@@ -23,8 +26,9 @@ use crate::{
     telemetry::room_events,
 };
 
-/// Maximum time that a room waits for its log. The cluster's thread answers earlier, unless it has ended.
-const OPEN_WAIT: Duration = Duration::from_secs(8);
+/// How often, and how long each time, a room waits for its log. The cluster's thread answers earlier, unless it has ended.
+const OPEN_WAITS: u32 = 40;
+const OPEN_WAIT: Duration = Duration::from_millis(200);
 /// The same for a room that is given up.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
@@ -75,7 +79,8 @@ impl ClusterLogs {
     }
 
     /// Claims and reads the log of a room.
-    pub(super) fn open(&self, entries: &Arc<RoomEntries>) -> Result<Option<RoomCheckpoint>, NotRead> {
+    /// `go_on` is called again and again: the watchdog is to find games that do not return, and not a slow NATS.
+    pub(super) fn open(&self, entries: &Arc<RoomEntries>, go_on: &dyn Fn()) -> Result<Option<RoomCheckpoint>, NotRead> {
         let log = RoomLogNumber(entries.claim);
         let (sender, opened) = answer_channel();
         let waiting = Waiting::Room { entries: Arc::downgrade(entries), opened: Some(sender) };
@@ -85,9 +90,23 @@ impl ClusterLogs {
             self.over(&entries.rooms, log, Ok(()));
             return Err(NotRead::Unavailable(not_queued(error).to_owned()));
         }
-        let kept = match opened.recv_timeout(OPEN_WAIT) {
+        let mut outcome = Err(RecvTimeoutError::Timeout);
+        for _ in 0..OPEN_WAITS {
+            go_on();
+            outcome = opened.recv_timeout(OPEN_WAIT);
+            if !matches!(outcome, Err(RecvTimeoutError::Timeout)) {
+                break;
+            }
+        }
+        let kept = match outcome {
+            Ok(Ok(kept)) if kept.checkpoint.is_none() && !kept.records.is_empty() => {
+                let what = "it has records and no checkpoint";
+                return Err(NotRead::Unusable(RoomLogFault::Damaged { what }.to_string()));
+            }
             Ok(Ok(kept)) => kept,
-            Ok(Err(fault @ RoomLogFault::LogTooLarge { .. })) => return Err(NotRead::Unusable(fault.to_string())),
+            Ok(Err(fault @ (RoomLogFault::LogTooLarge { .. } | RoomLogFault::Damaged { .. }))) => {
+                return Err(NotRead::Unusable(fault.to_string()));
+            }
             Ok(Err(fault)) => return Err(NotRead::Unavailable(fault.to_string())),
             // The thread of the cluster has ended, or does not get to run.
             Err(_) => return Err(NotRead::Unavailable(RoomLogFault::Unanswered.to_string())),
@@ -114,13 +133,16 @@ impl ClusterLogs {
     }
 
     /// Gives up what is stored of a room that this node does not run. Returns when that is stored.
-    pub(super) fn discard(&self, claim: u64, channel: &str) -> Result<(), &'static str> {
+    pub(super) fn discard(&self, rooms: &KeptRooms, claim: u64, channel: &str) -> Result<(), &'static str> {
         let log = RoomLogNumber(claim);
         let (ended, has_ended) = answer_channel();
         self.logs().insert(log, Waiting::Discard { ended });
         let open = RoomLogEvent::Open { log, channel: channel.into() };
         let asked = self.cluster.room_log(open);
-        asked.and_then(|()| self.cluster.room_log(RoomLogEvent::End { log, keeps: false })).map_err(not_queued)?;
+        if let Err(error) = asked.and_then(|()| self.cluster.room_log(RoomLogEvent::End { log, keeps: false })) {
+            self.over(rooms, log, Ok(()));
+            return Err(not_queued(error));
+        }
         match has_ended.recv_timeout(CLOSE_WAIT) {
             // The node that has the room is asked to close it, and then gives up its log.
             Ok(Ok(()) | Err(RoomLogFault::Held { .. } | RoomLogFault::Taken { .. })) => Ok(()),

@@ -337,7 +337,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     let rooms = Arc::new(KeptRooms::on_disk(Arc::clone(&storage)));
     let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     let newest =
-        || entries.newest_checkpoint().expect("it can be read").map(|found| (found.tick, found.bytes.into_vec()));
+        || entries.newest_checkpoint(&|| ()).expect("it can be read").map(|found| (found.tick, found.bytes.into_vec()));
     let parts =
         || storage.storage().checkpoints("a", OTHER_PARTS, 0..=u64::MAX, usize::MAX).expect("they can be read").len();
     assert_eq!(newest(), None);
@@ -367,7 +367,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     drop((entries, rooms, storage));
     let rooms = Arc::new(KeptRooms::on_disk(directory.open()));
     let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
-    let newest = entries.newest_checkpoint().expect("it can be read").expect("there is one");
+    let newest = entries.newest_checkpoint(&|| ()).expect("it can be read").expect("there is one");
     assert!((newest.tick, newest.bytes.into_vec()) == (12, world(12, 3 * PART_BYTES)));
 }
 
@@ -384,7 +384,7 @@ fn the_newest_checkpoint_replaces_the_queued_one() {
         let report = rooms.report();
         report.checkpoints + report.checkpoints_failed == 20
     });
-    let newest = entries.newest_checkpoint().expect("it can be read").expect("there is one");
+    let newest = entries.newest_checkpoint(&|| ()).expect("it can be read").expect("there is one");
     assert!((newest.tick, newest.bytes.into_vec()) == (20, world(20, 8 * PART_BYTES)));
     entries.end(true);
     storage.storage().close();
