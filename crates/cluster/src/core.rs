@@ -458,7 +458,8 @@ impl Core {
                     interest.run(context, &mut nodes);
                 }
                 Timer::Leases => self.leases.on_timer(&mut self.context),
-                Timer::RoomLogs => self.room_logs.advance_all(&mut self.context),
+                Timer::RoomLog(log) => self.room_logs.advance(&mut self.context, log),
+                Timer::RoomLogs => self.room_logs.on_timer(&mut self.context),
             }
         }
     }

@@ -175,6 +175,11 @@ pub enum RoomLogFault {
         /// `max_payload` of the servers.
         max: usize,
     },
+    /// More waits for the stream than the node holds.
+    QueueFull {
+        /// Maximum bytes of records that wait.
+        max: usize,
+    },
     /// The log is larger than a node reads.
     LogTooLarge {
         /// Maximum bytes of a log.
@@ -197,6 +202,9 @@ impl fmt::Display for RoomLogFault {
                 "the log record of a tick has {bytes} bytes, and the NATS servers take messages of {max}: raise their \
                  `max_payload`"
             ),
+            Self::QueueFull { max } => {
+                write!(f, "more than {max} bytes of inputs wait until NATS stores them: lower `held_ticks_limit`")
+            }
             Self::LogTooLarge { max } => {
                 write!(
                     f,
@@ -240,24 +248,15 @@ const PAGE_MESSAGES: usize = 128;
 enum Phase {
     /// Its newest message is read: it says who holds the room.
     Reading,
-    /// Its claim is stored.
-    Claiming(LogMessage),
     /// It is read up to the claim.
     Loading(Loading),
     /// This node holds the room.
     Held,
-    /// A message of the room is stored.
-    Writing(LogMessage),
+    /// A message is stored: the claim, or one of the room.
+    Storing(LogMessage),
     /// The stream has refused a message: the newest one is read, which may be a copy of it. At this time, the stream is
     /// taken for one without the log.
-    Doubting { sent: Sent, until_us: u64 },
-}
-
-/// A message that was sent.
-#[derive(Debug)]
-struct Sent {
-    message: LogMessage,
-    is_claim: bool,
+    Doubting { sent: LogMessage, until_us: u64 },
 }
 
 /// The log of a room of this node.
@@ -343,7 +342,9 @@ impl RoomLogs {
                 log
             }
             RoomLogEvent::Record { log, tick, bytes } => {
-                self.write(context, log, |writes| writes.push_record(tick, bytes));
+                if let Some(max) = self.push_record(context, log, tick, bytes) {
+                    return self.give_up(context, log, RoomLogFault::QueueFull { max });
+                }
                 log
             }
             RoomLogEvent::Checkpoint { log, tick, bytes } => {
@@ -369,7 +370,7 @@ impl RoomLogs {
 
     fn open(&mut self, context: &mut Context, log: RoomLogNumber, channel: &str) {
         let until_us = context.now.after_ms(OPEN_TIMEOUT_MS);
-        context.set_timer(until_us, Timer::RoomLogs);
+        context.set_timer(until_us, Timer::RoomLog(log));
         let subject = self.names.subject_of(channel);
         let opened = RoomLog {
             subject,
@@ -391,13 +392,20 @@ impl RoomLogs {
         }
     }
 
+    /// Returns the maximum if too many bytes wait.
+    fn push_record(&mut self, context: &mut Context, log: RoomLogNumber, tick: u64, bytes: Bytes) -> Option<usize> {
+        let log = context.strays.found_or_late(self.logs.get_mut(&log))?;
+        (!log.writes.push_record(tick, bytes)).then_some(writes::RECORDS_BYTES_MAX)
+    }
+
     /// This node has lost its lease, so others may have claimed its rooms. An empty message shows it, because the stream
     /// then refuses it.
     pub(super) fn check_all(&mut self, context: &mut Context) {
-        for log in self.logs.values_mut() {
-            log.writes.push_check();
+        let logs: Vec<RoomLogNumber> = self.logs.keys().copied().collect();
+        for number in logs {
+            self.write(context, number, Writes::push_check);
+            self.advance(context, number);
         }
-        self.advance_all(context);
     }
 
     /// Looks for rooms whose holder has no lease.
@@ -447,19 +455,16 @@ impl RoomLogs {
         context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Orphans { channels }));
     }
 
-    /// A timer is due.
-    pub(super) fn advance_all(&mut self, context: &mut Context) {
+    /// The time has come to look for orphans again, or for this node to leave.
+    pub(super) fn on_timer(&mut self, context: &mut Context) {
         if matches!(self.finding, Finding::Due { at_us } if at_us <= context.now.mono_us) {
             self.find_orphans(context);
         }
-        let logs: Vec<RoomLogNumber> = self.logs.keys().copied().collect();
-        for log in logs {
-            self.advance(context, log);
-        }
     }
 
-    /// Sends the next request of a log, unless one is in flight.
-    fn advance(&mut self, context: &mut Context, number: RoomLogNumber) {
+    /// Sends the next request of a log, unless one is in flight. Each log has a timer of its own: while NATS is away, all of
+    /// them are due again and again.
+    pub(super) fn advance(&mut self, context: &mut Context, number: RoomLogNumber) {
         let Some(log) = self.logs.get_mut(&number) else { return };
         let now_us = context.now.mono_us;
         if log.open_until_us.is_some_and(|until_us| until_us <= now_us) {
@@ -511,8 +516,7 @@ impl RoomLogs {
     ) {
         let Some(log) = awaiting(&mut self.logs, context, (number, request)) else { return };
         let sent = match std::mem::replace(&mut log.phase, Phase::Held) {
-            Phase::Claiming(message) => Sent { message, is_claim: true },
-            Phase::Writing(message) => Sent { message, is_claim: false },
+            Phase::Storing(message) => message,
             other => {
                 log.phase = other;
                 return context.strays.count_impossible("a message is answered while it is stored");
@@ -524,15 +528,15 @@ impl RoomLogs {
                 log.phase = Phase::Doubting { sent, until_us: context.now.after_ms(DOUBT_TIMEOUT_MS) };
             }
             // The client itself refuses it: the server that it is connected to now takes less.
-            Err(PublishFault::Refused { error_code: 0, .. }) if !sent.is_claim => {
-                let (bytes, max) = (sent.message.payload.len(), context.payload_bytes_max);
+            Err(PublishFault::Refused { error_code: 0, .. }) if !sent.is_claim() => {
+                let (bytes, max) = (sent.payload.len(), context.payload_bytes_max);
                 return self.give_up(context, number, RoomLogFault::TooLarge { bytes, max });
             }
             // It may be stored. Each copy has the same id and the same condition.
             Err(_) => {
                 self.counters.retries += 1;
-                log.retry_later(context);
-                log.phase = if sent.is_claim { Phase::Claiming(sent.message) } else { Phase::Writing(sent.message) };
+                log.retry_later(context, number);
+                log.phase = Phase::Storing(sent);
             }
         }
         self.advance(context, number);
@@ -547,7 +551,7 @@ impl RoomLogs {
         outcome: Result<ReadAnswer, ReadFault>,
     ) {
         let Some(log) = awaiting(&mut self.logs, context, (number, request)) else { return };
-        let Ok(answer) = outcome else { return log.retry_later(context) };
+        let Ok(answer) = outcome else { return log.retry_later(context, number) };
         match std::mem::replace(&mut log.phase, Phase::Reading) {
             Phase::Reading => self.newest_read(context, leases, number, answer.messages.last()),
             Phase::Loading(loading) => self.page_read(context, number, loading, &answer),
@@ -574,7 +578,7 @@ impl RoomLogs {
         // A node that does not know the leases yet would take a room from a live node. And without its own lease, others
         // would take the room from it.
         if !leases.are_known() || !leases.is_held() {
-            return log.retry_later(context);
+            return log.retry_later(context, number);
         }
         let mark = newest.and_then(LogMark::of);
         let holder = mark.filter(|mark| !mark.is_over && !mark.is_released).map(|mark| mark.node);
@@ -588,29 +592,29 @@ impl RoomLogs {
         self.counters.taken += u64::from(holder.is_some_and(|node| *node != *context.options.node));
         log.newest = newest.map_or(0, |message| message.sequence);
         let id = message_id(context);
-        log.phase = Phase::Claiming(LogMessage::claim(&context.options.node, id, log.newest));
+        log.phase = Phase::Storing(LogMessage::claim(&context.options.node, id, log.newest));
     }
 
     /// A message of a log is stored.
-    fn stored(&mut self, context: &mut Context, number: RoomLogNumber, sent: &Sent, sequence: u64) {
+    fn stored(&mut self, context: &mut Context, number: RoomLogNumber, sent: &LogMessage, sequence: u64) {
         let Some(log) = self.logs.get_mut(&number) else { return };
         self.counters.messages += 1;
-        self.counters.bytes += sent.message.payload.len() as u64;
+        self.counters.bytes += sent.payload.len() as u64;
         log.newest = sequence;
         log.phase = Phase::Held;
-        if sent.is_claim {
-            // What is given up is not read: it may be unusable.
-            if !log.writes.discards() {
+        if sent.is_claim() {
+            // What nobody waits for is not read. A room that is given up may be unusable.
+            if log.open_until_us.is_some() && !log.writes.discards() {
                 log.phase = Phase::Loading(Loading::until(sequence));
             }
             return;
         }
-        let stored = log.writes.stored(&sent.message.kind, sequence);
+        let stored = log.writes.stored(&sent.kind, sequence);
         if let Some(below) = stored.purge_below {
             let (stream, subject) = (self.names.stream.clone(), log.subject.clone());
             context.link(LinkEffect::Purge { stream, subject, below });
         }
-        match sent.message.kind {
+        match sent.kind {
             MessageKind::Claim | MessageKind::Check => {}
             MessageKind::Records { tick } => {
                 context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Recorded { log: number, tick }));
@@ -636,7 +640,7 @@ impl RoomLogs {
             // The replica lags, or has damaged a message: another one may answer the next read.
             Loaded::Again => {
                 log.phase = Phase::Loading(loading);
-                return log.retry_later(context);
+                return log.retry_later(context, number);
             }
             Loaded::All(kept) => {
                 if kept.checkpoint.is_none() {
@@ -671,15 +675,15 @@ impl RoomLogs {
         &mut self,
         context: &mut Context,
         number: RoomLogNumber,
-        (sent, until_us): (Sent, u64),
+        (sent, until_us): (LogMessage, u64),
         newest: Option<&StoredMessage>,
     ) {
         let Some(log) = self.logs.get_mut(&number) else { return };
         let sequence = newest.map_or(0, |newest| newest.sequence);
-        if newest.is_some_and(|newest| sent.message.is_copy(newest)) {
+        if newest.is_some_and(|newest| sent.is_copy(newest)) {
             return self.stored(context, number, &sent, sequence);
         }
-        if sent.is_claim {
+        if sent.is_claim() {
             // Another node was faster, or the room's holder lives.
             log.phase = Phase::Reading;
             return;
@@ -687,7 +691,7 @@ impl RoomLogs {
         if sequence <= log.newest && context.now.mono_us < until_us {
             // The replica lags: the stream has a newer message, or it would not have refused this one.
             log.phase = Phase::Doubting { sent, until_us };
-            return log.retry_later(context);
+            return log.retry_later(context, number);
         }
         // A stream that was made anew, or has lost its end.
         let by = newest.filter(|_| sequence > log.newest).and_then(LogMark::of).map(|mark| mark.node);
@@ -716,9 +720,9 @@ impl RoomLog {
         }
     }
 
-    fn retry_later(&mut self, context: &mut Context) {
+    fn retry_later(&mut self, context: &mut Context, number: RoomLogNumber) {
         self.retry_us = context.now.mono_us + RETRY_US;
-        context.set_timer(self.retry_us, Timer::RoomLogs);
+        context.set_timer(self.retry_us, Timer::RoomLog(number));
     }
 
     /// Sends what the phase needs.
@@ -732,7 +736,7 @@ impl RoomLog {
             let next = self.writes.next(max).map_err(|bytes| RoomLogFault::TooLarge { bytes, max })?;
             let Some(next) = next else { return Ok(()) };
             let id = message_id(context);
-            self.phase = Phase::Writing(LogMessage::of(next, &context.options.node, id, self.newest));
+            self.phase = Phase::Storing(LogMessage::of(next, &context.options.node, id, self.newest));
         }
         let request = context.request(Requester::RoomLog(number));
         self.asked = Some(request);
@@ -745,7 +749,7 @@ impl RoomLog {
                 let (subject, from, messages_max) = (Some(subject), loading.from(), PAGE_MESSAGES);
                 LinkEffect::Range { request, stream, subject, from, messages_max }
             }
-            Phase::Claiming(message) | Phase::Writing(message) => {
+            Phase::Storing(message) => {
                 let (headers, payload) = (message.headers.clone(), message.payload.clone());
                 LinkEffect::Publish { link: LinkName::Publish, request: Some(request), subject, headers, payload }
             }

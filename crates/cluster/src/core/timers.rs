@@ -39,6 +39,8 @@ pub(super) enum Timer {
     /// This node's lease must be renewed, or another one has been silent for too long.
     Leases,
     /// A request of a room's log is sent again, or given up.
+    RoomLog(RoomLogNumber),
+    /// Rooms that no node holds are looked for again, or this node leaves although its logs have not ended.
     RoomLogs,
 }
 

@@ -253,8 +253,12 @@ impl KeptRooms {
     }
 
     /// A claim is over: a new room of its channel may write.
-    fn note_over(&self, claim: u64) {
-        self.open().retain(|_, number| *number != claim);
+    fn note_over(&self, channel: &str, claim: u64) {
+        let mut open = self.open();
+        if open.get(channel) == Some(&claim) {
+            open.remove(channel);
+        }
+        drop(open);
         self.ended.notify_all();
     }
 
@@ -425,7 +429,7 @@ impl RoomEntries {
                 if deletes {
                     self.delete();
                 }
-                self.rooms.note_over(self.claim);
+                self.rooms.note_over(&self.channel, self.claim);
             }
             // A new room of the channel would claim the log before its end is stored.
             Store::Cluster(logs) => logs.end(self.claim, !deletes),

@@ -64,9 +64,9 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
     loop {
         let mut channels = node.orphaned_rooms().await;
         channels.retain(|channel| kept.keeps(channel));
-        let (begun, all) = (Instant::now(), channels.len() as u64);
+        let (begun, mut all) = (Instant::now(), channels.len() as u64);
         let mut pause = RETRY_INTERVAL;
-        // For the shards of this node, a room may still be on the node that has died: they learn of its end by silence. Or a
+        // For the shards of this node, a room may still be on the node that has died: they learn of its end from the relay. Or a
         // client has joined it meanwhile on another node.
         while !channels.is_empty() && pause <= ORPHAN_PAUSE_MAX {
             let mut left = Vec::new();
@@ -78,9 +78,19 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
                 }
             }
             channels = left;
-            if !channels.is_empty() {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+            if channels.is_empty() {
+                break;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause *= 2,
+                // Another node has died. Its rooms do not wait for those that cannot be opened.
+                more = node.orphaned_rooms() => {
+                    let more = more.into_iter().filter(|channel| kept.keeps(channel) && !channels.contains(channel));
+                    let before = channels.len();
+                    channels.extend(more.collect::<Vec<_>>());
+                    all += (channels.len() - before) as u64;
+                    pause = RETRY_INTERVAL;
+                }
             }
         }
         if all > 0 {

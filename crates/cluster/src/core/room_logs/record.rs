@@ -120,6 +120,10 @@ impl LogMessage {
         Self { id, kind, headers, payload }
     }
 
+    pub(super) fn is_claim(&self) -> bool {
+        self.kind == MessageKind::Claim
+    }
+
     /// Whether a stored message is a copy of this one.
     pub(super) fn is_copy(&self, stored: &StoredMessage) -> bool {
         stored.headers.get(MESSAGE_ID) == Some(&*self.id)

@@ -9,6 +9,8 @@ use super::record::{MessageKind, RECORD_HEAD_BYTES, put_record};
 /// Maximum size of a part of a checkpoint, and of the records that share a message. A larger one would delay the
 /// publications behind it on the same connection.
 const PART_BYTES: usize = 256 << 10;
+/// Maximum bytes of records that wait. The room stops ticking at `held_ticks_limit`, which does not bound their bytes.
+pub(super) const RECORDS_BYTES_MAX: usize = 64 << 20;
 /// Reserved for the headers of a message.
 const HEADER_BYTES: usize = 4_096;
 
@@ -28,10 +30,13 @@ struct Checkpoint {
 }
 
 /// How the log ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum End {
+    #[default]
     Open,
-    Wanted { keeps: bool },
+    Wanted {
+        keeps: bool,
+    },
 }
 
 /// What a stored message means.
@@ -43,10 +48,11 @@ pub(super) struct StoredWrite {
     pub(super) checkpoint_bytes: Option<usize>,
 }
 
-/// The queue of one log. The room bounds it: it does not tick while its records wait, and has two checkpoints at most.
-#[derive(Debug)]
+/// The queue of one log: records, bounded in bytes, and at most two checkpoints, which `checkpoint_size_limit` bounds.
+#[derive(Debug, Default)]
 pub(super) struct Writes {
     records: VecDeque<(u64, Bytes)>,
+    records_bytes: usize,
     writing: Option<Checkpoint>,
     /// Waits for the one that is being written. Replaced by a newer one.
     waiting: Option<Checkpoint>,
@@ -59,24 +65,16 @@ pub(super) struct Writes {
     end: End,
 }
 
-impl Default for Writes {
-    fn default() -> Self {
-        Self {
-            records: VecDeque::new(),
-            writing: None,
-            waiting: None,
-            is_check_due: false,
-            is_first_due: false,
-            is_turn_of_parts: false,
-            end: End::Open,
-        }
-    }
-}
-
 impl Writes {
-    pub(super) fn push_record(&mut self, tick: u64, bytes: Bytes) {
+    /// Returns whether there was space.
+    pub(super) fn push_record(&mut self, tick: u64, bytes: Bytes) -> bool {
         debug_assert!(self.end == End::Open, "a room that has ended does not tick");
+        if self.records_bytes + bytes.len() > RECORDS_BYTES_MAX {
+            return false;
+        }
+        self.records_bytes += bytes.len();
         self.records.push_back((tick, bytes));
+        true
     }
 
     pub(super) fn push_checkpoint(&mut self, tick: u64, bytes: Bytes) {
@@ -109,7 +107,7 @@ impl Writes {
     pub(super) fn end(&mut self, keeps: bool) {
         if !keeps {
             self.records.clear();
-            (self.writing, self.waiting) = (None, None);
+            (self.writing, self.waiting, self.records_bytes) = (None, None, 0);
         }
         self.end = End::Wanted { keeps };
     }
@@ -153,6 +151,7 @@ impl Writes {
             .records
             .pop_front_if(|(_, record)| body.is_empty() || body.len() + RECORD_HEAD_BYTES + record.len() <= bytes_max)
         {
+            self.records_bytes -= record.len();
             put_record(&mut body, tick, &record);
             last = tick;
         }
@@ -209,7 +208,7 @@ mod tests {
         writes.push_checkpoint(1, vec![0; 2 * PART_BYTES].into());
         let mut kinds = Vec::new();
         for (tick, sequence) in (2..).zip(10..14) {
-            writes.push_record(tick, Bytes::from_static(b"steps"));
+            assert!(writes.push_record(tick, Bytes::from_static(b"steps")));
             let (kind, _) = writes.next(1 << 20).expect("it fits").expect("something waits");
             let stored = writes.stored(&kind, sequence);
             // The records of tick 2 were stored first.
@@ -224,7 +223,7 @@ mod tests {
         let mut writes = Writes::default();
         writes.await_first_checkpoint();
         writes.push_checkpoint(0, vec![0; 2 * PART_BYTES].into());
-        writes.push_record(1, Bytes::from_static(b"steps"));
+        assert!(writes.push_record(1, Bytes::from_static(b"steps")));
         for is_part in [true, true, false] {
             let (kind, _) = writes.next(1 << 20).expect("it fits").expect("something waits");
             assert_eq!(matches!(kind, MessageKind::Part { .. }), is_part);
@@ -236,10 +235,21 @@ mod tests {
     fn a_record_at_the_limit_of_the_servers_fits_and_one_past_it_does_not() {
         let fits = |bytes: usize| {
             let mut writes = Writes::default();
-            writes.push_record(1, vec![0; bytes].into());
+            assert!(writes.push_record(1, vec![0; bytes].into()));
             writes.next(1 << 20).is_ok()
         };
         let bytes_max = (1 << 20) - HEADER_BYTES - RECORD_HEAD_BYTES;
         assert!(fits(bytes_max) && !fits(bytes_max + 1));
+    }
+
+    #[test]
+    fn records_that_wait_are_bounded_in_bytes() {
+        let (mut writes, mebibyte) = (Writes::default(), Bytes::from(vec![0; 1 << 20]));
+        for tick in 1..=64 {
+            assert!(writes.push_record(tick, mebibyte.clone()), "at the limit");
+        }
+        assert!(!writes.push_record(65, Bytes::from_static(b"1")), "one past it");
+        writes.next(2 << 20).expect("it fits").expect("one waits");
+        assert!(writes.push_record(65, mebibyte), "there is space again");
     }
 }

@@ -32,6 +32,13 @@ const OPEN_WAIT: Duration = Duration::from_millis(200);
 /// The same for a room that is given up.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
 
+/// A log of this node, from the request to open it to its end.
+#[derive(Debug)]
+struct OwnLog {
+    channel: Arc<str>,
+    waiting: Waiting,
+}
+
 /// What an answer is for.
 #[derive(Debug)]
 enum Waiting {
@@ -44,7 +51,7 @@ enum Waiting {
 /// The logs of this node's rooms.
 pub(super) struct ClusterLogs {
     cluster: Arc<NodeCluster>,
-    logs: Mutex<HashMap<RoomLogNumber, Waiting>>,
+    logs: Mutex<HashMap<RoomLogNumber, OwnLog>>,
     /// Rooms that no node has, and that this one is to open. At most 1,024, which NATS lists.
     orphans: Mutex<BTreeSet<Box<str>>>,
     has_orphans: Notify,
@@ -84,7 +91,7 @@ impl ClusterLogs {
         let log = RoomLogNumber(entries.claim);
         let (sender, opened) = answer_channel();
         let waiting = Waiting::Room { entries: Arc::downgrade(entries), opened: Some(sender) };
-        self.logs().insert(log, waiting);
+        self.logs().insert(log, OwnLog { channel: Arc::clone(&entries.channel), waiting });
         let asked = self.cluster.room_log(RoomLogEvent::Open { log, channel: Arc::clone(&entries.channel) });
         if let Err(error) = asked {
             self.over(&entries.rooms, log, Ok(()));
@@ -136,8 +143,9 @@ impl ClusterLogs {
     pub(super) fn discard(&self, rooms: &KeptRooms, claim: u64, channel: &str) -> Result<(), &'static str> {
         let log = RoomLogNumber(claim);
         let (ended, has_ended) = answer_channel();
-        self.logs().insert(log, Waiting::Discard { ended });
-        let open = RoomLogEvent::Open { log, channel: channel.into() };
+        let channel: Arc<str> = channel.into();
+        self.logs().insert(log, OwnLog { channel: Arc::clone(&channel), waiting: Waiting::Discard { ended } });
+        let open = RoomLogEvent::Open { log, channel };
         let asked = self.cluster.room_log(open);
         if let Err(error) = asked.and_then(|()| self.cluster.room_log(RoomLogEvent::End { log, keeps: false })) {
             self.over(rooms, log, Ok(()));
@@ -193,7 +201,7 @@ impl ClusterLogs {
 
     fn opened(&self, rooms: &KeptRooms, log: RoomLogNumber, outcome: Result<KeptRoom, RoomLogFault>) {
         let has_failed = outcome.as_ref().err().cloned();
-        if let Some(Waiting::Room { opened, .. }) = self.logs().get_mut(&log)
+        if let Some(OwnLog { waiting: Waiting::Room { opened, .. }, .. }) = self.logs().get_mut(&log)
             && let Some(opened) = opened.take()
         {
             // An error means that the builder has given up.
@@ -206,18 +214,18 @@ impl ClusterLogs {
 
     /// A log has ended.
     fn over(&self, rooms: &KeptRooms, log: RoomLogNumber, outcome: Result<(), RoomLogFault>) {
-        match self.logs().remove(&log) {
-            Some(Waiting::Discard { ended }) => {
-                // An error means that the request has timed out.
-                let _ = ended.send(outcome);
-            }
-            Some(Waiting::Room { .. }) | None => {}
+        let own = self.logs().remove(&log);
+        // A room that has lost its log ends it as well.
+        let Some(OwnLog { channel, waiting }) = own else { return };
+        rooms.note_over(&channel, log.0);
+        if let Waiting::Discard { ended } = waiting {
+            // An error means that the request has timed out.
+            let _ = ended.send(outcome);
         }
-        rooms.note_over(log.0);
     }
 
     fn entries(&self, log: RoomLogNumber) -> Option<Arc<RoomEntries>> {
-        match self.logs().get(&log)? {
+        match &self.logs().get(&log)?.waiting {
             Waiting::Room { entries, .. } => entries.upgrade(),
             Waiting::Discard { .. } => None,
         }
