@@ -161,6 +161,10 @@ impl Client {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "info" } }));
     }
 
+    fn cancel(&mut self, id: u64) {
+        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
+    }
+
     fn ping(&mut self) {
         self.send(&json!({ "jsonrpc": "2.0", "id": "ping", "method": "ping" }));
         assert_eq!(self.receive()["id"], "ping");
@@ -210,7 +214,7 @@ fn a_cancelled_call_is_not_answered_and_others_go_on() {
         client.call(2);
         // The server answers other requests meanwhile.
         client.ping();
-        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }));
+        client.cancel(1);
         client.ping();
         node.allow(2);
         let answers = client.finish();
@@ -237,6 +241,25 @@ fn calls_are_bounded_and_end_with_the_input() {
         client.ping();
         node.allow(CALLS_MAX);
         assert_eq!(client.finish().len(), CALLS_MAX);
+    });
+}
+
+#[test]
+fn a_cancelled_call_counts_until_the_node_has_answered() {
+    with_client(|mut client, node| {
+        for id in 1..=CALLS_MAX as u64 {
+            client.call(id);
+        }
+        client.cancel(1);
+        client.call(CALLS_MAX as u64 + 1);
+        let refused = client.receive();
+        assert_eq!(refused["id"], CALLS_MAX as u64 + 1);
+        assert!(
+            refused["error"]["message"].as_str().expect("a text").starts_with("16 calls are in progress"),
+            "{refused}"
+        );
+        node.allow(CALLS_MAX);
+        assert_eq!(client.finish().len(), CALLS_MAX - 1);
     });
 }
 
