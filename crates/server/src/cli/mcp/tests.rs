@@ -116,6 +116,26 @@ fn transcripts_are_answered_as_they_say() {
     assert!(count >= 6, "{count} transcripts");
 }
 
+#[test]
+fn an_error_is_bounded_as_a_result_is() {
+    let api = json!({ "info": { "params": {}, "error": "x".repeat(bounded::RESULT_BYTES_MAX + 1) } });
+    let node = FixedNode { api: api.as_object().expect("an object").clone(), ..FixedNode::default() };
+    let mut protocol = Protocol::new(false);
+    for (method, params) in
+        [("initialize", json!({ "protocolVersion": "2025-11-25" })), ("tools/call", json!({ "name": "info" }))]
+    {
+        let line = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let result = exchange(&mut protocol, &node, line.as_bytes())["result"].clone();
+        if method == "tools/call" {
+            let text = result["content"][0]["text"].as_str().expect("a text");
+            assert_eq!(result["isError"], true);
+            assert!(
+                text.len() <= bounded::RESULT_BYTES_MAX && text.ends_with("bytes are shown: the rest is left out]")
+            );
+        }
+    }
+}
+
 /// A node whose answers wait until they are allowed.
 #[derive(Default)]
 struct SlowNode {
