@@ -8,7 +8,7 @@
 //! - `metrics.rs` a selection of the page of metrics
 //! - `pages.rs` the pages of the documentation
 //!
-//! The protocol is JSON-RPC, one message a line, and six methods. Its crate, `rmcp`, would bring macros, schemas and a
+//! The protocol is JSON-RPC, one message a line, and eight methods. Its crate, `rmcp`, would bring macros, schemas and a
 //! second client for HTTP: more code than these files have.
 
 mod arguments;
