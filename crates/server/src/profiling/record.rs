@@ -10,7 +10,7 @@ use std::{
 use dunlin_profiles::{CpuError, HeapMark, Names, cpu_profile, heap_profile_since};
 use flate2::{Compression, write::GzEncoder};
 
-use super::{IS_RECORDING, ProfileKind, PushOutcome, Recorded, Shared, operator_waits};
+use super::{IS_MAKING_HEAP, IS_RECORDING, ProfileKind, PushOutcome, Recorded, Shared, operator_waits};
 use crate::telemetry::profile_events::ProfileLost;
 
 /// Maximum bytes of a compressed profile. The server's own limit is 4 MiB, before compression, by default.
@@ -41,7 +41,9 @@ impl Recorder {
                 return;
             }
             self.finish(ProfileKind::Cpu, from_unix_s, cpu);
+            IS_MAKING_HEAP.store(true, Ordering::Relaxed);
             let heap = heap_profile_since(&mut self.mark, &mut self.names);
+            IS_MAKING_HEAP.store(false, Ordering::Relaxed);
             self.finish(
                 ProfileKind::Heap,
                 from_unix_s,
