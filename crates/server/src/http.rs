@@ -6,6 +6,7 @@
 pub mod api;
 mod authorization;
 pub mod backup;
+mod browser;
 pub mod configuration;
 pub mod connection;
 pub mod connection_table;

@@ -6,8 +6,8 @@
 //! shard waits for either thread. A profile that was not taken is counted, and not sent again: the next one covers the time
 //! that follows.
 //!
-//! An operator's request for a CPU profile comes first: it ends the recording in progress, because a process has one at a
-//! time.
+//! An operator's request comes first, because a process has one profile of each kind at a time: one of the processor time ends
+//! the recording in progress, and one of the heap waits until the one in progress is made.
 
 mod counters;
 mod push;
@@ -26,7 +26,7 @@ use std::{
 };
 
 use dunlin_config::PyroscopeOptions;
-use dunlin_profiles::{CpuError, Names, cpu_profile};
+use dunlin_profiles::{CpuError, HeapError, HeapView, Names, cpu_profile, heap_profile};
 use tokio::sync::Notify;
 
 use counters::Counters;
@@ -35,7 +35,7 @@ use record::Recorder;
 
 pub use counters::{ProfileCounts, ProfileKind, PushOutcome};
 
-/// How long an operator's request waits for the continuous recording to end.
+/// How long an operator's request waits for the profile in progress to end.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 const HAND_OVER_POLL: Duration = Duration::from_millis(10);
@@ -45,6 +45,9 @@ static OPERATORS: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether the continuous recording has the process's only CPU profile.
 static IS_RECORDING: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process's only heap profile is made for the server.
+static IS_MAKING_HEAP: AtomicBool = AtomicBool::new(false);
 
 /// The profiles that are pushed, until it is dropped.
 pub struct Profiling {
@@ -170,6 +173,22 @@ pub fn cpu_profile_for_operator(duration: Duration, is_cancelled: impl Fn() -> b
     loop {
         match cpu_profile(duration, &mut Names::default(), &is_cancelled) {
             Err(CpuError::Busy) if IS_RECORDING.load(Ordering::Relaxed) && begun.elapsed() < HAND_OVER_TIMEOUT => {
+                thread::sleep(HAND_OVER_POLL);
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Makes a heap profile for an operator. Blocks.
+///
+/// # Errors
+/// [`HeapError`]
+pub fn heap_profile_for_operator(view: HeapView) -> Result<Vec<u8>, HeapError> {
+    let begun = Instant::now();
+    loop {
+        match heap_profile(view, &mut Names::default()) {
+            Err(HeapError::Busy) if IS_MAKING_HEAP.load(Ordering::Relaxed) && begun.elapsed() < HAND_OVER_TIMEOUT => {
                 thread::sleep(HAND_OVER_POLL);
             }
             result => return result,

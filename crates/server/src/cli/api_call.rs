@@ -171,11 +171,7 @@ impl Place {
             Err(error) if error.kind() != ErrorKind::UnexpectedEof || answer.is_empty() => return Err(error),
             _ => {}
         }
-        let answer = String::from_utf8_lossy(&answer);
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-        let status = status.ok_or_else(|| io::Error::other("the response is not HTTP"))?;
-        Ok((status, body.to_owned()))
+        response(&answer)
     }
 
     fn connect(&self) -> io::Result<Box<dyn Duplex>> {
@@ -190,6 +186,24 @@ impl Place {
         let config = tls.client_config().map_err(io::Error::other)?;
         let connection = ClientConnection::new(Arc::new(config), ServerName::from(self.address.ip()));
         Ok(Box::new(StreamOwned::new(connection.map_err(io::Error::other)?, stream)))
+    }
+}
+
+/// The status and the body of a response. A body that broke off, or has more than is read of it, is an error: half a page of
+/// metrics looks like a whole one.
+fn response(answer: &[u8]) -> io::Result<(u16, String)> {
+    let head_length = answer.windows(4).position(|part| part == b"\r\n\r\n").unwrap_or(answer.len());
+    let (head, rest) = answer.split_at(head_length);
+    let (head, body) = (String::from_utf8_lossy(head), rest.get(4..).unwrap_or_default());
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.ok_or_else(|| io::Error::other("the response is not HTTP"))?;
+    let mut fields = head.lines().filter_map(|line| line.split_once(':'));
+    let length = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    match length.and_then(|(_, length)| length.trim().parse::<usize>().ok()) {
+        Some(length) if body.len() < length => {
+            Err(io::Error::other(format!("{} of {length} bytes of the answer were read", body.len())))
+        }
+        _ => Ok((status, String::from_utf8_lossy(body).into_owned())),
     }
 }
 
@@ -213,6 +227,23 @@ fn result(address: SocketAddr, status: u16, body: &str) -> Result<Value, ApiFail
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_response_that_broke_off_is_an_error() {
+        for (answer, expected) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\na 1", Ok((200, "a 1"))),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\na ", Err("2 of 3 bytes of the answer were read")),
+            ("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n", Err("0 of 3 bytes of the answer were read")),
+            ("HTTP/1.1 204 No Content\r\n\r\n", Ok((204, ""))),
+            ("HTTP/1.1 200 OK\r\n\r\na\r\n\r\nb", Ok((200, "a\r\n\r\nb"))),
+            ("hello\r\n", Err("the response is not HTTP")),
+            ("", Err("the response is not HTTP")),
+        ] {
+            let found = response(answer.as_bytes()).map_err(|error| error.to_string());
+            let expected = expected.map(|(status, body)| (status, body.to_owned())).map_err(str::to_owned);
+            assert_eq!(found, expected, "{answer}");
+        }
+    }
 
     #[test]
     fn a_response_has_a_result_or_says_what_is_wrong() {

@@ -8,7 +8,7 @@
 //! - `metrics.rs` a selection of the page of metrics
 //! - `pages.rs` the pages of the documentation
 //!
-//! The protocol is JSON-RPC, one message a line, and six methods. Its crate, `rmcp`, would bring macros, schemas and a
+//! The protocol is JSON-RPC, one message a line, and eight methods. Its crate, `rmcp`, would bring macros, schemas and a
 //! second client for HTTP: more code than these files have.
 
 mod arguments;
@@ -23,7 +23,7 @@ mod tests;
 mod tools;
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     io::{self, BufRead, Write},
     sync::{Mutex, PoisonError},
     thread,
@@ -67,8 +67,16 @@ pub(super) fn run(args: &McpArgs, registry: &Registry) -> Result<(), Failure> {
 
 /// The calls in progress, by the text of their ids, and the output that they share.
 struct Calls<W> {
-    in_progress: Mutex<BTreeSet<String>>,
+    in_progress: Mutex<BTreeMap<String, Awaited>>,
     output: Mutex<W>,
+}
+
+/// Whether the client waits for the answer of a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    Yes,
+    /// It was cancelled. Its thread still waits for the node, so it counts.
+    No,
 }
 
 /// What is read next.
@@ -95,7 +103,7 @@ fn serve(mut input: impl BufRead, output: impl Write + Send, node: &impl Node, a
             match incoming.map_or_else(|error| Reaction::Answer(error.to_json()), |incoming| protocol.react(incoming)) {
                 Reaction::Silence => {}
                 Reaction::Answer(answer) => calls.write(&answer)?,
-                Reaction::Cancel(id) => drop(calls.end(&id)),
+                Reaction::Cancel(id) => calls.cancel(&id),
                 Reaction::Call(call) => {
                     let id = call.id.key();
                     if let Err(why) = calls.begin(&id) {
@@ -131,15 +139,22 @@ impl<W: Write> Calls<W> {
                 "{CALLS_MAX} calls are in progress, the maximum: call again when one of them has ended"
             ));
         }
-        if !in_progress.insert(id.to_owned()) {
+        if in_progress.contains_key(id) {
             return Err(format!("a call with the id {id} is in progress: give each request its own id"));
         }
+        in_progress.insert(id.to_owned(), Awaited::Yes);
         Ok(())
     }
 
-    /// Whether the call was in progress until now.
+    fn cancel(&self, id: &str) {
+        if let Some(awaited) = self.in_progress.lock().unwrap_or_else(PoisonError::into_inner).get_mut(id) {
+            *awaited = Awaited::No;
+        }
+    }
+
+    /// Ends a call. Returns whether the client waits for its answer.
     fn end(&self, id: &str) -> bool {
-        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner).remove(id)
+        self.in_progress.lock().unwrap_or_else(PoisonError::into_inner).remove(id) == Some(Awaited::Yes)
     }
 
     fn write(&self, answer: &Value) -> io::Result<()> {

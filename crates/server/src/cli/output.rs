@@ -9,6 +9,7 @@ use std::{
 use serde_json::Value;
 
 use super::Failure;
+use crate::telemetry::log::is_unsafe;
 
 /// Prints a line.
 pub(super) fn line(line: impl fmt::Display) -> Result<(), Failure> {
@@ -46,12 +47,6 @@ impl fmt::Display for Shown<'_> {
         }
         Ok(())
     }
-}
-
-/// Also characters that change the direction of the text around them.
-fn is_unsafe(character: char) -> bool {
-    character.is_control()
-        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 /// Prints text unchanged.

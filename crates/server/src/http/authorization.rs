@@ -1,4 +1,4 @@
-//! Who may use the server API: the check of the API key.
+//! Who may use the server API: the check of the API key, or without one of the page that asks.
 
 use axum::{
     extract::Query,
@@ -7,12 +7,27 @@ use axum::{
 use dunlin_config::ApiAccess;
 use serde::Deserialize;
 
-/// Whether a request may use the API. The key is in `X-API-Key`, in `Authorization: apikey KEY`, or in the query
+use super::browser::is_from_other_site;
+
+/// Why a request may not use the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unauthorized {
+    /// It has no key, or a wrong one.
+    Key,
+    /// It needs no key, and is from a page of another site, which a browser has opened.
+    OtherSite,
+}
+
+/// Checks that a request may use the API. The key is in `X-API-Key`, in `Authorization: apikey KEY`, or in the query
 /// parameter `api_key`, checked in this order.
-pub(crate) fn is_authorized(access: &ApiAccess, headers: &HeaderMap, uri: &Uri) -> bool {
+///
+/// # Errors
+/// [`Unauthorized`]
+pub(crate) fn authorize(access: &ApiAccess, headers: &HeaderMap, uri: &Uri) -> Result<(), Unauthorized> {
     let keys = match access {
-        ApiAccess::Nobody => return false,
-        ApiAccess::Everyone => return true,
+        ApiAccess::Nobody => return Err(Unauthorized::Key),
+        ApiAccess::Everyone if is_from_other_site(headers) => return Err(Unauthorized::OtherSite),
+        ApiAccess::Everyone => return Ok(()),
         ApiAccess::Keys(keys) => keys,
     };
     let is_key = |offered: &[u8]| keys.admit(offered);
@@ -21,7 +36,18 @@ pub(crate) fn is_authorized(access: &ApiAccess, headers: &HeaderMap, uri: &Uri) 
         (_, Some(value)) => authorization_key(value.as_bytes()).is_some_and(is_key),
         _ => false,
     };
-    by_field || query_key(uri).is_some_and(|offered| is_key(offered.as_bytes()))
+    let is_authorized = by_field || query_key(uri).is_some_and(|offered| is_key(offered.as_bytes()));
+    if is_authorized { Ok(()) } else { Err(Unauthorized::Key) }
+}
+
+impl Unauthorized {
+    /// The reason, for the log.
+    pub(crate) const fn detail(self) -> &'static str {
+        match self {
+            Self::Key => "missing or wrong API key",
+            Self::OtherSite => "with http_api.insecure, pages of other sites may not use the API",
+        }
+    }
 }
 
 fn authorization_key(value: &[u8]) -> Option<&[u8]> {
@@ -41,6 +67,7 @@ fn query_key(uri: &Uri) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::HeaderValue;
     use dunlin_config::ApiKeys;
     use dunlin_token::Secret;
 
@@ -75,13 +102,24 @@ mod tests {
             let headers = fields
                 .iter()
                 .map(|(name, value)| {
-                    (header::HeaderName::from_static(name), value.parse::<axum::http::HeaderValue>().expect("a value"))
+                    (header::HeaderName::from_static(name), value.parse::<HeaderValue>().expect("a value"))
                 })
                 .collect();
             let uri = target.parse().expect("a target");
-            assert_eq!(is_authorized(&access, &headers, &uri), expected, "{fields:?} {target}");
-            assert!(!is_authorized(&ApiAccess::Nobody, &headers, &uri));
-            assert!(is_authorized(&ApiAccess::Everyone, &headers, &uri));
+            assert_eq!(authorize(&access, &headers, &uri).is_ok(), expected, "{fields:?} {target}");
+            assert_eq!(authorize(&ApiAccess::Nobody, &headers, &uri), Err(Unauthorized::Key));
+            assert_eq!(authorize(&ApiAccess::Everyone, &headers, &uri), Ok(()));
         }
+    }
+
+    #[test]
+    fn a_page_of_another_site_needs_the_key() {
+        let access = ApiAccess::Keys(ApiKeys::new([&Secret::new("k3y").expect("not empty")]));
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static("localhost:8000"));
+        headers.insert(header::ORIGIN, HeaderValue::from_static("http://evil.example"));
+        let uri = "/api/publish?api_key=k3y".parse().expect("a target");
+        assert_eq!(authorize(&ApiAccess::Everyone, &headers, &uri), Err(Unauthorized::OtherSite));
+        assert_eq!(authorize(&access, &headers, &uri), Ok(()));
     }
 }

@@ -13,11 +13,11 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use dunlin_profiles::{CpuError, HeapError, HeapView, Names, heap_profile};
+use dunlin_profiles::{CpuError, HeapError, HeapView};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use crate::profiling::cpu_profile_for_operator;
+use crate::profiling::{cpu_profile_for_operator, heap_profile_for_operator};
 
 /// Default and maximum duration of a CPU profile.
 const SECONDS_DEFAULT: u64 = 30;
@@ -68,7 +68,7 @@ pub(super) async fn allocs() -> Response {
 }
 
 async fn memory(name: &str, view: HeapView) -> Response {
-    match spawn_blocking(move || heap_profile(view, &mut Names::default())).await {
+    match spawn_blocking(move || heap_profile_for_operator(view)).await {
         Ok(Ok(profile)) => answer(name, profile),
         Ok(Err(error @ (HeapError::OtherAllocator | HeapError::Off))) => {
             failure(StatusCode::NOT_IMPLEMENTED, &error.to_string())

@@ -9,7 +9,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Peer, authorization::is_authorized};
+use super::{Peer, authorization::authorize};
 use crate::{
     serve::{Reloaded, Reloader},
     telemetry::{
@@ -37,12 +37,11 @@ impl Reload {
     /// Checks the API key of a request; otherwise returns the response.
     #[allow(clippy::result_large_err, reason = "a response is sent at once")]
     pub(super) fn authorize(&self, request: &Request) -> Result<(), Response> {
-        if is_authorized(&self.reloader.access(), request.headers(), request.uri()) {
-            return Ok(());
-        }
+        let checked = authorize(&self.reloader.access(), request.headers(), request.uri());
+        let Err(why) = checked else { return Ok(()) };
         let reason = HttpRefusal::Unauthorized;
         self.counters.count_refusal(reason);
-        events::HttpRefused { reason, peer: Peer::of(request).0, detail: &"missing or wrong API key" }.emit();
+        events::HttpRefused { reason, peer: Peer::of(request).0, detail: &why.detail() }.emit();
         Err(StatusCode::UNAUTHORIZED.into_response())
     }
 }

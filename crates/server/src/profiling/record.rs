@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use dunlin_profiles::{CpuError, HeapMark, Names, cpu_profile, heap_profile_since};
+use dunlin_profiles::{CpuError, HeapError, HeapMark, Names, cpu_profile, heap_profile_since};
 use flate2::{Compression, write::GzEncoder};
 
-use super::{IS_RECORDING, ProfileKind, PushOutcome, Recorded, Shared, operator_waits};
+use super::{IS_MAKING_HEAP, IS_RECORDING, ProfileKind, PushOutcome, Recorded, Shared, operator_waits};
 use crate::telemetry::profile_events::ProfileLost;
 
 /// Maximum bytes of a compressed profile. The server's own limit is 4 MiB, before compression, by default.
@@ -41,12 +41,10 @@ impl Recorder {
                 return;
             }
             self.finish(ProfileKind::Cpu, from_unix_s, cpu);
-            let heap = heap_profile_since(&mut self.mark, &mut self.names);
-            self.finish(
-                ProfileKind::Heap,
-                from_unix_s,
-                heap.map_err(|error| (PushOutcome::NotRecorded, error.to_string())),
-            );
+            IS_MAKING_HEAP.store(true, Ordering::Relaxed);
+            let heap = heap_profile_since(&mut self.mark, &mut self.names).map_err(no_heap);
+            IS_MAKING_HEAP.store(false, Ordering::Relaxed);
+            self.finish(ProfileKind::Heap, from_unix_s, heap);
         }
     }
 
@@ -95,6 +93,14 @@ impl Recorder {
     }
 }
 
+fn no_heap(error: HeapError) -> (PushOutcome, String) {
+    let outcome = match error {
+        HeapError::Busy => PushOutcome::Yielded,
+        HeapError::OtherAllocator | HeapError::Off => PushOutcome::NotRecorded,
+    };
+    (outcome, error.to_string())
+}
+
 /// A compressed profile that may be sent.
 fn fitting(pprof: Vec<u8>) -> Result<Vec<u8>, (PushOutcome, String)> {
     if pprof.len() > PROFILE_BYTES_MAX {
@@ -117,6 +123,17 @@ fn unix_s() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_heap_profile_of_an_operator_is_no_fault_of_the_recording() {
+        for (error, expected) in [
+            (HeapError::Busy, PushOutcome::Yielded),
+            (HeapError::OtherAllocator, PushOutcome::NotRecorded),
+            (HeapError::Off, PushOutcome::NotRecorded),
+        ] {
+            assert_eq!(no_heap(error).0, expected, "{error}");
+        }
+    }
 
     #[test]
     fn a_profile_is_sent_at_its_limit_and_dropped_past_it() {

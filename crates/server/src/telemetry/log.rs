@@ -130,6 +130,13 @@ impl io::Write for Destination {
 /// Maximum number of characters of an outside text in a line.
 const OUTSIDE_CHARS_MAX: usize = 200;
 
+/// Whether a character of a stranger's text is escaped: control characters, line separators, and characters that are not seen
+/// or change the writing direction.
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
 /// Text from outside for a log line: shortened, and with control characters escaped, so that it cannot begin a new line
 /// or send escape sequences to a terminal.
 pub struct Outside<'a>(pub &'a str);
@@ -139,8 +146,7 @@ impl fmt::Display for Outside<'_> {
         use fmt::Write as _;
         let mut chars = self.0.chars();
         for c in chars.by_ref().take(OUTSIDE_CHARS_MAX) {
-            // Control characters, line separators, and characters that change the writing direction.
-            if c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}') {
+            if is_unsafe(c) {
                 write!(f, "{}", c.escape_unicode())?;
             } else {
                 f.write_char(c)?;
@@ -188,6 +194,7 @@ mod tests {
             ("\u{1b}[31mred", "\\u{1b}[31mred"),
             ("\u{9b}2J", "\\u{9b}2J"),
             ("x\u{2028}y\u{202e}z", "x\\u{2028}y\\u{202e}z"),
+            ("a\u{200b}b\u{200f}c", "a\\u{200b}b\\u{200f}c"),
         ];
         for (outside, logged) in cases {
             assert_eq!(Outside(outside).to_string(), logged);

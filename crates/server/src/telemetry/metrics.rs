@@ -327,7 +327,7 @@ families! {
     WEBHOOK_EVENTS_WAITING = Gauge "dunlin_webhook_events_waiting" [] "Events that wait for the backend of webhooks.endpoint.";
     WEBHOOK_BYTES_WAITING = Gauge "dunlin_webhook_bytes_waiting" [] "Bytes of events that wait for the backend of webhooks.endpoint.";
     WEBHOOK_OLDEST_AGE = Gauge "dunlin_webhook_oldest_event_seconds" [] "Age of the oldest event that is being sent; 0 if none is.";
-    PROFILES_PUSHED = Counter "dunlin_profiles_pushed_total" ["kind", "outcome"] "Profiles for the server of profiling.pyroscope.address, by kind (cpu, heap) and outcome: taken; refused, server_error, unreachable, timeout (profiling.pyroscope.timeout): the server does not have it; replaced: a newer one came while it waited; too_large: above 4 MiB, compressed; yielded: an operator recorded a CPU profile; not_recorded.";
+    PROFILES_PUSHED = Counter "dunlin_profiles_pushed_total" ["kind", "outcome"] "Profiles for the server of profiling.pyroscope.address, by kind (cpu, heap) and outcome: taken; refused, server_error, unreachable, timeout (profiling.pyroscope.timeout): the server does not have it; replaced: a newer one came while it waited; too_large: above 4 MiB, compressed; yielded: an operator recorded one; not_recorded.";
 }
 
 families! {

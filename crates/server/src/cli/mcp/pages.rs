@@ -237,6 +237,12 @@ mod tests {
             .collect();
         assert_eq!(PAGES.iter().map(|(name, _)| (*name).to_owned()).collect::<BTreeSet<_>>(), files);
         assert!(PAGES.iter().all(|(_, text)| text.starts_with("# ") && !title(text).is_empty()));
+        // A section is read by its heading.
+        for &(name, text) in PAGES {
+            let headings = sections_of(text);
+            let different: BTreeSet<_> = headings.iter().map(|one| one.replace('`', "").to_lowercase()).collect();
+            assert_eq!(different.len(), headings.len(), "{name} has a heading twice: {headings:?}");
+        }
     }
 
     #[test]

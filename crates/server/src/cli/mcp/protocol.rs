@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{
+    bounded,
     message::{self, ErrorAnswer, INVALID_PARAMS, INVALID_REQUEST, Id, Incoming, METHOD_NOT_FOUND, Request},
     node::Node,
     pages,
@@ -208,7 +209,8 @@ impl Call {
         };
         let (text, is_error) = match outcome {
             Ok(text) => (text, false),
-            Err(text) => (text, true),
+            // A configuration that cannot be used has a line for each problem.
+            Err(text) => (bounded::shortened(text, "the rest is left out"), true),
         };
         // The result is not there a second time as `structuredContent`: models read both.
         let result = json!({ "content": [{ "type": "text", "text": text }], "isError": is_error });

@@ -116,6 +116,26 @@ fn transcripts_are_answered_as_they_say() {
     assert!(count >= 6, "{count} transcripts");
 }
 
+#[test]
+fn an_error_is_bounded_as_a_result_is() {
+    let api = json!({ "info": { "params": {}, "error": "x".repeat(bounded::RESULT_BYTES_MAX + 1) } });
+    let node = FixedNode { api: api.as_object().expect("an object").clone(), ..FixedNode::default() };
+    let mut protocol = Protocol::new(false);
+    for (method, params) in
+        [("initialize", json!({ "protocolVersion": "2025-11-25" })), ("tools/call", json!({ "name": "info" }))]
+    {
+        let line = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
+        let result = exchange(&mut protocol, &node, line.as_bytes())["result"].clone();
+        if method == "tools/call" {
+            let text = result["content"][0]["text"].as_str().expect("a text");
+            assert_eq!(result["isError"], true);
+            assert!(
+                text.len() <= bounded::RESULT_BYTES_MAX && text.ends_with("bytes are shown: the rest is left out]")
+            );
+        }
+    }
+}
+
 /// A node whose answers wait until they are allowed.
 #[derive(Default)]
 struct SlowNode {
@@ -159,6 +179,10 @@ impl Client {
 
     fn call(&mut self, id: u64) {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": "info" } }));
+    }
+
+    fn cancel(&mut self, id: u64) {
+        self.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
     }
 
     fn ping(&mut self) {
@@ -210,7 +234,7 @@ fn a_cancelled_call_is_not_answered_and_others_go_on() {
         client.call(2);
         // The server answers other requests meanwhile.
         client.ping();
-        client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 1 } }));
+        client.cancel(1);
         client.ping();
         node.allow(2);
         let answers = client.finish();
@@ -237,6 +261,25 @@ fn calls_are_bounded_and_end_with_the_input() {
         client.ping();
         node.allow(CALLS_MAX);
         assert_eq!(client.finish().len(), CALLS_MAX);
+    });
+}
+
+#[test]
+fn a_cancelled_call_counts_until_the_node_has_answered() {
+    with_client(|mut client, node| {
+        for id in 1..=CALLS_MAX as u64 {
+            client.call(id);
+        }
+        client.cancel(1);
+        client.call(CALLS_MAX as u64 + 1);
+        let refused = client.receive();
+        assert_eq!(refused["id"], CALLS_MAX as u64 + 1);
+        assert!(
+            refused["error"]["message"].as_str().expect("a text").starts_with("16 calls are in progress"),
+            "{refused}"
+        );
+        node.allow(CALLS_MAX);
+        assert_eq!(client.finish().len(), CALLS_MAX - 1);
     });
 }
 

@@ -26,7 +26,7 @@ use super::{
     legacy::{self, LegacyReply},
 };
 use crate::{
-    http::{Peer, authorization::is_authorized},
+    http::{Peer, authorization::authorize},
     telemetry::{
         api_counters::{ControlCounters, HttpRefusal},
         events,
@@ -102,9 +102,8 @@ impl Service {
     /// Checks the key and reads the body.
     async fn admit(&self, request: Request) -> Result<(HeaderMap, Bytes), Refused> {
         let (parts, body) = request.into_parts();
-        if !is_authorized(&self.options().access, &parts.headers, &parts.uri) {
-            return Err(Refused { reason: HttpRefusal::Unauthorized, detail: "missing or wrong API key".into() });
-        }
+        authorize(&self.options().access, &parts.headers, &parts.uri)
+            .map_err(|why| Refused { reason: HttpRefusal::Unauthorized, detail: why.detail().into() })?;
         let most = self.options().request_bytes_max;
         let body = tokio::time::timeout(self.options().timeout, Self::read(body, most)).await;
         let body = body.unwrap_or_else(|_| Err(body_timeout()))?;
