@@ -334,6 +334,18 @@ fn what_is_interrupted_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_server_that_does_not_start_leaves_no_folder() {
+    let folder = Folder::make();
+    let output = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"))
+        .args(["idle", "--sessions", "10,20", "--spawn", "/nonexistent/dunlin", "--quiet", "--no-pin"])
+        .env("TMPDIR", &folder.0)
+        .output()
+        .expect("the program starts");
+    assert!(stderr(&output).contains("/nonexistent/dunlin"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 0);
+}
+
+#[test]
 fn publications_in_another_order_are_found() {
     // With one channel, the next publication is of the same stream.
     let folder = Folder::make();
