@@ -1,6 +1,7 @@
 //! A directory for the files of servers.
 
-use std::fs;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,13 +16,23 @@ impl DataFolder {
     /// and `what`.
     pub fn make(parent: Option<&Path>, what: &str) -> Result<Self, Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
+        let remedy = if parent.is_some() {
+            "give --directory a directory with space"
+        } else {
+            "set TMPDIR to a directory with space"
+        };
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let parent = parent.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let path = parent.join(format!("dunlin-bench-{what}-{}-{number}", std::process::id()));
-        interrupt::make_folder(&path, |path| fs::create_dir_all(path)).map_err(|source| {
-            Error::os(format!("make {}", path.display()), source, "give --directory a directory with space")
-        })?;
+        // The configuration of a server has the key of its API.
+        let make = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+        interrupt::make_folder(&path, make)
+            .map_err(|source| Error::os(format!("make {}", path.display()), source, remedy))?;
         Ok(DataFolder(path))
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
     }
 
     pub fn join(&self, name: &str) -> PathBuf {

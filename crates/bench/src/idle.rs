@@ -77,7 +77,8 @@ fn scenario_args(args: &IdleArgs) -> ScenarioArgs {
         target: TargetArgs {
             target: server.url.clone(),
             server_pid: server.server_pid,
-            i_own_this_target: false,
+            // Its process is on this machine: --url needs --server-pid.
+            i_own_this_target: true,
             start: server.start.clone(),
         },
         set: Vec::new(),

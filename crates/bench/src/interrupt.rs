@@ -1,34 +1,46 @@
-//! Ctrl-C and SIGTERM end a run early. Scenarios of profiles look for them, write their result, and say that it is partial. The
-//! others end at once, and leave no files.
+//! Ctrl-C and SIGTERM end a run early. Scenarios of profiles look for them, write their result, and say that it is partial; a second
+//! signal ends them at once. The others end at once with the first one. None leaves folders.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use crate::error::Error;
 
-static IS_ASKED: AtomicBool = AtomicBool::new(false);
+/// Signals that have arrived.
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+/// This signal ends the process without cleaning up, in case that hangs.
+const SIGNALS_MAX: u32 = 5;
 /// Folders of servers that this process has started.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-/// How soon a signal ends a scenario that does not look for it.
+/// How soon a signal ends the process.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 extern "C" fn ask(_signal: libc::c_int) {
-    IS_ASKED.store(true, Ordering::Relaxed);
+    if SIGNALS.fetch_add(1, Ordering::Relaxed) + 1 >= SIGNALS_MAX {
+        // SAFETY: a handler may call it at any time (signal-safety(7)).
+        unsafe { libc::_exit(1) };
+    }
 }
 
 /// Begins to watch for signals. A second one ends the process at once.
 pub fn watch() -> Result<(), Error> {
+    handle()?;
+    end_at(2);
+    Ok(())
+}
+
+fn handle() -> Result<(), Error> {
     // SAFETY: zero is a valid sigaction.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = ask as *const () as libc::sighandler_t;
-    action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+    action.sa_flags = libc::SA_RESTART;
     for signal in [libc::SIGINT, libc::SIGTERM] {
-        // SAFETY: the action is valid for the call, and its handler only stores into an atomic.
+        // SAFETY: the action is valid for the call, and its handler only counts, or exits.
         if unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) } != 0 {
             return Err(Error::os("watch for signals", io::Error::last_os_error(), "start the run again"));
         }
@@ -38,14 +50,23 @@ pub fn watch() -> Result<(), Error> {
 
 /// Fails if the run was interrupted.
 pub fn check() -> Result<(), Error> {
-    if IS_ASKED.load(Ordering::Relaxed) { Err(Error::Scenario("the run was interrupted".to_owned())) } else { Ok(()) }
+    match SIGNALS.load(Ordering::Relaxed) {
+        0 => Ok(()),
+        _ => Err(Error::Scenario("the run was interrupted".to_owned())),
+    }
 }
 
 /// Watches for signals in place of a scenario that does not look for them. Servers end with this process.
 pub fn end_at_once() -> Result<(), Error> {
-    watch()?;
-    thread::spawn(|| {
-        while !IS_ASKED.load(Ordering::Relaxed) {
+    handle()?;
+    end_at(1);
+    Ok(())
+}
+
+/// Removes all folders and ends the process when so many signals have arrived.
+fn end_at(signals: u32) {
+    thread::spawn(move || {
+        while SIGNALS.load(Ordering::Relaxed) < signals {
             thread::sleep(LOOK_EVERY);
         }
         // The lock is kept, so that no folder is made any more.
@@ -56,7 +77,6 @@ pub fn end_at_once() -> Result<(), Error> {
         let _ = writeln!(io::stderr(), "dunlin-bench: the run was interrupted");
         std::process::exit(1);
     });
-    Ok(())
 }
 
 /// Makes a folder that [`remove_folder`] or a signal removes.

@@ -1,10 +1,9 @@
 //! The server under test: a running one, or one that is started with a configuration and stopped afterwards.
 
 use std::env;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use crate::args::{ServerArgs, parse_url};
 use crate::control::MessageContent;
 use crate::error::Error;
-use crate::interrupt;
+use crate::folder::DataFolder;
 use crate::peer::PeerProtocol;
 use crate::proc::{self, Cores};
 use crate::scenario::secrets::shown_url;
@@ -55,7 +54,8 @@ pub struct ServerProcess {
 
 struct Started {
     child: Child,
-    folder: PathBuf,
+    /// Removed after the process has ended, because `Drop` of the process comes before that of its fields.
+    folder: DataFolder,
 }
 
 impl ServerProcess {
@@ -133,7 +133,6 @@ impl Drop for ServerProcess {
     fn drop(&mut self) {
         let Some(started) = &mut self.started else { return };
         if matches!(started.child.try_wait(), Ok(Some(_))) {
-            interrupt::remove_folder(&started.folder);
             return;
         }
         // SAFETY: the child has not been waited for, so its pid is still its own.
@@ -145,7 +144,6 @@ impl Drop for ServerProcess {
         // Fails only if the process has already ended.
         let _ = started.child.kill();
         let _ = started.child.wait();
-        interrupt::remove_folder(&started.folder);
     }
 }
 
@@ -153,14 +151,14 @@ fn spawn(args: &ServerArgs, cores: &Cores) -> Result<ServerProcess, Error> {
     let program = args.start.spawn.clone().unwrap_or_else(default_program);
     let port = args.start.port.map_or_else(free_port, Ok)?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let folder = make_folder(port)?;
+    let folder = DataFolder::make(None, "server")?;
     let config_path = folder.join("config.json");
     // Other servers do not know this key, so it is only set if requested.
     let reactor = args.start.reactor.iter().map(|kind| format!("reactor={kind}"));
     let tls = args.tls.then(tls::server_settings).into_iter().flatten();
     let internal = args.internal_port.map(|port| format!("http_server.internal_port={port}"));
     // Files of the server go where they are removed with it.
-    let set = args.set.iter().map(|setting| setting.replace("{folder}", &folder.to_string_lossy()));
+    let set = args.set.iter().map(|setting| setting.replace("{folder}", &folder.path().to_string_lossy()));
     let settings: Vec<String> = reactor.chain(tls).chain(internal).chain(set).collect();
     write(&config_path, &config(port, &args.start.api_key, &settings)?)?;
     let child = start_process(&program, args, &config_path, &folder.join(LOG), cores)?;
@@ -195,16 +193,6 @@ pub fn setting(key: &str, value: impl std::fmt::Display) -> String {
 /// A free port.
 pub fn free_port() -> Result<u16, Error> {
     dunlin_processes::free_port().map_err(|source| Error::os("find a free port", source, "give --port"))
-}
-
-fn make_folder(port: u16) -> Result<PathBuf, Error> {
-    let folder = env::temp_dir().join(format!("dunlin-bench-{}-{port}", std::process::id()));
-    // Its configuration has the key of the API.
-    let make = |folder: &Path| DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    interrupt::make_folder(&folder, make).map_err(|source| {
-        Error::os(format!("make {}", folder.display()), source, "set TMPDIR to a folder with space")
-    })?;
-    Ok(folder)
 }
 
 fn write(path: &Path, config: &Value) -> Result<(), Error> {

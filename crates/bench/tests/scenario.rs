@@ -299,12 +299,15 @@ fn port_of_server_in(folder: &Path, child: &mut Child) -> u16 {
 fn what_is_interrupted_leaves_nothing_behind() {
     let program = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
     dunlin_proof::programs::beside(program, "dunlin");
-    for arguments in [
-        &["compare", "fanout", "fanout", "--short", "--rounds", "1", "--quiet"][..],
-        &["plan", "--connections", "10", "--publications", "1", "--quiet"],
-        &["idle", "--sessions", "10,20,30,40", "--quiet"],
-        &["fanout", "--subscribers", "5", "--duration", "1m", "--quiet"],
-    ] {
+    let signals_and_arguments: [(u32, &[&str]); 5] = [
+        (1, &["compare", "fanout", "fanout", "--short", "--rounds", "1", "--quiet"]),
+        (1, &["plan", "--connections", "10", "--publications", "1", "--quiet"]),
+        (1, &["idle", "--sessions", "10,20,30,40", "--quiet"]),
+        (1, &["fanout", "--subscribers", "5", "--duration", "1m", "--quiet"]),
+        // The second one comes while the first one ends the run.
+        (2, &["run", "fanout", "--short", "--quiet"]),
+    ];
+    for (signals, arguments) in signals_and_arguments {
         let (folder, runs) = (Folder::make(), Folder::make());
         let mut child = Command::new(program)
             .args(arguments)
@@ -315,8 +318,10 @@ fn what_is_interrupted_leaves_nothing_behind() {
             .spawn()
             .expect("the program starts");
         let port = port_of_server_in(&folder.0, &mut child);
-        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
-        assert!(killed.success());
+        for _ in 0..signals {
+            let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill starts");
+            assert!(killed.success());
+        }
         assert_eq!(wait_within(&mut child, Duration::from_secs(30)), Some(1), "{arguments:?}");
         // A server that ends with the program may take a moment longer.
         let deadline = Instant::now() + Duration::from_secs(20);
@@ -326,6 +331,18 @@ fn what_is_interrupted_leaves_nothing_behind() {
         }
         assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 0, "{arguments:?}: its files are gone");
     }
+}
+
+#[test]
+fn a_server_that_does_not_start_leaves_no_folder() {
+    let folder = Folder::make();
+    let output = Command::new(env!("CARGO_BIN_EXE_dunlin-bench"))
+        .args(["idle", "--sessions", "10,20", "--spawn", "/nonexistent/dunlin", "--quiet", "--no-pin"])
+        .env("TMPDIR", &folder.0)
+        .output()
+        .expect("the program starts");
+    assert!(stderr(&output).contains("/nonexistent/dunlin"), "{}", stderr(&output));
+    assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 0);
 }
 
 #[test]

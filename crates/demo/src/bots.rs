@@ -157,7 +157,8 @@ fn may_join_later(code: u32) -> bool {
 
 impl Bot {
     fn node(&self, nodes: &Nodes) -> Option<SocketAddr> {
-        nodes.addresses.iter().cycle().nth((self.number + self.moves) % nodes.addresses.len().max(1)).copied()
+        let at = self.number.wrapping_add(self.moves).checked_rem(nodes.addresses.len())?;
+        nodes.addresses.get(at).copied()
     }
 
     /// Returns whether it tried to connect.

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,7 @@ use super::verify::{self, Verified};
 use crate::commands::EncodingOption;
 use crate::control::{Connected, MessageContent, Role, Target, WorkerCommand, WorkerReply};
 use crate::error::Error;
-use crate::interrupt;
+use crate::folder::DataFolder;
 use crate::proc::{self, Cores, Memory, Ticks};
 use crate::progress::Progress;
 use crate::spawn::ServerProcess;
@@ -59,34 +58,28 @@ pub struct RoomSetup {
 }
 
 /// A folder for the files of a run, removed on drop.
-pub struct Scratch(PathBuf);
+pub struct Scratch(DataFolder);
 
 impl Scratch {
     /// Creates the folder.
     pub fn create() -> Result<Self, Error> {
-        static RUNS: AtomicU64 = AtomicU64::new(0);
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("dunlin-bench-room-{}-{run}", std::process::id()));
-        interrupt::make_folder(&path, |path| fs::create_dir_all(path)).map_err(|source| {
-            Error::os(format!("make {}", path.display()), source, "set TMPDIR to a folder with space")
-        })?;
-        Ok(Scratch(path))
+        DataFolder::make(None, "room").map(Scratch)
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        self.0.path()
     }
 
     /// The room's setting with which the server writes recordings into this folder.
     pub fn recording(&self) -> (&'static str, serde_json::Value) {
-        ("record_directory", self.0.display().to_string().into())
+        ("record_directory", self.path().display().to_string().into())
     }
 
     /// The recordings of the room with this number, the earliest first.
     pub fn recordings(&self, room: u32) -> Vec<PathBuf> {
         // The file name contains the channel's name with special characters replaced.
         let prefix = format!("{CHANNEL}{room}-").replace(':', "_");
-        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.path()).into_iter().flatten().flatten();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
         let is_of_room = |path: &PathBuf| {
             path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(&prefix))
@@ -94,12 +87,6 @@ impl Scratch {
         paths.retain(is_of_room);
         paths.sort_unstable();
         paths
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        interrupt::remove_folder(&self.0);
     }
 }
 

@@ -170,7 +170,8 @@ impl Ratio {
 fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+    let at = |place: usize| sorted.get(place).copied().unwrap_or(0.0);
+    f64::midpoint(at(sorted.len().saturating_sub(1) / 2), at(sorted.len() / 2))
 }
 
 /// The quantile of Student's t distribution that 2.5 % exceed, by degrees of freedom.
@@ -215,6 +216,15 @@ mod tests {
         let ratio = Ratio::of(a, b).unwrap();
         let (low, high) = ratio.interval.unwrap();
         assert!((ratio.ratio - 1.0).abs() < 1e-9 && low < 1.0 && high > 1.0, "{ratio:?}");
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_is_between_the_middle_ones() {
+        let cases: [(&[f64], f64); 4] =
+            [(&[], 0.0), (&[7.0], 7.0), (&[9.0, 1.0, 2.0], 2.0), (&[9.0, 1.0, 4.0, 2.0], 3.0)];
+        for (values, expected) in cases {
+            assert!((median(values) - expected).abs() < 1e-9, "{values:?}");
+        }
     }
 
     #[test]

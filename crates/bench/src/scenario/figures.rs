@@ -87,6 +87,19 @@ figures! {
     "files_growth_floor" CountPerHour false "the smallest growth of open files that this run would have shown",
 }
 
+/// Figures that come from several phases or from the samples of the run: one phase has none of them.
+pub const OF_RUN: [&str; 9] = [
+    "bytes_per_connection",
+    "files_growth",
+    "files_growth_floor",
+    "kernel_bytes_per_connection",
+    "latency_growth",
+    "latency_growth_floor",
+    "memory_growth",
+    "memory_growth_floor",
+    "rss_per_connection",
+];
+
 /// The figure of this name.
 pub fn figure(name: &str) -> Option<&'static Figure> {
     FIGURES.iter().find(|figure| figure.name == name)

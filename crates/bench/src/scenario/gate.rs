@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::document::suggestion;
-use super::figures::{FIGURES, Figure, Values, figure};
+use super::figures::{FIGURES, Figure, OF_RUN, Values, figure};
 
 /// A condition for one figure.
 #[derive(Debug, Clone)]
@@ -74,6 +74,9 @@ impl Gate {
             let known: Vec<&str> = FIGURES.iter().map(|figure| figure.name).collect();
             wrong(&format!("there is no figure {name}; {}", suggestion(name, &known)))
         })?;
+        if phase.is_some() && OF_RUN.contains(&found.name) {
+            return Err(wrong(&format!("{name} is a figure of the whole run; leave out the phase")));
+        }
         let bound = found.unit.parse(&rest[sign.len()..]).map_err(|remedy| wrong(&remedy))?;
         Ok(Gate { text: text.to_owned(), phase, name: found.name, relation, bound })
     }
@@ -156,6 +159,7 @@ mod tests {
             ("p99<50", "give a time"),
             ("lost=0ms", "give a number"),
             ("bytes_per_connection<2", "give bytes"),
+            ("hold.memory_growth<1MiB", "memory_growth is a figure of the whole run; leave out the phase"),
         ] {
             let error = Gate::parse_all(text).unwrap_err();
             let named = text.split(',').next_back().unwrap_or_default().trim();

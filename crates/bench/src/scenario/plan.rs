@@ -7,6 +7,8 @@
 mod fit;
 mod prices;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use self::fit::{Estimate, Fit, Scatter};
@@ -27,6 +29,11 @@ const HISTORY: (&str, &str) = ("plan-history", include_str!("plan/history.toml")
 /// Settings of a server whose channels have the history of the load.
 const HISTORY_TTL: &str = "server.channel.without_namespace.history_ttl=\"1h\"";
 const HISTORY_SIZE: &str = "server.channel.without_namespace.history_size";
+/// Limits of histories with their defaults: one of a channel, and one of a node.
+const CHANNEL_LIMIT: (&str, u64) = ("channel.without_namespace.history_memory_limit", 16 << 20);
+const NODE_LIMIT: (&str, u64) = ("channel.history_memory_limit", 1 << 30);
+/// What these limits count for a publication beside its data.
+const PUBLICATION_BYTES: u64 = 256;
 /// Ethernet, IP and TCP headers of a packet.
 const HEADER_BYTES: f64 = 66.0;
 const MIB: f64 = 1_048_576.0;
@@ -42,6 +49,8 @@ struct Plan {
     memory_bytes: Estimate,
     /// Private memory of the servers for histories that are full; none without history.
     history_bytes: Option<Estimate>,
+    /// Keys of the configuration to raise to these bytes, so that histories can be full.
+    limits: BTreeMap<&'static str, u64>,
     /// The kernel's memory for the connections, measured for both ends.
     kernel_bytes: Option<Estimate>,
     /// From the servers to the clients, with the headers of one packet for each delivery.
@@ -73,6 +82,14 @@ impl PlannedLoad {
     /// Publications in full histories.
     fn stored(&self) -> f64 {
         self.channels as f64 * self.history_size as f64
+    }
+
+    /// Limits whose default evicts publications before histories are full, with the bytes that the load needs.
+    fn limits(&self) -> BTreeMap<&'static str, u64> {
+        let publication = self.payload_bytes.saturating_add(PUBLICATION_BYTES);
+        let channel = self.history_size.saturating_mul(publication);
+        let needs = [(CHANNEL_LIMIT, channel), (NODE_LIMIT, channel.saturating_mul(self.channels))];
+        needs.into_iter().filter(|((_, limit), bytes)| bytes > limit).map(|((key, _), bytes)| (key, bytes)).collect()
     }
 }
 
@@ -245,6 +262,7 @@ fn estimate(load: PlannedLoad, machine: Machine, measured: &Calibration) -> Resu
         cores: cpu.predict(&[1.0, load.publications, load.deliveries_per_second]),
         memory_bytes: memory,
         history_bytes: history,
+        limits: load.limits(),
         kernel_bytes: kernel,
         network_mbit: load.deliveries_per_second * bytes * 8.0 / 1e6,
         load,
@@ -282,6 +300,13 @@ impl Plan {
             Line::new("memory", of(self.memory_bytes, MIB, "MiB")),
         ];
         lines.extend(self.history_bytes.map(|history| Line::new("history", of(history, MIB, "MiB when it is full"))));
+        lines.extend(self.limits.iter().map(|(key, bytes)| {
+            let mib = grouped((*bytes as f64 / MIB).ceil());
+            Line::new(
+                "limit",
+                format!("raise {key} to {mib} MiB, or publications are evicted before histories are full"),
+            )
+        }));
         lines.extend(self.kernel_bytes.map(|kernel| Line::new("kernel memory", of(kernel, MIB, "MiB for both ends"))));
         lines.push(Line::new("network", format!("{} Mbit/s to the clients", grouped(self.network_mbit))));
         let unit = self.price_unit.as_deref().unwrap_or_default();
@@ -296,8 +321,6 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
 
     fn planned(connections: u64, channels: u64, history_size: u64) -> PlannedLoad {
@@ -352,6 +375,21 @@ mod tests {
         let mut hidden = phases.to_vec();
         hidden[1].figures.remove("memory");
         assert!(histories(&planned(10, 1_000, 100), &hidden).is_none());
+    }
+
+    #[test]
+    fn a_load_names_the_limits_that_it_exceeds() {
+        // 128 bytes of payload count as 384.
+        assert!(planned(10, 1_000, 2_796).limits().is_empty(), "77,824 bytes below 1 GiB");
+        assert_eq!(planned(10, 1_000, 2_797).limits(), BTreeMap::from([(NODE_LIMIT.0, 1_074_048_000)]));
+        assert!(planned(10, 1, 43_690).limits().is_empty(), "256 bytes below 16 MiB");
+        assert_eq!(planned(10, 1, 43_691).limits(), BTreeMap::from([(CHANNEL_LIMIT.0, 16_777_344)]));
+        let schema = include_str!("../../../../schema/config.json");
+        let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
+        for (key, default) in [CHANNEL_LIMIT, NODE_LIMIT] {
+            let option = key.split('.').fold(&schema, |schema, part| &schema["properties"][part]);
+            assert_eq!(option["default"], default, "{key}");
+        }
     }
 
     #[test]

@@ -302,4 +302,30 @@ mod tests {
         );
         assert!(growth(&samples, &[], (55.0, 60.0)).is_empty(), "too few points");
     }
+
+    #[test]
+    fn slopes_are_figures_of_the_run() {
+        let point = |connections| Point {
+            connections,
+            anon_bytes: connections,
+            rss_bytes: connections,
+            kernel_bytes: Some(connections),
+        };
+        let sample = |at: u32| Sample {
+            at_s: f64::from(at),
+            cpu_s: 0.0,
+            user_ticks: 0,
+            system_ticks: 0,
+            rss_bytes: 0,
+            anon_bytes: 0,
+            open_files: Some(9),
+            kernel_bytes: None,
+        };
+        let samples: Vec<Sample> = (0..20).map(sample).collect();
+        let latency = Latency::default().summary();
+        let intervals: Vec<Interval> = (0..20_u32).map(|at| Interval { at_s: f64::from(at), latency }).collect();
+        let mut values = memory_slopes(&[point(1), point(2)]);
+        values.extend(growth(&samples, &intervals, (0.0, 20.0)));
+        assert_eq!(values.into_keys().collect::<Vec<_>>(), figures::OF_RUN);
+    }
 }

@@ -109,8 +109,9 @@ fn resolve(url: &str) -> Result<(SocketAddr, String), Error> {
     Ok((address, path.to_owned()))
 }
 
+/// Also the reason of a partial result, which is published.
 fn wrong(url: &str, remedy: String) -> Error {
-    Error::Setting { name: "target", value: url.to_owned(), remedy }
+    Error::Setting { name: "target", value: shown_url(url), remedy }
 }
 
 #[cfg(test)]
@@ -125,5 +126,6 @@ mod tests {
         for url in ["http://127.0.0.1:8000", "wss://127.0.0.1:8000", "ws://127.0.0.1/"] {
             assert!(resolve(url).unwrap_err().to_string().contains(url));
         }
+        assert!(!resolve("wss://127.0.0.1:9/x?token=s3cret").unwrap_err().to_string().contains("s3cret"));
     }
 }

@@ -20,8 +20,8 @@ struct Track {
     phase_from: u64,
     /// Publications of this phase that are missing before a later one, without refused ones.
     missing: u64,
-    /// From this number on, gaps may exist that are not remembered.
-    unclear_from: Option<u64>,
+    /// Gaps that are not remembered are between these numbers, the second one excluded.
+    unclear: Option<(u64, u64)>,
 }
 
 /// The tracks of one client, sorted by stream.
@@ -73,7 +73,7 @@ impl Tracks {
     pub fn begin(streams: impl Iterator<Item = u32>, shared: &Streams) -> Self {
         let track = |stream| {
             let must_from = shared.sent(stream);
-            Track { stream, next: None, must_from, phase_from: 0, missing: 0, unclear_from: None }
+            Track { stream, next: None, must_from, phase_from: 0, missing: 0, unclear: None }
         };
         let mut tracks: Vec<Track> = streams.map(track).collect();
         tracks.sort_unstable_by_key(|track| track.stream);
@@ -91,8 +91,8 @@ impl Tracks {
         // The first publication may be older than the confirmation, which the client reads later.
         let next = track.next.unwrap_or(track.must_from.min(sequence));
         if sequence < next {
-            if !gaps.remove((client, stream), sequence, &mut track.unclear_from) {
-                let is_unclear = track.unclear_from.is_some_and(|from| sequence >= from);
+            if !gaps.remove((client, stream), sequence, &mut track.unclear) {
+                let is_unclear = track.unclear.is_some_and(|(from, until)| (from..until).contains(&sequence));
                 return if is_unclear { Arrival::Unclear } else { Arrival::Repeated };
             }
             if sequence >= track.phase_from && !gaps.refused.contains(&(stream, sequence)) {
@@ -100,7 +100,7 @@ impl Tracks {
             }
             return Arrival::Late;
         }
-        track.missing += gaps.add((client, stream), next..sequence, &mut track.unclear_from);
+        track.missing += gaps.add((client, stream), next..sequence, &mut track.unclear);
         track.next = Some(sequence + 1);
         Arrival::New
     }
@@ -128,7 +128,7 @@ impl Tracks {
         for track in &mut self.0 {
             let next = track.next.unwrap_or(track.must_from);
             let sent = shared.sent(track.stream).max(next);
-            lost += track.missing + gaps.add((client, track.stream), next..sent, &mut track.unclear_from);
+            lost += track.missing + gaps.add((client, track.stream), next..sent, &mut track.unclear);
             *track = Track { next: Some(sent), phase_from: sent, missing: 0, ..*track };
         }
         lost
@@ -137,14 +137,14 @@ impl Tracks {
 
 impl Gaps {
     /// Remembers missing numbers, if there is space. Returns how many of them were not refused.
-    fn add(&mut self, (client, stream): (u64, u32), sequences: Range<u64>, unclear_from: &mut Option<u64>) -> u64 {
+    fn add(&mut self, (client, stream): (u64, u32), sequences: Range<u64>, unclear: &mut Option<(u64, u64)>) -> u64 {
         if sequences.is_empty() {
             return 0;
         }
         let missing = self.without_refused(stream, &sequences);
         if !self.remember((client, stream), &sequences) {
             self.unremembered += missing;
-            note_first(unclear_from, sequences.start);
+            widen(unclear, &sequences);
         }
         missing
     }
@@ -177,13 +177,13 @@ impl Gaps {
     }
 
     /// Forgets a missing number that has come. Returns whether it was known.
-    fn remove(&mut self, of: (u64, u32), sequence: u64, unclear_from: &mut Option<u64>) -> bool {
+    fn remove(&mut self, of: (u64, u32), sequence: u64, unclear: &mut Option<(u64, u64)>) -> bool {
         let Some(gap) = self.around(of, sequence) else { return false };
         self.ranges.remove(&(of.0, of.1, gap.start));
         for rest in [gap.start..sequence, sequence + 1..gap.end] {
             if !rest.is_empty() && !self.remember(of, &rest) {
                 self.unremembered += self.without_refused(of.1, &rest);
-                note_first(unclear_from, rest.start);
+                widen(unclear, &rest);
             }
         }
         true
@@ -241,8 +241,9 @@ impl Gaps {
     }
 }
 
-fn note_first(unclear_from: &mut Option<u64>, from: u64) {
-    *unclear_from = Some(unclear_from.map_or(from, |before| before.min(from)));
+fn widen(unclear: &mut Option<(u64, u64)>, sequences: &Range<u64>) {
+    let (from, until) = unclear.unwrap_or((sequences.start, sequences.end));
+    *unclear = Some((from.min(sequences.start), until.max(sequences.end)));
 }
 
 #[cfg(test)]
@@ -356,6 +357,7 @@ mod tests {
         assert_eq!(take(2), Arrival::Repeated, "it is before the first gap that is not remembered");
         assert_eq!(take(1), Arrival::Late);
         assert_eq!(take(4), Arrival::Unclear, "it may be late");
+        assert_eq!(take(5), Arrival::Repeated, "it is after the last gap that is not remembered");
         assert_eq!(take(6), Arrival::New);
         assert_eq!(tracks.settle(1, &shared, &mut gaps), 3, "0 for certain; 3 and 4 may have come");
         assert_eq!(gaps.settle(), Settled { lost_by_gone: 0, unremembered: 2 });
