@@ -158,6 +158,8 @@ impl RemoteRooms {
                     out.effects.push(RelayEffect::ToShard { shard, message });
                 }
             }
+            // It was on its way to players from before the room was closed and opened again here.
+            ToEdge::Tick { .. } if self.room_mut(key).cells == 0 => {}
             ToEdge::Tick { update, parts, .. } => {
                 let update = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
                 for part in parts {

@@ -139,6 +139,28 @@ fn a_refused_join_and_one_to_a_room_that_is_gone_are_answered() {
 }
 
 #[test]
+fn a_tick_from_before_a_room_was_opened_again_changes_nothing() {
+    let mut nodes = joined();
+    nodes.input(0, seat(0, 0), 1, vec![40]);
+    nodes.settle(|_| true);
+    nodes.tick();
+    // The tick with the player's move is on its way from here on.
+    nodes.perform();
+    nodes.leave(0, seat(0, 0));
+    nodes.leave(0, seat(1, 1));
+    nodes.send_to_room(0, ToRoom::Close { room: REMOTE, code: UnsubscribeCode::ROOM_CLOSED, reason: None });
+    nodes.open(0);
+    nodes.join(0, seat(0, 2), b"", encoding_of(seat(0, 2)));
+    nodes.settle(|_| true);
+    nodes.tick();
+    nodes.settle(|_| true);
+    assert_eq!(nodes.edges[0].relay.counters().losses, [0; LinkLoss::ALL.len()]);
+    assert_eq!(nodes.edges[0].answers.last(), Some(&Ok(seat(0, 2))));
+    assert_eq!(nodes.edges[0].inputs_taken, 0, "the inbox of the new room has had no input");
+    nodes.check_views();
+}
+
+#[test]
 fn the_owner_of_each_node_ends_a_room_that_its_game_closes() {
     let mut nodes = joined();
     let (code, reason) = (UnsubscribeCode::ROOM_CLOSED, Some(std::sync::Arc::from("the sheep sleep")));
