@@ -149,6 +149,10 @@ impl RemoteRooms {
                 let (grid, ticks_per_second) = (grid_of(map)?, map.ticks_per_second);
                 let keyframe = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
                 let room = self.room_mut(key);
+                // Shards that have the world keep the map that it came with.
+                if room.cells != 0 && room.cells != grid.len() {
+                    return Err(Malformed);
+                }
                 room.cells = grid.len();
                 let channel = Arc::clone(&room.channel);
                 for shard in shards {

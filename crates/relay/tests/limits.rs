@@ -10,7 +10,7 @@ use dunlin_relay::{
     LinkLoss, RelayLimit,
     format::{BATCH_FULL_BYTES, FrameHead, FrameKind, Message, ToEdge, UPDATE_BYTES_MAX},
 };
-use dunlin_rooms::CellIndex;
+use dunlin_rooms::{CellIndex, Grid, GridShape};
 
 use crate::nodes::{EDGE_SHARDS, Nodes, ROOM, encoding_of};
 
@@ -117,6 +117,23 @@ fn shards_of_a_node_share_a_keyframe() {
         .collect();
     assert_eq!(keyframes, [[0, 1]]);
     nodes.check_views();
+}
+
+#[test]
+fn the_map_of_a_room_does_not_change() {
+    for (columns, is_taken) in [(8, true), (9, false)] {
+        let mut nodes = joined(&[seat(0, 0)]);
+        step(&mut nodes);
+        let keyframe = nodes.host.updates.last().expect("a tick for each shard").clone();
+        let shape = GridShape { columns, rows: 1, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+        let (channel, grid) = ("arena".into(), Grid::new(shape).expect("a map"));
+        let message = FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe };
+        let shard = NodeSlot(1).shard(0).expect("a shard");
+        nodes.host.relay.take_from_room(nodes.now_us, shard, message);
+        nodes.settle(|_| true);
+        let malformed = nodes.edges[0].relay.counters().losses[LinkLoss::Malformed as usize];
+        assert_eq!(malformed, u64::from(!is_taken), "{columns} columns");
+    }
 }
 
 #[test]
