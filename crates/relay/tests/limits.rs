@@ -4,7 +4,7 @@ use bytes::Bytes;
 use dunlin_engine::{
     ShardIndex,
     event::NodeSlot,
-    room::{FromRoom, SeatChange, SeatKey},
+    room::{FromRoom, NotJoined, SeatChange, SeatKey},
 };
 use dunlin_relay::{
     LinkLoss, RelayLimit,
@@ -214,6 +214,24 @@ fn a_frame_that_was_held_back_for_two_seconds_is_not_played() {
         nodes.tick();
         assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS + usize::from(is_played));
     }
+}
+
+#[test]
+fn clients_of_255_other_nodes_play_here() {
+    const NODES: usize = 255;
+    let player = seat(0, 0);
+    let mut nodes = Nodes::new(NODES + 1);
+    for edge in 0..=NODES {
+        nodes.open(edge);
+        nodes.join(edge, player, b"", encoding_of(player));
+    }
+    step(&mut nodes);
+    for edge in 0..NODES {
+        assert_eq!(nodes.edges[edge].answers.last(), Some(&Ok(player)), "node {edge}");
+    }
+    assert_eq!(nodes.edges[NODES].answers.last(), Some(&Err((player, NotJoined::Gone))), "past the limit");
+    assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS + NODES);
+    assert_eq!(nodes.host.relay.counters().losses, [0; LinkLoss::ALL.len()]);
 }
 
 #[test]

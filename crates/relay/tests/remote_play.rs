@@ -149,7 +149,7 @@ fn a_join_that_waits_when_its_room_is_closed_leaves_no_player_behind() {
     nodes.settle(|_| true);
     nodes.tick();
     nodes.settle(|_| true);
-    assert_eq!(nodes.edges[0].answers, [Err((player, NotJoined::Gone))]);
+    assert_eq!(nodes.edges[0].answers.last(), Some(&Err((player, NotJoined::Gone))));
     assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS);
     assert_eq!(nodes.host.relay.counters().players_here, 0);
 }
