@@ -149,6 +149,10 @@ impl RemoteRooms {
                 let (grid, ticks_per_second) = (grid_of(map)?, map.ticks_per_second);
                 let keyframe = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
                 let room = self.room_mut(key);
+                // Shards that have the world keep the map that it came with.
+                if room.cells != 0 && room.cells != grid.len() {
+                    return Err(Malformed);
+                }
                 room.cells = grid.len();
                 let channel = Arc::clone(&room.channel);
                 for shard in shards {
@@ -158,6 +162,8 @@ impl RemoteRooms {
                     out.effects.push(RelayEffect::ToShard { shard, message });
                 }
             }
+            // It was on its way to players from before the room was closed and opened again here.
+            ToEdge::Tick { .. } if self.room_mut(key).cells == 0 => {}
             ToEdge::Tick { update, parts, .. } => {
                 let update = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
                 for part in parts {
@@ -213,7 +219,7 @@ impl RemoteRooms {
     fn end(&mut self, key: RoomKey, code: UnsubscribeCode, reason: Option<&str>, out: &mut Output) {
         let Some(room) = self.rooms.get_mut(&key) else { return };
         let channel = Arc::clone(&room.channel);
-        out.effects.extend(std::mem::take(&mut room.requests).into_values().map(|request| not_joined(key, request)));
+        room.refuse_joins(key, out);
         if code == UnsubscribeCode::ROOM_CLOSED && !room.is_closing {
             // The owner ends the subscriptions, and answers with the last message about the room.
             room.is_closing = true;
@@ -234,13 +240,11 @@ impl RemoteRooms {
     }
 
     fn remove(&mut self, key: RoomKey, out: &mut Output) {
-        let Some(room) = self.rooms.remove(&key) else { return };
+        let Some(mut room) = self.rooms.remove(&key) else { return };
         self.by_site.remove(&(Arc::clone(&room.site.node), room_id(room.site.room)));
-        out.effects.extend(room.requests.into_values().map(|request| not_joined(key, request)));
-        let node = &room.site.node;
+        room.refuse_joins(key, out);
         for seat in &room.seats {
-            let leave = ToHost::Leave { room: room_id(room.site.room), seat: seat_of(*seat), is_lost: false };
-            out.send_to_host(node, leave);
+            out.send_to_host(&room.site.node, room.leave(*seat, Departure::Left));
         }
     }
 }
@@ -279,6 +283,14 @@ impl RemoteRoom {
             player: Box::new(player),
         };
         (*seat, join)
+    }
+
+    /// Refuses the joins that the room has not answered. It may still accept them, so their players leave at once.
+    fn refuse_joins(&mut self, key: RoomKey, out: &mut Output) {
+        for (seat, request) in std::mem::take(&mut self.requests) {
+            out.send_to_host(&self.site.node, self.leave(seat, Departure::Left));
+            out.effects.push(not_joined(key, request));
+        }
     }
 
     fn leave(&self, seat: SeatKey, departure: Departure) -> ToHost {

@@ -233,6 +233,9 @@ impl NodeLink {
             return Arrived::Gap;
         }
         if is_late {
+            // If the clock of the other node stood still, as that of a suspended machine does, all its frames seem late from
+            // now on. What comes in the next epoch is compared with itself.
+            self.transit = Transit::new(now_us);
             return Arrived::Late;
         }
         if parts.len() + part.len() > BATCH_BYTES_MAX {
@@ -352,6 +355,21 @@ mod tests {
         let (second, third) = (sent(&mut from, 0), sent(&mut from, 0));
         assert_eq!(receive(&mut to, 2_000_000, &second), [Arrived::Batch(vec![0])], "at the limit");
         assert_eq!(receive(&mut to, 2_000_001, &third), [Arrived::Late], "past it");
+    }
+
+    #[test]
+    fn a_clock_that_stood_still_ends_one_epoch() {
+        const SECOND_US: u64 = 1_000_000;
+        let (mut from, mut to) = (NodeLink::new(7, 0), NodeLink::new(7, 0));
+        receive(&mut to, SECOND_US, &sent(&mut from, SECOND_US));
+        // Ten seconds are missing in the time of the sender.
+        assert_eq!(receive(&mut to, 12 * SECOND_US, &sent(&mut from, 2 * SECOND_US)), [Arrived::Late]);
+        to.begin(9, 12 * SECOND_US);
+        from.begin(9, 2 * SECOND_US);
+        for second in 3..6 {
+            let arrived = receive(&mut to, (10 + second) * SECOND_US, &sent(&mut from, second * SECOND_US));
+            assert_eq!(arrived, [Arrived::Batch(vec![0])], "after {second} s");
+        }
     }
 
     #[test]

@@ -55,7 +55,7 @@ pub enum RelayEffect {
 /// Why all rooms and players between this node and another one have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkLoss {
-    /// Nothing has arrived for [`SILENCE_US_MAX`].
+    /// Nothing has arrived for [`SILENCE_US_MAX`], or the cluster counts the other node as gone.
     Silence,
     /// A frame is missing.
     Gap,

@@ -4,13 +4,13 @@ use bytes::Bytes;
 use dunlin_engine::{
     ShardIndex,
     event::NodeSlot,
-    room::{FromRoom, SeatChange, SeatKey},
+    room::{FromRoom, NotJoined, SeatChange, SeatKey},
 };
 use dunlin_relay::{
     LinkLoss, RelayLimit,
     format::{BATCH_FULL_BYTES, FrameHead, FrameKind, Message, ToEdge, UPDATE_BYTES_MAX},
 };
-use dunlin_rooms::CellIndex;
+use dunlin_rooms::{CellIndex, Grid, GridShape};
 
 use crate::nodes::{EDGE_SHARDS, Nodes, ROOM, encoding_of};
 
@@ -120,6 +120,23 @@ fn shards_of_a_node_share_a_keyframe() {
 }
 
 #[test]
+fn the_map_of_a_room_does_not_change() {
+    for (columns, is_taken) in [(8, true), (9, false)] {
+        let mut nodes = joined(&[seat(0, 0)]);
+        step(&mut nodes);
+        let keyframe = nodes.host.updates.last().expect("a tick for each shard").clone();
+        let shape = GridShape { columns, rows: 1, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+        let (channel, grid) = ("arena".into(), Grid::new(shape).expect("a map"));
+        let message = FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe };
+        let shard = NodeSlot(1).shard(0).expect("a shard");
+        nodes.host.relay.take_from_room(nodes.now_us, shard, message);
+        nodes.settle(|_| true);
+        let malformed = nodes.edges[0].relay.counters().losses[LinkLoss::Malformed as usize];
+        assert_eq!(malformed, u64::from(!is_taken), "{columns} columns");
+    }
+}
+
+#[test]
 fn a_node_whose_last_player_has_left_gets_no_update() {
     let player = seat(0, 0);
     let mut nodes = joined(&[player]);
@@ -197,6 +214,24 @@ fn a_frame_that_was_held_back_for_two_seconds_is_not_played() {
         nodes.tick();
         assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS + usize::from(is_played));
     }
+}
+
+#[test]
+fn clients_of_255_other_nodes_play_here() {
+    const NODES: usize = 255;
+    let player = seat(0, 0);
+    let mut nodes = Nodes::new(NODES + 1);
+    for edge in 0..=NODES {
+        nodes.open(edge);
+        nodes.join(edge, player, b"", encoding_of(player));
+    }
+    step(&mut nodes);
+    for edge in 0..NODES {
+        assert_eq!(nodes.edges[edge].answers.last(), Some(&Ok(player)), "node {edge}");
+    }
+    assert_eq!(nodes.edges[NODES].answers.last(), Some(&Err((player, NotJoined::Gone))), "past the limit");
+    assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS + NODES);
+    assert_eq!(nodes.host.relay.counters().losses, [0; LinkLoss::ALL.len()]);
 }
 
 #[test]

@@ -139,6 +139,44 @@ fn a_refused_join_and_one_to_a_room_that_is_gone_are_answered() {
 }
 
 #[test]
+fn a_join_that_waits_when_its_room_is_closed_leaves_no_player_behind() {
+    let mut nodes = Nodes::new(1);
+    let player = seat(0, 0);
+    nodes.open(0);
+    nodes.join(0, player, b"", encoding_of(player));
+    nodes.settle(|_| true);
+    nodes.send_to_room(0, ToRoom::Close { room: REMOTE, code: UnsubscribeCode::ROOM_CLOSED, reason: None });
+    nodes.settle(|_| true);
+    nodes.tick();
+    nodes.settle(|_| true);
+    assert_eq!(nodes.edges[0].answers.last(), Some(&Err((player, NotJoined::Gone))));
+    assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS);
+    assert_eq!(nodes.host.relay.counters().players_here, 0);
+}
+
+#[test]
+fn a_tick_from_before_a_room_was_opened_again_changes_nothing() {
+    let mut nodes = joined();
+    nodes.input(0, seat(0, 0), 1, vec![40]);
+    nodes.settle(|_| true);
+    nodes.tick();
+    // The tick with the player's move is on its way from here on.
+    nodes.perform();
+    nodes.leave(0, seat(0, 0));
+    nodes.leave(0, seat(1, 1));
+    nodes.send_to_room(0, ToRoom::Close { room: REMOTE, code: UnsubscribeCode::ROOM_CLOSED, reason: None });
+    nodes.open(0);
+    nodes.join(0, seat(0, 2), b"", encoding_of(seat(0, 2)));
+    nodes.settle(|_| true);
+    nodes.tick();
+    nodes.settle(|_| true);
+    assert_eq!(nodes.edges[0].relay.counters().losses, [0; LinkLoss::ALL.len()]);
+    assert_eq!(nodes.edges[0].answers.last(), Some(&Ok(seat(0, 2))));
+    assert_eq!(nodes.edges[0].inputs_taken, 0, "the inbox of the new room has had no input");
+    nodes.check_views();
+}
+
+#[test]
 fn the_owner_of_each_node_ends_a_room_that_its_game_closes() {
     let mut nodes = joined();
     let (code, reason) = (UnsubscribeCode::ROOM_CLOSED, Some(std::sync::Arc::from("the sheep sleep")));

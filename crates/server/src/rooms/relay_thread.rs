@@ -187,10 +187,11 @@ impl<F: FrameLink> Desk<F> {
         if Instant::now() >= self.wake_at {
             self.wake_at = Instant::now() + Duration::from_micros(WAKE_INTERVAL_US);
             self.relay.wake(now_us);
+            // Not in each turn: the relay counts the players of all rooms.
+            *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = self.relay.counters();
         }
         self.perform_effects();
         self.flush();
-        *self.counters.lock().unwrap_or_else(PoisonError::into_inner) = self.relay.counters();
     }
 
     fn read_frames(&mut self) {

@@ -108,7 +108,7 @@ fn no_frame_is_read_while_a_shard_is_behind() {
         shard.announce_room();
     }
     assert_eq!(received, (0..EVENTS).map(|number| number.to_string()).collect::<Vec<_>>());
-    let counters = desk.counters.lock().expect("no thread has panicked");
+    let counters = desk.relay.counters();
     assert!(counters.limits[RelayLimit::Behind as usize] > 0);
     assert_eq!(counters.losses.iter().sum::<u64>(), 0, "the frames were late by nothing");
 }
