@@ -40,6 +40,8 @@ pub struct Teller {
     /// Whether this node has been without the cluster since the last round. Another one has told the backend meanwhile that the
     /// channels of this node are vacated.
     was_apart: bool,
+    /// How often other nodes had taken the lease of this node, as of the last round.
+    leases_lost: u64,
     begun: Instant,
 }
 
@@ -66,6 +68,7 @@ impl Teller {
             without: BTreeSet::new(),
             behind_ms: BTreeMap::new(),
             was_apart: false,
+            leases_lost: 0,
             begun: Instant::now(),
         })
     }
@@ -87,7 +90,7 @@ impl Teller {
     }
 
     async fn round(&mut self, vacant_ms: u64) {
-        self.was_apart |= !self.cluster.state().is_ready;
+        self.note_absence();
         if !self.read().await {
             return;
         }
@@ -119,6 +122,14 @@ impl Teller {
         self.channels.set_untold(0, 0);
     }
 
+    fn note_absence(&mut self) {
+        let state = self.cluster.state();
+        let leases_lost = state.counters.leases.lost;
+        // A process that was paused keeps its connections, so it is ready all the time. But others have taken its lease.
+        let was_silent = leases_lost != std::mem::replace(&mut self.leases_lost, leases_lost);
+        self.was_apart |= !state.is_ready || was_silent;
+    }
+
     /// Reads the changes of all nodes. False if this node does not know of all.
     async fn read(&mut self) -> bool {
         loop {
@@ -131,6 +142,7 @@ impl Teller {
             let Ok(answers) = ask_all(&self.cluster, &question).await else { return false };
             if answers.is_cut_off {
                 // The others go on, and this node does not know of what.
+                self.was_apart = true;
                 return false;
             }
             self.without.extend(answers.declining);
