@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Webhooks,
+    counters::unix_ms,
     node_channels::CHANGES_BYTES_MAX,
     occupancy::{ClusterChannels, VACANT_MS},
     shared::SharedChannels,
@@ -103,12 +104,13 @@ impl Teller {
         self.without.retain(|node| is_live(node));
         self.behind_ms.retain(|node, _| is_live(node));
         let now_ms = self.now_ms();
-        for channel in self.channels.take_given_up() {
-            self.known.tell_again(now_ms, channel);
-        }
         self.known.settle(now_ms, vacant_ms);
         if std::mem::replace(&mut self.was_apart, !self.cluster.state().is_ready) {
             self.known.tell_occupied_again(now_ms);
+        }
+        for (channel, since_unix_ms) in self.channels.take_given_up() {
+            let age_ms = unix_ms().saturating_sub(since_unix_ms);
+            self.known.tell_again(now_ms.saturating_sub(age_ms), channel);
         }
         match teller_of(&nodes, |node| self.part_of(node)) {
             Some(teller) if *teller == *self.own => return self.tell(),
@@ -161,16 +163,17 @@ impl Teller {
 
     /// Tells what the queue has space for. The rest waits for the next round.
     fn tell(&mut self) {
+        let now_ms = self.now_ms();
         while self.webhooks.has_space_for_channels()
-            && let Some((channel, state)) = self.known.next_untold()
+            && let Some((time_ms, channel, state)) = self.known.next_untold()
         {
-            self.webhooks.tell(channel, state);
+            self.webhooks.tell(channel, state, now_ms.saturating_sub(time_ms));
         }
         let ignored = self.known.take_ignored();
         if ignored > 0 {
             self.webhooks.count_ignored(ignored);
         }
-        let (changes, age_ms) = self.known.untold(self.now_ms());
+        let (changes, age_ms) = self.known.untold(now_ms);
         self.channels.set_untold(changes, age_ms);
     }
 
