@@ -117,6 +117,8 @@ impl Teller {
             Some(teller) => {
                 let behind_ms = self.behind_ms.get(teller).copied().unwrap_or(0);
                 self.known.forget_told(now_ms, behind_ms);
+                // That node counts them. This one would count them once more when it takes its place.
+                self.known.take_ignored();
             }
             // It is not known yet who tells. Nothing is forgotten until then.
             None => {}
