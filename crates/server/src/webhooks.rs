@@ -131,13 +131,13 @@ impl Webhooks {
         }
     }
 
-    /// Sends an event of the cluster, if the backend wants it.
-    fn tell(&self, channel: Arc<str>, state: ChannelState) {
+    /// Sends an event of the cluster that is this old, if the backend wants it.
+    fn tell(&self, channel: Arc<str>, state: ChannelState, age_ms: u64) {
         let what = match state {
             ChannelState::Occupied => Lifecycle::Occupied { channel },
             ChannelState::Vacated => Lifecycle::Vacated { channel },
         };
-        let event = LifecycleEvent { unix_ms: counters::unix_ms(), what };
+        let event = LifecycleEvent { unix_ms: counters::unix_ms().saturating_sub(age_ms), what };
         if self.kinds.contains(event.kind()) {
             self.enqueue(Happened { event, traffic: None });
         }

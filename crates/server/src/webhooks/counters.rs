@@ -109,7 +109,7 @@ pub(super) struct Counters {
     requests: [AtomicU64; RequestOutcome::ALL.len()],
     /// Events of the request in progress.
     in_flight: AtomicU64,
-    /// Unix time of the oldest one; 0 for none. Those in the queue are younger.
+    /// Unix time of the oldest one; 0 for none. Those in the queue have come later.
     oldest_unix_ms: AtomicU64,
 }
 
@@ -134,6 +134,9 @@ impl Counters {
     pub(super) fn add_in_flight(&self, unix_ms: u64) {
         if self.in_flight.fetch_add(1, Ordering::Relaxed) == 0 {
             self.oldest_unix_ms.store(unix_ms, Ordering::Relaxed);
+        } else {
+            // An event of the cluster may have waited before it came into the queue.
+            self.oldest_unix_ms.fetch_min(unix_ms, Ordering::Relaxed);
         }
     }
 

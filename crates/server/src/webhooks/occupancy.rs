@@ -138,16 +138,19 @@ impl ClusterChannels {
         self.ask_again_for_cut_views();
     }
 
-    /// The oldest change that the backend may not know. The caller, which is the teller, tells it.
-    pub(super) fn next_untold(&mut self) -> Option<(Arc<str>, ChannelState)> {
-        let channel = self.untold.pop()?;
+    /// The oldest change that the backend may not know, and its time. The caller, which is the teller, tells it.
+    pub(super) fn next_untold(&mut self) -> Option<(u64, Arc<str>, ChannelState)> {
+        let (time_ms, channel) = self.untold.pop()?;
         let is_occupied = self.occupied.contains(&channel);
-        Some((channel, if is_occupied { ChannelState::Occupied } else { ChannelState::Vacated }))
+        Some((time_ms, channel, if is_occupied { ChannelState::Occupied } else { ChannelState::Vacated }))
     }
 
-    /// The backend has not taken what it was told of a channel.
-    pub(super) fn tell_again(&mut self, now_ms: u64, channel: Arc<str>) {
-        self.untold.push(now_ms, channel);
+    /// The backend has not taken what it was told of a channel. The change keeps its time, because the other nodes have to
+    /// remember it for as long. A newer change is told anyway, as the newer one that it is.
+    pub(super) fn tell_again(&mut self, time_ms: u64, channel: Arc<str>) {
+        if !self.untold.contains(&channel) {
+            self.untold.push(time_ms, channel);
+        }
     }
 
     /// The backend may have been told that any channel is vacated.
@@ -250,7 +253,7 @@ mod tests {
     }
 
     fn tell_all(cluster: &mut ClusterChannels) -> Vec<(Arc<str>, ChannelState)> {
-        std::iter::from_fn(|| cluster.next_untold()).collect()
+        std::iter::from_fn(|| cluster.next_untold()).map(|(_, channel, state)| (channel, state)).collect()
     }
 
     /// A node with channels that have stayed, and more vacated ones than it remembers.
@@ -501,7 +504,9 @@ mod tests {
         world.toggle(1);
         world.pass(5_000);
         assert_eq!(world.states(), [Occupied, Vacated]);
-        world.known[0].tell_again(world.now_ms, "x".into());
+        world.known[0].tell_again(world.now_ms - 7, "x".into());
+        world.known[0].tell_again(0, "x".into());
+        assert_eq!(world.known[0].untold(world.now_ms), (1, 7), "it is as old as it was, or as a newer change is");
         world.pass(1_000);
         assert_eq!(world.states(), [Occupied, Vacated, Vacated]);
     }

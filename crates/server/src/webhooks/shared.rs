@@ -1,7 +1,7 @@
 //! What the shards, the sender and the teller of a node pass to each other about the channels of a cluster.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -24,8 +24,8 @@ const GIVEN_UP_MAX: usize = 100_000;
 pub(super) struct SharedChannels {
     /// The channels of this node.
     own: Mutex<NodeChannels>,
-    /// Channels of whose state the backend was told in vain.
-    given_up: Mutex<BTreeSet<Arc<str>>>,
+    /// Channels of whose state the backend was told in vain, and the Unix time of the oldest such change.
+    given_up: Mutex<BTreeMap<Arc<str>, u64>>,
     /// Changes that do not fit into the queue, and the Unix time of the oldest one; 0 if this node does not tell.
     untold: AtomicU64,
     untold_since_unix_ms: AtomicU64,
@@ -48,13 +48,13 @@ impl SharedChannels {
             if let Lifecycle::Occupied { channel } | Lifecycle::Vacated { channel } = &happened.event.what
                 && given_up.len() < GIVEN_UP_MAX
             {
-                given_up.insert(Arc::clone(channel));
+                given_up.entry(Arc::clone(channel)).or_insert(happened.event.unix_ms);
             }
         }
     }
 
-    /// The channels whose state has to be told again.
-    pub(super) fn take_given_up(&self) -> BTreeSet<Arc<str>> {
+    /// The channels whose state has to be told again, and since when.
+    pub(super) fn take_given_up(&self) -> BTreeMap<Arc<str>, u64> {
         std::mem::take(&mut *lock(&self.given_up))
     }
 
@@ -70,9 +70,11 @@ impl SharedChannels {
         self.untold.load(Ordering::Relaxed)
     }
 
-    /// Unix time of the oldest of them.
+    /// Unix time of the oldest of them, and of those that were told in vain.
     pub(super) fn untold_since_unix_ms(&self) -> Option<u64> {
-        Some(self.untold_since_unix_ms.load(Ordering::Relaxed)).filter(|since_unix_ms| *since_unix_ms > 0)
+        let untold = Some(self.untold_since_unix_ms.load(Ordering::Relaxed)).filter(|since_unix_ms| *since_unix_ms > 0);
+        let given_up = lock(&self.given_up).values().min().copied();
+        untold.into_iter().chain(given_up).min()
     }
 }
 
@@ -97,8 +99,9 @@ mod tests {
         let ended = Lifecycle::RoomOpened { channel: "room".into() };
         let of_room = Happened { event: LifecycleEvent { unix_ms: 5, what: ended }, traffic: None };
         shared.give_up(&[occupied("b"), of_room, occupied("a"), occupied("b")]);
-        assert_eq!(shared.take_given_up(), ["a".into(), "b".into()].into());
-        assert_eq!(shared.take_given_up(), BTreeSet::new());
+        assert_eq!((shared.untold(), shared.untold_since_unix_ms()), (0, Some(5)), "others have to remember it");
+        assert_eq!(shared.take_given_up(), [("a".into(), 5), ("b".into(), 5)].into());
+        assert_eq!((shared.take_given_up(), shared.untold_since_unix_ms()), (BTreeMap::new(), None));
         let many: Vec<_> = (0..=GIVEN_UP_MAX).map(|number| occupied(&number.to_string())).collect();
         shared.give_up(&many[..GIVEN_UP_MAX]);
         shared.give_up(&many[GIVEN_UP_MAX..]);

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::{
     Webhooks,
+    counters::unix_ms,
     node_channels::CHANGES_BYTES_MAX,
     occupancy::{ClusterChannels, VACANT_MS},
     shared::SharedChannels,
@@ -40,6 +41,8 @@ pub struct Teller {
     /// Whether this node has been without the cluster since the last round. Another one has told the backend meanwhile that the
     /// channels of this node are vacated.
     was_apart: bool,
+    /// How often other nodes had taken the lease of this node, as of the last round.
+    leases_lost: u64,
     begun: Instant,
 }
 
@@ -66,6 +69,7 @@ impl Teller {
             without: BTreeSet::new(),
             behind_ms: BTreeMap::new(),
             was_apart: false,
+            leases_lost: 0,
             begun: Instant::now(),
         })
     }
@@ -87,7 +91,7 @@ impl Teller {
     }
 
     async fn round(&mut self, vacant_ms: u64) {
-        self.was_apart |= !self.cluster.state().is_ready;
+        self.note_absence();
         if !self.read().await {
             return;
         }
@@ -100,23 +104,34 @@ impl Teller {
         self.without.retain(|node| is_live(node));
         self.behind_ms.retain(|node, _| is_live(node));
         let now_ms = self.now_ms();
-        for channel in self.channels.take_given_up() {
-            self.known.tell_again(now_ms, channel);
-        }
         self.known.settle(now_ms, vacant_ms);
         if std::mem::replace(&mut self.was_apart, !self.cluster.state().is_ready) {
             self.known.tell_occupied_again(now_ms);
+        }
+        for (channel, since_unix_ms) in self.channels.take_given_up() {
+            let age_ms = unix_ms().saturating_sub(since_unix_ms);
+            self.known.tell_again(now_ms.saturating_sub(age_ms), channel);
         }
         match teller_of(&nodes, |node| self.part_of(node)) {
             Some(teller) if *teller == *self.own => return self.tell(),
             Some(teller) => {
                 let behind_ms = self.behind_ms.get(teller).copied().unwrap_or(0);
                 self.known.forget_told(now_ms, behind_ms);
+                // That node counts them. This one would count them once more when it takes its place.
+                self.known.take_ignored();
             }
             // It is not known yet who tells. Nothing is forgotten until then.
             None => {}
         }
         self.channels.set_untold(0, 0);
+    }
+
+    fn note_absence(&mut self) {
+        let state = self.cluster.state();
+        let leases_lost = state.counters.leases.lost;
+        // A process that was paused keeps its connections, so it is ready all the time. But others have taken its lease.
+        let was_silent = leases_lost != std::mem::replace(&mut self.leases_lost, leases_lost);
+        self.was_apart |= !state.is_ready || was_silent;
     }
 
     /// Reads the changes of all nodes. False if this node does not know of all.
@@ -131,6 +146,7 @@ impl Teller {
             let Ok(answers) = ask_all(&self.cluster, &question).await else { return false };
             if answers.is_cut_off {
                 // The others go on, and this node does not know of what.
+                self.was_apart = true;
                 return false;
             }
             self.without.extend(answers.declining);
@@ -149,16 +165,17 @@ impl Teller {
 
     /// Tells what the queue has space for. The rest waits for the next round.
     fn tell(&mut self) {
+        let now_ms = self.now_ms();
         while self.webhooks.has_space_for_channels()
-            && let Some((channel, state)) = self.known.next_untold()
+            && let Some((time_ms, channel, state)) = self.known.next_untold()
         {
-            self.webhooks.tell(channel, state);
+            self.webhooks.tell(channel, state, now_ms.saturating_sub(time_ms));
         }
         let ignored = self.known.take_ignored();
         if ignored > 0 {
             self.webhooks.count_ignored(ignored);
         }
-        let (changes, age_ms) = self.known.untold(self.now_ms());
+        let (changes, age_ms) = self.known.untold(now_ms);
         self.channels.set_untold(changes, age_ms);
     }
 

@@ -1,4 +1,4 @@
-//! Channels whose newest state the backend may not know, in the order of the changes.
+//! Channels whose newest state the backend may not know, the longest first.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,34 +11,34 @@ use super::node_channels::ChannelLimits;
 #[derive(Debug, Default)]
 pub(super) struct Untold {
     pub(super) limits: ChannelLimits,
-    /// By the number of the change: its time, and the channel.
-    changes: BTreeMap<u64, (u64, Arc<str>)>,
-    numbers: HashMap<Arc<str>, u64>,
+    /// By the time of the change and its number.
+    changes: BTreeMap<(u64, u64), Arc<str>>,
+    places: HashMap<Arc<str>, (u64, u64)>,
     numbered: u64,
     bytes: usize,
     dropped: u64,
 }
 
 impl Untold {
-    /// A channel has changed. Beyond the limits, the oldest changes are dropped.
-    pub(super) fn push(&mut self, now_ms: u64, channel: Arc<str>) {
+    /// A channel has changed at a time, or was told in vain since then. Beyond the limits, the oldest changes are dropped.
+    pub(super) fn push(&mut self, time_ms: u64, channel: Arc<str>) {
         self.remove(&channel);
         self.numbered += 1;
         self.bytes += channel.len();
-        self.numbers.insert(Arc::clone(&channel), self.numbered);
-        self.changes.insert(self.numbered, (now_ms, channel));
+        self.places.insert(Arc::clone(&channel), (time_ms, self.numbered));
+        self.changes.insert((time_ms, self.numbered), channel);
         let ChannelLimits { channels_max, bytes_max } = self.limits;
         while self.changes.len() > channels_max || self.bytes > bytes_max {
             self.dropped += u64::from(self.pop().is_some());
         }
     }
 
-    /// Removes the oldest change.
-    pub(super) fn pop(&mut self) -> Option<Arc<str>> {
-        let (_, (_, channel)) = self.changes.pop_first()?;
+    /// Removes the oldest change. Returns its time.
+    pub(super) fn pop(&mut self) -> Option<(u64, Arc<str>)> {
+        let ((time_ms, _), channel) = self.changes.pop_first()?;
         self.bytes -= channel.len();
-        self.numbers.remove(&channel);
-        Some(channel)
+        self.places.remove(&channel);
+        Some((time_ms, channel))
     }
 
     /// Removes the changes that are older than this.
@@ -50,7 +50,11 @@ impl Untold {
 
     /// The time of the oldest change.
     pub(super) fn oldest_ms(&self) -> Option<u64> {
-        self.changes.first_key_value().map(|(_, (time_ms, _))| *time_ms)
+        self.changes.first_key_value().map(|((time_ms, _), _)| *time_ms)
+    }
+
+    pub(super) fn contains(&self, channel: &str) -> bool {
+        self.places.contains_key(channel)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -63,8 +67,8 @@ impl Untold {
     }
 
     fn remove(&mut self, channel: &Arc<str>) {
-        if let Some(number) = self.numbers.remove(channel) {
-            self.changes.remove(&number);
+        if let Some(place) = self.places.remove(channel) {
+            self.changes.remove(&place);
             self.bytes -= channel.len();
         }
     }
@@ -82,8 +86,19 @@ mod tests {
         }
         assert_eq!((untold.len(), untold.oldest_ms(), untold.bytes), (3, Some(2), 3));
         untold.forget_until(3);
-        assert_eq!([(); 3].map(|()| untold.pop()), [Some("a".into()), Some("c".into()), None]);
+        assert_eq!([(); 3].map(|()| untold.pop()), [Some((3, "a".into())), Some((4, "c".into())), None]);
         assert_eq!((untold.len(), untold.bytes, untold.take_dropped()), (0, 0, 0));
+    }
+
+    #[test]
+    fn what_was_told_in_vain_is_as_old_as_it_was() {
+        let mut untold = Untold::default();
+        for (time_ms, channel) in [(5, "a"), (6, "b"), (2, "c"), (1, "b")] {
+            untold.push(time_ms, channel.into());
+        }
+        assert_eq!((untold.len(), untold.oldest_ms(), untold.bytes), (3, Some(1), 3));
+        let all = [Some((1, "b".into())), Some((2, "c".into())), Some((5, "a".into()))];
+        assert_eq!([(); 3].map(|()| untold.pop()), all);
     }
 
     #[test]
@@ -99,7 +114,7 @@ mod tests {
             assert_eq!((untold.len(), untold.take_dropped()), (2, 0), "at the limit");
             untold.push(2, "cc".into());
             assert_eq!((untold.len(), untold.take_dropped(), untold.take_dropped()), (2, 1, 0), "one past it");
-            assert_eq!(untold.pop(), Some("aa".into()));
+            assert_eq!(untold.pop(), Some((1, "aa".into())));
         }
     }
 }
