@@ -35,6 +35,7 @@ func TestNamespacesOfTheOperatorHaveTheirAgeIdentities(t *testing.T) {
 		{[]any{"--namespaces=identity"}, "identity.txt", "", "", "identity.txt"},
 		{[]any{"--namespaces=web", "--identity=/keys/web.txt"}, "", "", "", "web.txt"},
 		{[]any{"--namespaces=web,jobs"}, "web.txt", "jobs.txt", "", "identity.txt"},
+		{[]any{"--namespaces=web,jobs", "--namespaces", "web"}, "", "", "", "identity.txt"},
 		{[]any{"-namespaces", "web,jobs"}, "identity.txt", "jobs.txt", "2 namespaces without an age identity for web; add NAMESPACE.txt", "identity.txt"},
 		{[]any{"--namespaces=web,jobs,shop"}, "identity.txt", "", "3 namespaces without an age identity for jobs, shop, web; add NAMESPACE.txt", "identity.txt"},
 		{[]any{"--namespaces=web,identity"}, "identity.txt web.txt", "", "the namespace identity would be the file identity.txt, which --identity", "identity.txt"},

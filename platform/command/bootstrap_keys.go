@@ -80,21 +80,21 @@ func operatorArgumentsOf(objects []*unstructured.Unstructured) (operatorArgument
 	return found, nil
 }
 
-// argumentOf returns the value of a flag as package flag reads it: --name=value, or --name and then the value.
+// argumentOf returns the value of a flag as package flag reads it: --name=value, or --name and then the value. The last one counts.
 func argumentOf(words []string, name string) string {
+	found := ""
 	for index, word := range words {
 		text := strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-")
 		if text == word {
 			continue
 		}
 		if value, isSet := strings.CutPrefix(text, name+"="); isSet {
-			return value
-		}
-		if text == name && index+1 < len(words) {
-			return words[index+1]
+			found = value
+		} else if text == name && index+1 < len(words) {
+			found = words[index+1]
 		}
 	}
-	return ""
+	return found
 }
 
 // missingKeys returns the files that the operator's Secret lacks. Files are only added: the cluster may have a newer one. An operator of several

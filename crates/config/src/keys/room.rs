@@ -222,7 +222,7 @@ const ROOM: &[Key] = &[
         "survival",
         Choice(&["none", "checkpoint", "exact"]),
         "none",
-        "What of a room is kept when the process ends. `none`: nothing. `checkpoint`: its last checkpoint, from which it goes on after the restart. `exact`: everything that its players have seen, because the inputs of each tick are in the write-ahead log of `storage.path` before its snapshots and events are sent. Both need `storage.path`. In a cluster, both are kept in NATS instead, and another node continues the room when its node stops or dies.",
+        "What of a room is kept when the process ends. `none`: nothing. `checkpoint`: its last checkpoint, from which it goes on after the restart. `exact`: everything that its players have seen, because the inputs of each tick are in the write-ahead log of `storage.path` before its snapshots and events are sent. On one node, both need `storage.path`. In a cluster, what is kept is in NATS instead, and another node continues the room when its node stops or dies.",
     ),
     own("checkpoint_interval", Duration, "10s", "Time between two checkpoints of a room with `survival`."),
     own(
