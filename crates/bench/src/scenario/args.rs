@@ -73,7 +73,7 @@ pub struct CompareArgs {
     /// Another one of the same kind
     pub b: String,
     /// Runs of each, in turns: A B B A. With an even number, a steady change of the machine cancels out
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
     /// The profile for two programs
     #[arg(long, default_value = "fanout")]

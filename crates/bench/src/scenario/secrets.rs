@@ -1,4 +1,5 @@
-//! Results are published, so they have no secrets: not those in a profile's table `[server]`, and not those of the command line.
+//! Results are published, so they have no secrets: not those in a profile's table `[server]`, not what clients join rooms with,
+//! and not those of the command line.
 
 use std::sync::LazyLock;
 
@@ -12,6 +13,8 @@ static SCHEMA: LazyLock<Value> =
 /// Parts of the paths of secrets that the schema does not know: keys of a program of the user, and fields of headers.
 const NAMES: [&str; 11] =
     ["key", "secret", "password", "token", "credential", "pem", "url", "dsn", "endpoint", "header", "authorization"];
+/// The data of a join, which may have a token.
+const JOIN: &str = "join";
 /// Arguments whose value is a secret.
 const SECRET_ARGUMENTS: [&str; 1] = ["--api-key"];
 /// Arguments whose value sets a key of a profile, and arguments whose value is a URL.
@@ -22,6 +25,10 @@ const URL_ARGUMENTS: [&str; 1] = ["--target"];
 pub fn without_secrets(mut document: Value) -> Value {
     if let Some(server) = document.get_mut("server") {
         hide(server, Some(&*SCHEMA), "");
+    }
+    let crews = document.get_mut("crew").and_then(Value::as_array_mut);
+    for join in crews.into_iter().flatten().filter_map(|crew| crew.get_mut(JOIN)) {
+        *join = Value::String(HIDDEN.to_owned());
     }
     document
 }
@@ -67,6 +74,9 @@ pub fn shown_url(url: &str) -> String {
 /// `KEY=VALUE` without the value, if that is a secret.
 fn shown_setting(setting: &str) -> String {
     let Some((path, text)) = setting.split_once('=') else { return setting.to_owned() };
+    if path.trim().starts_with("crew") && path.trim().ends_with(JOIN) {
+        return format!("{path}={HIDDEN}");
+    }
     let Some(in_server) = path.trim().strip_prefix("server") else { return setting.to_owned() };
     let mut parts = in_server.split('.').filter(|part| !part.is_empty());
     let schema = parts.try_fold(&*SCHEMA, child);
@@ -198,5 +208,13 @@ mod tests {
         ] {
             assert_eq!(shown(args), expected);
         }
+    }
+
+    #[test]
+    fn the_data_of_joins_is_hidden() {
+        let document = json!({ "crew": [{ "role": "player", "join": "{\"token\":\"t\"}" }, { "role": "subscriber" }] });
+        let shown = json!({ "crew": [{ "role": "player", "join": HIDDEN }, { "role": "subscriber" }] });
+        assert_eq!(without_secrets(document), shown);
+        assert_eq!(shown_setting("crew.0.join={\"token\":\"t\"}"), format!("crew.0.join={HIDDEN}"));
     }
 }

@@ -230,6 +230,8 @@ pub struct RoomLogCounters {
     pub bytes: u64,
     /// Messages that were sent again.
     pub retries: u64,
+    /// Searches for rooms without a node that NATS refused, because there are too many logs.
+    pub lists_refused: u64,
 }
 
 /// Maximum time that the claim of a log takes. A client that joins waits for it.
@@ -430,7 +432,10 @@ impl RoomLogs {
         self.finding = Finding::Idle;
         let messages = match outcome {
             Ok(answer) if leases.are_known() && leases.is_held() => answer.messages,
-            Err(ReadFault::Refused { .. }) => Vec::new(),
+            Err(ReadFault::Refused { .. }) => {
+                self.counters.lists_refused += 1;
+                return;
+            }
             Ok(_) | Err(_) => {
                 let at_us = context.now.mono_us + RETRY_US;
                 self.finding = Finding::Due { at_us };

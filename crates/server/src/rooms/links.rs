@@ -158,11 +158,6 @@ impl ThreadLinks {
         link.unannounced |= link.out.send(message) == SentTo::Ring;
     }
 
-    /// Number of messages in overflows.
-    pub(super) fn overflow_len(&self) -> usize {
-        self.links.iter().map(|link| link.out.overflow_len()).sum()
-    }
-
     /// Moves messages from overflows to their rings while there is space.
     pub(super) fn flush(&mut self) {
         for link in self.links.iter_mut().filter(|link| link.out.overflow_len() > 0) {

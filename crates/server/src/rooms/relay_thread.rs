@@ -237,10 +237,13 @@ impl<F: FrameLink> Desk<F> {
         self.rings.shards.has_messages() || self.rings.threads.has_messages()
     }
 
-    /// Whether messages wait for space in a ring. A frame becomes many messages, and nothing else bounds what the relay
-    /// holds for a shard: so frames wait in their queue, and are lost when it is full or when they are too old.
+    /// Whether messages wait for space in the ring of a shard. A frame becomes many messages, and nothing else bounds what the
+    /// relay holds for a shard: so frames wait in their queue, and are lost when it is full or when they are too old.
+    ///
+    /// Not for a room thread: the shards of the other node bound what their players send to a room, as those of this node do.
+    /// Otherwise one game with long ticks would end what all rooms of both nodes share.
     fn is_behind(&self) -> bool {
-        self.rings.shards.overflow_len() > 0 || self.rings.threads.overflow_len() > 0
+        self.rings.shards.overflow_len() > 0
     }
 
     fn perform_if_full(&mut self) {

@@ -419,6 +419,7 @@ readings! {
     Counter "dunlin_cluster_room_logs_lost_total" "Rooms of this node that have ended because another node has taken them over, or the stream has lost their log." = |state| state.counters.room_logs.lost;
     Counter "dunlin_cluster_room_log_messages_total" "Messages of the logs of rooms that were stored." = |state| state.counters.room_logs.messages;
     Counter "dunlin_cluster_room_log_bytes_total" "Bytes of records and checkpoints in the stored messages of the logs of rooms." = |state| state.counters.room_logs.bytes;
+    Counter "dunlin_cluster_room_lists_refused_total" "Searches for rooms of nodes that have stopped or died that NATS refused, because it lists 1,024 logs. Those rooms open with their next join." = |state| state.counters.room_logs.lists_refused;
     Counter "dunlin_cluster_room_log_retries_total" "Messages of the logs of rooms that were sent again, because the stream did not acknowledge them." = |state| state.counters.room_logs.retries;
     Counter "dunlin_cluster_surveys_total" "Questions to other nodes, for example for presence." = |state| state.counters.peers.surveys;
     Counter "dunlin_cluster_surveys_partial_total" "Questions that a live node did not answer in broker.nats.peers.survey_timeout, or that were asked without NATS." = |state| state.counters.peers.incomplete;

@@ -352,7 +352,7 @@ impl Tool {
             Work::Method(method, form) => {
                 let params = self.params_of(method, &arguments);
                 let result = node.call(method, &params)?;
-                Ok(self.shaped(result, form, &arguments))
+                self.shaped(result, form, &arguments)
             }
             Work::Metrics => {
                 let selection = Selection {
@@ -391,25 +391,24 @@ impl Tool {
         params.into()
     }
 
-    fn shaped(&self, result: Value, form: &Form, arguments: &Arguments) -> String {
-        let Value::Object(mut rest) = result else { return bounded::shortened(result.to_string(), "ask for less") };
-        match *form {
+    /// # Errors
+    /// The node's answer has another shape. An empty list would say that there is nothing.
+    fn shaped(&self, result: Value, form: &Form, arguments: &Arguments) -> Result<String, String> {
+        let Value::Object(mut rest) = result else { return Ok(bounded::shortened(result.to_string(), "ask for less")) };
+        let other = |name: &str| {
+            format!("the node's answer has no {name:?} as this version expects it: compare the versions of both")
+        };
+        Ok(match *form {
             Form::Whole => bounded::shortened(
                 Value::from(rest).to_string(),
                 "see `docs_read` of http-api.md for a narrower method",
             ),
             Form::List(name, remedy) => {
-                let entries = match rest.remove(name) {
-                    Some(Value::Array(entries)) => entries,
-                    _ => Vec::new(),
-                };
+                let Some(Value::Array(entries)) = rest.remove(name) else { return Err(other(name)) };
                 bounded::listed(rest, List { name, entries, limit: usize::MAX, remedy })
             }
             Form::Named(name, key, remedy) => {
-                let members = match rest.remove(name) {
-                    Some(Value::Object(members)) => members,
-                    _ => Map::new(),
-                };
+                let Some(Value::Object(members)) = rest.remove(name) else { return Err(other(name)) };
                 let mut entries: Vec<_> = members
                     .into_iter()
                     .map(|(member, mut entry)| {
@@ -423,7 +422,7 @@ impl Tool {
                 let limit = arguments.number("limit", self.params);
                 bounded::listed(rest, List { name, entries, limit, remedy })
             }
-        }
+        })
     }
 
     fn configuration(&self, arguments: &Arguments, node: &impl Node) -> Result<String, String> {

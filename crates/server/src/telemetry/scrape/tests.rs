@@ -184,7 +184,15 @@ fn cluster_counters() -> CoreCounters {
             dropped: 30,
         },
         leases: LeaseCounters { term: 77, others: 33, taken: 34, lost: 35, dropped: 100 },
-        room_logs: RoomLogCounters { held: 51, taken: 52, lost: 53, messages: 54, bytes: 55, retries: 56 },
+        room_logs: RoomLogCounters {
+            held: 51,
+            taken: 52,
+            lost: 53,
+            messages: 54,
+            bytes: 55,
+            retries: 56,
+            lists_refused: 57,
+        },
     }
 }
 
@@ -268,6 +276,7 @@ fn the_state_of_the_cluster_is_exported_only_in_a_cluster() {
         ("dunlin_cluster_room_log_messages_total", 54.0),
         ("dunlin_cluster_room_log_bytes_total", 55.0),
         ("dunlin_cluster_room_log_retries_total", 56.0),
+        ("dunlin_cluster_room_lists_refused_total", 57.0),
         ("dunlin_cluster_broadcast_channels", 21.0),
         ("dunlin_cluster_follows_unconfirmed_total", 28.0),
         ("dunlin_cluster_broadcasts_sent_total", 22.0),
