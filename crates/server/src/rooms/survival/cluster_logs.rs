@@ -231,7 +231,7 @@ impl ClusterLogs {
         }
     }
 
-    fn logs(&self) -> MutexGuard<'_, HashMap<RoomLogNumber, Waiting>> {
+    fn logs(&self) -> MutexGuard<'_, HashMap<RoomLogNumber, OwnLog>> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
