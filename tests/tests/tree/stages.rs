@@ -137,6 +137,20 @@ fn stages_wait_for_their_dependencies() {
 }
 
 #[test]
+fn a_stage_of_any_lane_runs_where_nothing_is_left() {
+    let folder = std::env::temp_dir().join(format!("dunlin-stages-any-{}", std::process::id()));
+    let path = folder.display();
+    // The first lane waits for what only the free stages write, so they have to run in the second, one after the other.
+    let plan = format!(
+        "long a - until [ -e {path}/second ]; do sleep 0.01; done\nshort b - mkdir {path}\n\
+         one any short touch {path}/first\ntwo any one mv {path}/first {path}/second\nend a long rm -r {path}\n"
+    );
+    let (passed, printed) = run_with(&["--limit-s", "20"], &plan);
+    assert!(passed && printed.ends_with("\nstages: 5 passed, 0 failed\n"), "{printed}");
+    assert!(run("alone any - true\n").0, "there need not be another lane");
+}
+
+#[test]
 fn a_stage_that_hangs_is_ended_and_named() {
     let (passed, printed) = run_with(&["--limit-s", "1"], "hangs a - sleep 1000\nlater a - echo later\n");
     assert!(!passed, "{printed}");
