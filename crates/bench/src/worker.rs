@@ -8,8 +8,8 @@ mod outbox;
 mod player;
 mod players;
 mod publisher;
+mod reconnecting_subscribers;
 mod recoverers;
-mod returners;
 mod secure;
 mod sender;
 mod sequences;
@@ -61,7 +61,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Sender(role) => sender::play(&role),
         Role::Drain(role) => drain::play(&role),
         Role::Clients(role) => clients::play(role),
-        Role::Returners(role) => returners::play(role),
+        Role::Returners(role) => reconnecting_subscribers::play(role),
         Role::Recoverers(role) => recoverers::play(role),
         Role::Publisher(role) => publisher::play(role),
         Role::Players(role) => players::play(role),

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc, thread};
 
 use dunlin_engine::{
-    access::AccessLimits,
+    access_rules::AccessLimits,
     options::{
         ClientOptions, CompressionOptions, Lane, NamespaceOptions, Options, PersonalChannel, RecoveryMode,
         UniWebSocketOptions,

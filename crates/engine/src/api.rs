@@ -10,7 +10,7 @@ use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeC
 use dunlin_rooms::{ListingChange, PlayerId, Refusal, RoomOverrides};
 
 use crate::{
-    access::AccessRule,
+    access_rules::AccessRule,
     backend::PublishHow,
     event::{PeerKey, ServerSubscription, payload_bytes},
     insight::{SessionsPage, SessionsQuery},

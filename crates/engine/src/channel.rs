@@ -8,8 +8,8 @@ use dunlin_protocol::ClientInfo;
 
 use crate::{
     FrameClass, ShardIndex,
+    channel_creators::{ChannelCreator, UsedBy},
     conflation_keys::KeyCache,
-    creators::{ChannelCreator, UsedBy},
     history_stream::{Stream, present_bytes_max},
     idempotency::Results,
     log_in_flight::ChannelLog,

@@ -11,7 +11,7 @@ use crate::{
     FrameClass,
     filters::{FilterPlace, Filters},
     names::NamespaceIndex,
-    spare::shrink_map,
+    shrink::shrink_map,
 };
 
 /// Capacity of the table of channel numbers that is kept when it is empty.

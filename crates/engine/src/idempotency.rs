@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use hashbrown::HashMap;
 
-use crate::spare::{shrink_map, shrink_queue};
+use crate::shrink::{shrink_map, shrink_queue};
 
 /// How long a result is stored, as in Centrifugo.
 pub(crate) const RESULT_TTL_MS: u64 = 5 * 60 * 1_000;

@@ -11,7 +11,7 @@
 
 #![forbid(unsafe_code)]
 
-pub mod access;
+pub mod access_rules;
 mod answers;
 pub mod api;
 pub mod backend;
@@ -38,8 +38,8 @@ mod session;
 mod session_tag;
 
 mod channel;
+pub mod channel_creators;
 mod conflation_keys;
-pub mod creators;
 mod epochs;
 mod filters;
 mod history_stream;
@@ -51,8 +51,8 @@ mod hub;
 mod names;
 mod outbox;
 mod session_seats;
+mod shrink;
 mod slab;
-mod spare;
 mod timers;
 mod token_bucket;
 mod wire;

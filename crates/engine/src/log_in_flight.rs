@@ -9,7 +9,7 @@ use crate::{
     SessionKey, ShardIndex,
     api::HistoryQuery,
     backend::PublishHow,
-    creators::ChannelCreator,
+    channel_creators::ChannelCreator,
     event::Ticket,
     history_stream::{Reader, Stream},
     log::{LoadNumber, LoadQuery, LogError, LogLimits, LogPage, ProposalNumber, PublicationLog},

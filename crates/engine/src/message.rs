@@ -14,7 +14,7 @@ use dunlin_rooms::Refusal;
 use crate::{
     api::HistoryQuery,
     backend::PublishHow,
-    creators::ChannelCreator,
+    channel_creators::ChannelCreator,
     event::{SessionKey, ShardIndex},
     frame::Delivery,
     refused::Refused,

@@ -6,7 +6,7 @@ use dunlin_protocol::{Disconnect, FilterLimits};
 
 use crate::{
     SessionTagKey,
-    access::{AccessLimits, AccessRule},
+    access_rules::{AccessLimits, AccessRule},
     backend::ProxyIndex,
     lifecycle::LifecycleKinds,
     log::{LogLimits, PublicationLog},

@@ -11,8 +11,8 @@ use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 
 use crate::{
     FrameClass, Now, RefillRate, SessionKey, ShardIndex, SourceKey, Wire, backend::ProxyRequestId,
-    creators::ChannelCreator, filters::FilterPlace, hub::LocalChannelId, message::Subscriber, options::ClientOptions,
-    session_seats::SeatIndex, shard::hash_of, timers::Scheduled,
+    channel_creators::ChannelCreator, filters::FilterPlace, hub::LocalChannelId, message::Subscriber,
+    options::ClientOptions, session_seats::SeatIndex, shard::hash_of, timers::Scheduled,
 };
 
 pub(crate) use paused::{

@@ -4,7 +4,7 @@
 //! subscription has ended, so that a room's mirror is kept while the room may have players here. Frames are not queued
 //! for a seat: a tick only marks it as *due*.
 
-mod allowance;
+mod bandwidth_limit;
 mod input_gate;
 
 use std::{num::NonZeroU32, rc::Rc, sync::Arc};
@@ -20,9 +20,9 @@ use crate::{
     hub::LocalChannelId,
     names::NamespaceIndex,
     room::{Departure, RoomKey, RoomThreadIndex, SeatChange, SeatKey},
-    spare::shrink_map,
+    shrink::shrink_map,
 };
-use allowance::Allowance;
+use bandwidth_limit::Allowance;
 
 pub(crate) use input_gate::InputGate;
 

@@ -2,7 +2,7 @@
 
 use std::ops::{Index, IndexMut};
 
-use crate::spare::shrink_vec;
+use crate::shrink::shrink_vec;
 
 /// The key of an entry. A key whose entry was removed finds nothing, even after the slot is used again: no two entries
 /// of a slab have the same generation until 2^32 later insertions.

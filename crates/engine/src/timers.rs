@@ -4,7 +4,7 @@
 
 use std::{cmp::Reverse, collections::BinaryHeap, sync::Arc};
 
-use crate::{SessionKey, spare::shrink_heap};
+use crate::{SessionKey, shrink::shrink_heap};
 
 /// The owner of a deadline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

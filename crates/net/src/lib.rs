@@ -1,16 +1,16 @@
 //! Sockets: reactors, listeners, connections, TLS, and the HTTP head of each connection's first request.
 
 mod body;
+mod body_length;
 mod choice;
 mod connection;
+mod endpoints;
 mod epoll;
 mod forwarded;
-mod framing;
 mod head;
 mod headers;
 mod io_uring;
 mod listener;
-mod place;
 mod reactor;
 mod request_scanner;
 mod response;
@@ -21,19 +21,19 @@ mod upgrade;
 mod waker;
 
 pub use body::RequestBody;
+pub use body_length::is_websocket_upgrade;
 pub use choice::{NoReactor, ReactorChoice, ReactorKind, ReactorOption, Reactors, choose};
 pub use connection::{
     BodyStage, Connection, ConnectionStage, Connections, FINISHED_BYTES_MAX, HeadStage, STREAM_BEHIND_BYTES_MAX,
     SessionStage, Unread,
 };
+pub use endpoints::{ClientEndpoint, Transport};
 pub use epoll::Epoll;
 pub use forwarded::TrustedProxies;
-pub use framing::is_websocket_upgrade;
 pub use head::{HeadBuffer, HeadLimits};
 pub use headers::{HeaderPicker, PickedField, PickedHeaders};
 pub use io_uring::{Unavailable, Uring, probe};
 pub use listener::{SocketOptions, bind, is_out_of_files, set_up_adopted};
-pub use place::{ClientEndpoint, Transport};
 pub use reactor::{
     Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, ReactorCounters, Released, SEND_SLICES_MAX, SendCompletion,
     SendOutcome,

@@ -9,7 +9,7 @@
 
 use super::{
     body::BodyEnd,
-    framing::{HeadFraming, NoFraming},
+    body_length::{HeadFraming, NoFraming},
     head::{HeadBuffer, HeadLimits, Progress},
     response::RefusalReason,
 };

@@ -10,8 +10,8 @@ use dunlin_engine::Wire;
 
 use super::{
     body::RequestBody,
-    framing::BodyLength,
-    place::Transport,
+    body_length::BodyLength,
+    endpoints::Transport,
     response::{RefusalReason, Refused},
 };
 

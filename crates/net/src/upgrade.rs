@@ -14,9 +14,9 @@ use dunlin_websocket::handshake::{self, DeflateOffer};
 use super::{
     HeaderPicker, PickedHeaders,
     body::RequestBody,
-    framing::BodyLength,
+    body_length::BodyLength,
+    endpoints::{ClientEndpoint, Transport},
     head::{HeadBuffer, HeadLimits, Progress},
-    place::{ClientEndpoint, Transport},
     response::{RefusalReason, Refused},
     stream_request::{Stream, StreamRequest, connect_of},
 };

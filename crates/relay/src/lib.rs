@@ -11,11 +11,11 @@
 
 #![forbid(unsafe_code)]
 
-mod edge;
-mod host;
+mod late_frames;
 mod link;
 mod relay;
-mod transit;
+mod remote_players;
+mod remote_rooms;
 
 pub mod format;
 

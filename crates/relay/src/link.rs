@@ -17,7 +17,7 @@ use serde::Serialize as _;
 
 use crate::{
     format::{BATCH_BYTES_MAX, FrameHead, FrameKind, Message, VERSION},
-    transit::Transit,
+    late_frames::Transit,
 };
 
 /// The link to one other node.

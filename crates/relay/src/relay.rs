@@ -9,10 +9,10 @@ use dunlin_engine::{
 };
 
 use crate::{
-    edge::{Malformed, RemoteRooms},
     format::{BATCH_FULL_BYTES, FrameHead, FrameKind, Message, PART_BYTES_MAX, ToHost, VERSION},
-    host::RemotePlayers,
     link::{Arrived, FrameShape, Messages, NodeLink, PartPlace},
+    remote_players::RemotePlayers,
+    remote_rooms::{Malformed, RemoteRooms},
 };
 
 /// What a relay needs to know of its node.

@@ -19,7 +19,7 @@ mod init;
 pub mod internal;
 mod profiles;
 pub mod reload;
-mod replay;
+mod rewound_socket;
 mod stream;
 pub mod surveys;
 pub mod swagger;

@@ -3,7 +3,7 @@
 //! It is a library so that tests and fuzz targets can use its parts; the binary is a few lines. It makes no decisions
 //! about sessions and channels: `dunlin-engine` decides, and this crate performs its effects.
 
-pub mod access;
+pub mod access_rules;
 pub mod backend;
 pub mod cli;
 mod compatibility;

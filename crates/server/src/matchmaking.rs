@@ -8,7 +8,7 @@ mod lobby;
 mod openings;
 mod queue;
 mod report;
-mod requesters;
+mod ticket_requesters;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -21,12 +21,12 @@ use dunlin_queues::{CountedReceiver, CountedSender, Refused, declared::MATCH_REQ
 use tokio::sync::oneshot;
 
 use crate::node::Node;
-use requesters::Requesters;
+use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
 pub use command::{TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
 pub use report::{LobbyReport, MatchReport, MatchmakingReport};
-pub use requesters::TicketRequester;
+pub use ticket_requesters::TicketRequester;
 
 /// Maximum number of publications and of requests to rooms that a queue or a lobby has in flight.
 const PUBLICATIONS_AT_ONCE: usize = 64;

@@ -7,7 +7,7 @@
 //! All kinds share the bounds of a survey: `broker.nats.peers.survey_timeout` is the deadline, `surveys_limit` bounds
 //! what a node asks, `queries_limit` what it answers, and an answer is one message of NATS.
 
-mod access;
+mod access_rules;
 mod ask;
 mod channel_owner;
 mod counters;
@@ -22,7 +22,7 @@ mod shards;
 #[cfg(test)]
 mod tests;
 
-pub use access::{AccessAnswer, AccessOrder, AccessQuestion};
+pub use access_rules::{AccessAnswer, AccessOrder, AccessQuestion};
 pub use ask::{ForwardFault, MissingPeer, PeerAnswers, ask_all, emulate_on};
 #[cfg(test)]
 pub(crate) use tests::arrived;

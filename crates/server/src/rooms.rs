@@ -7,9 +7,9 @@
 
 mod builder;
 mod calls;
-mod held;
+mod checkpoints;
+mod held_ticks;
 mod job;
-mod keeper;
 mod links;
 mod paths;
 mod recorder;

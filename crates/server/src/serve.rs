@@ -1,15 +1,16 @@
 //! The control thread: starts all parts, waits for a signal, and shuts them down in order.
 
-mod asked;
 mod backups;
 mod certificate_polling;
 mod cluster;
 mod error;
 mod limits;
+mod memory_limit;
 mod open_files;
 mod ports;
 mod reload;
-mod reopen;
+mod reopen_rooms;
+mod session_services;
 mod storage;
 
 use std::{
@@ -37,21 +38,21 @@ use tokio::{
 };
 
 use crate::{
-    access,
+    access_rules,
     demo::site::{Site, is_this_machine},
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
     rooms::SAVE_TIMEOUT,
-    telemetry::{api_counters::ControlCounters, config_events, events, log, lookout, watermark},
+    telemetry::{api_counters::ControlCounters, client_summary, config_events, events, log},
     trim,
 };
 
-use asked::{Asked, start_teller};
 use limits::{connection_limits, table_limits};
 use open_files::OpenFiles;
 use ports::{Pages, Ports, Served};
 use reload::{LiveOrigins, LiveParts};
+use session_services::{Asked, start_reporter};
 
 pub use backups::{BackupMaker, BackupOutcome, MadeBackup};
 pub(crate) use cluster::cluster_options;
@@ -201,7 +202,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     counters.set_memory_bytes_max(config.net.memory_bytes_max);
     let identity = identity(config, &node, uid);
     let tokens = Arc::clone(&asked.tokens);
-    let teller = webhooks.as_ref().and_then(|webhooks| start_teller(&node, &identity, webhooks));
+    let reporter = webhooks.as_ref().and_then(|webhooks| start_reporter(&node, &identity, webhooks));
     let surveys = ports::surveys(config, &node);
     let served = Served { config, node: &node, identity: &identity, counters: &counters, surveys: &surveys };
     cluster::join(served, webhooks.as_ref());
@@ -234,7 +235,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     tokio::join!(ending, backups::stop(backups, plan.timeout));
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
     drop(profiling);
-    asked::end_webhooks(webhooks.as_ref(), teller, left).await;
+    session_services::end_webhooks(webhooks.as_ref(), reporter, left).await;
     cluster::close_logs(&node);
     Ok(())
 }
@@ -250,9 +251,9 @@ fn name_node(config: &mut Config) -> Result<String, ServeError> {
 
 /// Opens the stored rooms, and starts what runs beside the node.
 fn start_tasks(config: &Config, node: &Node, counters: &Arc<ControlCounters>, matchmaking: Option<MatchTask>) {
-    tokio::spawn(access::keep(node.clone()));
-    tokio::spawn(watermark::watch(node.clone(), Arc::clone(counters)));
-    tokio::spawn(reopen::reopen_rooms(node.clone(), reopen::KeptNamespaces::new(config)));
+    tokio::spawn(access_rules::keep(node.clone()));
+    tokio::spawn(memory_limit::watch(node.clone(), Arc::clone(counters)));
+    tokio::spawn(reopen_rooms::reopen_rooms(node.clone(), reopen_rooms::KeptNamespaces::new(config)));
     if let Some(matchmaking) = matchmaking {
         tokio::spawn(matchmaking.run(node.clone()));
     }
@@ -338,7 +339,7 @@ impl Control {
         if let Err(source) = trim::start() {
             events::NoTrim { source: &source }.emit();
         }
-        let watched: JoinHandle<()> = tokio::spawn(lookout::watch(node.clone()));
+        let watched: JoinHandle<()> = tokio::spawn(client_summary::watch(node.clone()));
         let node_lost = Box::pin(async move {
             let _ = watched.await;
         });

@@ -6,6 +6,7 @@
 
 pub mod access_events;
 pub mod api_counters;
+pub mod client_summary;
 pub mod cluster_events;
 pub mod config_events;
 pub mod console_events;
@@ -14,7 +15,6 @@ mod exposition;
 pub mod log;
 pub mod log_tail;
 mod log_writer;
-pub mod lookout;
 pub mod metrics;
 pub mod process;
 pub mod profile_events;
@@ -24,7 +24,6 @@ pub mod session_events;
 pub mod storage_events;
 mod throttle;
 pub mod token_events;
-pub mod watermark;
 pub mod webhook_events;
 
 pub use scrape::{CONTENT_TYPE, Moment, Scrape, StorageState, count_users, page};

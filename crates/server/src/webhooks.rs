@@ -5,7 +5,7 @@
 //! until the backend has taken it, it has refused it, or `webhooks.retry_timeout` has passed. So an event arrives at least
 //! once, or is counted as lost.
 //!
-//! In a cluster, the nodes first find out together which channels are occupied ([`Teller`]).
+//! In a cluster, the nodes first find out together which channels are occupied ([`OccupancyReporter`]).
 
 // This module handles what backends send.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
@@ -14,9 +14,9 @@ mod counters;
 mod message;
 mod node_channels;
 mod occupancy;
+mod occupancy_reporter;
 mod sender;
 mod shared;
-mod teller;
 mod untold;
 
 use std::{
@@ -41,7 +41,7 @@ use shared::SharedChannels;
 
 pub use counters::{EventLoss, RequestOutcome, WebhookCounts};
 pub use node_channels::{Changes, ChannelState, Cursor};
-pub use teller::Teller;
+pub use occupancy_reporter::OccupancyReporter;
 
 /// An event, with what the kernel has counted about the connection of a session that has ended.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub enum WebhookError {
 }
 
 impl Webhooks {
-    /// Starts the thread. `node` is the id of this node, unique for each start. `is_clustered`: a [`Teller`] tells which
+    /// Starts the thread. `node` is the id of this node, unique for each start. `is_clustered`: a [`OccupancyReporter`] tells which
     /// channels are occupied.
     ///
     /// # Errors

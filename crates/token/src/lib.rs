@@ -19,13 +19,13 @@ mod issue;
 mod jwks;
 mod object;
 mod options;
-mod place;
 mod public_key;
 mod rules;
 mod secret;
 mod signature;
 mod signed;
 mod unix_time;
+mod verification_thread;
 mod verify;
 
 use std::{
@@ -37,7 +37,7 @@ use dunlin_engine::event::{ConnectionClaims, SubscriptionClaims, TokenError};
 
 use self::{
     claims::VerifiedClaims,
-    place::Place,
+    verification_thread::Place,
     verify::{Judge, KeyRing, TokenVerdict},
 };
 pub use self::{

@@ -41,7 +41,7 @@ const ADMITTED: [(&str, &str, &str); 5] = [
     ("CLUSTER_REQUESTS", "crates/cluster/src/thread.rs", "self.limits.fits("),
     ("MADE_ROOMS", "crates/server/src/rooms.rs", "room.opening_limit"),
     ("ROOM_TASKS", "crates/server/src/rooms.rs", "room.opening_limit"),
-    ("TOKENS", "crates/token/src/place.rs", "counters.admit(token.len(), &self.queue)"),
+    ("TOKENS", "crates/token/src/verification_thread.rs", "counters.admit(token.len(), &self.queue)"),
 ];
 
 /// The constructors of a declared queue.

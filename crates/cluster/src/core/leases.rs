@@ -14,9 +14,9 @@
 //! - A node whose lease was taken is informed by the stream, and begins a new term. The number of a term is the
 //!   sequence of its first message.
 
-mod others;
 mod own;
 mod record;
+mod silent_nodes;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +32,9 @@ use super::{
     standing::{StreamKey, StreamWatch},
 };
 
-use others::ObservedLease;
 use own::OwnLease;
 use record::LeaseRecord;
+use silent_nodes::ObservedLease;
 
 pub use record::LeaseNames;
 

@@ -10,7 +10,7 @@ use rand_chacha::{
 
 use crate::{
     Effect, Effects, Now, Options, SessionKey, ShardIndex,
-    access::{AccessLimits, AccessRules},
+    access_rules::{AccessLimits, AccessRules},
     api::{ApiAnswer, ApiResult},
     broadcast::BroadcastMessage,
     counters::{Counters, NamespaceCounters},

@@ -33,7 +33,7 @@ use dunlin_protocol::{Disconnect, HistoryResult, PresenceResult, PresenceStatsRe
 
 use crate::{
     Options, SessionKey, SourceKey, Wire,
-    access::{AccessRule, Applied},
+    access_rules::{AccessRule, Applied},
     api::{ApiAnswer, ApiRequest, ApiResult, SessionFilter},
     frame::FrameRef,
     message::Notice,

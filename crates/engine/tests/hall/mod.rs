@@ -201,7 +201,7 @@ pub fn join_message(room: RoomKey, params: JoinParams, encoding: Encoding) -> To
         answer_may_be_large: false,
         channel: "arena:a".into(),
         asker: Asker { shard, session: SessionKey { index, generation }, command_id: 1 },
-        creator: dunlin_engine::creators::ChannelCreator::default(),
+        creator: dunlin_engine::channel_creators::ChannelCreator::default(),
         subscriber: Subscriber {
             class: FrameClass::plain(encoding.into()),
             join_leave: false,

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use dunlin_engine::{
     Now, Refused,
-    access::{AccessRule, AccessSubject, AccessTerms, SubjectKind},
+    access_rules::{AccessRule, AccessSubject, AccessTerms, SubjectKind},
     api::{ApiAnswer, ApiRequest, ApiResult, HistoryQuery, KickOrder, KickTarget, PlaceReservation, SessionFilter},
     backend::PublishHow,
     event::PeerKey,

@@ -7,7 +7,7 @@ mod build;
 mod lifecycle;
 mod page;
 mod process;
-mod sources;
+mod watched_files;
 
 use std::{
     fs, io,
@@ -32,7 +32,7 @@ use build::{Build, Built};
 use lifecycle::{Action, Beside, Event, Lifecycle, Shown};
 use page::Page;
 use process::Process;
-use sources::Sources;
+use watched_files::Sources;
 
 /// Time between two looks at the files and at the processes.
 const INTERVAL: Duration = Duration::from_millis(50);

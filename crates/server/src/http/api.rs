@@ -3,8 +3,8 @@
 //! A request passes three stages: [`ApiCommand`] parses and checks its bytes, [`Executor`] sends requests to the
 //! shards, and the result becomes JSON. Names of methods and fields and error codes are Centrifugo's.
 
-mod access;
 mod all_nodes;
+mod block_and_revoke;
 mod body;
 mod channel_page;
 mod channels;

@@ -29,7 +29,7 @@ use tokio::{
 use super::{
     Peer, SessionAcceptor,
     connection_table::{ConnectionPlace, ConnectionTable},
-    replay::{ReplaySocket, Socket},
+    rewound_socket::{ReplaySocket, Socket},
     stream::TakeOver,
     tls_stream::TlsStream,
 };

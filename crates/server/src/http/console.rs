@@ -2,10 +2,10 @@
 //! field that a page of another site cannot set. What it asks of channels, sessions and rooms are methods of the server
 //! API, in process.
 
-mod access;
 mod actions;
-mod attempts;
 mod page;
+mod sign_in;
+mod sign_in_attempts;
 mod sign_ins;
 
 use std::{
@@ -39,12 +39,12 @@ use crate::{
     },
 };
 
-use access::Access;
 use actions::Kind;
-use attempts::TooMany;
+use sign_in::Access;
+use sign_in_attempts::TooMany;
 use sign_ins::{Role, SignIn};
 
-pub use access::ConsoleAccess;
+pub use sign_in::ConsoleAccess;
 
 /// The name of the cookie.
 const COOKIE: &str = "dunlin_console";

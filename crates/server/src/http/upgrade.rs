@@ -14,7 +14,7 @@ use dunlin_net::{HeadBuffer, HeadVerdict, PickedHeaders, RefusalReason, Refused}
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
-use super::{Peer, SessionAcceptor, replay::ReplaySocket};
+use super::{Peer, SessionAcceptor, rewound_socket::ReplaySocket};
 use crate::{
     node::{Admitted, Adoption},
     telemetry::{api_counters::HttpRefusal, events},

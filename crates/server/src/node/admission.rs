@@ -5,7 +5,7 @@ mod entrants;
 mod handshake_limits;
 mod pending;
 mod session_limit;
-mod sources;
+mod source_networks;
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -13,7 +13,7 @@ use dunlin_engine::SourceKey;
 use dunlin_net::{ConnectionKey, RefusalReason, Refused};
 
 pub use admitted::Admitted;
-pub use sources::SourceNetwork;
+pub use source_networks::SourceNetwork;
 
 pub(super) use handshake_limits::Gate;
 

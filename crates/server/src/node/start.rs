@@ -31,7 +31,7 @@ use super::{
     shard_waker::ShardWaker,
 };
 use crate::{
-    access::AccessKeeper,
+    access_rules::AccessKeeper,
     rooms::{RoomLinks, Rooms, RoomsOfNode},
     telemetry::log,
 };

@@ -14,7 +14,7 @@ use serde_json::{
 };
 
 use super::{
-    access::{AccessAnswer, AccessOrder, AccessQuestion},
+    access_rules::{AccessAnswer, AccessOrder, AccessQuestion},
     message::NotUnderstood,
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},

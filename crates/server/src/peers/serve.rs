@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{
-    access::AccessOrder,
+    access_rules::AccessOrder,
     channel_owner::{ask_owner, presence},
     kinds::{
         ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, Channels, ChannelsQuestion, Done,
@@ -23,7 +23,7 @@ use super::{
     shards::ShardAnswers,
 };
 use crate::{
-    access,
+    access_rules,
     node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery},
     webhooks::Webhooks,
 };
@@ -175,7 +175,7 @@ impl<R: LocalReports> PeerService<R> {
     }
 
     async fn take_access(&self, order: AccessOrder) -> Result<Done, PeerError> {
-        access::apply(&self.node, order.rules()).await?;
+        access_rules::apply(&self.node, order.rules()).await?;
         Ok(Done {})
     }
 

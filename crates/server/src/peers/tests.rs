@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_engine::{
-    access::{AccessRule, AccessSubject, AccessTerms, SubjectKind},
+    access_rules::{AccessRule, AccessSubject, AccessTerms, SubjectKind},
     api::{ApiRequest, SessionFilter},
     backend::Overrides,
     event::{PeerKey, ServerSubscription, SubscriptionGrant},
@@ -269,7 +269,7 @@ fn answers() -> Messages {
     };
     all.answer::<OccupancyQuestion>("occupancy", &answer);
     let report = OccupancyAnswer { reset: true, begun: 11, behind_ms: 250, vacated: Vec::new(), ..answer };
-    all.answer::<OccupancyQuestion>("occupancy from the teller in a full report", &report);
+    all.answer::<OccupancyQuestion>("occupancy from the reporter in a full report", &report);
     all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });
     all.answer::<RefreshOrder>("done", &Done {});
     all.0.push(("error", encode_answer(Err(NotUnderstood::Unknown.into()))));

@@ -16,8 +16,8 @@ use dunlin_rooms::{RoomOptions, Simulation};
 use super::{
     FailureReason,
     builder::{BuildRequest, make_room},
+    checkpoints::{Keeper, origin_of},
     job::{Failure, panicked},
-    keeper::{Keeper, origin_of},
     survival::{CheckpointPieces, NotRead, RoomEntries},
 };
 

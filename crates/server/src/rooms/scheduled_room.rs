@@ -15,9 +15,9 @@ use dunlin_rooms::{CallId, Grid, Refusal, Room};
 
 use super::{
     FailureReason, RoomReport,
-    held::HeldTicks,
+    checkpoints::{Keeper, ticks_of},
+    held_ticks::HeldTicks,
     job::Failure,
-    keeper::{Keeper, ticks_of},
     paths::RoomPaths,
     recorder::{RoomRecorder, Tail},
     report::Recent,

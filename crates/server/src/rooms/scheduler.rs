@@ -27,7 +27,7 @@ use super::{
     FailureReason, RoomCounters, RoomReport,
     builder::{BuildRequest, Made, Task},
     calls::CallLink,
-    held::{HeldTick, HeldTicks},
+    held_ticks::{HeldTick, HeldTicks},
     job::{Failure, Finished, Job},
     links::ShardLinks,
     scheduled_room::{Live, ScheduledRoom, Stage, Stats, refusal},

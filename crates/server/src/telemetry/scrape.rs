@@ -30,7 +30,7 @@ use super::{
     process::ProcessUse,
 };
 use crate::{
-    access::AccessCounts,
+    access_rules::AccessCounts,
     backend::BackendCounts,
     http::api::Method,
     matchmaking::MatchmakingReport,

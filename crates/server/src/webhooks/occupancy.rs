@@ -2,7 +2,7 @@
 //!
 //! A node keeps the changes of its own channels in order ([`NodeChannels`](super::node_channels::NodeChannels)). Each node
 //! asks the others again and again for their changes since the last answer, and adds them up ([`ClusterChannels`]). So all
-//! nodes know the same within a round, and one of them, the *teller*, tells the backend: the node that has run for longest.
+//! nodes know the same within a round, and one of them, the *reporter*, tells the backend: the node that has run for longest.
 //! Another one that takes its place tells the changes of the last seconds again, and those before them that the backend had
 //! not taken yet, because the former one may not have told them. A node that has left has no subscribers. Times are
 //! milliseconds on the caller's monotonic clock.
@@ -138,7 +138,7 @@ impl ClusterChannels {
         self.ask_again_for_cut_views();
     }
 
-    /// The oldest change that the backend may not know, and its time. The caller, which is the teller, tells it.
+    /// The oldest change that the backend may not know, and its time. The caller, which is the reporter, tells it.
     pub(super) fn next_untold(&mut self) -> Option<(u64, Arc<str>, ChannelState)> {
         let (time_ms, channel) = self.untold.pop()?;
         let is_occupied = self.occupied.contains(&channel);
@@ -394,7 +394,7 @@ mod tests {
             (self.runs[node], self.has_subscribers[node]) = (false, false);
         }
 
-        /// A round of one node. The first one that runs is the teller.
+        /// A round of one node. The first one that runs is the reporter.
         fn round(&mut self, node: usize) {
             let runs = self.runs;
             for other in (0..NODES.len()).filter(|other| runs[*other]) {
@@ -409,8 +409,8 @@ mod tests {
                     let told = tell_all(&mut self.known[node]);
                     self.told.extend(told.into_iter().map(|(_, state)| (self.now_ms, state)));
                 }
-                Some(teller) => {
-                    let (_, behind_ms) = self.known[teller].untold(self.now_ms);
+                Some(reporter) => {
+                    let (_, behind_ms) = self.known[reporter].untold(self.now_ms);
                     self.known[node].forget_told(self.now_ms, behind_ms);
                 }
             }
@@ -476,7 +476,7 @@ mod tests {
         world.end(0);
         world.pass(10_000);
         assert_eq!(world.states(), [Occupied, Vacated]);
-        // The teller ends before it has told.
+        // The reporter ends before it has told.
         world.toggle(2);
         world.pass(300);
         world.end(1);
@@ -485,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_teller_tells_what_the_backend_did_not_take_from_the_former_one() {
+    fn the_next_reporter_tells_what_the_backend_did_not_take_from_the_former_one() {
         let mut world = World::new();
         world.is_away = true;
         world.toggle(1);
@@ -514,7 +514,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// Whatever comes and goes, what is told alternates while no teller ends, and in the end it is what is so.
+        /// Whatever comes and goes, what is told alternates while no reporter ends, and in the end it is what is so.
         #[test]
         fn the_backend_learns_the_truth_in_the_end(
             steps in prop::collection::vec((0_usize..4, 0_u64..100), 1..60),
@@ -522,12 +522,12 @@ mod tests {
         ) {
             let mut world = World::new();
             let mut ended = ended.into_iter();
-            let mut has_teller_ended = false;
+            let mut has_reporter_ended = false;
             for (step, time) in steps {
                 if step == 3 {
                     if let Some(node) = ended.next() {
                         world.end(node);
-                        has_teller_ended = true;
+                        has_reporter_ended = true;
                     }
                 } else {
                     world.toggle(step);
@@ -537,7 +537,7 @@ mod tests {
             world.pass(20_000);
             let states = world.states();
             let alternates = states.iter().enumerate().all(|(index, state)| (index % 2 == 0) == (*state == Occupied));
-            prop_assert!(alternates || has_teller_ended, "{:?}", states);
+            prop_assert!(alternates || has_reporter_ended, "{:?}", states);
             let is_occupied = world.has_subscribers.contains(&true);
             prop_assert_eq!(states.last().is_some_and(|last| *last == Occupied), is_occupied, "{:?}", states);
         }

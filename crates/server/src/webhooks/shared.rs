@@ -1,4 +1,4 @@
-//! What the shards, the sender and the teller of a node pass to each other about the channels of a cluster.
+//! What the shards, the sender and the reporter of a node pass to each other about the channels of a cluster.
 
 use std::{
     collections::BTreeMap,
@@ -58,7 +58,7 @@ impl SharedChannels {
         std::mem::take(&mut *lock(&self.given_up))
     }
 
-    /// What the teller has not told yet: the number of changes, and the age of the oldest one.
+    /// What the reporter has not told yet: the number of changes, and the age of the oldest one.
     pub(super) fn set_untold(&self, changes: usize, age_ms: u64) {
         let since_unix_ms = if changes == 0 { 0 } else { unix_ms().saturating_sub(age_ms) };
         self.untold.store(changes as u64, Ordering::Relaxed);

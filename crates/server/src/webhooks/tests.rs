@@ -269,7 +269,7 @@ fn events_of_the_cluster_take_half_of_the_queue() {
 }
 
 #[test]
-fn what_the_teller_has_not_told_waits_and_is_lost_with_the_node() {
+fn what_the_reporter_has_not_told_waits_and_is_lost_with_the_node() {
     let rig = Rig::start_as(true, Reaction::Hang, |_| ());
     let shared = rig.webhooks.channels.as_ref().expect("a cluster");
     assert_eq!(rig.webhooks.behind_ms(), 0);

@@ -13,12 +13,12 @@ use hashbrown::{HashTable, hash_table::Entry};
 use crate::{
     Now,
     channel::{ChannelKey, Idle, OwnedChannel},
-    creators::{ChannelCreator, CreatorKind, MakerCounts},
+    channel_creators::{ChannelCreator, CreatorKind, MakerCounts},
     names::NamespaceIndex,
     options::ChannelOptions,
     shard::ShardIdentity,
+    shrink::shrink_table,
     slab::Slab,
-    spare::shrink_table,
 };
 
 /// Maximum number of idle channels to check for one that has not been used since it became idle.

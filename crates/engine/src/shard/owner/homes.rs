@@ -8,7 +8,7 @@ use crate::{
     SessionKey, ShardIndex,
     event::Effect,
     message::{Admission, Asker, Notice},
-    spare::shrink_map,
+    shrink::shrink_map,
 };
 
 use super::Context;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use crate::{SessionKey, spare::shrink_map};
+use crate::{SessionKey, shrink::shrink_map};
 
 /// The authenticated sessions of each user.
 pub(super) struct UserSessions(HashMap<Arc<str>, Vec<SessionKey>, foldhash::quality::FixedState>);

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{
     ApiError, Executor, JsonResult, RequestLimits,
-    access::{BlockUserCommand, InvalidateUserTokensCommand, RevokeTokenCommand, UnblockUserCommand},
+    block_and_revoke::{BlockUserCommand, InvalidateUserTokensCommand, RevokeTokenCommand, UnblockUserCommand},
     body::{Body, Malformed},
     channels::ChannelsCommand,
     command::{Command, Parsed, parse_as, unsupported},

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use dunlin_net::Refused;
 
-use super::sources::SourceNetwork;
+use super::source_networks::SourceNetwork;
 use crate::node::shard_thread::Shared;
 
 /// A reserved place. Released on drop, unless a shard has taken it over.

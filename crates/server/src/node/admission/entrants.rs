@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use dunlin_net::{ConnectionKey, TrustedProxies};
 
-use super::sources::SourceNetwork;
+use super::source_networks::SourceNetwork;
 
 /// Indexed by connection.
 #[derive(Debug, Default)]

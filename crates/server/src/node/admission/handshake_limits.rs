@@ -16,7 +16,7 @@ use dunlin_net::{RefusalReason, TrustedProxies};
 
 use super::{
     session_limit::SessionLimit,
-    sources::{SourceLimits, SourceNetwork, SourceRefusal, Sources},
+    source_networks::{SourceLimits, SourceNetwork, SourceRefusal, Sources},
 };
 
 /// Admission control of a node; see the module's documentation.

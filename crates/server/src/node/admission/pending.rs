@@ -12,7 +12,7 @@ use std::{
 
 use dunlin_net::{ConnectionKey, TrustedProxies};
 
-use super::sources::SourceNetwork;
+use super::source_networks::SourceNetwork;
 
 /// The pending connections of a shard; see the module's documentation.
 #[derive(Debug)]

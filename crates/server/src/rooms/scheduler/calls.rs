@@ -7,7 +7,7 @@ use dunlin_rooms::GameCall;
 use super::Scheduler;
 use crate::rooms::{
     calls::{CallingRoom, ReturnedCall},
-    held::HeldTicks,
+    held_ticks::HeldTicks,
 };
 
 impl Scheduler {

@@ -24,7 +24,7 @@ use crate::{
     node::{NodeStorage, ShardQueues},
     rooms::{
         FailureReason, SurvivalReport, ThreadWaker,
-        held::{HeldTick, HeldTicks},
+        held_ticks::{HeldTick, HeldTicks},
         survival::{CheckpointPieces, KeptRooms, PART_BYTES},
     },
 };

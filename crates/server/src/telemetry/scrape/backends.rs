@@ -5,7 +5,7 @@ use dunlin_token::TokenCounts;
 
 use super::{Page, m};
 use crate::{
-    access::AccessCounts,
+    access_rules::AccessCounts,
     backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind},
     profiling::{ProfileCounts, ProfileKind, PushOutcome},
     webhooks::{EventLoss, RequestOutcome, WebhookCounts},

@@ -20,11 +20,11 @@ use dunlin_rooms::{Grid, GridShape, TickUpdate};
 
 use crate::{
     Output, RelayEffect,
-    edge::{Malformed, room_id},
     format::{
         Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Map, Message, RoomId, Seat, TickPart, ToEdge,
         ToHost, UPDATE_BYTES_MAX, Update,
     },
+    remote_rooms::{Malformed, room_id},
 };
 
 /// Why the players of another node are removed.

@@ -1,6 +1,6 @@
 //! Rules about who may not connect, which nodes tell each other.
 
-use dunlin_engine::access::{AccessRule, AccessSubject, AccessTerms, SubjectKind};
+use dunlin_engine::access_rules::{AccessRule, AccessSubject, AccessTerms, SubjectKind};
 use serde::{Deserialize, Serialize};
 
 /// See [`super::Received::Access`].
@@ -14,7 +14,7 @@ pub struct AccessOrder {
 pub struct AccessQuestion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<SubjectBody>,
-    /// [`dunlin_engine::access::AccessRules::digest_after`] of the node that asks.
+    /// [`dunlin_engine::access_rules::AccessRules::digest_after`] of the node that asks.
     pub digest: u64,
     /// The time of the digest.
     #[serde(default)]

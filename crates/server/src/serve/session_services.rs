@@ -16,7 +16,7 @@ use crate::{
     matchmaking::{MatchHandle, NodeMethods},
     node::Node,
     profiling::Profiling,
-    webhooks::{Teller, Webhooks},
+    webhooks::{OccupancyReporter, Webhooks},
 };
 
 /// The verifiers and backends that sessions use, and who is told of the node.
@@ -66,22 +66,22 @@ fn start_webhooks(config: &Config, node: &str) -> Result<Option<Arc<Webhooks>>, 
 }
 
 /// The task that finds out which channels of the cluster are occupied, and what ends it.
-pub(super) type TellerTask = (oneshot::Sender<()>, JoinHandle<()>);
+pub(super) type ReporterTask = (oneshot::Sender<()>, JoinHandle<()>);
 
 /// Starts the task; `None` without a cluster.
-pub(super) fn start_teller(node: &Node, identity: &NodeIdentity, webhooks: &Arc<Webhooks>) -> Option<TellerTask> {
-    let teller = Teller::new(webhooks, Arc::clone(node.cluster()?), &identity.uid)?;
+pub(super) fn start_reporter(node: &Node, identity: &NodeIdentity, webhooks: &Arc<Webhooks>) -> Option<ReporterTask> {
+    let reporter = OccupancyReporter::new(webhooks, Arc::clone(node.cluster()?), &identity.uid)?;
     let (stop, stopped) = oneshot::channel();
-    Some((stop, tokio::spawn(teller.run(stopped))))
+    Some((stop, tokio::spawn(reporter.run(stopped))))
 }
 
 /// Sends the last events.
-pub(super) async fn end_webhooks(webhooks: Option<&Arc<Webhooks>>, teller: Option<TellerTask>, timeout: Duration) {
+pub(super) async fn end_webhooks(webhooks: Option<&Arc<Webhooks>>, reporter: Option<ReporterTask>, timeout: Duration) {
     let Some(webhooks) = webhooks else { return };
     let begun = Instant::now();
-    if let Some((stop, mut task)) = teller {
+    if let Some((stop, mut task)) = reporter {
         drop(stop);
-        // The queue has the other half. What the teller has not told by then is counted as lost.
+        // The queue has the other half. What the reporter has not told by then is counted as lost.
         if tokio::time::timeout(timeout / 2, &mut task).await.is_err() {
             task.abort();
         }

@@ -28,7 +28,7 @@ const ROUND: Duration = Duration::from_secs(1);
 const LAST_LOOK: Duration = Duration::from_millis(20);
 
 /// The task of a node.
-pub struct Teller {
+pub struct OccupancyReporter {
     webhooks: Arc<Webhooks>,
     channels: Arc<SharedChannels>,
     cluster: Arc<NodeCluster>,
@@ -57,7 +57,7 @@ enum Part {
     Unknown,
 }
 
-impl Teller {
+impl OccupancyReporter {
     /// For the node with the id `own`; `None` without a cluster.
     pub fn new(webhooks: &Arc<Webhooks>, cluster: Arc<NodeCluster>, own: &str) -> Option<Self> {
         Some(Self {
@@ -112,10 +112,10 @@ impl Teller {
             let age_ms = unix_ms().saturating_sub(since_unix_ms);
             self.known.tell_again(now_ms.saturating_sub(age_ms), channel);
         }
-        match teller_of(&nodes, |node| self.part_of(node)) {
-            Some(teller) if *teller == *self.own => return self.tell(),
-            Some(teller) => {
-                let behind_ms = self.behind_ms.get(teller).copied().unwrap_or(0);
+        match reporter_of(&nodes, |node| self.part_of(node)) {
+            Some(reporter) if *reporter == *self.own => return self.tell(),
+            Some(reporter) => {
+                let behind_ms = self.behind_ms.get(reporter).copied().unwrap_or(0);
                 self.known.forget_told(now_ms, behind_ms);
                 // That node counts them. This one would count them once more when it takes its place.
                 self.known.take_ignored();
@@ -196,7 +196,7 @@ impl Teller {
 
 /// The node that tells: of those with webhooks, the one that has run for longest. `None` if another one, which has run for
 /// longer, has not answered yet.
-fn teller_of(nodes: &[LiveNode], part_of: impl Fn(&str) -> Part) -> Option<&str> {
+fn reporter_of(nodes: &[LiveNode], part_of: impl Fn(&str) -> Part) -> Option<&str> {
     let others = nodes.iter().filter(|live| part_of(&live.node) != Part::Without);
     let oldest = others.min_by_key(|live| (live.about.started_ms, &live.node))?;
     (part_of(&oldest.node) == Part::Takes).then_some(&*oldest.node)
@@ -217,15 +217,15 @@ mod tests {
             about: NodeDescription { name: "".into(), version: "1".into(), started_ms, session_tag_key: None },
         };
         let nodes = [node("a", 3), node("b", 1), node("c", 2), node("d", 2)];
-        let teller = |parts: [Part; 4]| {
+        let reporter = |parts: [Part; 4]| {
             let place = |id: &str| nodes.iter().position(|live| *live.node == *id).expect("a node");
-            teller_of(&nodes, |id| parts[place(id)])
+            reporter_of(&nodes, |id| parts[place(id)])
         };
-        assert_eq!(teller([Takes, Takes, Takes, Takes]), Some("b"));
-        assert_eq!(teller([Unknown, Takes, Unknown, Unknown]), Some("b"), "younger ones do not matter");
-        assert_eq!(teller([Takes, Without, Takes, Takes]), Some("c"), "of the same age, the id decides");
-        assert_eq!(teller([Takes, Unknown, Takes, Takes]), None, "it may have webhooks");
-        assert_eq!(teller([Takes, Without, Unknown, Takes]), None);
-        assert_eq!(teller([Without; 4]), None);
+        assert_eq!(reporter([Takes, Takes, Takes, Takes]), Some("b"));
+        assert_eq!(reporter([Unknown, Takes, Unknown, Unknown]), Some("b"), "younger ones do not matter");
+        assert_eq!(reporter([Takes, Without, Takes, Takes]), Some("c"), "of the same age, the id decides");
+        assert_eq!(reporter([Takes, Unknown, Takes, Takes]), None, "it may have webhooks");
+        assert_eq!(reporter([Takes, Without, Unknown, Takes]), None);
+        assert_eq!(reporter([Without; 4]), None);
     }
 }

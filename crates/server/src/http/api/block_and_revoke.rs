@@ -1,7 +1,7 @@
 //! `block_user`, `unblock_user`, `revoke_token` and `invalidate_user_tokens`: rules about who may not connect. Names of
 //! methods and fields are those of Centrifugo PRO.
 
-use dunlin_engine::access::{AccessSubject, SubjectKind};
+use dunlin_engine::access_rules::{AccessSubject, SubjectKind};
 use dunlin_token::UnixTime;
 use serde::Deserialize;
 
@@ -11,7 +11,7 @@ use super::{
     result::{EmptyJson, to_outcome},
 };
 use crate::{
-    access::{self, AccessFault, unix_ms},
+    access_rules::{self, AccessFault, unix_ms},
     members::empty_if_null,
     peers::AccessOrder,
 };
@@ -187,7 +187,7 @@ impl AccessChange {
     async fn carry_out(self, executor: &Executor) -> JsonResult {
         let node = executor.own().node();
         let Self { subject, before_ms, end } = self;
-        let (rule, outcome) = access::change(node, subject, before_ms, end.until_ms()?).await;
+        let (rule, outcome) = access_rules::change(node, subject, before_ms, end.until_ms()?).await;
         match outcome {
             Err(AccessFault::Full) if before_ms > 0 => return Err(AccessFault::Full.into()),
             Err(AccessFault::Stopped) => return Err(AccessFault::Stopped.into()),

@@ -2,8 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{api_counters::ControlCounters, process};
-use crate::node::Node;
+use crate::{
+    node::Node,
+    telemetry::{api_counters::ControlCounters, process},
+};
 
 /// Interval between two checks. A storm of handshakes needs longer to use the memory that operators should reserve.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +37,7 @@ mod tests {
     use super::judge;
 
     #[test]
-    fn the_watermark_has_a_hysteresis_of_a_sixteenth() {
+    fn the_limit_has_a_hysteresis_of_a_sixteenth() {
         assert!(!judge(false, 1_599, 1_600) && judge(false, 1_600, 1_600));
         assert!(judge(true, 1_500, 1_600) && !judge(true, 1_499, 1_600));
     }

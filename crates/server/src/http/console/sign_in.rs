@@ -8,7 +8,7 @@ use std::{
 use dunlin_config::{AdminAccess, AdminOptions, ApiKeys};
 
 use super::{
-    attempts::Attempts,
+    sign_in_attempts::Attempts,
     sign_ins::{Role, SignIns, SignedOut},
 };
 

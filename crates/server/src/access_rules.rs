@@ -15,7 +15,7 @@ use std::{
 };
 
 use dunlin_engine::{
-    access::{AccessLimits, AccessRule, AccessRules, AccessSubject, AccessTerms, Applied, SubjectKind},
+    access_rules::{AccessLimits, AccessRule, AccessRules, AccessSubject, AccessTerms, Applied, SubjectKind},
     api::ApiRequest,
 };
 use dunlin_storage::{AccessEntry, EntryBatch, Storage, StorageError};
