@@ -267,7 +267,10 @@ pub struct RoomSite {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoomElsewhere {
     /// All other nodes have answered that they do not.
-    Nowhere,
+    Nowhere {
+        /// Whether some of them ask for it as well. All these leave it to this node, which has a lower id.
+        is_contended: bool,
+    },
     /// One has it.
     Open {
         /// The name of the node.

@@ -7,6 +7,10 @@ use dunlin_engine::{
     room::{FromRoom, JoinedAs, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom},
 };
 use dunlin_protocol::Encoding;
+use rand_chacha::{
+    ChaCha8Rng,
+    rand_core::{RngCore, SeedableRng},
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -82,7 +86,7 @@ fn a_room_that_no_other_node_has_is_opened_once() {
         let asked = |shard: &dunlin_engine::Shard| shard.counters().namespaces[1].rooms.queries;
         assert_eq!(hall.node.shards.iter().map(asked).sum::<u64>(), 1, "both joins wait for one question");
         assert_eq!(state(&mut hall), "Asking");
-        answer(&mut hall, &RoomElsewhere::Nowhere);
+        answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
         for name in ["a", "b"] {
             assert!(reply(&hall, name).expect("a reply").get("error").is_none());
         }
@@ -169,28 +173,148 @@ fn the_server_api_opens_no_room_of_another_node() {
         assert_eq!(answers(&hall), [answered]);
     }
     open_by_api(&mut hall);
-    answer(&mut hall, &RoomElsewhere::Nowhere);
+    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
     assert_eq!((answers(&hall).len(), hall.rooms.len()), (1, 1));
 }
 
 #[test]
 fn a_room_that_another_node_was_promised_is_left_to_it() {
     let mut hall = hall(1);
+    let contended = RoomElsewhere::Nowhere { is_contended: true };
     assert_eq!(state(&mut hall), "None", "and it is promised for two seconds");
     hall.node.step_to(hall.node.now.mono_us + 1_999_000);
-    // It asks where the room is, and opens it under no circumstances.
-    for (found, code) in [(RoomElsewhere::Nowhere, 111), (elsewhere(), 421)] {
+    for (found, code) in [(contended.clone(), 111), (elsewhere(), 421)] {
         join(&mut hall, "a");
-        assert_eq!(state(&mut hall), "None", "a third node hears nothing of it");
+        assert_eq!(state(&mut hall), "Asking", "a third node has to compare its id");
         answer(&mut hall, &found);
         assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], code);
     }
     assert_eq!((refused(&hall, RoomRefusal::Unanswered), hall.rooms.len()), (1, 0));
     hall.node.step_to(hall.node.now.mono_us + 2_000_000);
     join(&mut hall, "b");
-    assert_eq!(state(&mut hall), "Asking", "the time of the promise is over");
-    answer(&mut hall, &RoomElsewhere::Nowhere);
-    assert_eq!((hall.rooms.len(), state(&mut hall)), (1, json!("Open")));
+    answer(&mut hall, &contended);
+    assert_eq!((hall.rooms.len(), state(&mut hall)), (1, json!("Open")), "the time of the promise is over");
+}
+
+/// Three nodes whose backends open the same room again and again, over a network that delays messages at random.
+struct Nodes {
+    halls: Vec<Hall>,
+    in_flight: Vec<InFlight>,
+    /// The answers to the question of each node, while it waits for some.
+    asked: [Option<Vec<(usize, Value)>>; 3],
+}
+
+#[derive(Debug)]
+enum InFlight {
+    Question {
+        from: usize,
+        to: usize,
+    },
+    Answer {
+        from: usize,
+        to: usize,
+        state: Value,
+    },
+    /// The question is over, and its node has not processed that.
+    Found {
+        node: usize,
+        found: RoomElsewhere,
+    },
+}
+
+impl Nodes {
+    fn new() -> Self {
+        Self { halls: (0..3).map(|_| hall(1)).collect(), in_flight: Vec::new(), asked: [None, None, None] }
+    }
+
+    fn open(&mut self, node: usize) {
+        let hall = &mut self.halls[node];
+        open_by_api(hall);
+        hall.pass();
+        if hall.node.room_queries.drain(..).next().is_some() {
+            self.asked[node] = Some(Vec::new());
+            let others = (0..3).filter(|other| *other != node);
+            self.in_flight.extend(others.map(|to| InFlight::Question { from: node, to }));
+        }
+    }
+
+    /// A message arrives. The order of two messages means nothing: different threads process them.
+    fn deliver(&mut self, place: usize) {
+        match self.in_flight.swap_remove(place) {
+            InFlight::Question { from, to } => {
+                let state = state(&mut self.halls[to]);
+                self.in_flight.push(InFlight::Answer { from: to, to: from, state });
+            }
+            InFlight::Answer { from, to, state } => {
+                let answers = self.asked[to].as_mut().expect("it waits for two answers");
+                answers.push((from, state));
+                if answers.len() == 2 {
+                    let found = found(to, &self.asked[to].take().expect("they are there"));
+                    self.in_flight.push(InFlight::Found { node: to, found });
+                }
+            }
+            InFlight::Found { node, found } => {
+                let event = Event::RoomQueried { channel: ROOM.into(), found };
+                self.halls[node].node.handle(0, event);
+                self.halls[node].pass();
+            }
+        }
+        assert!(self.holders() <= 1, "one node has the room");
+    }
+
+    fn holders(&self) -> usize {
+        self.halls.iter().map(|hall| hall.rooms.len()).sum()
+    }
+
+    fn fail(&mut self) {
+        for hall in &mut self.halls {
+            if let Some((room, _)) = hall.rooms.pop_first() {
+                hall.on_message(0, FromRoom::Failed { room, channel: ROOM.into(), refusal: None });
+                hall.pass();
+            }
+        }
+    }
+}
+
+/// As the server's `peers::rooms`.
+fn found(own: usize, answers: &[(usize, Value)]) -> RoomElsewhere {
+    let asking = || answers.iter().filter(|(_, state)| state == "Asking").map(|(node, _)| *node);
+    if answers.iter().any(|(_, state)| state == "Open") {
+        elsewhere()
+    } else if asking().any(|other| other < own) {
+        RoomElsewhere::Unanswered
+    } else {
+        RoomElsewhere::Nowhere { is_contended: asking().next().is_some() }
+    }
+}
+
+#[test]
+fn one_of_three_nodes_opens_a_room_and_opens_it_again() {
+    for seed in 0..300 {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let mut below = |bound: usize| random.next_u32() as usize % bound;
+        let mut nodes = Nodes::new();
+        for _ in 0..300 {
+            match below(8) {
+                0 => nodes.open(below(3)),
+                1 if below(4) == 0 => nodes.fail(),
+                _ if !nodes.in_flight.is_empty() => nodes.deliver(below(nodes.in_flight.len())),
+                _ => {}
+            }
+        }
+        // Without further failures, the nodes ask in turn. No promise is over by then: time stands still.
+        while !nodes.in_flight.is_empty() {
+            nodes.deliver(0);
+        }
+        nodes.fail();
+        for node in 0..3 {
+            nodes.open(node);
+            while !nodes.in_flight.is_empty() {
+                nodes.deliver(0);
+            }
+        }
+        assert_eq!(nodes.holders(), 1, "seed {seed}: the nodes have promised the room to each other");
+    }
 }
 
 #[test]

@@ -128,12 +128,15 @@ pub(super) async fn find_room(cluster: &NodeCluster, own_uid: &str, channel: &st
 
 /// What the answers of other nodes mean for a node with this id.
 fn elsewhere(states: impl Iterator<Item = RoomStateAnswer>, own_uid: &str, is_complete: bool) -> RoomElsewhere {
-    let mut is_left = false;
+    let (mut is_left, mut is_contended) = (false, false);
     for other in states {
         match other.state {
             PeerRoomState::None => {}
             // Both nodes ask: the one with the lower id opens the room, unless a third one has it or does not answer.
-            PeerRoomState::Asking => is_left |= *other.uid < *own_uid,
+            PeerRoomState::Asking => {
+                is_contended = true;
+                is_left |= *other.uid < *own_uid;
+            }
             PeerRoomState::Open => {
                 let site = other.room.map(|RoomAddress { owner, number, thread }| {
                     let room = RoomKey { owner: ShardIndex(owner), number };
@@ -144,7 +147,7 @@ fn elsewhere(states: impl Iterator<Item = RoomStateAnswer>, own_uid: &str, is_co
             }
         }
     }
-    if is_complete && !is_left { RoomElsewhere::Nowhere } else { RoomElsewhere::Unanswered }
+    if is_complete && !is_left { RoomElsewhere::Nowhere { is_contended } } else { RoomElsewhere::Unanswered }
 }
 
 #[cfg(test)]
@@ -168,14 +171,14 @@ mod tests {
     #[test]
     fn of_nodes_that_ask_at_the_same_time_one_opens_the_room() {
         use PeerRoomState::{Asking, None, Open};
-        assert_eq!(found(&[], "b", true), RoomElsewhere::Nowhere);
-        assert_eq!(found(&[(None, "a"), (None, "c")], "b", true), RoomElsewhere::Nowhere);
+        assert_eq!(found(&[], "b", true), RoomElsewhere::Nowhere { is_contended: false });
+        assert_eq!(found(&[(None, "a"), (None, "c")], "b", true), RoomElsewhere::Nowhere { is_contended: false });
         assert_eq!(found(&[(None, "a")], "b", false), RoomElsewhere::Unanswered);
         assert_eq!(found(&[(None, "a"), (Open, "c")], "b", false), open("c"), "whoever else does not answer");
         let asking = [(Asking, "a"), (Asking, "b"), (Asking, "c")];
         let opens = |own: &str| {
             let others: Vec<_> = asking.into_iter().filter(|(_, uid)| *uid != own).collect();
-            found(&others, own, true) == RoomElsewhere::Nowhere
+            found(&others, own, true) == RoomElsewhere::Nowhere { is_contended: true }
         };
         assert_eq!(["a", "b", "c"].map(opens), [true, false, false]);
         assert_eq!(found(&[(Asking, "a")], "c", true), RoomElsewhere::Unanswered, "it may not open the room after all");

@@ -4,6 +4,11 @@
 //! If two nodes ask at the same time, each is told that the other one asks. Then the node with the lower id opens the
 //! room: both compare the same two ids, so exactly one of them does. A node that does not ask promises the room with its
 //! answer: it would not learn from the other one, which still waits for a third node, that it was there first.
+//!
+//! A promise is made to one question of the other node, and ends with that question. The other node answers that it does
+//! not ask only when it has no question in flight; and a promise to a later one is not made while this node asks. So if
+//! nobody else asks, this node's promises are void. If they stood until their time is over, two nodes whose clients
+//! try again and again could promise a room that has failed to each other for ever.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -81,8 +86,8 @@ impl RoomQueries {
         name: Arc<str>,
         wait_ms: u64,
     ) -> Result<RoomState, Refused> {
-        // A node that has promised the room asks only where it is, and does not open it.
-        if self.waiting.contains_key(&name) && !self.is_promised(context, &name) {
+        // Also if it has promised the room to a third node: it may open the room after all.
+        if self.waiting.contains_key(&name) {
             return Ok(RoomState::Asking);
         }
         let promised_until_us = &mut self.promised_until_us;
@@ -97,7 +102,16 @@ impl RoomQueries {
         Ok(RoomState::None)
     }
 
-    pub(super) fn is_promised(&mut self, context: &Context, name: &str) -> bool {
+    /// Whether the answers leave the room to this node, and it has not promised it to another one.
+    pub(super) fn may_open(&mut self, context: &Context, name: &str, is_contended: bool) -> bool {
+        if is_contended {
+            return !self.is_promised(context, name);
+        }
+        self.promised_until_us.remove(name);
+        true
+    }
+
+    fn is_promised(&mut self, context: &Context, name: &str) -> bool {
         let promised = &mut self.promised_until_us;
         let is_in_force = promised.get(name).is_some_and(|until_us| *until_us > context.now.mono_us);
         if !is_in_force {
@@ -110,7 +124,7 @@ impl RoomQueries {
 /// Why the room is not opened on this node.
 pub(super) const fn not_here(found: &RoomElsewhere) -> Option<RoomRefusal> {
     match found {
-        RoomElsewhere::Nowhere => None,
+        RoomElsewhere::Nowhere { .. } => None,
         RoomElsewhere::Open { .. } => Some(RoomRefusal::Elsewhere),
         RoomElsewhere::Unanswered => Some(RoomRefusal::Unanswered),
     }
@@ -122,7 +136,7 @@ pub(super) fn why_not_joined(found: &RoomElsewhere, refusal: RoomRefusal) -> Not
             let message = format!("the room is open on the node {node}").into();
             NotSubscribed::Refused(Refusal { code: ELSEWHERE_CODE, message })
         }
-        RoomElsewhere::Nowhere | RoomElsewhere::Unanswered => refusal.code().into(),
+        RoomElsewhere::Nowhere { .. } | RoomElsewhere::Unanswered => refusal.code().into(),
     }
 }
 

@@ -102,8 +102,12 @@ impl Rooms<'_> {
             return;
         };
         // The other node may have asked everybody before this one did, so it is not in their answers.
-        let is_left = *found == RoomElsewhere::Nowhere && self.queries.is_promised(self.context, name);
-        let found = if is_left { &RoomElsewhere::Unanswered } else { found };
+        let found = match *found {
+            RoomElsewhere::Nowhere { is_contended } if !self.queries.may_open(self.context, name, is_contended) => {
+                &RoomElsewhere::Unanswered
+            }
+            _ => found,
+        };
         for request in waiting {
             match request {
                 WaitingRequest::Join(request) => {
