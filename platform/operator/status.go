@@ -34,6 +34,7 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 	written := newObject(subject.kind)
 	written.SetNamespace(subject.object.GetNamespace())
 	written.SetName(subject.object.GetName())
+	operator.recent.sendStatus(subject.key(), next)
 	err = operator.Writer.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(statusManager), client.ForceOwnership)
 	if err != nil {
