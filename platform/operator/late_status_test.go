@@ -96,14 +96,16 @@ func (server *slowServer) perform(t *testing.T) int {
 	return response.StatusCode
 }
 
-// TestALateStatusIsReplaced has the API server perform the write of a status after the operator has given it up and has found that all is well. Nothing
+// TestALateStatusDoesNotStay has the API server perform the write of a status after the operator has given it up and has found that all is well. Nothing
 // else changes after that.
-func TestALateStatusIsReplaced(t *testing.T) {
+func TestALateStatusDoesNotStay(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
 		// change has the operator write the Service again.
 		change func(*world)
+		// code is the answer of the late write.
+		code int
 	}{
 		// The next pass finds that the status from before the change is right, and writes none.
 		{"changed", func(world *world) {
@@ -113,9 +115,9 @@ func TestALateStatusIsReplaced(t *testing.T) {
 			}
 			service.Spec.Ports[0].TargetPort = intstr.FromInt32(1)
 			world.update(service)
-		}},
-		// The next pass writes a status: the inventory has the UID of the new Service.
-		{"deleted", func(world *world) { world.deleteOne("Service", "shop") }},
+		}, http.StatusOK},
+		// The next pass writes a status, which the late one must not replace: the inventory has the UID of the new Service.
+		{"deleted", func(world *world) { world.deleteOne("Service", "shop") }, http.StatusConflict},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -128,10 +130,10 @@ func TestALateStatusIsReplaced(t *testing.T) {
 			row.change(world)
 			wait(t, "a pass has read the App again", slow.hasBeenReadAfter)
 			wait(t, "the status has the Service", world.isWellWithService)
-			if code := slow.perform(t); code != http.StatusOK {
-				t.Fatalf("the late status was answered with %d", code)
+			if code := slow.perform(t); code != row.code {
+				t.Fatalf("the late status was answered with %d, not %d", code, row.code)
 			}
-			wait(t, "the late status is replaced", world.isWellWithService)
+			wait(t, "the late status is gone", world.isWellWithService)
 		})
 	}
 }
