@@ -74,6 +74,8 @@ func TestFailingCalls(t *testing.T) {
 	faults.begin(faultyShare)
 	edits := world.editFor(times, random)
 	world.waitUntilSeen()
+	faults.late.Wait()
+	world.waitUntilSeen()
 	calls, failed := faults.counts()
 	t.Logf("%d changes: %d calls, %d have failed: %v", edits, calls, failed, faults.kinds)
 	if failed == 0 || isWhole() && len(faults.kinds) != len(faultKinds) {
@@ -89,6 +91,7 @@ func TestFailingCalls(t *testing.T) {
 
 	faults.begin(0)
 	begin := time.Now()
+	faults.late.Wait()
 	world.waitUntilSeen()
 	t.Logf("all is well %s after the outage", time.Since(begin).Round(time.Millisecond))
 	world.nothingIsLeftToWrite()
