@@ -1,14 +1,12 @@
 package operator_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -61,7 +59,7 @@ func TestFailingCalls(t *testing.T) {
 	}
 	world.create(world.clustered(clusteredSubject))
 	world.create(world.stored("rt-1"))
-	world.runWith(faults)
+	world.runBehind(faults.wrap)
 	world.waitUntilWell(len(chaosSubjects))
 
 	world.measureHealing()
@@ -75,6 +73,8 @@ func TestFailingCalls(t *testing.T) {
 
 	faults.begin(faultyShare)
 	edits := world.editFor(times, random)
+	world.waitUntilSeen()
+	faults.late.Wait()
 	world.waitUntilSeen()
 	calls, failed := faults.counts()
 	t.Logf("%d changes: %d calls, %d have failed: %v", edits, calls, failed, faults.kinds)
@@ -91,6 +91,7 @@ func TestFailingCalls(t *testing.T) {
 
 	faults.begin(0)
 	begin := time.Now()
+	faults.late.Wait()
 	world.waitUntilSeen()
 	t.Logf("all is well %s after the outage", time.Since(begin).Round(time.Millisecond))
 	world.nothingIsLeftToWrite()
@@ -103,28 +104,6 @@ func (world *world) measureHealing() {
 	begin := time.Now()
 	wait(world.t, "the Service is made again", func() bool { return len(world.list("Service", "app-0")) == 1 })
 	world.t.Logf("a deleted Service is back after %s", time.Since(begin).Round(time.Millisecond))
-}
-
-// runWith runs an operator, whose calls the faults see, until the test ends.
-func (world *world) runWith(faults *faults) {
-	world.t.Helper()
-	server, _ := server(world.t)
-	connection := server.AsOperator()
-	connection.Wrap(faults.wrap)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- operator.Run(ctx, connection, operator.Options{
-			Namespaces: []string{world.namespace}, IdentityFile: world.operator.IdentityFile, CallSeconds: 1,
-			HealthAddress: "0", MetricsAddress: "0", Log: logr.Discard(),
-		})
-	}()
-	world.t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			world.t.Errorf("the operator has ended: %v", err)
-		}
-	})
 }
 
 // checkRate counts calls over a time. On a busy machine there are fewer.

@@ -2,14 +2,17 @@ package operator_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
+	"time"
 )
 
-// faults makes a part of all calls of an operator fail, in five ways.
+// faults makes a part of all calls of an operator fail, in six ways.
 type faults struct {
 	mutex  sync.Mutex
 	random *rand.Rand
@@ -17,9 +20,14 @@ type faults struct {
 	share         float64
 	calls, failed int
 	kinds         map[string]int
+	// late are the writes of statuses that the server has still to perform.
+	late sync.WaitGroup
 }
 
-var faultKinds = []string{"not sent", "answer lost", "too many", "never answered", "conflict"}
+// lateAfter is the time between the end of the operator's wait for an answer and the write.
+const lateAfter = time.Second
+
+var faultKinds = []string{"not sent", "answer lost", "too many", "never answered", "conflict", "performed late"}
 
 func newFaults(seed uint64) *faults {
 	return &faults{random: rand.New(rand.NewPCG(seed, 0)), kinds: map[string]int{}}
@@ -48,9 +56,13 @@ func (faults *faults) next(request *http.Request) string {
 	}
 	faults.failed++
 	kind := faultKinds[faults.failed%len(faultKinds)]
-	if kind == "conflict" && request.Method == http.MethodGet {
+	switch {
+	case kind == "conflict" && request.Method == http.MethodGet:
 		// A conflict is of a write.
 		kind = "not sent"
+	case kind == "performed late" && !strings.HasSuffix(request.URL.Path, "/status"):
+		// Another late write is drift, and the test does not see when that is undone.
+		kind = "never answered"
 	}
 	faults.kinds[kind]++
 	return kind
@@ -83,6 +95,16 @@ func (transport *faultyTransport) RoundTrip(request *http.Request) (*http.Respon
 		return nil, request.Context().Err()
 	case "conflict":
 		return answer(request, http.StatusConflict, "Conflict"), nil
+	case "performed late":
+		late := request.Clone(context.Background())
+		<-request.Context().Done()
+		transport.faults.late.Go(func() {
+			time.Sleep(lateAfter) // the time in which other passes end
+			if response, err := transport.next.RoundTrip(late); err == nil {
+				response.Body.Close()
+			}
+		})
+		return nil, request.Context().Err()
 	}
 	return transport.next.RoundTrip(request)
 }

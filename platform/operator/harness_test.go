@@ -195,6 +195,28 @@ func (calls *calls) reset(failAt int, isLost bool) []string {
 	return writes
 }
 
+// runBehind runs an operator whose connection is wrapped, until the test ends.
+func (world *world) runBehind(wrap func(http.RoundTripper) http.RoundTripper) {
+	world.t.Helper()
+	server, _ := server(world.t)
+	connection := server.AsOperator()
+	connection.Wrap(wrap)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- operator.Run(ctx, connection, operator.Options{
+			Namespaces: []string{world.namespace}, IdentityFile: world.operator.IdentityFile, CallSeconds: 1,
+			HealthAddress: "0", MetricsAddress: "0", Log: logr.Discard(),
+		})
+	}()
+	world.t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			world.t.Errorf("the operator has ended: %v", err)
+		}
+	})
+}
+
 func (world *world) app(name string) *v1alpha1.App {
 	return &v1alpha1.App{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "App"},

@@ -144,6 +144,10 @@ func pauseAfter(result reconcile.Result, input reconcile.Input, subject *subject
 			pauses = append(pauses, againSeconds)
 		}
 	}
+	if len(result.Writes) > 0 {
+		// The watch of a written object has an event, unless a cache is filled again after the object was written and deleted.
+		pauses = append(pauses, againSeconds)
+	}
 	if len(input.LocalVolumes) > 0 || mayStrand {
 		// Nodes are not watched.
 		pauses = append(pauses, againSeconds)

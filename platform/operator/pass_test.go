@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
@@ -425,5 +426,37 @@ func (world *world) failPod(app, words string) {
 	}}
 	if err := world.admin.Status().Update(world.t.Context(), pod); err != nil {
 		world.t.Fatal(err)
+	}
+}
+
+// TestAPassFollowsEachWrite has passes write and delete. If the cache is filled again after an object was written and deleted, it has no event of either, so the
+// status would say forever that objects are being written.
+func TestAPassFollowsEachWrite(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "follows")
+	world.create(world.large())
+	name := types.NamespacedName{Namespace: world.namespace, Name: "shop"}
+	written := ""
+	for _, change := range []func(){func() {}, world.shrink} {
+		change()
+		for range passesMax {
+			world.calls.reset(0, false)
+			pause, err := world.operator.Pass(t.Context(), "App", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writes := slices.DeleteFunc(world.calls.reset(0, false), func(write string) bool { return strings.HasSuffix(write, "/status") })
+			if len(writes) > 0 && (pause == 0 || pause > 30*time.Second) {
+				t.Errorf("%v until the pass after %v", pause, writes)
+			}
+			if len(writes) == 0 && pause != 0 {
+				t.Errorf("%v until the pass after one without a write", pause)
+			}
+			written += strings.Join(writes, "\n")
+			world.settle("shop")
+		}
+	}
+	if !strings.Contains(written, "DELETE") || !strings.Contains(written, "PATCH") {
+		t.Errorf("kinds of writes are missing:\n%s", written)
 	}
 }

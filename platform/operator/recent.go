@@ -5,7 +5,10 @@ import (
 	"math"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
 const (
@@ -21,13 +24,15 @@ type subjectName struct {
 	name types.NamespacedName
 }
 
-// recentWrites holds the versions of written objects that the cache may not have yet, by App or Dunlin. A pass removes the versions that the
-// cache has. The first pass after the deletion of an App or a Dunlin removes all of its versions, so their number is bounded by the objects.
+// recentWrites holds the versions of written objects that the cache may not have yet, by App or Dunlin. A pass removes the versions of objects that
+// the cache has. The first pass after the deletion of an App or a Dunlin removes all of its versions, so their number is bounded by the objects.
 type recentWrites struct {
 	mutex     sync.Mutex
 	bySubject map[subjectName]map[objectName]uint64
-	// statuses holds the versions of Apps and Dunlins whose status was written.
+	// statuses holds the newest versions of Apps and Dunlins whose status a pass has read or written.
 	statuses map[subjectName]uint64
+	// sent holds the statuses whose writes are not answered yet.
+	sent map[subjectName]v1alpha1.Status
 }
 
 func (recent *recentWrites) of(subject subjectName) map[objectName]uint64 {
@@ -57,24 +62,51 @@ func (recent *recentWrites) forget(subject subjectName, name objectName) {
 	}
 }
 
+// sendStatus is called before a status is written, and addStatus after it.
+func (recent *recentWrites) sendStatus(subject subjectName, status v1alpha1.Status) {
+	recent.mutex.Lock()
+	defer recent.mutex.Unlock()
+	if recent.sent == nil {
+		recent.sent = map[subjectName]v1alpha1.Status{}
+	}
+	recent.sent[subject] = status
+}
+
 func (recent *recentWrites) addStatus(subject subjectName, version uint64) {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()
+	delete(recent.sent, subject)
+	recent.setStatus(subject, version)
+}
+
+func (recent *recentWrites) setStatus(subject subjectName, version uint64) {
 	if recent.statuses == nil {
 		recent.statuses = map[subjectName]uint64{}
 	}
 	recent.statuses[subject] = version
 }
 
-// forgetStatusAt reports whether a version of an App or a Dunlin includes the last write of its status, and forgets that write if so.
-func (recent *recentWrites) forgetStatusAt(subject subjectName, version uint64) bool {
+// readStatusAt reports whether a version of an App or a Dunlin includes the last write of its status. If so, a pass reads this version.
+func (recent *recentWrites) readStatusAt(subject subjectName, version uint64) bool {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()
-	if written, isThere := recent.statuses[subject]; isThere && version < written {
+	if version < recent.statuses[subject] {
 		return false
 	}
-	delete(recent.statuses, subject)
+	recent.setStatus(subject, version)
 	return true
+}
+
+// isStatusUnknown reports whether no pass has read or written the status that a version of an App or a Dunlin has.
+func (recent *recentWrites) isStatusUnknown(subject subjectName, version uint64, status v1alpha1.Status) bool {
+	recent.mutex.Lock()
+	defer recent.mutex.Unlock()
+	if sent, isSent := recent.sent[subject]; isSent && equality.Semantic.DeepEqual(sent, status) {
+		// A watch may be faster than the answer of the write.
+		return false
+	}
+	known := recent.statuses[subject]
+	return known == unknownVersion || version > known
 }
 
 // forgetSubject removes the versions of a deleted App or Dunlin.
@@ -83,4 +115,5 @@ func (recent *recentWrites) forgetSubject(subject subjectName) {
 	defer recent.mutex.Unlock()
 	delete(recent.bySubject, subject)
 	delete(recent.statuses, subject)
+	delete(recent.sent, subject)
 }

@@ -30,10 +30,10 @@ func TestWritesForADeletedAppAreForgotten(t *testing.T) {
 	if _, err := operator.Pass(t.Context(), gone.kind, gone.name); err != nil {
 		t.Fatal(err)
 	}
-	if len(operator.recent.of(gone)) > 0 || !operator.recent.forgetStatusAt(gone, 1) {
+	if len(operator.recent.of(gone)) > 0 || !operator.recent.readStatusAt(gone, 1) {
 		t.Error("the writes for the deleted App are kept")
 	}
-	if len(operator.recent.of(other)) == 0 || operator.recent.forgetStatusAt(other, 1) {
+	if len(operator.recent.of(other)) == 0 || operator.recent.readStatusAt(other, 1) {
 		t.Error("the writes for another kind are forgotten")
 	}
 }

@@ -26,7 +26,11 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": subject.kind, "status": next,
-		"metadata": map[string]any{"name": subject.object.GetName(), "uid": subject.object.GetUID()},
+		"metadata": map[string]any{
+			"name": subject.object.GetName(), "uid": subject.object.GetUID(),
+			// A write that the server performs late does not replace a newer status: a restore that has ended would run again.
+			"resourceVersion": subject.object.GetResourceVersion(),
+		},
 	})
 	if err != nil {
 		return err
@@ -34,6 +38,7 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 	written := newObject(subject.kind)
 	written.SetNamespace(subject.object.GetNamespace())
 	written.SetName(subject.object.GetName())
+	operator.recent.sendStatus(subject.key(), next)
 	err = operator.Writer.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(statusManager), client.ForceOwnership)
 	if err != nil {

@@ -57,12 +57,12 @@ func newObject(kind string) client.Object {
 	return &v1alpha1.Dunlin{}
 }
 
-// read returns the App or the Dunlin with the status that was written last, even if the cache does not have it yet. A change of a status does not
-// cause a pass, so a pass that compares with an earlier status could leave a wrong one forever.
+// read returns the App or the Dunlin with the status that was written last, even if the cache does not have it yet. A status that a pass has written
+// does not cause another pass, so a pass that compares with an earlier status could leave a wrong one forever.
 func (operator *Operator) read(ctx context.Context, kind string, name types.NamespacedName) (*subject, error) {
 	object, key := newObject(kind), subjectName{kind, name}
 	err := operator.Reader.Get(ctx, name, object)
-	if err == nil && !operator.recent.forgetStatusAt(key, versionIn(object)) {
+	if err == nil && !operator.recent.readStatusAt(key, versionIn(object)) {
 		object = newObject(kind)
 		if err = operator.Live.Get(ctx, name, object); err == nil {
 			operator.recent.addStatus(key, versionIn(object))

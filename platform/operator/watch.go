@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -195,9 +197,9 @@ func newManager(connection *rest.Config, options Options) (manager.Manager, erro
 	})
 }
 
-// watch has a pass for each change of a subject, of what belongs to it, and of its files.
+// watch has a pass for each change of a subject by others, of what belongs to it, and of its files.
 func watch(running manager.Manager, operator *Operator, kind string) error {
-	changed := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	changed := predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, statusChanged(operator, kind))
 	watched := builder.ControllerManagedBy(running).Named(kind).For(newObject(kind), builder.WithPredicates(changed))
 	byLabel := handler.EnqueueRequestsFromMapFunc(requestsOf)
 	for object := range children() {
@@ -212,6 +214,19 @@ func watch(running manager.Manager, operator *Operator, kind string) error {
 			again, err := operator.Pass(ctx, kind, request.NamespacedName)
 			return ctrlreconcile.Result{RequeueAfter: again}, err
 		}))
+}
+
+// statusChanged selects the changes of statuses that no pass knows of. The API server may perform the write of a status after a pass has given it up.
+// By then, a later pass may have reported that all is as desired, and nothing else would change.
+func statusChanged(operator *Operator, kind string) predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(change event.UpdateEvent) bool {
+		before, after := subjectOf(change.ObjectOld).status, subjectOf(change.ObjectNew).status
+		if equality.Semantic.DeepEqual(*before, *after) {
+			return false
+		}
+		key := subjectName{kind, client.ObjectKeyFromObject(change.ObjectNew)}
+		return operator.recent.isStatusUnknown(key, versionIn(change.ObjectNew), *after)
+	}}
 }
 
 // requestsOf asks for a pass over the subject that an object's labels name. Of the two kinds, one finds nothing.
