@@ -3,15 +3,15 @@
 //! It is a library so that tests and fuzz targets can use its parts; the binary is a few lines. It makes no decisions
 //! about sessions and channels: `dunlin-engine` decides, and this crate performs its effects.
 
-pub mod access_rules;
+pub mod access_sync;
 pub mod backend;
 pub mod cli;
 mod compatibility;
 pub mod demo;
 pub mod http;
 pub mod insight;
+mod json_members;
 pub mod matchmaking;
-mod members;
 pub mod node;
 pub mod peers;
 pub mod profiling;

@@ -47,7 +47,7 @@ use inbox::{ReportRequest, ToShard};
 use shard_thread::Shared;
 
 use crate::{
-    access_rules::AccessKeeper,
+    access_sync::AccessKeeper,
     backend::ProxyClient,
     rooms::{BuilderReport, PathCounts, RoomReport, Rooms, SurvivalReport, ThreadReport},
     webhooks::Webhooks,

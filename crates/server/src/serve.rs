@@ -38,7 +38,7 @@ use tokio::{
 };
 
 use crate::{
-    access_rules,
+    access_sync,
     demo::site::{Site, is_this_machine},
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
@@ -251,7 +251,7 @@ fn name_node(config: &mut Config) -> Result<String, ServeError> {
 
 /// Opens the stored rooms, and starts what runs beside the node.
 fn start_tasks(config: &Config, node: &Node, counters: &Arc<ControlCounters>, matchmaking: Option<MatchTask>) {
-    tokio::spawn(access_rules::keep(node.clone()));
+    tokio::spawn(access_sync::keep(node.clone()));
     tokio::spawn(memory_limit::watch(node.clone(), Arc::clone(counters)));
     tokio::spawn(reopen_rooms::reopen_rooms(node.clone(), reopen_rooms::KeptNamespaces::new(config)));
     if let Some(matchmaking) = matchmaking {

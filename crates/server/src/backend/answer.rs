@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{CallOutcome, ProxyKind};
-use crate::members::{OnlyObject, Text, empty_if_null};
+use crate::json_members::{OnlyObject, Text, empty_if_null};
 
 /// The response does not have the documented format.
 #[derive(Debug)]

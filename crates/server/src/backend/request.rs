@@ -7,7 +7,7 @@ use dunlin_protocol::{Encoding, ErrorCode};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::members::embedded;
+use crate::json_members::embedded;
 
 /// The fields of all kinds of requests; each kind uses some of them.
 #[derive(Default, Serialize)]

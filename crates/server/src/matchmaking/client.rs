@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::{MatchHandle, TicketAnswer, TicketCommand, TicketFault, TicketParams, TicketRequester, TicketTarget};
 use crate::{
     backend::{BackendCall, ProxyClient},
-    members::OnlyObject,
+    json_members::OnlyObject,
     node::SourceNetwork,
 };
 

@@ -6,7 +6,7 @@ use dunlin_matchmaking::{Initiator, MatchCriteria, MatchRefusal, TicketId, Ticke
 use serde::{Deserialize, Serialize};
 
 use super::TicketRequester;
-use crate::members::{texts, texts_by_name};
+use crate::json_members::{texts, texts_by_name};
 
 /// A command about tickets.
 #[derive(Clone, Debug)]

@@ -31,7 +31,7 @@ use super::{
     shard_waker::ShardWaker,
 };
 use crate::{
-    access_rules::AccessKeeper,
+    access_sync::AccessKeeper,
     rooms::{RoomLinks, Rooms, RoomsOfNode},
     telemetry::log,
 };

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::kinds::{Question, Received};
-use crate::access_rules::AccessFault;
+use crate::access_sync::AccessFault;
 
 /// The version of the format.
 const VERSION: u32 = 1;

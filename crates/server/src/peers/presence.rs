@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use crate::members::{json_or_base64, raw};
+use crate::json_members::{json_or_base64, raw};
 
 /// See [`super::Received::Presence`].
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -23,7 +23,7 @@ use super::{
     shards::ShardAnswers,
 };
 use crate::{
-    access_rules,
+    access_sync,
     node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery},
     webhooks::Webhooks,
 };
@@ -175,7 +175,7 @@ impl<R: LocalReports> PeerService<R> {
     }
 
     async fn take_access(&self, order: AccessOrder) -> Result<Done, PeerError> {
-        access_rules::apply(&self.node, order.rules()).await?;
+        access_sync::apply(&self.node, order.rules()).await?;
         Ok(Done {})
     }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::presence::read;
-use crate::members::{embedded, json_or_base64};
+use crate::json_members::{embedded, json_or_base64};
 
 /// An expiry in milliseconds since 1970; `None` for never.
 #[derive(Clone, Copy, Debug, Default)]

@@ -15,7 +15,7 @@ use dunlin_engine::{log::PublicationLog, options::NamespaceOptions};
 
 use super::{Purpose, ServeError, Signals, open_files::OpenFiles, ports::Served, storage};
 use crate::{
-    access_rules,
+    access_sync,
     http::api::OwnNode,
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
     peers::{OwnName, PeerService},
@@ -46,7 +46,7 @@ pub(super) async fn open_logs(
         }
     };
     if let Some(storage) = &storage {
-        Arc::make_mut(&mut config.engine).access_rules = access_rules::known_at_start(storage.storage());
+        Arc::make_mut(&mut config.engine).access_rules = access_sync::known_at_start(storage.storage());
     }
     if let Some(cluster) = &cluster {
         Arc::make_mut(&mut config.engine).broadcast_bytes_max = cluster.broadcast_bytes_max();

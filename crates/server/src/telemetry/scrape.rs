@@ -30,7 +30,7 @@ use super::{
     process::ProcessUse,
 };
 use crate::{
-    access_rules::AccessCounts,
+    access_sync::AccessCounts,
     backend::BackendCounts,
     http::api::Method,
     matchmaking::MatchmakingReport,

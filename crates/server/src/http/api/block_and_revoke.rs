@@ -11,8 +11,8 @@ use super::{
     result::{EmptyJson, to_outcome},
 };
 use crate::{
-    access_rules::{self, AccessFault, unix_ms},
-    members::empty_if_null,
+    access_sync::{self, AccessFault, unix_ms},
+    json_members::empty_if_null,
     peers::AccessOrder,
 };
 
@@ -187,7 +187,7 @@ impl AccessChange {
     async fn carry_out(self, executor: &Executor) -> JsonResult {
         let node = executor.own().node();
         let Self { subject, before_ms, end } = self;
-        let (rule, outcome) = access_rules::change(node, subject, before_ms, end.until_ms()?).await;
+        let (rule, outcome) = access_sync::change(node, subject, before_ms, end.until_ms()?).await;
         match outcome {
             Err(AccessFault::Full) if before_ms > 0 => return Err(AccessFault::Full.into()),
             Err(AccessFault::Stopped) => return Err(AccessFault::Stopped.into()),

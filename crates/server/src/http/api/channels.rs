@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::{ApiError, Executor, JsonResult, RequestLimits, command::Command, glob::Glob};
-use crate::members::empty_if_null;
+use crate::json_members::empty_if_null;
 
 /// See [`super::Method::Channels`].
 #[derive(Clone, Debug)]

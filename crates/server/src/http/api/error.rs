@@ -7,7 +7,7 @@ use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 use serde::Serialize;
 
-use crate::{access_rules::AccessFault, peers::PeerError};
+use crate::{access_sync::AccessFault, peers::PeerError};
 
 /// An error response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -9,7 +9,7 @@ use super::{
     result::{EmptyJson, PublicationJson, to_outcome},
     wire::{ChannelParams, OnlyObject, PositionParams},
 };
-use crate::members::empty_if_null;
+use crate::json_members::empty_if_null;
 
 /// See [`super::Method::History`].
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::{
     command::{Command, named},
     result,
 };
-use crate::{members::empty_if_null, node::Node};
+use crate::{json_members::empty_if_null, node::Node};
 
 /// Default number of points in one response.
 const POINTS_DEFAULT: u32 = 10_000;

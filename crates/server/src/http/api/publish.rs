@@ -17,7 +17,7 @@ use super::{
     execute::QUESTIONS_AT_ONCE,
     result::{is_zero, to_outcome},
 };
-use crate::members::{Text, empty_if_null, raw};
+use crate::json_members::{Text, empty_if_null, raw};
 
 /// See [`super::Method::Publish`].
 #[derive(Clone, Debug)]

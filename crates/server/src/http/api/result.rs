@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::{ApiError, JsonResult};
-use crate::{members::json_or_base64, rooms::RoomReport};
+use crate::{json_members::json_or_base64, rooms::RoomReport};
 
 /// The result of `unsubscribe`, `disconnect` and `history_remove`.
 #[derive(Serialize)]

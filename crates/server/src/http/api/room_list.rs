@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     insight::NodeJson,
-    members::empty_if_null,
+    json_members::empty_if_null,
     peers::{ChannelRooms, Description, ListedRoom, RoomList, RoomListQuestion},
     rooms::RoomReport,
 };

@@ -15,7 +15,7 @@ use super::{
     result::{EmptyJson, RoomClosedJson, to_outcome},
     wire::{ChannelParams, NoParams},
 };
-use crate::members::{empty_if_null, raw};
+use crate::json_members::{empty_if_null, raw};
 
 /// See [`super::Method::RoomOpen`].
 #[derive(Clone, Debug)]
@@ -238,7 +238,7 @@ impl Command for RoomSendCommand {
         match executor.own().ask_room(&channel, request).await? {
             ApiAnswer::MessageAnswered(Ok(answer)) => {
                 let answer = Payload::from_opaque(answer);
-                let (data, b64data) = crate::members::json_or_base64(Some(&answer));
+                let (data, b64data) = crate::json_members::json_or_base64(Some(&answer));
                 to_outcome(&SentJson { data, b64data })
             }
             ApiAnswer::MessageAnswered(Err(refusal)) => Err(ApiError::of_game(refusal)),

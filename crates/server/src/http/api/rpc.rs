@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use serde::Deserialize;
 
 use super::{ApiError, Executor, JsonResult, RequestLimits, command::Command};
-use crate::members::empty_if_null;
+use crate::json_members::empty_if_null;
 
 /// See [`super::Method::Rpc`]. Every method is unknown, so no value exists.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use super::{
     command::{Command, data_of, expiry_of, named, payload_of, refuse, some_text},
     wire::{OnlyObject, PositionParams},
 };
-use crate::members::{Text, empty_if_null};
+use crate::json_members::{Text, empty_if_null};
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]

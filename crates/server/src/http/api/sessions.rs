@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     insight::{Judged, NodeJson, SessionJson},
-    members::empty_if_null,
+    json_members::empty_if_null,
     node::{NodeSessions, REPORT_TIMEOUT, ShardSessions},
     peers::{Description, ListedSession, MissingPart, Sessions, SessionsQuestion},
 };

@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::{ApiError, Executor, JsonResult, RequestLimits, command::Command, result::to_outcome};
 use crate::{
+    json_members::{Text, empty_if_null},
     matchmaking::{TicketCommand, TicketFault, TicketParams, TicketTarget},
-    members::{Text, empty_if_null},
 };
 
 /// See [`super::Method::Match`].

@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::method::BatchCommand;
-pub use crate::members::OnlyObject;
-use crate::members::empty_if_null;
+pub use crate::json_members::OnlyObject;
+use crate::json_members::empty_if_null;
 
 /// The parameters of commands about one channel.
 #[derive(Debug, Default, Deserialize)]

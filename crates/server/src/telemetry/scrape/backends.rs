@@ -5,7 +5,7 @@ use dunlin_token::TokenCounts;
 
 use super::{Page, m};
 use crate::{
-    access_rules::AccessCounts,
+    access_sync::AccessCounts,
     backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind},
     profiling::{ProfileCounts, ProfileKind, PushOutcome},
     webhooks::{EventLoss, RequestOutcome, WebhookCounts},
