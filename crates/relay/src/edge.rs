@@ -20,7 +20,8 @@ use dunlin_rooms::{CellIndex, Grid, GridShape, Refusal, TickUpdate};
 use crate::{
     Output, RelayEffect,
     format::{
-        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Map, RoomId, Seat, TickPart, ToEdge, ToHost,
+        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Leaving, Map, RoomId, Seat, TickPart, ToEdge,
+        ToHost,
     },
 };
 
@@ -239,7 +240,7 @@ impl RemoteRooms {
         out.effects.extend(room.requests.into_values().map(|request| not_joined(key, request)));
         let node = &room.site.node;
         for seat in &room.seats {
-            let leave = ToHost::Leave { room: room_id(room.site.room), seat: seat_of(*seat), is_lost: false };
+            let leave = ToHost::Leave { room: room_id(room.site.room), seat: seat_of(*seat), how: Leaving::Left };
             out.send_to_host(node, leave);
         }
     }
@@ -282,8 +283,12 @@ impl RemoteRoom {
     }
 
     fn leave(&self, seat: SeatKey, departure: Departure) -> ToHost {
-        let is_lost = departure == Departure::Lost;
-        ToHost::Leave { room: room_id(self.site.room), seat: seat_of(seat), is_lost }
+        let how = match departure {
+            Departure::Left => Leaving::Left,
+            Departure::Lost => Leaving::Lost,
+            Departure::Unanswered => Leaving::Unanswered,
+        };
+        ToHost::Leave { room: room_id(self.site.room), seat: seat_of(seat), how }
     }
 
     /// The changes of the players of one shard. A mirror shows any cell of its map, and no other.
