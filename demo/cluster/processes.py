@@ -114,12 +114,15 @@ def pages_of_cluster(pages, folder):
 class Node(Process):
     stop_timeout_s = NODE_STOP_TIMEOUT_S
 
-    def __init__(self, binary, pages, folder, index, port, servers, hook_port, key):
+    def __init__(self, binary, pages, folder, index, port, servers, hook_port, key, seat_grace):
         name = f"node-{index}"
         config = folder / f"{name}.json"
         urls = ",".join(f"nats://127.0.0.1:{server.port}" for server in servers)
         hook = f"http://127.0.0.1:{hook_port}/connect/{name}"
-        config.write_text(json.dumps(node_config(name, port, urls, len(servers), key, hook)), "utf-8")
+        settings = node_config(name, port, urls, len(servers), key, hook)
+        if seat_grace:
+            next(each for each in settings["channel"]["namespaces"] if each["name"] == "arena")["room"]["seat_grace"] = seat_grace
+        config.write_text(json.dumps(settings), "utf-8")
         super().__init__(name, port, [binary, "serve", "-c", config, "--demo", pages], folder / f"{name}.log")
 
 

@@ -10,10 +10,10 @@ export class ArenaPage {
   /** The state that the page reports for tests. */
   stage() {
     return this.page.evaluate(() => {
-      const { tick, avatar, ack, pending, x, y, confirmedX, confirmedY, others = "" } = document.querySelector("#stage").dataset;
+      const { tick, avatar, ack, pending, x, y, confirmedX, confirmedY, joins, resumed, others = "" } = document.querySelector("#stage").dataset;
       return {
         tick: Number(tick), avatar: Number(avatar), ack: Number(ack), pending: Number(pending),
-        x: Number(x), y: Number(y), confirmedX: Number(confirmedX), confirmedY: Number(confirmedY),
+        x: Number(x), y: Number(y), confirmedX: Number(confirmedX), confirmedY: Number(confirmedY), joins: Number(joins), resumed: resumed === "true",
         others: others.split(" ").filter(Boolean).map((other) => other.split(":").map(Number)).map(([id, x, y]) => ({ id, x, y })),
       };
     });

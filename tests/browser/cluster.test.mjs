@@ -134,20 +134,25 @@ test("the arena continues on another node when the node that has it is killed", 
     await first.page.keyboard.up(key);
     await first.page.screenshot({ path: `${SHOTS}cluster-arena.png` });
     const { name, pid } = await demo.untilArenaOn(() => true);
-    const seen = Math.max(...(await Promise.all(players.map((player) => player.stage()))).map(({ tick }) => tick));
+    const before = await Promise.all(players.map((player) => player.stage()));
+    const seen = Math.max(...before.map(({ tick }) => tick));
     demo.kill(name);
     const next = await demo.untilArenaOn((other) => other !== pid);
     assert.notEqual(next.pid, pid);
     for (const [index, player] of players.entries()) {
-      await player.until((tick) => {
-        const { state, tick: now } = document.querySelector("#stage").dataset;
-        return state === "joined" && Number(now) > tick;
-      }, seen);
+      // Ticks from before the kill may still have arrived.
+      await player.until(([tick, joins]) => {
+        const { state, ...now } = document.querySelector("#stage").dataset;
+        return state === "joined" && Number(now.joins) > joins && Number(now.tick) > tick;
+      }, [seen, before[index].joins]);
       const back = await player.stage();
-      assert.equal(back.avatar, starts[index].avatar, "the same object");
+      const seats = `page ${index}: ${JSON.stringify({ ...back, others: [] })}; seats: ${await demo.seats()}`;
+      assert.ok(back.resumed, `it has its seat again: ${seats}`);
+      assert.equal(back.avatar, starts[index].avatar, `the same object: ${seats}`);
     }
     const settled = await first.untilSettled();
-    assert.ok((settled.confirmedX - starts[0].x) * sign > 150, "where it had walked to");
+    const places = `from ${starts[0].x} by key ${key}, before the kill at ${before[0].confirmedX}, now at ${settled.confirmedX}`;
+    assert.ok((settled.confirmedX - starts[0].x) * sign > 150, `where it had walked to: ${places}; seats: ${await demo.seats()}`);
     await first.page.screenshot({ path: `${SHOTS}cluster-arena-after.png` });
     await demo.untilReplaced(name, pid);
     for (const page of pages) await page.untilLive(NODES);

@@ -12,13 +12,15 @@ import { freePort } from "./ports.mjs";
 const ROOT = new URL("../../", import.meta.url).pathname;
 /** Six processes start at once, with binaries that are not optimized. */
 const START_TIMEOUT_MS = 180_000;
+/** Longer than all waits of a test: on a busy machine, a page that was away for the usual 30 seconds has a new player. */
+const SEAT_GRACE = "10m";
 
 export class ClusterDemo {
   static async start(binary, restartDelayS = 1) {
     const demo = new ClusterDemo();
     demo.folder = mkdtempSync(join(tmpdir(), "dunlin-cluster-page-"));
     demo.port = await freePort();
-    const args = [binary, "--pages", join(ROOT, "web/dist"), "--port", demo.port, "--restart-delay-s", restartDelayS];
+    const args = [binary, "--pages", join(ROOT, "web/dist"), "--port", demo.port, "--restart-delay-s", restartDelayS, "--seat-grace", SEAT_GRACE];
     demo.process = spawn(join(ROOT, "demo/cluster/run"), [...args, "--state", demo.stateFile], {
       stdio: ["ignore", "ignore", "inherit"],
     });
@@ -70,6 +72,13 @@ export class ClusterDemo {
       assert.ok(Date.now() < deadline, `the arena is on no such node in ${START_TIMEOUT_MS / 1000} s`);
       await wait(50); // between two looks
     }
+  }
+
+  /** What the nodes have counted about seats, for the message of a failure. */
+  async seats() {
+    const nodes = this.state().processes.filter(({ name, pid }) => name.startsWith("node") && pid !== null);
+    const texts = await Promise.all(nodes.map(({ port }) => fetch(`http://127.0.0.1:${port}/metrics`).then((answer) => answer.text(), String)));
+    return nodes.map(({ name }, index) => `${name}: ${texts[index].match(/^dunlin_room_seats_total.* [1-9].*$/gm) ?? "none"}`).join("; ");
   }
 
   /** Kills a process as `kill -9` does. Returns its id. */

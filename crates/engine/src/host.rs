@@ -93,6 +93,10 @@ pub struct RoomHost {
     requests: HashMap<SeatKey, Box<SubscriptionRequest>, foldhash::quality::FixedState>,
     players: HashMap<PlayerId, Player, foldhash::quality::FixedState>,
     seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
+    /// Seats whose sessions have ended before their joins were answered.
+    abandoned: BTreeSet<SeatKey>,
+    /// Of these, the joins that the game does not see.
+    unseen: Vec<(SeatKey, Box<SubscriptionRequest>)>,
     places: ReservedPlaces,
     shards: ByShard<ShardPart>,
     empty_ticks: u32,
@@ -106,6 +110,8 @@ struct Player {
     encoding: Encoding,
     user: Arc<str>,
     client: Arc<str>,
+    /// Whether the player was in the room before the join of its seat.
+    is_back: bool,
 }
 
 /// The audience of the last event. Events at one place in one tick share it.
@@ -159,6 +165,8 @@ impl RoomHost {
             requests: HashMap::default(),
             players: HashMap::default(),
             seats: HashMap::default(),
+            abandoned: BTreeSet::new(),
+            unseen: Vec::new(),
             places: ReservedPlaces::default(),
             shards: ByShard::new(options.shard_count),
             empty_ticks: 0,
@@ -211,12 +219,11 @@ impl RoomHost {
                 self.requests.insert(seat, request);
                 Step::Join { seat, info, address, is_spectator, encoding, data, claim }
             }
-            ToRoom::Leave { seat, .. } if self.is_draining => Step::Away { seat, stay: None },
-            ToRoom::Leave { seat, departure: Departure::Lost, .. } if self.options.seat_grace_ticks > 0 => {
-                let HostOptions { seat_grace_ticks: grace_ticks, away_per_user_max: per_user_max, .. } = self.options;
-                Step::Away { seat, stay: Some(AwayTerms { grace_ticks, per_user_max }) }
+            ToRoom::Leave { seat, departure: Departure::Unanswered, .. } => {
+                self.abandoned.insert(seat);
+                return;
             }
-            ToRoom::Leave { seat, .. } => Step::Leave { seat },
+            ToRoom::Leave { seat, departure, .. } => self.departure(seat, departure == Departure::Lost),
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
             ToRoom::Message { id, data, .. } => Step::Message { id, data },
             ToRoom::ChangeListing { id, change, .. } => Step::ChangeListing { id, change },
@@ -229,6 +236,40 @@ impl RoomHost {
             }
         };
         self.arrived.push_back(step);
+    }
+
+    fn departure(&self, seat: SeatKey, may_come_back: bool) -> Step {
+        let HostOptions { seat_grace_ticks: grace_ticks, away_per_user_max: per_user_max, .. } = self.options;
+        if self.is_draining {
+            Step::Away { seat, stay: None }
+        } else if may_come_back && grace_ticks > 0 {
+            Step::Away { seat, stay: Some(AwayTerms { grace_ticks, per_user_max }) }
+        } else {
+            Step::Leave { seat }
+        }
+    }
+
+    /// Sessions have ended before their joins were answered. Joins that wait are not run. Players who have joined leave
+    /// before the steps that wait: one of these may be the next join of the same client.
+    fn part_with_abandoned(&mut self) {
+        let abandoned = std::mem::take(&mut self.abandoned);
+        if abandoned.is_empty() {
+            return;
+        }
+        let Self { arrived, requests, unseen, .. } = self;
+        arrived.retain(|step| {
+            let Step::Join { seat, .. } = step else { return true };
+            let request = abandoned.contains(seat).then(|| requests.remove(seat)).flatten();
+            let stays = request.is_none();
+            unseen.extend(request.map(|request| (*seat, request)));
+            stays
+        });
+        for seat in abandoned.into_iter().rev() {
+            let Some(player) = self.seats.get(&seat).and_then(|player| self.players.get(player)) else { continue };
+            // The client does not have the token of this join.
+            let may_come_back = player.is_back || !player.user.is_empty();
+            self.arrived.push_front(self.departure(seat, may_come_back));
+        }
     }
 
     /// Queues the backend's result of a call for the next tick.
@@ -266,6 +307,7 @@ impl RoomHost {
 
     /// Begins a tick with the queued steps.
     pub fn begin(&mut self) -> TickBatch {
+        self.part_with_abandoned();
         let steps: Vec<Step> = self.arrived.drain(..).collect();
         for step in &steps {
             if let Step::Input { seat, .. } = step {
@@ -279,6 +321,7 @@ impl RoomHost {
     /// Ends a tick and appends its messages to `outgoing`.
     pub fn finish(&mut self, done: CompletedTick, outgoing: &mut Vec<RoutedMessage>) {
         let CompletedTick { entered, left, answered, keyframe, kicked, away, outcome, .. } = done;
+        self.answer_unseen(outgoing);
         // Joins and leaves, in the order in which they were applied.
         let mut left = left.into_iter().peekable();
         for (place, seat, joined) in entered {
@@ -288,7 +331,7 @@ impl RoomHost {
             let Some(request) = self.requests.remove(&seat) else { continue };
             let outcome = match joined {
                 Ok(entered) => {
-                    if let Some(left_seat) = self.add(entered.player, seat, &request) {
+                    if let Some(left_seat) = self.add(entered, seat, &request) {
                         outgoing.push(self.unseated(left_seat, UnsubscribeCode::SEAT_TAKEN, None));
                     }
                     Ok(JoinedAs { is_back: entered.is_back })
@@ -390,6 +433,13 @@ impl RoomHost {
         }
     }
 
+    fn answer_unseen(&mut self, outgoing: &mut Vec<RoutedMessage>) {
+        for (seat, request) in self.unseen.drain(..) {
+            let outcome = Err(NotJoined::Gone);
+            outgoing.push((self.key.answers_join_at(seat), FromRoom::Joined { room: self.key, request, outcome }));
+        }
+    }
+
     fn unseated(&self, seat: SeatKey, code: UnsubscribeCode, reason: Option<Arc<str>>) -> RoutedMessage {
         (seat.shard, FromRoom::Unseated { room: self.key, seat, code, reason })
     }
@@ -397,10 +447,8 @@ impl RoomHost {
     /// Ends the room, because it failed or was closed: notifies all players and all pending joins. A caller that ends
     /// the room on its own initiative also sends [`FromRoom::Failed`] to the owner.
     pub fn end(&mut self, code: UnsubscribeCode, reason: Option<&Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
-        for (seat, request) in self.requests.drain() {
-            let outcome = Err(NotJoined::Gone);
-            outgoing.push((self.key.answers_join_at(seat), FromRoom::Joined { room: self.key, request, outcome }));
-        }
+        self.unseen.extend(self.requests.drain());
+        self.answer_unseen(outgoing);
         for (shard, part) in self.shards.iter_mut() {
             if std::mem::take(&mut part.players) != [0; Encoding::ALL.len()] {
                 let reason = reason.cloned();
@@ -410,10 +458,12 @@ impl RoomHost {
         self.players.clear();
         self.seats.clear();
         self.arrived.clear();
+        self.abandoned.clear();
     }
 
     /// Assigns a seat to a player. Returns its former seat.
-    fn add(&mut self, player: PlayerId, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
+    fn add(&mut self, entered: Entered, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
+        let Entered { player, is_back, .. } = entered;
         if let Some(join) = request.join.as_ref().filter(|join| !join.is_spectator) {
             self.places.use_place(&join.info.user);
         }
@@ -421,7 +471,7 @@ impl RoomHost {
         let text = |text: Option<&Arc<str>>| text.map_or_else(|| Arc::from(""), Arc::clone);
         let (user, client) = (text(info.map(|info| &info.user)), text(info.map(|info| &info.client)));
         let encoding = request.subscriber.class.encoding();
-        let before = self.players.insert(player, Player { seat, encoding, user, client });
+        let before = self.players.insert(player, Player { seat, encoding, user, client, is_back });
         self.seats.insert(seat, player);
         self.shards.get_or_insert(seat.shard).players[encoding.index()] += 1;
         // The new seat is added before the old one is removed: a shard that has both keeps the world.

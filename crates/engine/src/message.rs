@@ -18,7 +18,7 @@ use crate::{
     event::{SessionKey, ShardIndex},
     frame::Delivery,
     refused::Refused,
-    room::{JoinParams, LeftSeat, RoomKey, RoomThreadIndex},
+    room::{JoinParams, LeftSeat, RoomKey, RoomThreadIndex, SeatKey},
     wire::FrameClass,
 };
 
@@ -54,6 +54,8 @@ pub enum ShardRequest {
         /// The seat that becomes free, if the channel has a room.
         seat: Option<LeftSeat>,
     },
+    /// The connection of a session was lost while its join waits for the answer. Not answered; the join is.
+    AbandonJoin { channel: Arc<str>, seat: SeatKey },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {
         channel: Arc<str>,

@@ -113,6 +113,8 @@ pub enum Departure {
     Left,
     /// The connection ended. The client may return.
     Lost,
+    /// The connection ended before the join was answered. The client may return.
+    Unanswered,
 }
 
 /// A seat that becomes free.
@@ -329,7 +331,8 @@ pub enum ToRoom {
         /// The subscription, returned with the answer.
         request: Box<SubscriptionRequest>,
     },
-    /// From the owner: a player whose join was accepted has left.
+    /// From the owner: a player whose join was accepted has left. With [`Departure::Unanswered`], the session of a join
+    /// has ended; the join is answered anyway, and another leave follows if it is accepted.
     Leave {
         /// The room.
         room: RoomKey,

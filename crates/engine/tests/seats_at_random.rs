@@ -51,8 +51,10 @@ struct Wanderer {
 enum Fate {
     /// The client reads the answer.
     Answered,
-    /// The connection is cut before the room has answered.
+    /// The connection is cut before the game has seen the join.
     CutBefore,
+    /// The connection is cut after the game has seen the join, before its shard has the answer.
+    CutBetween,
     /// The connection is cut after the room has answered and before the client has read the answer.
     CutAfter,
 }
@@ -137,7 +139,12 @@ impl Walk {
             }
             self.expire();
             let joins = self.act();
-            self.hall.tick();
+            let outgoing = self.hall.run_rooms();
+            for join in joins.iter().filter(|join| join.fate == Fate::CutBetween) {
+                self.cuts += 1;
+                self.hall.forget(&join.connection);
+            }
+            self.hall.deliver(outgoing);
             self.settle(&joins);
             self.check();
         }
@@ -160,14 +167,14 @@ impl Walk {
                     self.cut(&connection);
                     // Rejoin immediately, in the same tick.
                     if self.below(2) == 0 {
-                        joins.push(self.join(client));
+                        joins.extend(self.join(client));
                     }
                 }
                 Some(connection) if choice == 2 => {
                     self.half_open.push(connection);
-                    joins.push(self.join(client));
+                    joins.extend(self.join(client));
                 }
-                None if choice == 0 => joins.push(self.join(client)),
+                None if choice == 0 => joins.extend(self.join(client)),
                 here => self.wanderers[client].connection = here,
             }
         }
@@ -197,7 +204,18 @@ impl Walk {
         }
     }
 
-    fn join(&mut self, client: usize) -> Join {
+    /// A client joins. It joins again if its connection is cut before the game has seen the join, unless it is patient.
+    fn join(&mut self, client: usize) -> Option<Join> {
+        for _ in 0..3 {
+            let join = self.join_once(client);
+            if join.is_some() || self.below(2) == 0 {
+                return join;
+            }
+        }
+        None
+    }
+
+    fn join_once(&mut self, client: usize) -> Option<Join> {
         self.connections += 1;
         let (connection, user) = (format!("w{}", self.connections), USERS[client]);
         self.hall.node.open(&connection, Encoding::Json, (self.connections % 2) as u16);
@@ -208,16 +226,18 @@ impl Walk {
         let fate = match self.below(8) {
             0 | 1 => Fate::CutAfter,
             2 => Fate::CutBefore,
+            3 => Fate::CutBetween,
             _ => Fate::Answered,
         };
-        let taken = self.take_over(client, &connection);
-        let player = taken.unwrap_or_else(|| self.make(client, &connection));
-        self.seats.lost += u32::from(fate != Fate::Answered);
         if fate == Fate::CutBefore {
             self.cuts += 1;
             self.hall.forget(&connection);
+            return None;
         }
-        Join { client, connection, fate, player, is_back: taken.is_some() }
+        let taken = self.take_over(client, &connection);
+        let player = taken.unwrap_or_else(|| self.make(client, &connection));
+        self.seats.lost += u32::from(fate != Fate::Answered);
+        Some(Join { client, connection, fate, player, is_back: taken.is_some() })
     }
 
     fn make(&mut self, client: usize, connection: &str) -> PlayerId {
@@ -258,13 +278,14 @@ impl Walk {
                 Fate::Answered => self.read_answer(join),
                 Fate::CutAfter => self.cut(&join.connection),
                 // The documented case: nothing identifies the client, so the player leaves.
-                Fate::CutBefore if !join.is_back && USERS[join.client].is_empty() => {
+                Fate::CutBetween if !join.is_back && USERS[join.client].is_empty() => {
                     let tick = self.next_tick();
                     let of_player = self.players.iter_mut().find(|known| known.player == join.player);
                     let of_player = of_player.expect("it has just come");
                     (of_player.connection, of_player.leaves_at) = (None, Some(tick));
                 }
-                Fate::CutBefore => self.is_lost(&join.connection),
+                Fate::CutBetween => self.is_lost(&join.connection),
+                Fate::CutBefore => unreachable!("the game does not see it"),
             }
         }
     }

@@ -49,37 +49,86 @@ fn a_client_lost_before_the_join_reply_leaves_unless_its_seat_is_kept() {
         ("ann", "lost", true),
         ("", "lost", false),
     ] {
-        let mut hall = hall();
-        join(&mut hall, user, &json!({}));
-        hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
-        if how.starts_with("closed") {
-            hall.node.ask_api(&json!({"disconnect": {"user": user}}));
+        // The room has accepted the join, and its answer is on the way; or the room learns first that the client is gone.
+        for is_first in [false, true] {
+            let mut hall = hall();
+            join(&mut hall, user, &json!({}));
+            hall.node.ask_api(&json!({"open_room": {"channel": ARENA}}));
+            let held = if is_first { Vec::new() } else { hall.run_rooms() };
+            if how.starts_with("closed") {
+                hall.node.ask_api(&json!({"disconnect": {"user": user}}));
+            }
+            if how.starts_with("unsubscribed") {
+                hall.unsubscribe("a", ARENA);
+            }
+            if how.ends_with("lost") {
+                hall.leave("a");
+            }
+            hall.deliver(held);
+            hall.tick();
+            // The game does not see the join of a client that is gone. One that was unsubscribed left on purpose.
+            let is_unseen = is_first && how == "lost";
+            assert_eq!(
+                players(&hall),
+                usize::from(!is_unseen && (is_first || stays)),
+                "{user} {how}, first: {is_first}"
+            );
+            hall.tick();
+            assert_eq!(players(&hall), usize::from(stays && !is_unseen), "{user} {how}, first: {is_first}");
+            assert_eq!(hall.holdings(), [0, 0], "{user} {how}, first: {is_first}");
         }
-        if how.starts_with("unsubscribed") {
-            hall.unsubscribe("a", ARENA);
+    }
+}
+
+/// A player, whose token is returned.
+fn first_player(hall: &mut Hall, user: &str) -> Value {
+    let here = owner_of(ARENA, 2, node::NODE_SEED).0;
+    hall.node.open("first", Encoding::Json, here);
+    hall.seen.insert("first".to_owned(), Seen::default());
+    hall.send_json("first", &json!({"id": 1, "connect": {"token": format!("user={user}")}}));
+    hall.join("first", ARENA, &json!({}));
+    hall.tick();
+    let messages = std::mem::take(&mut hall.seen("first").messages);
+    let reply = messages.iter().find(|line| line.contains("seat_token")).expect("a token");
+    let reply: Value = serde_json::from_str(reply).expect("JSON");
+    json!({"seat_token": reply["subscribe"]["data"]["seat_token"]})
+}
+
+/// A room that is restored, whose ticks wait for their log, or that is slow answers joins later than clients wait. An SDK
+/// reconnects after five seconds and joins again, as often as it takes.
+#[test]
+fn a_client_that_joins_again_before_the_first_answer_gets_its_player() {
+    for (user, presents_token) in [("", true), ("ann", true), ("ann", false)] {
+        for is_seated in [false, true] {
+            let mut hall = hall();
+            let token = first_player(&mut hall, user);
+            hall.leave("first");
+            hall.tick();
+            let data = if presents_token { token } else { json!({}) };
+            let mut held = Vec::new();
+            for _ in 0..3 {
+                join(&mut hall, user, &data);
+                if is_seated {
+                    held.extend(hall.run_rooms());
+                }
+                hall.forget("a");
+            }
+            join(&mut hall, user, &data);
+            held.extend(hall.run_rooms());
+            hall.deliver(held);
+            let messages = &hall.seen("a").messages;
+            assert!(messages.iter().any(|line| line.contains(r#""seat_resumed":true"#)), "{messages:?}");
+            hall.tick();
+            assert_eq!((players(&hall), hall.tokens_refused.unknown), (1, 0), "{user} seated: {is_seated}");
+            assert_eq!(hall.only_room().0.player_count(), 1, "the player has its client");
         }
-        if how.ends_with("lost") {
-            hall.leave("a");
-        }
-        hall.tick();
-        assert_eq!(players(&hall), 1, "{how}: the room has accepted the join");
-        hall.tick();
-        assert_eq!(players(&hall), usize::from(stays), "{user} {how}");
-        assert_eq!(hall.holdings(), [0, 0], "{user} {how}");
     }
 }
 
 #[test]
 fn a_client_lost_before_the_join_reply_returns_with_its_previous_token() {
     let mut hall = hall();
-    let here = owner_of(ARENA, 2, node::NODE_SEED).0;
-    hall.open("first", Encoding::Json, here);
-    hall.join("first", ARENA, &json!({}));
-    hall.tick();
-    let messages = std::mem::take(&mut hall.seen("first").messages);
-    let reply = messages.iter().find(|line| line.contains("seat_token")).expect("a token");
-    let reply: Value = serde_json::from_str(reply).expect("JSON");
-    let token = json!({"seat_token": reply["subscribe"]["data"]["seat_token"]});
+    let token = first_player(&mut hall, "");
     for _ in 0..3 {
         join(&mut hall, "", &token);
         hall.forget("a");

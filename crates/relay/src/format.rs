@@ -11,7 +11,7 @@ use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// The version of the formats. Frames of another version are counted and ignored.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Maximum bytes of a batch in one frame. With its head, a frame must fit into a message of NATS: 1 MiB by default. If the
 /// servers allow less, a part is smaller.
@@ -93,7 +93,7 @@ pub enum ToHost {
     Leave {
         room: RoomId,
         seat: Seat,
-        is_lost: bool,
+        how: Leaving,
     },
     Input {
         room: RoomId,
@@ -102,6 +102,14 @@ pub enum ToHost {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
+}
+
+/// How a session leaves, as in the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Leaving {
+    Left,
+    Lost,
+    Unanswered,
 }
 
 /// What a game learns of a client that joins.

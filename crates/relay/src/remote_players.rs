@@ -21,8 +21,8 @@ use dunlin_rooms::{Grid, GridShape, TickUpdate};
 use crate::{
     Output, RelayEffect,
     format::{
-        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Map, Message, RoomId, Seat, TickPart, ToEdge,
-        ToHost, UPDATE_BYTES_MAX, Update,
+        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Leaving, Map, Message, RoomId, Seat, TickPart,
+        ToEdge, ToHost, UPDATE_BYTES_MAX, Update,
     },
     remote_rooms::{Malformed, room_id},
 };
@@ -153,12 +153,16 @@ impl RemotePlayers {
                 let request = Box::new(request_of(channel, seat, *player));
                 out.effects.push(RelayEffect::ToThread { thread, message: ToRoom::Join { room, request } });
             }
-            ToHost::Leave { room, seat, is_lost } => {
+            ToHost::Leave { room, seat, how } => {
                 let Some(slot) = slot else { return Ok(()) };
                 let (room, seat) = (room_key(room), seat_key(slot, seat)?);
                 // Its join was refused, or the room has ended.
                 let Some(thread) = self.node_mut(slot).players.remove(&(room, seat)) else { return Ok(()) };
-                let departure = if is_lost { Departure::Lost } else { Departure::Left };
+                let departure = match how {
+                    Leaving::Left => Departure::Left,
+                    Leaving::Lost => Departure::Lost,
+                    Leaving::Unanswered => Departure::Unanswered,
+                };
                 let message = ToRoom::Leave { room, seat, departure };
                 out.effects.push(RelayEffect::ToThread { thread, message });
             }

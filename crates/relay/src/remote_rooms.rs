@@ -20,7 +20,8 @@ use dunlin_rooms::{CellIndex, Grid, GridShape, Refusal, TickUpdate};
 use crate::{
     Output, RelayEffect,
     format::{
-        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Map, RoomId, Seat, TickPart, ToEdge, ToHost,
+        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Leaving, Map, RoomId, Seat, TickPart, ToEdge,
+        ToHost,
     },
 };
 
@@ -285,17 +286,21 @@ impl RemoteRoom {
         (*seat, join)
     }
 
-    /// Refuses the joins that the room has not answered. It may still accept them, so their players leave at once.
+    /// Refuses the joins that the room has not answered. It may have accepted them, or may be about to.
     fn refuse_joins(&mut self, key: RoomKey, out: &mut Output) {
         for (seat, request) in std::mem::take(&mut self.requests) {
-            out.send_to_host(&self.site.node, self.leave(seat, Departure::Left));
+            out.send_to_host(&self.site.node, self.leave(seat, Departure::Unanswered));
             out.effects.push(not_joined(key, request));
         }
     }
 
     fn leave(&self, seat: SeatKey, departure: Departure) -> ToHost {
-        let is_lost = departure == Departure::Lost;
-        ToHost::Leave { room: room_id(self.site.room), seat: seat_of(seat), is_lost }
+        let how = match departure {
+            Departure::Left => Leaving::Left,
+            Departure::Lost => Leaving::Lost,
+            Departure::Unanswered => Leaving::Unanswered,
+        };
+        ToHost::Leave { room: room_id(self.site.room), seat: seat_of(seat), how }
     }
 
     /// The changes of the players of one shard. A mirror shows any cell of its map, and no other.

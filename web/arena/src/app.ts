@@ -23,6 +23,8 @@ import { someColour, someName } from "./visitor";
 
 /** Interval of the debug output for the browser's tools. */
 const PUBLISH_MS = 100;
+/** Its members that are of one stay in the room. */
+const PUBLISHED = ["tick", "avatar", "ack", "pending", "x", "y", "confirmedX", "confirmedY", "others", "joins", "resumed"] as const;
 
 class Arena {
   private readonly scene = new Scene(byId("field", HTMLCanvasElement));
@@ -40,6 +42,8 @@ class Arena {
   private showView = false;
   private waved = 0;
   private publishedMs = 0;
+  private hasResumed = false;
+  private joins = 0;
 
   constructor(private readonly room: Room) {
     this.me = new Me(room);
@@ -67,7 +71,12 @@ class Arena {
       const news = newsOf(event);
       if (news !== null) this.tell(news);
     });
+    room.on("joined", ({ seatResumed }) => {
+      this.hasResumed = seatResumed;
+      this.joins += 1;
+    });
     room.on("left", ({ reason, rejoins }) => {
+      this.unpublish();
       this.me.forget();
       this.scene.forget();
       this.controls.release();
@@ -187,8 +196,14 @@ class Arena {
       tick: String(replica.tick), avatar: String(replica.avatar), ack: String(replica.ack), pending: String(inputs.pending.length),
       x: place.x.toFixed(1), y: place.y.toFixed(1), confirmedX: String(avatar?.x ?? ""), confirmedY: String(avatar?.y ?? ""),
       others: others.map(({ id, x, y }) => `${id}:${x.toFixed(1)}:${y.toFixed(1)}`).join(" "),
-      ...drawn,
+      joins: String(this.joins), resumed: String(this.hasResumed), ...drawn,
     });
+  }
+
+  /** Removes the state of a room that the player is not in any more: with the next join it may be another player. */
+  private unpublish(): void {
+    const { dataset } = byId("stage", HTMLElement);
+    for (const name of PUBLISHED) delete dataset[name];
   }
 }
 

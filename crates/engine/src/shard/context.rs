@@ -24,7 +24,7 @@ use crate::{
     options::NamespaceOptions,
     record::RecordLevel,
     refused::Refused,
-    room::LeftSeat,
+    room::{LeftSeat, SeatKey},
     timers::Timers,
 };
 
@@ -311,6 +311,12 @@ impl Context {
         let owner = self.owner(&channel);
         let request = ShardRequest::Unsubscribe { channel, shard: self.identity.index, subscriber, seat };
         self.request(owner, request);
+    }
+
+    /// Tells the owner that the session of a join is gone.
+    pub(super) fn abandon_join(&mut self, channel: Arc<str>, seat: SeatKey) {
+        let owner = self.owner(&channel);
+        self.request(owner, ShardRequest::AbandonJoin { channel, seat });
     }
 }
 

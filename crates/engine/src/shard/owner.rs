@@ -96,6 +96,7 @@ impl Owner {
                 }
                 self.channels.serve_unsubscribe(context, key, shard, &subscriber);
             }
+            ShardRequest::AbandonJoin { channel, seat } => self.rooms(context).abandon_join(&channel, seat),
             ShardRequest::Arrive { user, asker } => self.homes.serve_arrival(context, user, asker),
             ShardRequest::Depart { user, shard, session } => {
                 self.homes.serve_departure(context, &user, shard, session);

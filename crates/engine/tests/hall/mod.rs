@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use dunlin_engine::{
     Event, FrameClass, Options, SessionKey,
-    host::{HostOptions, RoomHost, Runner, TokensRefused},
+    host::{HostOptions, RoomHost, RoutedMessage, Runner, TokensRefused},
     message::{Asker, Subscriber, SubscriptionRequest},
     options::{NamespaceOptions, RoomLimits, RoomOpenings},
     room::{FromRoom, JoinParams, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
@@ -370,6 +370,12 @@ impl Hall {
 
     /// Runs a tick of every room, and delivers its messages.
     pub fn tick(&mut self) {
+        let outgoing = self.run_rooms();
+        self.deliver(outgoing);
+    }
+
+    /// Runs a tick of every room. Returns its messages.
+    pub fn run_rooms(&mut self) -> Vec<RoutedMessage> {
         self.pass();
         let mut outgoing = Vec::new();
         for (host, runner) in self.rooms.values_mut() {
@@ -379,6 +385,11 @@ impl Hall {
             self.tokens_refused += done.tokens_refused();
             host.finish(done, &mut outgoing);
         }
+        outgoing
+    }
+
+    /// Delivers messages of rooms.
+    pub fn deliver(&mut self, outgoing: Vec<RoutedMessage>) {
         for (shard, message) in outgoing {
             self.on_message(shard.0, message);
         }

@@ -20,7 +20,7 @@ use crate::{
     event::Ticket,
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
-    room::{Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState},
+    room::{Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
 };
 
 use super::Context;
@@ -36,8 +36,15 @@ const TOO_MANY_PROMISES: &str =
 /// A request that opens a room if no other node has it.
 #[derive(Debug)]
 pub(super) enum WaitingRequest {
-    Join(Box<SubscriptionRequest>),
-    Open { ticket: Ticket, overrides: Box<RoomOverrides> },
+    Join {
+        request: Box<SubscriptionRequest>,
+        /// Whether its session has ended.
+        is_abandoned: bool,
+    },
+    Open {
+        ticket: Ticket,
+        overrides: Box<RoomOverrides>,
+    },
 }
 
 /// The requests that wait for the answers of other nodes, by channel. Each channel has one query in flight. Joins count as
@@ -68,6 +75,17 @@ impl RoomQueries {
             }
             context.effects.list.push(Effect::QueryRoom { channel: name });
         }
+    }
+
+    /// The session of a join has ended. Returns whether the join waits here.
+    pub(super) fn abandon(&mut self, name: &str, seat: SeatKey) -> bool {
+        let waiting = self.waiting.get_mut(name).into_iter().flatten();
+        let mut joins = waiting.filter_map(|waiting| match waiting {
+            WaitingRequest::Join { request, is_abandoned } => Some((request, is_abandoned)),
+            WaitingRequest::Open { .. } => None,
+        });
+        let meant = joins.find(|(request, _)| request.join.as_ref().is_some_and(|join| join.seat == seat));
+        meant.map(|(_, is_abandoned)| *is_abandoned = true).is_some()
     }
 
     /// Takes the requests that waited for the room of a channel; `None` if none did.

@@ -19,7 +19,7 @@ use crate::{
     refused::Refused,
     room::{
         Departure, EventAudience, JoinedAs, LeftSeat, NotJoined, Opening, RoomElsewhere, RoomKey, RoomRefusal,
-        RoomSite, RoomState, RoomThreadIndex, ToRoom,
+        RoomSite, RoomState, RoomThreadIndex, SeatKey, ToRoom,
     },
 };
 
@@ -77,7 +77,7 @@ impl Rooms<'_> {
         }
         self.channels.log_traffic.note_parked(&request);
         let name = Arc::clone(&request.channel);
-        self.queries.add(self.context, name, WaitingRequest::Join(request));
+        self.queries.add(self.context, name, WaitingRequest::Join { request, is_abandoned: false });
     }
 
     /// Makes a request of the server API wait until the other nodes have answered.
@@ -110,7 +110,11 @@ impl Rooms<'_> {
         };
         for request in waiting {
             match request {
-                WaitingRequest::Join(request) => {
+                WaitingRequest::Join { request, is_abandoned: true } => {
+                    self.channels.log_traffic.unpark(&request);
+                    refuse_join(self.context, request, ErrorCode::Internal.into());
+                }
+                WaitingRequest::Join { request, is_abandoned: false } => {
                     self.channels.log_traffic.unpark(&request);
                     match (not_here(found), found) {
                         (None, _) => self.join_here(request),
@@ -366,6 +370,19 @@ impl Rooms<'_> {
         if let Some(room) = self.channels.table[channel].room_mut(key) {
             room.players -= 1;
             send_to_room(room.thread, ToRoom::Leave { room: key, seat, departure }, &mut self.context.effects);
+        }
+    }
+
+    /// The session of a join that is not answered has ended. Its room learns it now: the client may join again before the
+    /// answer, and is to find its player away.
+    pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey) {
+        if self.queries.abandon(name, seat) {
+            return;
+        }
+        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());
+        if let Some(room) = room {
+            let leave = ToRoom::Leave { room: room.key, seat, departure: Departure::Unanswered };
+            send_to_room(room.thread, leave, &mut self.context.effects);
         }
     }
 

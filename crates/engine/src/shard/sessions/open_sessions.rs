@@ -719,6 +719,11 @@ impl OpenSessions {
         } else if let Some(seat) = subscription.seat() {
             let departure = if subscription.is_ending() { Departure::Left } else { departure };
             self.seats.at_mut(seat).departure = Some(departure);
+            if departure == Departure::Lost {
+                // The answer may take long, and the client may come back before.
+                let key = self.seats.key(context.identity.index, seat);
+                context.abandon_join(Arc::clone(&self.hub.channel(id).name), key);
+            }
         }
         self.release(subscription);
     }
