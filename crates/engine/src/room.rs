@@ -77,6 +77,8 @@ pub struct JoinParams {
     pub opening: Opening,
     /// The player that the join may take over, and its new seat token.
     pub claim: SeatClaim,
+    /// Until when the join waits for a room that no node has, or whose node cannot be reached, before it is refused.
+    pub waits_until_us: u64,
 }
 
 /// A secret of 128 random bits that brings a client back to its player.
@@ -578,6 +580,8 @@ pub enum NotJoined {
     Reserved,
     /// The room has ended; another one may open soon.
     Gone,
+    /// The room goes on, but not here or not yet: its node stops or is lost, or what is stored of it cannot be read now.
+    Unavailable,
 }
 
 /// The recipients of an event.

@@ -340,7 +340,9 @@ impl Shard {
         while let Some((due_us, timer)) = context.timers.pop(context.now.mono_us) {
             let counts = match timer {
                 TimerOwner::Session(key) => sessions.take_due(context, due_us, key),
-                TimerOwner::Channel(name) => owner.channels.take_due(context, due_us, &name),
+                TimerOwner::Channel(name) => {
+                    owner.channels.take_due(context, due_us, &name) || owner.rooms(context).ask_again(due_us, &name)
+                }
             };
             if !counts {
                 context.timers.count_popped_invalid();
@@ -353,7 +355,9 @@ impl Shard {
         let Self { context, owner, sessions } = self;
         context.timers.tidy(|due_us, timer| match timer {
             TimerOwner::Session(key) => sessions.all.table.is_due_at(*key, due_us),
-            TimerOwner::Channel(name) => owner.channels.is_due_at(name, due_us),
+            TimerOwner::Channel(name) => {
+                owner.channels.is_due_at(name, due_us) || owner.room_queries.asks_again_at(name, due_us)
+            }
         });
     }
 

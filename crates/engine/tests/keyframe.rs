@@ -92,6 +92,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
         data: bytes::Bytes::new(),
         opening,
         claim,
+        waits_until_us: 0,
     };
     join_message(ROOM, params, encoding)
 }

@@ -116,6 +116,7 @@ impl Hosted {
             data: bytes::Bytes::from_static(data),
             opening: Opening::Reserved,
             claim: SeatClaim { given, returned, is_one_per_user: false, keeps_returned: true },
+            waits_until_us: 0,
         };
         self.host.take(join_message(ROOM, params, Encoding::Json));
     }
@@ -134,7 +135,7 @@ impl Hosted {
                     Ok(_) => End::In,
                     Err(NotJoined::Reserved) => End::Reserved,
                     Err(NotJoined::Refused(refusal)) => End::Refused(refusal.code),
-                    Err(NotJoined::Gone) => panic!("the room is gone"),
+                    Err(NotJoined::Gone | NotJoined::Unavailable) => panic!("the room is gone"),
                 };
                 Some((request.asker.session.index, end))
             }

@@ -83,6 +83,7 @@ fn growth(keeps: bool) -> isize {
         data: bytes::Bytes::new(),
         opening: Opening::Reserved,
         claim: SeatClaim::default(),
+        waits_until_us: 0,
     };
     host.take(join_message(ROOM, params, Encoding::Json));
     let mut round = |first: u32| {

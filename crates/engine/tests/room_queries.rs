@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Event, ShardIndex,
-    room::{FromRoom, JoinedAs, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom},
+    room::{
+        FromRoom, JoinedAs, NotJoined, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex,
+        ToRoom,
+    },
 };
 use dunlin_protocol::Encoding;
 use rand_chacha::{
@@ -19,6 +22,8 @@ use crate::{
 };
 
 const ROOM: &str = "arena:1";
+/// Time after which a join asks again.
+const ASK_AGAIN_MS: u64 = 50;
 
 fn hall(shards: u16) -> Hall {
     let mut options = options();
@@ -49,6 +54,20 @@ fn answer(hall: &mut Hall, found: &RoomElsewhere) {
     hall.node.handle(*shard, Event::RoomQueried { channel: Arc::clone(channel), found: found.clone() });
     hall.tick();
     hall.tick();
+}
+
+/// Answers all questions of a join in the same way, until it is refused.
+fn answer_until_refused(hall: &mut Hall, name: &str, found: &RoomElsewhere) {
+    let begun_us = hall.node.now.mono_us;
+    loop {
+        answer(hall, found);
+        if reply(hall, name).is_some() {
+            break;
+        }
+        hall.node.wait(ASK_AGAIN_MS);
+    }
+    let waited_us = hall.node.now.mono_us - begun_us;
+    assert!((3_000_000..3_200_000).contains(&waited_us), "it has waited for three seconds, not {waited_us} µs");
 }
 
 fn elsewhere() -> RoomElsewhere {
@@ -111,7 +130,7 @@ fn a_room_of_another_node_is_not_opened() {
     assert_eq!(reply(&hall, "a").expect("a reply")["error"], error);
     // The next join asks again.
     join(&mut hall, "a");
-    answer(&mut hall, &RoomElsewhere::Unanswered);
+    answer_until_refused(&mut hall, "a", &RoomElsewhere::Unanswered);
     assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], 111);
     assert_eq!((refused(&hall, RoomRefusal::Elsewhere), refused(&hall, RoomRefusal::Unanswered)), (1, 1));
     assert!(hall.rooms.is_empty());
@@ -183,17 +202,61 @@ fn a_room_that_another_node_was_promised_is_left_to_it() {
     let contended = RoomElsewhere::Nowhere { is_contended: true };
     assert_eq!(state(&mut hall), "None", "and it is promised for two seconds");
     hall.node.step_to(hall.node.now.mono_us + 1_999_000);
-    for (found, code) in [(contended.clone(), 111), (elsewhere(), 421)] {
-        join(&mut hall, "a");
-        assert_eq!(state(&mut hall), "Asking", "a third node has to compare its id");
-        answer(&mut hall, &found);
-        assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], code);
-    }
-    assert_eq!((refused(&hall, RoomRefusal::Unanswered), hall.rooms.len()), (1, 0));
-    hall.node.step_to(hall.node.now.mono_us + 2_000_000);
-    join(&mut hall, "b");
+    join(&mut hall, "a");
+    assert_eq!(state(&mut hall), "Asking", "a third node has to compare its id");
+    answer(&mut hall, &contended);
+    assert_eq!((reply(&hall, "a"), hall.rooms.len()), (None, 0), "the join asks again");
+    hall.node.wait(ASK_AGAIN_MS);
     answer(&mut hall, &contended);
     assert_eq!((hall.rooms.len(), state(&mut hall)), (1, json!("Open")), "the time of the promise is over");
+}
+
+#[test]
+fn joins_wait_for_a_room_that_moves() {
+    let mut hall = hall(1);
+    for name in ["a", "b"] {
+        join(&mut hall, name);
+    }
+    answer(&mut hall, &RoomElsewhere::Unanswered);
+    assert_eq!((reply(&hall, "a"), hall.node.room_queries.len()), (None, 0));
+    assert_eq!(state(&mut hall), "None", "while they pause, this node asks nobody, and promises the room");
+    hall.leave("b");
+    hall.node.wait(ASK_AGAIN_MS - 1);
+    assert!(hall.node.room_queries.is_empty());
+    hall.node.wait(1);
+    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
+    assert!(reply(&hall, "a").expect("a reply").get("error").is_none());
+    assert_eq!(hall.rooms.len(), 1);
+    let (host, _) = hall.only_room();
+    assert_eq!(host.player_count(), 1, "the other client is gone");
+}
+
+#[test]
+fn a_join_asks_again_when_what_is_stored_of_the_room_cannot_be_read() {
+    let mut hall = hall(1);
+    hall.subscribe("a", ROOM);
+    let nowhere = RoomElsewhere::Nowhere { is_contended: false };
+    let query = |hall: &mut Hall| {
+        let (shard, channel) = hall.node.room_queries.pop().expect("the others are asked");
+        hall.node.handle(shard, Event::RoomQueried { channel, found: nowhere.clone() });
+    };
+    query(&mut hall);
+    let sent: Vec<(u16, ToRoom)> = hall.node.to_rooms.drain(..).collect();
+    let [(_, ToRoom::Open { room, .. }), (_, ToRoom::Join { .. })] = &sent[..] else { panic!("{sent:?}") };
+    let room = *room;
+    for (_, message) in sent {
+        if let ToRoom::Join { request, .. } = message {
+            hall.on_message(0, FromRoom::Joined { room, request, outcome: Err(NotJoined::Unavailable) });
+        }
+    }
+    hall.on_message(0, FromRoom::Failed { room, channel: ROOM.into(), refusal: None });
+    assert_eq!((reply(&hall, "a"), hall.node.room_queries.len()), (None, 0));
+    hall.node.wait(ASK_AGAIN_MS);
+    query(&mut hall);
+    hall.pass();
+    hall.tick();
+    assert!(reply(&hall, "a").expect("a reply").get("error").is_none());
+    assert_eq!(hall.rooms.len(), 1);
 }
 
 /// Three nodes whose backends open the same room again and again, over a network that delays messages at random.

@@ -203,6 +203,7 @@ pub enum JoinOutcome {
     Refused { code: u16, message: Box<str> },
     Reserved,
     Gone,
+    Unavailable,
 }
 
 /// The map of a room.

@@ -366,7 +366,9 @@ fn request_of(channel: Box<str>, seat: SeatKey, player: JoiningPlayer) -> Subscr
     let Claim { given, returned, is_one_per_user, keeps_returned } = claim;
     let claim =
         SeatClaim { given: given.map(SeatToken), returned: returned.map(SeatToken), is_one_per_user, keeps_returned };
-    let join = JoinParams { seat, info, address, is_spectator, data: data.into(), opening: Opening::Used, claim };
+    let (data, opening) = (data.into(), Opening::Used);
+    // The node of the session waits.
+    let join = JoinParams { seat, info, address, is_spectator, data, opening, claim, waits_until_us: 0 };
     let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
     SubscriptionRequest::of_remote_join(channel.into(), encoding, join)
 }
@@ -377,6 +379,7 @@ fn outcome_of(outcome: Result<JoinedAs, NotJoined>) -> JoinOutcome {
         Err(NotJoined::Refused(refusal)) => JoinOutcome::Refused { code: refusal.code, message: refusal.message },
         Err(NotJoined::Reserved) => JoinOutcome::Reserved,
         Err(NotJoined::Gone) => JoinOutcome::Gone,
+        Err(NotJoined::Unavailable) => JoinOutcome::Unavailable,
     }
 }
 

@@ -258,7 +258,7 @@ impl RemoteRoom {
 
     fn join(&self, request: &SubscriptionRequest) -> (SeatKey, ToHost) {
         let join = request.join.as_deref().expect("a room's subscription says what joining takes");
-        let JoinParams { seat, info, address, is_spectator, data, opening: _, claim } = join;
+        let JoinParams { seat, info, address, is_spectator, data, opening: _, claim, waits_until_us: _ } = join;
         let document = |payload: &Payload| Document { is_json: payload.is_json(), bytes: payload.bytes().to_vec() };
         let player = JoiningPlayer {
             user: (*info.user).into(),
@@ -322,7 +322,7 @@ fn to_owner(key: RoomKey, message: FromRoom) -> RelayEffect {
 }
 
 fn not_joined(room: RoomKey, request: Box<SubscriptionRequest>) -> RelayEffect {
-    to_owner(room, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) })
+    to_owner(room, FromRoom::Joined { room, request, outcome: Err(NotJoined::Unavailable) })
 }
 
 fn outcome_of(outcome: JoinOutcome) -> Result<JoinedAs, NotJoined> {
@@ -331,6 +331,7 @@ fn outcome_of(outcome: JoinOutcome) -> Result<JoinedAs, NotJoined> {
         JoinOutcome::Refused { code, message } => Err(NotJoined::Refused(Refusal { code, message })),
         JoinOutcome::Reserved => Err(NotJoined::Reserved),
         JoinOutcome::Gone => Err(NotJoined::Gone),
+        JoinOutcome::Unavailable => Err(NotJoined::Unavailable),
     }
 }
 

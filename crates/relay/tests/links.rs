@@ -94,6 +94,7 @@ impl Pair {
             data: Bytes::new(),
             opening: Opening::Reserved,
             claim: SeatClaim::default(),
+            waits_until_us: 0,
         };
         let request = Box::new(SubscriptionRequest::of_remote_join("arena".into(), Encoding::Json, join));
         relay.take_to_room(self.now_us, ToRoom::Join { room, request });

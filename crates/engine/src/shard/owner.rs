@@ -56,7 +56,7 @@ pub(super) struct Owner {
     pub(super) homes: UserHomes,
     key_queries: KeyQueries,
     room_directory: RoomDirectory,
-    room_queries: RoomQueries,
+    pub(super) room_queries: RoomQueries,
 }
 
 impl Owner {

@@ -76,10 +76,10 @@ impl HeldTicks {
 
     /// Drops the messages of ticks that are not logged, because the room may continue after a restart without these
     /// ticks. Waiting joins are refused.
-    pub(super) fn discard(self, outgoing: &mut Vec<RoutedMessage>) {
+    pub(super) fn discard(self, why: &NotJoined, outgoing: &mut Vec<RoutedMessage>) {
         for (shard, message) in self.ticks.into_iter().flat_map(|tick| tick.messages) {
             if let FromRoom::Joined { room, request, .. } = message {
-                outgoing.push((shard, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) }));
+                outgoing.push((shard, FromRoom::Joined { room, request, outcome: Err(why.clone()) }));
             }
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     host::{CallCounts, TokensRefused},
-    room::RoomKey,
+    room::{NotJoined, RoomKey},
 };
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
@@ -286,6 +286,15 @@ impl FailureReason {
     /// Whether a room that ends for this reason may continue after a restart.
     pub const fn keeps_checkpoint(self) -> bool {
         matches!(self, Self::Restore | Self::Storage)
+    }
+
+    /// Why joins that the room has not answered fail. The storage may be back in a moment, or another node may have the room
+    /// then; what cannot be restored stays so.
+    pub(super) const fn not_joined(self) -> NotJoined {
+        match self {
+            Self::Storage => NotJoined::Unavailable,
+            _ => NotJoined::Gone,
+        }
     }
 }
 

@@ -185,16 +185,18 @@ impl ScheduledRoom {
         }
     }
 
-    /// Ends the room: notifies players and waiting joins. If the room `goes_on` after a restart, messages of ticks that
-    /// are not logged are dropped. Returns the runner, unless a thread is using it.
+    /// Ends the room, because it was closed or has `failed`: notifies players and waiting joins. If it continues after a
+    /// restart, messages of ticks that are not logged are dropped. Returns the runner, unless a thread is using it.
     pub(super) fn end(
         self,
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
-        goes_on: bool,
+        failed: Option<FailureReason>,
         outgoing: &mut Vec<RoutedMessage>,
     ) -> Option<Box<Live>> {
+        let goes_on = failed.is_some_and(FailureReason::keeps_checkpoint);
+        let not_joined = failed.map_or(NotJoined::Gone, FailureReason::not_joined);
         match self.held {
-            Some(held) if goes_on => held.discard(outgoing),
+            Some(held) if goes_on => held.discard(&not_joined, outgoing),
             Some(held) => held.release_all(outgoing),
             None => {}
         }
@@ -207,7 +209,7 @@ impl ScheduledRoom {
         }
         match self.stage {
             Stage::Opening { arrived } => {
-                outgoing.extend(arrived.into_iter().filter_map(refusal));
+                outgoing.extend(arrived.into_iter().filter_map(|message| refusal(message, not_joined.clone())));
                 None
             }
             Stage::Open { mut host, live } => {
@@ -329,9 +331,9 @@ impl Stats {
 const LOOK_INTERVAL_TICKS: u32 = 64;
 
 /// The reply to a message for a room that does not exist: a join is refused; other messages need no reply.
-pub(super) fn refusal(message: ToRoom) -> Option<RoutedMessage> {
+pub(super) fn refusal(message: ToRoom, why: NotJoined) -> Option<RoutedMessage> {
     let ToRoom::Join { room, request } = message else { return None };
-    Some(answer_to_join(room, request, Err(NotJoined::Gone)))
+    Some(answer_to_join(room, request, Err(why)))
 }
 
 fn answer_to_join(

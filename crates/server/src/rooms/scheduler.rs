@@ -15,7 +15,7 @@ use std::{
 use dunlin_engine::{
     ShardIndex,
     host::{CompletedTick, RoutedMessage, Step},
-    room::{FromRoom, RoomKey, ToRoom},
+    room::{FromRoom, NotJoined, RoomKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Grid, RoomOverrides};
@@ -234,7 +234,7 @@ impl Scheduler {
                         }
                         scheduled_room.take(message);
                     }
-                    None => self.messages.extend(refusal(message)),
+                    None => self.messages.extend(refusal(message, NotJoined::Gone)),
                 }
                 self.send_messages();
             }
@@ -296,7 +296,7 @@ impl Scheduler {
         // The owner may close a room before it learns of the room's failure.
         if let Some(&place) = self.by_key.get(&key) {
             self.counters.closed += 1;
-            self.end(place, (code, reason), false);
+            self.end(place, (code, reason), None);
         }
     }
 
@@ -427,12 +427,12 @@ impl Scheduler {
             let simulation = scheduled_room.settings.simulation.clone();
             self.failures.push_back(RoomFailure { channel: Arc::clone(&channel), simulation, reason, detail });
         }
-        self.end(place, (UnsubscribeCode::ROOM_FAILED, None), reason.keeps_checkpoint());
+        self.end(place, (UnsubscribeCode::ROOM_FAILED, None), Some(reason));
         self.links.send(room.owner, FromRoom::Failed { room, channel, refusal });
     }
 
-    fn end(&mut self, place: usize, why: (UnsubscribeCode, Option<Arc<str>>), goes_on: bool) {
-        if !goes_on {
+    fn end(&mut self, place: usize, why: (UnsubscribeCode, Option<Arc<str>>), failed: Option<FailureReason>) {
+        if !failed.is_some_and(FailureReason::keeps_checkpoint) {
             self.send_held_calls(place);
         }
         let scheduled_room = self.places[place].take().expect("a room ends once");
@@ -441,7 +441,7 @@ impl Scheduler {
         self.schedule.forget(place, &scheduled_room.timing);
         self.free.push(place);
         self.opening -= u32::from(matches!(scheduled_room.stage, Stage::Opening { .. }));
-        if let Some(live) = scheduled_room.end(why, goes_on, &mut self.messages) {
+        if let Some(live) = scheduled_room.end(why, failed, &mut self.messages) {
             self.discard(live);
         }
         self.send_messages();

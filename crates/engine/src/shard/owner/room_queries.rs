@@ -9,6 +9,9 @@
 //! not ask only when it has no question in flight; and a promise to a later one is not made while this node asks. So if
 //! nobody else asks, this node's promises are void. If they stood until their time is over, two nodes whose clients
 //! try again and again could promise a room that has failed to each other for ever.
+//!
+//! While a room moves from a node that stops or has died to another one, no node has it, or none can be asked. Its players
+//! join at that moment. Their joins wait and ask again, which takes a fraction of the time after which SDKs try again.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -21,6 +24,7 @@ use crate::{
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
     room::{Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
+    timers::{Scheduled, TimerOwner},
 };
 
 use super::Context;
@@ -36,25 +40,46 @@ const TOO_MANY_PROMISES: &str =
 /// A request that opens a room if no other node has it.
 #[derive(Debug)]
 pub(super) enum WaitingRequest {
-    Join {
-        request: Box<SubscriptionRequest>,
-        /// Whether its session has ended.
-        is_abandoned: bool,
-    },
-    Open {
-        ticket: Ticket,
-        overrides: Box<RoomOverrides>,
-    },
+    Join(WaitingJoin),
+    Open { ticket: Ticket, overrides: Box<RoomOverrides> },
+}
+
+#[derive(Debug)]
+pub(super) struct WaitingJoin {
+    pub(super) request: Box<SubscriptionRequest>,
+    /// Whether its session has ended.
+    pub(super) is_abandoned: bool,
+}
+
+impl WaitingJoin {
+    pub(super) fn new(request: Box<SubscriptionRequest>) -> Self {
+        Self { request, is_abandoned: false }
+    }
+
+    fn is_of(&self, seat: SeatKey) -> bool {
+        self.request.join.as_ref().is_some_and(|join| join.seat == seat)
+    }
 }
 
 /// The requests that wait for the answers of other nodes, by channel. Each channel has one query in flight. Joins count as
 /// parked requests; the limits of the server API bound the others, and those of a room all of its own.
 #[derive(Debug, Default)]
-pub(super) struct RoomQueries {
+pub(in crate::shard) struct RoomQueries {
     waiting: BTreeMap<Arc<str>, Vec<WaitingRequest>>,
     /// Until when this node leaves a room to another one that has asked for it.
     promised_until_us: BTreeMap<Arc<str>, u64>,
+    /// Joins that ask again in a moment. For other nodes, this node does not ask meanwhile.
+    pausing: BTreeMap<Arc<str>, Pausing>,
 }
+
+#[derive(Debug, Default)]
+struct Pausing {
+    joins: Vec<WaitingJoin>,
+    scheduled: Scheduled,
+}
+
+/// Time after which a join asks again.
+const ASK_AGAIN_MS: u64 = 50;
 
 impl RoomQueries {
     /// Whether one more request may wait for the room of a channel.
@@ -62,7 +87,9 @@ impl RoomQueries {
         let namespace = context.names.resolve(name).ok();
         let limits = namespace.and_then(|namespace| context.namespace(namespace).room.as_ref());
         let waiting_max = limits.map_or(0, |limits| limits.messages_max);
-        self.waiting.get(name).is_none_or(|waiting| waiting.len() < waiting_max)
+        let asking = self.waiting.get(name).map_or(0, Vec::len);
+        let pausing = self.pausing.get(name).map_or(0, |pausing| pausing.joins.len());
+        asking + pausing < waiting_max
     }
 
     /// Makes a request wait. The first one of a channel asks the other nodes.
@@ -79,18 +106,37 @@ impl RoomQueries {
 
     /// The session of a join has ended. Returns whether the join waits here.
     pub(super) fn abandon(&mut self, name: &str, seat: SeatKey) -> bool {
-        let waiting = self.waiting.get_mut(name).into_iter().flatten();
-        let mut joins = waiting.filter_map(|waiting| match waiting {
-            WaitingRequest::Join { request, is_abandoned } => Some((request, is_abandoned)),
+        let asking = self.waiting.get_mut(name).into_iter().flatten().filter_map(|waiting| match waiting {
+            WaitingRequest::Join(join) => Some(join),
             WaitingRequest::Open { .. } => None,
         });
-        let meant = joins.find(|(request, _)| request.join.as_ref().is_some_and(|join| join.seat == seat));
-        meant.map(|(_, is_abandoned)| *is_abandoned = true).is_some()
+        let pausing = self.pausing.get_mut(name).into_iter().flat_map(|pausing| &mut pausing.joins);
+        let meant = asking.chain(pausing).find(|join| join.is_of(seat));
+        meant.map(|join| join.is_abandoned = true).is_some()
     }
 
     /// Takes the requests that waited for the room of a channel; `None` if none did.
     pub(super) fn take(&mut self, name: &str) -> Option<Vec<WaitingRequest>> {
         self.waiting.remove(name)
+    }
+
+    /// A join asks again in a moment.
+    pub(super) fn pause(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
+        let name = Arc::clone(&request.channel);
+        let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
+        pausing.joins.push(WaitingJoin::new(request));
+        let due_us = context.now.after_ms(ASK_AGAIN_MS);
+        context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(name));
+    }
+
+    /// Takes the joins of a channel that ask again now; `None` if the timer is not theirs.
+    pub(super) fn take_pausing(&mut self, due_us: u64, name: &str) -> Option<Vec<WaitingJoin>> {
+        let is_due = self.pausing.get_mut(name).is_some_and(|pausing| pausing.scheduled.take(due_us));
+        is_due.then(|| self.pausing.remove(name)).flatten().map(|pausing| pausing.joins)
+    }
+
+    pub(in crate::shard) fn asks_again_at(&self, name: &str, due_us: u64) -> bool {
+        self.pausing.get(name).is_some_and(|pausing| pausing.scheduled.is_at(due_us))
     }
 
     /// The state of a room that is not open on this node, for another one that asks for it. If this node has not asked for

@@ -28,7 +28,8 @@ use super::{
     channels::{Channels, NamedChannel},
     room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
     room_queries::{
-        ELSEWHERE, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open, not_here, why_not_joined,
+        ELSEWHERE, RoomQueries, TOO_MANY, UNANSWERED, WaitingJoin, WaitingRequest, count_refusal, may_open, not_here,
+        why_not_joined,
     },
 };
 
@@ -77,7 +78,7 @@ impl Rooms<'_> {
         }
         self.channels.log_traffic.note_parked(&request);
         let name = Arc::clone(&request.channel);
-        self.queries.add(self.context, name, WaitingRequest::Join { request, is_abandoned: false });
+        self.queries.add(self.context, name, WaitingRequest::Join(WaitingJoin::new(request)));
     }
 
     /// Makes a request of the server API wait until the other nodes have answered.
@@ -110,19 +111,9 @@ impl Rooms<'_> {
         };
         for request in waiting {
             match request {
-                WaitingRequest::Join { request, is_abandoned: true } => {
-                    self.channels.log_traffic.unpark(&request);
-                    refuse_join(self.context, request, ErrorCode::Internal.into());
-                }
-                WaitingRequest::Join { request, is_abandoned: false } => {
-                    self.channels.log_traffic.unpark(&request);
-                    match (not_here(found), found) {
-                        (None, _) => self.join_here(request),
-                        (_, RoomElsewhere::Open { site: Some(site), .. }) => self.join_there(request, site),
-                        (Some(refusal), _) => {
-                            count_refusal(self.context, name, refusal);
-                            refuse_join(self.context, request, why_not_joined(found, refusal));
-                        }
+                WaitingRequest::Join(join) => {
+                    if let Some(request) = self.unpark(join) {
+                        self.join_where_found(request, found);
                     }
                 }
                 WaitingRequest::Open { ticket, overrides } => match not_here(found) {
@@ -135,6 +126,58 @@ impl Rooms<'_> {
                 },
             }
         }
+    }
+
+    /// A join waits no longer. `None` if its session has ended: then it is refused.
+    fn unpark(&mut self, WaitingJoin { request, is_abandoned }: WaitingJoin) -> Option<Box<SubscriptionRequest>> {
+        self.channels.log_traffic.unpark(&request);
+        if is_abandoned {
+            refuse_join(self.context, request, ErrorCode::Internal.into());
+            return None;
+        }
+        Some(request)
+    }
+
+    fn join_where_found(&mut self, request: Box<SubscriptionRequest>, found: &RoomElsewhere) {
+        match (not_here(found), found) {
+            (None, _) => self.join_here(request),
+            (_, RoomElsewhere::Open { site: Some(site), .. }) => self.join_there(request, site),
+            (Some(RoomRefusal::Unanswered), _) if self.waits_on(&request) => self.wait_to_ask_again(request),
+            (Some(refusal), _) => {
+                count_refusal(self.context, &request.channel, refusal);
+                refuse_join(self.context, request, why_not_joined(found, refusal));
+            }
+        }
+    }
+
+    /// Whether a join that cannot reach the room now may still wait for it.
+    fn waits_on(&self, request: &SubscriptionRequest) -> bool {
+        let now_us = self.context.now.mono_us;
+        self.context.options.log.peer_queries_max > 0
+            && request.join.as_ref().is_some_and(|join| now_us < join.waits_until_us)
+    }
+
+    fn wait_to_ask_again(&mut self, request: Box<SubscriptionRequest>) {
+        let cost = ParkedCost::of_subscription(&request);
+        if let Err(refused) = self.channels.log_traffic.check_parked(&self.context.options.log, cost) {
+            return refuse_join(self.context, request, refused.into());
+        }
+        if !self.queries.may_wait(self.context, &request.channel) {
+            return refuse_join(self.context, request, Refused::new(ErrorCode::TooManyRequests, TOO_MANY).into());
+        }
+        self.channels.log_traffic.note_parked(&request);
+        self.queries.pause(self.context, request);
+    }
+
+    /// Joins that waited for a room ask again. Returns whether the timer is theirs.
+    pub(in crate::shard) fn ask_again(&mut self, due_us: u64, name: &str) -> bool {
+        let Some(joins) = self.queries.take_pausing(due_us, name) else { return false };
+        for join in joins {
+            if let Some(request) = self.unpark(join) {
+                self.serve_join(request);
+            }
+        }
+        true
     }
 
     /// The state of a channel's room on this node, for another one that asks for it.
@@ -307,6 +350,9 @@ impl Rooms<'_> {
             *room
         });
         let is_closed = room.is_none() && self.directory.closed_room_answers(room_key);
+        if outcome == Err(NotJoined::Unavailable) && !is_closed && self.waits_on(&request) {
+            return self.wait_to_ask_again(request);
+        }
         // The patterns of names may have changed since the join was sent to the room. It is answered anyway.
         let known = key.map(|key| self.channels.table[key].namespace);
         let namespace = known.or_else(|| self.context.names.resolve(&request.channel).ok());
@@ -323,7 +369,7 @@ impl Rooms<'_> {
             }
             // A join to a room that has ended is never confirmed. SDKs do not rejoin a closed room, as for the players
             // that were in it; they rejoin a room that failed.
-            (Err(NotJoined::Gone), _) | (Ok(_), None) => {
+            (Err(NotJoined::Gone | NotJoined::Unavailable), _) | (Ok(_), None) => {
                 counters.joins_gone += 1;
                 let closed = || Refusal { code: CLOSED_CODE, message: "room closed".into() };
                 let error = ErrorCode::Internal.into();

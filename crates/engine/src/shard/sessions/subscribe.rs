@@ -41,6 +41,8 @@ use super::{
     time_to_live::{AlreadyExpired, TimeToLive},
 };
 
+/// Maximum time for which a join waits for a room that moves to another node. SDKs give up after 5 s.
+const JOIN_WAIT_MAX_MS: u64 = 3_000;
 const TOO_MANY_SUBSCRIPTIONS: &str = "the session has client.channel_limit subscriptions";
 const REVOKED_TOKEN: &str = "the subscription token is revoked";
 const INVALID_TOKEN: &str = "the subscription token is not valid; a line about the token says why";
@@ -669,7 +671,8 @@ impl Subscribing<'_> {
         let claim = if is_spectator { SeatClaim::default() } else { seat_claim(self.context, namespace, &params.data) };
         let shows_address = self.context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
         let address = self.sessions.table.at(self.key.index).address.filter(|_| shows_address);
-        (index, Box::new(JoinParams { seat, info, address, is_spectator, data: params.data.clone(), opening, claim }))
+        let (data, waits_until_us) = (params.data.clone(), self.context.now.after_ms(JOIN_WAIT_MAX_MS));
+        (index, Box::new(JoinParams { seat, info, address, is_spectator, data, opening, claim, waits_until_us }))
     }
 
     /// A session's subscription to a room has been accepted.

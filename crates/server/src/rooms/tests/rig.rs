@@ -52,6 +52,7 @@ pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> Subscription
         data: Bytes::new(),
         opening: Opening::Reserved,
         claim,
+        waits_until_us: 0,
     };
     SubscriptionRequest::of_remote_join("a".into(), Encoding::Json, join)
 }

@@ -315,7 +315,7 @@ fn held_ticks_are_limited_and_released_in_order() {
         .collect();
     assert_eq!((ticks, held.is_full(), held.is_empty()), (vec![1, 2], false, false));
     assert_eq!(held.take_calls().iter().map(|call| call.id.0).collect::<Vec<_>>(), [3], "of a room that ends for ever");
-    held.discard(&mut outgoing);
+    held.discard(&NotJoined::Unavailable, &mut outgoing);
     assert_eq!(outgoing.len(), 2, "messages without a waiting join are dropped");
     // Nothing is written after the end.
     entries.end(true);
