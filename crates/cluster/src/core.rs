@@ -56,7 +56,7 @@ mod read;
 mod rig;
 pub mod room_logs;
 mod seen_idempotency_keys;
-mod standing;
+mod stream_standing;
 mod sync;
 mod timers;
 mod truncation;
@@ -85,7 +85,7 @@ pub use counters::{CoreCounters, StrayCounters};
 pub(crate) use epoch::epoch_of;
 pub use event::{CoreEffect, CoreEvent};
 pub use options::{CoreLimits, CoreOptions, StreamedNamespace};
-pub use standing::{StreamChange, StreamTrouble, UnusableStream};
+pub use stream_standing::{StreamChange, StreamTrouble, UnusableStream};
 
 use ahead::ReadyLoad;
 use broadcast::Broadcasts;
@@ -103,7 +103,7 @@ use peers::{LiveNode, PeerEvent, Peers};
 use publish::{Acknowledged, Outgoing, Proposed, PublishingKey, Sending, Waiter};
 use read::{EndedRead, Purpose, Read};
 use room_logs::RoomLogs;
-use standing::{Answered, Creation, Described, StreamKey, StreamWatch};
+use stream_standing::{Answered, Creation, Described, StreamKey, StreamWatch};
 use sync::{HeadSyncs, Heads, HeadsAnswer, HeadsRead};
 use timers::{LinksUp, Requester, Timer};
 

@@ -3,12 +3,12 @@
 //! Each connection is a task of the caller's runtime with a queue of effects, which takes all of them, in order. The caller
 //! stops accepting requests while [`Links::is_full`].
 
-mod awaited;
 pub(crate) mod connecting;
 mod reads;
 mod replies;
 mod session;
 mod subscription;
+mod unanswered_requests;
 mod unwritten;
 
 use std::{fmt, sync::Arc, time::Duration};

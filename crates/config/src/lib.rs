@@ -7,7 +7,7 @@
 // This crate parses text from outside, so nothing here may panic.
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::string_slice))]
 
-pub mod holding;
+pub mod key_support;
 pub mod migrate;
 pub mod reference;
 pub mod reload;
@@ -29,13 +29,13 @@ mod profiling;
 mod proxies;
 mod publications;
 mod reader;
+mod redacted_settings;
 mod redis;
 mod relations;
 mod resolve;
 mod room_settings;
 mod rooms;
 mod settings;
-mod shown;
 mod tokens;
 mod transports;
 mod tree;
@@ -66,9 +66,9 @@ pub use self::{
     origin::AllowedOrigins,
     problem::{Problem, Problems, SettingSource},
     profiling::PyroscopeOptions,
+    redacted_settings::ShownSetting,
     reload::{Changes, Loaded, NeedsRestart, Values},
     room_settings::{PathSettings, RoomSettings, RoomSurvival, RoomsOptions},
-    shown::ShownSetting,
     tree::Format,
 };
 

@@ -17,8 +17,8 @@ use super::{
     AdmissionOptions, Config, HttpApiOptions, HttpServerOptions, LogOptions, NetOptions,
     keys::{self, Support},
     problem::Problem,
+    redacted_settings::ShownSetting,
     settings::Settings,
-    shown::ShownSetting,
     value::Value,
 };
 

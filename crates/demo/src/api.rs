@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
-    nodes::{Nodes, Refusal},
+    reachable_nodes::{Nodes, Refusal},
     response::ResponseHead,
     retry::is_temporary,
 };

@@ -26,7 +26,7 @@ use self::{
     seats::BotSeats,
 };
 use crate::{
-    nodes::{Nodes, Refusal},
+    reachable_nodes::{Nodes, Refusal},
     report,
     retry::{Backoff, is_temporary, next_step},
 };

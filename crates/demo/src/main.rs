@@ -7,8 +7,8 @@ mod api;
 mod bots;
 mod key;
 mod market;
-mod nodes;
 mod publisher;
+mod reachable_nodes;
 mod response;
 mod retry;
 
@@ -26,7 +26,7 @@ use std::{
 use clap::Parser;
 
 use key::{KEY, KEY_FILE};
-use nodes::Nodes;
+use reachable_nodes::Nodes;
 
 /// Publish the demo's prices, and play in its arena.
 ///

@@ -13,7 +13,7 @@ use serde_json::{json, value::RawValue};
 use crate::{
     api::{ApiClient, CallError},
     market::{Market, QUOTES_CHANNEL, SYMBOLS},
-    nodes::{Nodes, Refusal},
+    reachable_nodes::{Nodes, Refusal},
     retry::{Backoff, next_step},
 };
 

@@ -6,12 +6,12 @@
 //! messages to send. Only the second step runs foreign code. If it never returns, the host is intact, and
 //! [`RoomHost::end`] notifies every player.
 
+mod absent_players;
 mod by_shard;
 mod calls;
 mod checkpoint;
 mod not_restored;
 mod reserved_places;
-mod returning_players;
 mod runner;
 mod seated_players;
 mod tokens_refused;

@@ -42,9 +42,9 @@ pub mod channel_creators;
 mod conflation_keys;
 mod epochs;
 mod filters;
+mod history_bytes;
 mod history_stream;
 mod idempotency;
-mod kept_bytes;
 
 mod frame;
 mod hub;

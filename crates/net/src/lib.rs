@@ -2,7 +2,6 @@
 
 mod body;
 mod body_length;
-mod choice;
 mod connection;
 mod endpoints;
 mod epoll;
@@ -12,6 +11,7 @@ mod headers;
 mod io_uring;
 mod listener;
 mod reactor;
+mod reactor_choice;
 mod request_scanner;
 mod response;
 mod socket_facts;
@@ -22,7 +22,6 @@ mod waker;
 
 pub use body::RequestBody;
 pub use body_length::is_websocket_upgrade;
-pub use choice::{NoReactor, ReactorChoice, ReactorKind, ReactorOption, Reactors, choose};
 pub use connection::{
     BodyStage, Connection, ConnectionStage, Connections, FINISHED_BYTES_MAX, HeadStage, STREAM_BEHIND_BYTES_MAX,
     SessionStage, Unread,
@@ -38,6 +37,7 @@ pub use reactor::{
     Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, ReactorCounters, Released, SEND_SLICES_MAX, SendCompletion,
     SendOutcome,
 };
+pub use reactor_choice::{NoReactor, ReactorChoice, ReactorKind, ReactorOption, Reactors, choose};
 pub use request_scanner::{RequestScanner, Scanned};
 pub use response::{RefusalReason, Refused};
 pub use socket_facts::{SegmentCounts, SocketFacts, Traffic};

@@ -5,7 +5,7 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::CommandFactory as _;
-use dunlin_config::holding::{self, Holding, Leaf, UnsupportedKey};
+use dunlin_config::key_support::{self, Holding, Leaf, UnsupportedKey};
 use serde::Deserialize;
 
 use crate::{cli::Cli, http::api::Method, telemetry::metrics::FAMILIES};
@@ -102,7 +102,7 @@ pub fn markdown() -> (String, Vec<String>) {
         Err(error) => return (String::new(), vec![format!("it can't be read: {error}")]),
     };
     let mut page = Page { text: String::new(), counts: [0; 3], problems: Vec::new() };
-    let options = Options { leaves: holding::leaves(), unsupported: holding::unsupported() };
+    let options = Options { leaves: key_support::leaves(), unsupported: key_support::unsupported() };
     page.options(&list, &options);
     page.by_option("Proxies", "Events for which Dunlin calls the application's backend.", &list.proxies, &options);
     page.methods(&list.methods);

@@ -20,8 +20,8 @@ pub mod internal;
 mod profiles;
 pub mod reload;
 mod rewound_socket;
+pub mod shared_shard_reports;
 mod stream;
-pub mod surveys;
 pub mod swagger;
 mod tls_stream;
 mod upgrade;
@@ -64,7 +64,7 @@ pub struct HttpParts {
     /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
     /// The surveys of the shards, which the health check asks to react.
-    pub surveys: Option<Arc<surveys::Surveys>>,
+    pub surveys: Option<Arc<shared_shard_reports::Surveys>>,
     /// Path of the health check.
     pub health_path: Option<String>,
     /// Whether the health check fails while the node cannot use its cluster.
@@ -117,7 +117,7 @@ impl HttpParts {
 /// The sources of the metrics page.
 pub struct Metrics {
     /// Surveys of the shards.
-    pub surveys: Arc<surveys::Surveys>,
+    pub surveys: Arc<shared_shard_reports::Surveys>,
     /// State that persists between scrapes.
     pub scrape: Scrape,
     /// The control thread's counters.

@@ -7,7 +7,7 @@
 
 mod builder;
 mod calls;
-mod checkpoints;
+mod checkpoints_and_steps;
 mod held_ticks;
 mod job;
 mod links;

@@ -11,7 +11,7 @@ use crate::{
 use super::{
     Context, Requester, StreamedNamespace,
     epoch::{EpochRecord, EpochState, Verdict, epoch_of},
-    standing::{StreamKey, StreamWatch},
+    stream_standing::{StreamKey, StreamWatch},
     truncation::Marks,
     window::WindowLimits,
 };

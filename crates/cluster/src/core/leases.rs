@@ -29,7 +29,7 @@ use crate::link::{
 use super::{
     Context, CoreEffect, Requester, Timer,
     peers::{PeerEffect, Peers},
-    standing::{StreamKey, StreamWatch},
+    stream_standing::{StreamKey, StreamWatch},
 };
 
 use own::OwnLease;

@@ -40,7 +40,7 @@ use crate::{
 use super::{
     Context, CoreEffect, Requester, Timer,
     leases::Leases,
-    standing::{StreamKey, StreamWatch},
+    stream_standing::{StreamKey, StreamWatch},
 };
 
 use loading::{Loaded, Loading};

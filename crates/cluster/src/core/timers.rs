@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::names::PartitionId;
 
-use super::{publish::PublishingKey, room_logs::RoomLogNumber, standing::StreamKey};
+use super::{publish::PublishingKey, room_logs::RoomLogNumber, stream_standing::StreamKey};
 
 /// The reason of a timer. A timer whose reason no longer applies has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -21,11 +21,11 @@ use tokio::{
 
 use super::{
     ConnectionName, LinkOptions, LinkReport,
-    awaited::{Answered, Awaited, AwaitedRequests, Unanswered},
     connecting::{ClientNotice, connect, described},
     reads::{DirectRead, ReadQuery},
     replies::header_map,
     subscription::{self, Overflow},
+    unanswered_requests::{Answered, Awaited, AwaitedRequests, Unanswered},
     unwritten::Unwritten,
 };
 use crate::{

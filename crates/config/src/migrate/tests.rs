@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
-use crate::{Config, ConfigInput, Format, holding, nearest::without_indices};
+use crate::{Config, ConfigInput, Format, key_support, nearest::without_indices};
 
 #[test]
 fn every_path_of_the_rows_is_a_key_of_dunlin() {
@@ -82,7 +82,7 @@ const NEW: &str = include_str!("new_in_v6.txt");
 fn every_key_of_centrifugo_has_a_row_or_is_new_in_v6() {
     let new: BTreeSet<_> = NEW.lines().filter(|line| !line.starts_with('#')).map(ToOwned::to_owned).collect();
     let (mut missing, mut used) = (Vec::new(), BTreeSet::new());
-    for leaf in holding::leaves().into_iter().filter(|leaf| leaf.holding != holding::Holding::Own) {
+    for leaf in key_support::leaves().into_iter().filter(|leaf| leaf.holding != key_support::Holding::Own) {
         let path = without_indices(&leaf.path).replace("[]", "");
         // Namespaces have the same keys as channels without one.
         let path = path.replace("channel.namespaces.", "channel.without_namespace.");

@@ -3,7 +3,7 @@
 use dunlin_games::Registry;
 
 use super::*;
-use crate::{ConfigInput, Document, Format, holding};
+use crate::{ConfigInput, Document, Format, key_support};
 
 /// A configuration in which each key can be seen to change: everything is on that another key would hide.
 fn base() -> serde_json::Value {
@@ -69,7 +69,7 @@ fn settings_are_shown_without_what_is_secret() {
 
 #[test]
 fn no_key_of_a_secret_is_shown() {
-    for leaf in holding::leaves() {
+    for leaf in key_support::leaves() {
         let kind = keys::at(&leaf.path).map(|key| key.kind);
         if matches!(kind, Some(crate::keys::ValueKind::Secret)) {
             let setting = ShownSetting::new(&leaf.path, &Value::Text("hunter2".to_owned()));
@@ -158,16 +158,16 @@ fn set(config: &mut serde_json::Value, path: &str, value: serde_json::Value) {
 fn every_key_is_applied_as_its_reload_class_states() {
     // A key of what is off makes no difference.
     let mut base = base();
-    for leaf in holding::leaves().iter().filter(|leaf| leaf.path.ends_with(".enabled")) {
-        if matches!(leaf.holding, holding::Holding::Holds | holding::Holding::Own) {
+    for leaf in key_support::leaves().iter().filter(|leaf| leaf.path.ends_with(".enabled")) {
+        if matches!(leaf.holding, key_support::Holding::Holds | key_support::Holding::Own) {
             set(&mut base, &leaf.path, true.into());
         }
     }
     let mut wrong = Vec::new();
     let (running, values) = read(&base);
     let before = shown(&running);
-    for leaf in holding::leaves() {
-        let is_ours = matches!(leaf.holding, holding::Holding::Holds | holding::Holding::Own);
+    for leaf in key_support::leaves() {
+        let is_ours = matches!(leaf.holding, key_support::Holding::Holds | key_support::Holding::Own);
         let key = keys::at(&leaf.path.replace("[]", "[0]")).expect("a key");
         // A name makes another table of it, and what is judged as a whole is not looked at.
         if !is_ours || leaf.path.ends_with("].name") || !matches!(key.support, Support::Yes | Support::Own) {

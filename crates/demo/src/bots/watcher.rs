@@ -14,7 +14,7 @@ use super::{
     may_join_later,
 };
 use crate::{
-    nodes::{Nodes, Refusal},
+    reachable_nodes::{Nodes, Refusal},
     retry::Backoff,
 };
 

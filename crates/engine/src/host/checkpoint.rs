@@ -15,7 +15,7 @@ use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
     NotRestored, Runner, Step,
-    returning_players::{LeavesAt, ReturningPlayers, SeatEntry},
+    absent_players::{LeavesAt, ReturningPlayers, SeatEntry},
     seated_players::SeatedPlayers,
 };
 use crate::room::{SeatKey, SeatToken};

@@ -11,8 +11,9 @@ use dunlin_rooms::{
 };
 
 use super::{
-    ByShard, CallCounts, NotRestored, RoomOrigin, ShardBefore, TickBatch, TickRecord, checkpoint,
-    returning_players::{LeavesAt, ReturningPlayers},
+    ByShard, CallCounts, NotRestored, RoomOrigin, ShardBefore, TickBatch, TickRecord,
+    absent_players::{LeavesAt, ReturningPlayers},
+    checkpoint,
     seated_players::SeatedPlayers,
     tokens_refused::TokensRefused,
 };

@@ -6,7 +6,7 @@
 mod all_nodes;
 mod block_and_revoke;
 mod body;
-mod channel_page;
+mod channel_page_merge;
 mod channels;
 mod command;
 mod error;
@@ -35,7 +35,7 @@ mod tickets;
 mod wire;
 
 pub use body::Malformed;
-pub use channel_page::ChannelsWanted;
+pub use channel_page_merge::ChannelsWanted;
 pub use command::{CommandBatch, Parsed, RequestLimits};
 pub use error::ApiError;
 pub use execute::Executor;

@@ -3,10 +3,10 @@
 //! API, in process.
 
 mod actions;
+mod console_access;
 mod page;
-mod sign_in;
 mod sign_in_attempts;
-mod sign_ins;
+mod sign_in_cookies;
 
 use std::{
     net::IpAddr,
@@ -40,11 +40,11 @@ use crate::{
 };
 
 use actions::Kind;
-use sign_in::Access;
+use console_access::Access;
 use sign_in_attempts::TooMany;
-use sign_ins::{Role, SignIn};
+use sign_in_cookies::{Role, SignIn};
 
-pub use sign_in::ConsoleAccess;
+pub use console_access::ConsoleAccess;
 
 /// The name of the cookie.
 const COOKIE: &str = "dunlin_console";

@@ -12,7 +12,7 @@ use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::surveys::Surveys;
+use super::shared_shard_reports::Surveys;
 use crate::node::ShardReport;
 
 /// Number of channels on the page: those with the most subscribers.

@@ -15,7 +15,7 @@ use dunlin_engine::ShardIndex;
 use dunlin_storage::{SpaceShortage, Storage};
 use serde_json::{Map, Value, json};
 
-use super::surveys::Surveys;
+use super::shared_shard_reports::Surveys;
 use crate::node::{NodeCluster, NodeStorage};
 
 /// The sources of the health check.

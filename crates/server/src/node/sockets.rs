@@ -12,7 +12,7 @@ use dunlin_net::{
     SendOutcome, SocketFacts, TlsSession, Traffic,
 };
 
-use super::{NetCounters, SessionSocket, engine::Engine, networks::Networks, secure::Secure};
+use super::{NetCounters, SessionSocket, engine::Engine, recent_retransmissions::Networks, secure::Secure};
 
 /// The sockets of one shard.
 pub(super) struct Sockets<R> {

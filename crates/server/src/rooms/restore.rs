@@ -16,7 +16,7 @@ use dunlin_rooms::{RoomOptions, Simulation};
 use super::{
     FailureReason,
     builder::{BuildRequest, make_room},
-    checkpoints::{Keeper, origin_of},
+    checkpoints_and_steps::{Keeper, origin_of},
     job::{Failure, panicked},
     survival::{CheckpointPieces, NotRead, RoomEntries},
 };

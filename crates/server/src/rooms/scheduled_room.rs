@@ -15,7 +15,7 @@ use dunlin_rooms::{CallId, Grid, Refusal, Room};
 
 use super::{
     FailureReason, RoomReport,
-    checkpoints::{Keeper, ticks_of},
+    checkpoints_and_steps::{Keeper, ticks_of},
     held_ticks::HeldTicks,
     job::Failure,
     paths::RoomPaths,

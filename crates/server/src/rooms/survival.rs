@@ -7,8 +7,8 @@
 //! On disk, the entries are those of one process at a time. In the cluster, another node may take them over, and this one
 //! learns of it with its next write ([`cluster_logs`]).
 
+mod checkpoint_parts;
 mod cluster_logs;
-mod parts;
 
 use std::{
     collections::HashMap,
@@ -30,9 +30,9 @@ use crate::{
     telemetry::room_events,
 };
 
+use checkpoint_parts::PartedWrites;
+pub(super) use checkpoint_parts::{CheckpointPieces, PART_BYTES};
 use cluster_logs::ClusterLogs;
-use parts::PartedWrites;
-pub(super) use parts::{CheckpointPieces, PART_BYTES};
 
 /// The kinds of a room's entries.
 const CHECKPOINT: u8 = 1;
@@ -317,7 +317,7 @@ impl RoomEntries {
         }
         let (entries, size_bytes) = (Arc::clone(self), bytes.len() as u64);
         let mut batch = EntryBatch::new(false);
-        parts::replace_older(&mut batch, &self.channel, tick_count);
+        checkpoint_parts::replace_older(&mut batch, &self.channel, tick_count);
         batch.put_checkpoint(&self.channel, CHECKPOINT, tick_count, bytes);
         let queued = self.write(batch, move |outcome| match outcome {
             Ok(()) => entries.checkpoint_written(size_bytes),

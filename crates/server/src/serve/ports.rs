@@ -16,7 +16,7 @@ use crate::{
         debug::Debug,
         forwards::Forwards,
         reload::Reload,
-        surveys::Surveys,
+        shared_shard_reports::Surveys,
     },
     matchmaking::MatchHandle,
     node::Node,

@@ -6,7 +6,7 @@ use axum::{body::Body, extract::State, http::Request};
 use dunlin::{
     http::{
         api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service, answer_legacy},
-        surveys::Surveys,
+        shared_shard_reports::Surveys,
     },
     node::NodeNetOptions,
     telemetry::api_counters::ControlCounters,

@@ -7,14 +7,14 @@ use dunlin_protocol::ClientInfo;
 
 use super::{
     ApiError, JsonResult, SessionsWanted,
-    channel_page::NodePage,
+    channel_page_merge::NodePage,
     glob::{Budget, Exhausted, Glob},
     result,
     room_list::{self, RoomQuery},
     sessions, status,
 };
 use crate::{
-    http::surveys::Surveys,
+    http::shared_shard_reports::Surveys,
     insight::NodeJson,
     node::{Node, NodeSurvey, ShardReport},
     peers::{

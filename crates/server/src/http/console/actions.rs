@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::sign_ins::Role;
+use super::sign_in_cookies::Role;
 use crate::http::api::Method;
 
 /// What a method does.

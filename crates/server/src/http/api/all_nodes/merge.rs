@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 
 use super::super::{
     ApiError, JsonResult,
-    channel_page::{self, Candidates, NamedPage},
+    channel_page_merge::{self, Candidates, NamedPage},
     paging::PageLimit,
     result::{ClientJson, EmptyJson, RoomClosedJson, to_outcome},
     room_list::RoomPlace,
@@ -200,7 +200,7 @@ impl Merging<ChannelPart> {
 
 pub(super) fn channels_by_name(mut merging: Merging<ChannelPart>) -> JsonResult {
     let (missing, (total, total_counts_twice)) = (merging.take_missing(), merging.total());
-    let NamedPage { channels, more } = channel_page::by_name(merging.results);
+    let NamedPage { channels, more } = channel_page_merge::by_name(merging.results);
     to_outcome(&ChannelPage { channels, total, total_counts_twice, more, missing_up_to: None, missing })
 }
 
@@ -221,7 +221,7 @@ pub(super) fn largest_channels(
         let num_clients = counts.entry(name).or_default();
         *num_clients = num_clients.saturating_add(count.num_clients);
     }
-    let (channels, missing_up_to) = channel_page::largest(counts, candidates.others_max);
+    let (channels, missing_up_to) = channel_page_merge::largest(counts, candidates.others_max);
     let missing_up_to = Some(missing_up_to).filter(|subscribers| *subscribers > 0);
     to_outcome(&ChannelPage { channels, total, total_counts_twice, more: None, missing_up_to, missing })
 }

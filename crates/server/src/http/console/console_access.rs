@@ -9,7 +9,7 @@ use dunlin_config::{AdminAccess, AdminOptions, ApiKeys};
 
 use super::{
     sign_in_attempts::Attempts,
-    sign_ins::{Role, SignIns, SignedOut},
+    sign_in_cookies::{Role, SignIns, SignedOut},
 };
 
 /// Who may use the console now.
