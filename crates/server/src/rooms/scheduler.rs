@@ -234,7 +234,7 @@ impl Scheduler {
                         }
                         scheduled_room.take(message);
                     }
-                    None => self.messages.extend(refusal(message, NotJoined::Gone)),
+                    None => self.messages.extend(refusal(message, NotJoined::Unavailable)),
                 }
                 self.send_messages();
             }

@@ -141,7 +141,7 @@ fn a_join_to_a_missing_room_is_refused() {
     let room = rig.open(0, "a");
     rig.close(room, UnsubscribeCode::ROOM_CLOSED);
     let seat = rig.join(room, "ann");
-    assert_eq!(rig.wait_joined(seat), Err(NotJoined::Gone));
+    assert_eq!(rig.wait_joined(seat), Err(NotJoined::Unavailable), "another room may be open by now");
 }
 
 #[test]
@@ -258,7 +258,8 @@ fn a_room_with_an_invalid_game_fails() {
     let (mut has_failed, mut is_refused) = (false, false);
     rig.take_until("the failure and the answer", |message| {
         has_failed |= matches!(message, FromRoom::Failed { .. });
-        is_refused |= matches!(message, FromRoom::Joined { outcome: Err(NotJoined::Gone), .. });
+        is_refused |=
+            matches!(message, FromRoom::Joined { outcome: Err(NotJoined::Gone | NotJoined::Unavailable), .. });
         has_failed && is_refused
     });
     assert_eq!(rig.counters().failed[FailureReason::Start as usize], 1);

@@ -123,7 +123,7 @@ fn rooms_are_refused_at_the_memory_limit_of_all_rooms() {
     match rig.wait_joined(bob) {
         Err(NotJoined::Refused(refusal)) => assert_eq!(refusal.code, 106),
         // The join was read after the room had been refused.
-        other => assert_eq!(other, Err(NotJoined::Gone), "one past it"),
+        other => assert_eq!(other, Err(NotJoined::Unavailable), "one past it"),
     }
     wait_until("the refusal", || rig.counters().failed[FailureReason::TotalMemory as usize] == 1);
     see_ticks(&mut rig, first, 5);
