@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_proof::allocations::allocations_of;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Base, CellIndex, EncodingSet, Grid, GridShape, Mirror, ObjectId, ObjectView, TickUpdate, UpdateWriter,
+    Base, CellIndex, FormatSet, Grid, GridShape, Mirror, ObjectId, ObjectView, TickUpdate, UpdateWriter,
 };
 
 const SHAPE: GridShape =
@@ -21,7 +21,7 @@ fn grid() -> Grid {
 
 /// Moves every object of the first `cells` cells a little. Ids, coordinates and states keep their lengths.
 fn update(writer: &mut UpdateWriter, tick: u32, cells: u32, is_keyframe: bool) -> TickUpdate {
-    let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
+    let encodings = FormatSet::default().with(Encoding::Json).with(Encoding::Protobuf);
     writer.begin(tick, 1_700_000_000_000_000 + u64::from(tick), encodings, is_keyframe);
     let state = [7; 16];
     for cell in 0..cells {

@@ -22,7 +22,9 @@ use crate::{
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
     refused::{Refused, RefusedCommand},
-    room::{Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_to_spectate},
+    room::{
+        Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_for_typed_snapshots, asks_to_spectate,
+    },
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
         SubscriptionParams,
@@ -662,14 +664,16 @@ impl Subscribing<'_> {
         // The seat may outlive the session's subscription, until the owner has answered.
         let id = self.sessions.hub.hold(channel, namespace);
         let wire = self.sessions.table.at(self.key.index).wire;
-        let (index, seat) = self.sessions.seats.take(self.context.identity.index, self.key, wire, id);
+        let is_typed = asks_for_typed_snapshots(&params.data);
+        let (index, seat) = self.sessions.seats.take(self.context.identity.index, self.key, (wire, is_typed), id);
         let source = self.sessions.table.at(self.key.index).source;
         let opening = self.rates.openings.reserve(self.key, source, self.context.now.mono_us);
         let is_spectator = asks_to_spectate(&params.data);
         let claim = if is_spectator { SeatClaim::default() } else { seat_claim(self.context, namespace, &params.data) };
         let shows_address = self.context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
         let address = self.sessions.table.at(self.key.index).address.filter(|_| shows_address);
-        (index, Box::new(JoinParams { seat, info, address, is_spectator, data: params.data.clone(), opening, claim }))
+        let data = params.data.clone();
+        (index, Box::new(JoinParams { seat, info, address, is_spectator, is_typed, data, opening, claim }))
     }
 
     /// A session's subscription to a room has been accepted.
