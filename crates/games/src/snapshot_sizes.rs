@@ -177,7 +177,8 @@ impl Simulation for Cubes {
             let turn = [step(world, 30), step(world, 30), step(world, 30)];
             let Some(from) = world.object(cube).map(|object| object.position) else { continue };
             world.move_to(cube, from.moved(dx as i32, dy as i32));
-            let moved = |from: u16, step: i64, most: i64| (i64::from(from) + step).clamp(0, most) as u16;
+            let moved =
+                |from: u16, step: i64, most: i64| (i64::from(from) + step).clamp(0, most).cast_unsigned() as u16;
             let changed = world.update(cube, |cube: &mut Cube| {
                 cube.z = moved(cube.z, dz, 16_383);
                 cube.a = moved(cube.a, turn[0], 511);

@@ -295,12 +295,11 @@ struct FarPlan {
 
 /// Writes a cell's full segment even if the cell is empty, for a client that may have an older state of it.
 fn write_full_cell(history: &History, format: SnapshotFormat, cell: CellIndex, out: &mut Vec<u8>) {
-    match history.full(format, cell) {
-        Some(segment) => out.extend_from_slice(segment),
-        None => {
-            let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
-            wire::write_segment(format, &head, &[], out);
-        }
+    if let Some(segment) = history.full(format, cell) {
+        out.extend_from_slice(segment);
+    } else {
+        let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
+        wire::write_segment(format, &head, &[], out);
     }
 }
 

@@ -264,8 +264,16 @@ impl Integer {
         self.min >= least && self.max <= most && self.min <= self.max
     }
 
+    /// Whether every value of its bytes is inside the range.
+    pub(crate) fn is_whole(self) -> bool {
+        self.max - self.min == (1_i64 << (8 * u32::from(self.bytes))) - 1
+    }
+
     /// Bits of a value on the wire.
     pub(crate) const fn bits(self) -> u32 {
         64 - (self.max - self.min).cast_unsigned().leading_zeros()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! The vectors of snapshots with fields, `schema/vectors/room/typed.json` and `typed-malformed.json`: what a room sends,
 //! byte for byte, and what a replica shows. With `WRITE_VECTORS` in the environment, the test writes them.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::OnceLock};
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
@@ -9,6 +9,7 @@ use dunlin_rooms::{
     Refusal, Replica, ReplicaError, RestoreError, Room, RoomOptions, Schema, Simulation, SnapshotFormat, Visibility,
     Visitor, World, choice, state, wire,
 };
+use proptest::{collection::vec, prelude::*, sample::Index};
 use serde_json::{Value, json};
 
 choice! {
@@ -117,8 +118,10 @@ fn step(world: &mut World, id: ObjectId, dx: i32, dy: i32) {
     world.move_to(id, from.moved(dx, dy));
 }
 
+type Script = (&'static str, Vec<Act>, &'static [u32]);
+
 /// Names of vectors, what happens in each tick, and the ticks whose snapshots a client receives.
-fn scripts() -> Vec<(&'static str, Vec<Act>, &'static [u32])> {
+fn field_scripts() -> Vec<Script> {
     let nothing: Act = |_| {};
     vec![
         ("everything, with the schema", vec![nothing], &[1]),
@@ -163,6 +166,13 @@ fn scripts() -> Vec<(&'static str, Vec<Act>, &'static [u32])> {
             ],
             &[1, 2, 3],
         ),
+    ]
+}
+
+/// As [`field_scripts`], about what else can happen to an object.
+fn object_scripts() -> Vec<Script> {
+    let nothing: Act = |_| {};
+    vec![
         (
             "lists, texts, and fields that are left out",
             vec![
@@ -238,11 +248,11 @@ impl Client {
 }
 
 /// The snapshots of both encodings for each of `seen`, and what a client shows.
-fn play(acts: Vec<Act>, seen: &[u32]) -> Vec<Value> {
+fn play(acts: &[Act], seen: &[u32]) -> Vec<Value> {
     let ticks = acts.len() as u32;
     let mut steps = vec![json!({}); seen.len()];
     for format in [SnapshotFormat::TypedJson, SnapshotFormat::TypedProtobuf] {
-        let mut room = Room::new(RoomOptions::default(), 1, Box::new(Scripted(acts.clone()))).expect("a map");
+        let mut room = Room::new(RoomOptions::default(), 1, Box::new(Scripted(acts.to_vec()))).expect("a map");
         let keyframe = room.keyframe(FormatSet::default().with(format));
         let mut mirror = Mirror::new(room.grid().clone(), 60, keyframe, [b"", b""]);
         let player = room.join(&Visitor::of_user(""), format, b"").expect("there is room").player;
@@ -307,7 +317,10 @@ fn picture(replica: &Replica) -> Value {
 
 #[test]
 fn typed_snapshots() {
-    let vectors = scripts().into_iter().map(|(name, acts, seen)| json!({ "name": name, "steps": play(acts, seen) }));
+    let vectors = field_scripts()
+        .into_iter()
+        .chain(object_scripts())
+        .map(|(name, acts, seen)| json!({ "name": name, "steps": play(&acts, seen) }));
     let about = "Snapshots with the fields of states, byte for byte, and what a client sees after each.";
     compare("typed.json", &written(about, &[], &vectors.collect::<Vec<_>>()));
 }
@@ -362,7 +375,7 @@ const WRONG_BITS: [(&str, u8, &str); 16] = [
 
 #[test]
 fn malformed_typed_snapshots() {
-    let first = play(vec![|_| {}], &[1]).remove(0);
+    let first = play(&[|_| {}], &[1]).remove(0);
     let json: Value = serde_json::from_str(first["json"].as_str().expect("text")).expect("JSON");
     let mut vectors: Vec<Value> = WRONG_BITS
         .map(|(name, cell, bits)| (name, with_changes(1, cell, false, &packed(bits))))
@@ -410,6 +423,40 @@ fn malformed_typed_snapshots() {
     compare("typed-malformed.json", &written(about, &members, &vectors));
 }
 
+/// The snapshots of a vector in one encoding, as the fuzz target takes them.
+fn sequence(steps: &[Value], encoding: Encoding) -> Vec<u8> {
+    let name = if encoding == Encoding::Json { "json" } else { "protobuf" };
+    let mut bytes = Vec::new();
+    for step in steps {
+        let data = bytes_of(encoding, &step[name]);
+        bytes.push(encoding.index() as u8);
+        bytes.extend((data.len() as u16).to_le_bytes());
+        bytes.extend(data);
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Snapshots with some wrong bits leave the replica as it was, or consistent.
+    #[test]
+    fn damaged_typed_snapshots(vector: Index, is_json: bool, damages in vec((any::<Index>(), 0..8_u32), 1..4)) {
+        static VECTORS: OnceLock<Vec<Vec<Value>>> = OnceLock::new();
+        let vectors = VECTORS.get_or_init(|| {
+            let scripts = field_scripts().into_iter().chain(object_scripts());
+            scripts.map(|(_, acts, seen)| play(&acts, seen)).collect()
+        });
+        let encoding = if is_json { Encoding::Json } else { Encoding::Protobuf };
+        let mut bytes = sequence(vector.get(vectors), encoding);
+        for (place, bit) in damages {
+            let place = place.index(bytes.len());
+            bytes[place] ^= 1 << bit;
+        }
+        crate::fuzzing::snapshots(&bytes);
+    }
+}
+
 type Damage = (&'static str, fn(&mut Value));
 
 /// What is wrong with the first walker in JSON.
@@ -443,7 +490,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// A file of vectors, one per line.
 fn written(about: &str, members: &[(&str, Value)], vectors: &[Value]) -> String {
-    let members: String = members.iter().map(|(name, value)| format!("  {name:?}: {value},\n")).collect();
+    let members = members.iter().fold(String::new(), |all, (name, value)| all + &format!("  {name:?}: {value},\n"));
     let vectors: Vec<String> = vectors.iter().map(|vector| format!("    {vector}")).collect();
     format!("{{\n  \"about\": {about:?},\n{members}  \"vectors\": [\n{}\n  ]\n}}\n", vectors.join(",\n"))
 }

@@ -132,7 +132,7 @@ fn put_value(field: &Field, value: &serde_json::Value, out: &mut FieldWriter<'_>
         FieldType::Flag => value.as_bool()?.into(),
         FieldType::Choice(names) => {
             let name = value.as_str()?;
-            names.iter().position(|of| of == name)? as i64
+            i64::try_from(names.iter().position(|of| of == name)?).ok()?
         }
         FieldType::Object => u32::try_from(value.as_u64()?).ok()?.into(),
         FieldType::Text { bytes_max } => {

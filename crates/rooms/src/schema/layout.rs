@@ -110,7 +110,9 @@ impl<'a> FieldReader<'a> {
     fn list(&mut self, of: Integer, count_min: u16, count_max: u16) -> Option<RawValue<'a>> {
         let bytes = self.bytes(count_min, count_max, of.bytes.into())?;
         let is_inside = |element: &[u8]| (of.min..=of.max).contains(&read_integer(element, of));
-        bytes.chunks_exact(of.bytes.into()).all(is_inside).then_some(RawValue::Bytes(bytes))
+        // Elements of the whole range, such as bytes, need no look.
+        let is_right = of.is_whole() || bytes.chunks_exact(of.bytes.into()).all(is_inside);
+        is_right.then_some(RawValue::Bytes(bytes))
     }
 }
 
@@ -131,15 +133,11 @@ impl<'a> FieldWriter<'a> {
 
     /// Appends the next field, which is `field`. Its value must be inside the range.
     pub(crate) fn put(&mut self, field: &Field, raw: RawValue<'_>) {
-        self.fields_left = self.fields_left.saturating_sub(1);
-        if field.is_optional && self.optional_start.is_none() {
-            self.optional_start = Some(self.out.len());
-        }
-        self.has_value |= self.optional_start.is_some() && raw != field.nothing();
+        self.begin(field, raw != field.nothing());
         match (raw, &field.of) {
             (RawValue::Number(number), FieldType::Integer(integer)) => write_integer(number, *integer, self.out),
             (RawValue::Number(number), FieldType::Object) => {
-                self.out.extend_from_slice(&low_bits(number).to_le_bytes())
+                self.out.extend_from_slice(&low_bits(number).to_le_bytes());
             }
             (RawValue::Number(number), _) => self.out.push(low_bits(number) as u8),
             (RawValue::Bytes(bytes), FieldType::List { of, count_min, count_max }) => {
@@ -154,11 +152,29 @@ impl<'a> FieldWriter<'a> {
         }
     }
 
+    /// Appends the next field, which is a list, with elements inside their range.
+    pub(crate) fn put_list(&mut self, field: &Field, elements: impl ExactSizeIterator<Item = i64>) {
+        let FieldType::List { of, count_min, count_max } = field.of else { return };
+        self.begin(field, elements.len() > 0);
+        self.length(elements.len(), count_min, count_max);
+        for element in elements {
+            write_integer(element, of, self.out);
+        }
+    }
+
     /// After the last field.
     pub(crate) fn finish(self) {
         if let Some(start) = self.optional_start.filter(|_| !self.has_value) {
             self.out.truncate(start);
         }
+    }
+
+    fn begin(&mut self, field: &Field, has_value: bool) {
+        self.fields_left = self.fields_left.saturating_sub(1);
+        if field.is_optional && self.optional_start.is_none() {
+            self.optional_start = Some(self.out.len());
+        }
+        self.has_value |= self.optional_start.is_some() && has_value;
     }
 
     fn length(&mut self, count: usize, count_min: u16, count_max: u16) {
@@ -187,14 +203,26 @@ pub(crate) fn low_bits(number: i64) -> u32 {
 
 /// The value in the bytes of an integer.
 pub(crate) fn read_integer(bytes: &[u8], integer: Integer) -> i64 {
-    let has_sign = integer.min < 0 && bytes.last().is_some_and(|byte| *byte >= 0x80);
-    let mut wide = if has_sign { [0xff; 8] } else { [0; 8] };
-    for (to, from) in wide.iter_mut().zip(bytes) {
-        *to = *from;
+    match (bytes, integer.min < 0) {
+        (&[a], false) => a.into(),
+        (&[a], true) => a.cast_signed().into(),
+        (&[a, b], false) => u16::from_le_bytes([a, b]).into(),
+        (&[a, b], true) => i16::from_le_bytes([a, b]).into(),
+        (&[a, b, c, d], false) => u32::from_le_bytes([a, b, c, d]).into(),
+        (&[a, b, c, d], true) => i32::from_le_bytes([a, b, c, d]).into(),
+        _ => {
+            debug_assert!(false, "an integer has 1, 2 or 4 bytes");
+            0
+        }
     }
-    i64::from_le_bytes(wide)
 }
 
 pub(crate) fn write_integer(number: i64, integer: Integer, out: &mut Vec<u8>) {
-    out.extend_from_slice(&number.to_le_bytes()[..integer.bytes.into()]);
+    // Lengths that the compiler knows: this runs for each field of each change.
+    let [a, b, c, d, ..] = number.to_le_bytes();
+    match integer.bytes {
+        1 => out.push(a),
+        2 => out.extend_from_slice(&[a, b]),
+        _ => out.extend_from_slice(&[a, b, c, d]),
+    }
 }

@@ -54,8 +54,6 @@ pub trait State: Sized {
 pub struct StateWriter<'a> {
     fields: FieldWriter<'a>,
     limited: u32,
-    /// A buffer for the elements of a list.
-    elements: Vec<u8>,
 }
 
 /// Reads the fields of a [`State`].
@@ -83,7 +81,7 @@ impl<'a> StateWriter<'a> {
     /// Appends the bytes of a state. Returns the number of values that were outside of their ranges.
     pub fn write<T: State>(state: &T, out: &'a mut Vec<u8>) -> u32 {
         let fields = FieldWriter::new(T::FIELDS.len(), out);
-        let mut writer = Self { fields, limited: 0, elements: Vec::new() };
+        let mut writer = Self { fields, limited: 0 };
         state.write(&mut writer);
         writer.fields.finish();
         writer.limited
@@ -239,19 +237,16 @@ macro_rules! integers {
 
 integers! { u8 i8 u16 i16 u32 i32 }
 
-fn put_list(numbers: impl Iterator<Item = i64>, field: &Field, out: &mut StateWriter<'_>) {
+fn put_list(numbers: impl ExactSizeIterator<Item = i64>, field: &Field, out: &mut StateWriter<'_>) {
     let FieldType::List { of, count_max, .. } = field.of else { return };
-    let mut elements = std::mem::take(&mut out.elements);
-    elements.clear();
-    for (place, number) in numbers.enumerate() {
-        if place == usize::from(count_max) {
-            out.limited += 1;
-            break;
-        }
-        super::layout::write_integer(out.limited(number, of.min, of.max), of, &mut elements);
-    }
-    out.fields.put(field, RawValue::Bytes(&elements));
-    out.elements = elements;
+    let StateWriter { fields, limited } = out;
+    *limited += u32::from(numbers.len() > count_max.into());
+    let inside = numbers.take(count_max.into()).map(|number| {
+        let inside = number.clamp(of.min, of.max);
+        *limited += u32::from(inside != number);
+        inside
+    });
+    fields.put_list(field, inside);
 }
 
 fn elements<'a>(field: &Field, raw: RawValue<'a>) -> Option<impl Iterator<Item = i64> + use<'a>> {

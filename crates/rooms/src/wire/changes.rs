@@ -59,7 +59,12 @@ pub(crate) fn changes_since(schema: &Schema, before: Option<&ObjectBefore<'_>>, 
     let (Some(before), Some(kind)) = (before, schema.kind(now.kind)) else { return WHOLE };
     let mut changes = if (before.x, before.y) == (now.x, now.y) { 0 } else { POSITION };
     let count = kind.fields.len();
-    let (mut was, mut is) = (FieldReader::new(count, before.state), FieldReader::new(count, now.state));
+    let mut is = FieldReader::new(count, now.state);
+    if before.state == now.state {
+        let has_form = kind.fields.iter().all(|field| is.next(field).is_some()) && is.is_finished();
+        return if has_form { changes } else { WHOLE };
+    }
+    let mut was = FieldReader::new(count, before.state);
     for (place, field) in (1..).zip(kind.fields.iter()) {
         let (Some(was), Some(is)) = (was.next(field), is.next(field)) else { return WHOLE };
         changes |= Changes::from(was != is) << place;
@@ -99,7 +104,9 @@ impl ChangeList {
         let count = kind.fields.len();
         let mut is = FieldReader::new(count, now.state);
         let mut was = before.map(|before| FieldReader::new(count, before.state));
-        for (place, field) in (1..).zip(kind.fields.iter()) {
+        // Nothing has to be read after the last change.
+        let needed = (Changes::BITS - changes.leading_zeros()) as usize - 1;
+        for (place, field) in (1..).zip(&kind.fields[..needed]) {
             let (is, was) = (is.next(field), was.as_mut().and_then(|was| was.next(field)));
             if let Some(is) = is.filter(|_| changes >> place & 1 == 1) {
                 put_value(&mut self.bodies, field, is, was);

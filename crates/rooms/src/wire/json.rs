@@ -82,7 +82,7 @@ fn write_fields(schema: &Schema, object: &ObjectView<'_>, out: &mut Vec<u8>) -> 
                 out.extend_from_slice(if number == 1 { b"true" } else { b"false" });
             }
             (RawValue::Number(index), FieldType::Choice(names)) => {
-                write_text(names.get(low_bits(index) as usize)?, out)
+                write_text(names.get(low_bits(index) as usize)?, out);
             }
             (RawValue::Number(number), _) => write_signed(number, out),
             (RawValue::Bytes(elements), FieldType::List { of, .. }) => {
