@@ -16,8 +16,10 @@ mod replay;
 mod role;
 mod step;
 
+use dunlin_protocol::Encoding;
+
 use crate::{
-    CallError, CallId, ListingChange, PlayerId, Room, RoomInfo, RoomOptions, SnapshotFormat, Visitor,
+    CallError, CallId, ListingChange, PlayerId, Room, RoomInfo, RoomOptions, Visitor,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
@@ -72,8 +74,8 @@ impl Recorder {
     }
 
     /// Records a call of [`Room::join`], whatever its result.
-    pub fn join(&mut self, visitor: &Visitor<'_>, format: impl Into<SnapshotFormat>, data: &[u8]) {
-        self.step(RecordedStep::Join { visitor: *visitor, format: format.into(), data });
+    pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) {
+        self.step(RecordedStep::Join { visitor: *visitor, encoding, data });
     }
 
     /// Records a call of [`Room::leave`].
@@ -87,8 +89,8 @@ impl Recorder {
     }
 
     /// Records a call of [`Room::back`].
-    pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, format: impl Into<SnapshotFormat>) {
-        self.step(RecordedStep::Back { player, visitor: *visitor, format: format.into() });
+    pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, encoding: Encoding) {
+        self.step(RecordedStep::Back { player, visitor: *visitor, encoding });
     }
 
     /// Records a call of [`Room::input`].

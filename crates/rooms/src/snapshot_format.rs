@@ -27,7 +27,7 @@ impl SnapshotFormat {
         }
     }
 
-    /// Its index in [`SnapshotFormat::ALL`]. It is part of recordings and checkpoints.
+    /// Its index in [`SnapshotFormat::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }

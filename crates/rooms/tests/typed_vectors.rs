@@ -448,7 +448,7 @@ proptest! {
             scripts.map(|(_, acts, seen)| play(&acts, seen)).collect()
         });
         let encoding = if is_json { Encoding::Json } else { Encoding::Protobuf };
-        let mut bytes = sequence(vector.get(vectors), encoding);
+        let mut bytes = sequence(&vectors[vector.index(vectors.len())], encoding);
         for (place, bit) in damages {
             let place = place.index(bytes.len());
             bytes[place] ^= 1 << bit;

@@ -171,9 +171,9 @@ impl<'a> Replay<'a> {
     /// Returns the result of a join.
     fn apply_step(&mut self, step: RecordedStep<'a>) -> Result<Option<Result<PlayerId, Refusal>>, ReplayError> {
         match step {
-            RecordedStep::Join { visitor, format, data } => {
+            RecordedStep::Join { visitor, encoding, data } => {
                 // A game that refused a join refuses it again; otherwise, the state hash differs.
-                let joined = self.room.join(&visitor, format, data).map(|joined| joined.player);
+                let joined = self.room.join(&visitor, encoding, data).map(|joined| joined.player);
                 if let Ok(player) = joined {
                     self.players.insert(visitor.user, player);
                 }
@@ -182,8 +182,8 @@ impl<'a> Replay<'a> {
             RecordedStep::Away { player } => {
                 self.room.away(player);
             }
-            RecordedStep::Back { player, visitor, format } => {
-                self.room.back(player, &visitor, format);
+            RecordedStep::Back { player, visitor, encoding } => {
+                self.room.back(player, &visitor, encoding);
             }
             RecordedStep::Leave { player } => self.room.leave(player),
             RecordedStep::Input { player, number, data } => {

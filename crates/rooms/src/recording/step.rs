@@ -2,12 +2,14 @@
 
 use std::fmt;
 
+use dunlin_protocol::Encoding;
+
 use super::{
     call_outcome::CallOutcomeRef,
     role::{put_role, read_role},
 };
 use crate::{
-    CallId, ListingChange, PlayerId, SnapshotFormat, Visitor,
+    CallId, ListingChange, PlayerId, Visitor,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
@@ -18,8 +20,8 @@ pub enum RecordedStep<'a> {
     Join {
         /// The client.
         visitor: Visitor<'a>,
-        /// The form of its frames.
-        format: SnapshotFormat,
+        /// The encoding of its frames.
+        encoding: Encoding,
         /// Bytes for the game.
         data: &'a [u8],
     },
@@ -39,8 +41,8 @@ pub enum RecordedStep<'a> {
         player: PlayerId,
         /// The client.
         visitor: Visitor<'a>,
-        /// The form of its frames.
-        format: SnapshotFormat,
+        /// The encoding of its frames.
+        encoding: Encoding,
     },
     /// An input.
     Input {
@@ -80,8 +82,8 @@ pub enum RecordedStep<'a> {
 impl<'a> RecordedStep<'a> {
     pub(super) fn write(self, out: &mut Vec<u8>) {
         match self {
-            Self::Join { visitor, format, data } => {
-                out.extend_from_slice(&[4, format.index() as u8]);
+            Self::Join { visitor, encoding, data } => {
+                out.extend_from_slice(&[4, encoding.index() as u8]);
                 put_visitor(&visitor, out);
                 put_bytes(data, out);
             }
@@ -89,8 +91,8 @@ impl<'a> RecordedStep<'a> {
                 out.push(5);
                 put_number(u64::from(player.0), out);
             }
-            Self::Back { player, visitor, format } => {
-                out.extend_from_slice(&[6, format.index() as u8]);
+            Self::Back { player, visitor, encoding } => {
+                out.extend_from_slice(&[6, encoding.index() as u8]);
                 put_number(u64::from(player.0), out);
                 put_visitor(&visitor, out);
             }
@@ -128,7 +130,7 @@ impl<'a> RecordedStep<'a> {
     pub(super) fn read(kind: u8, reader: &mut Reader<'a>) -> Result<Self, Unreadable> {
         Ok(match kind {
             1 => Self::Join {
-                format: read_format(reader)?,
+                encoding: read_encoding(reader)?,
                 visitor: Visitor::of_user(reader.text()?),
                 data: reader.bytes()?,
             },
@@ -138,11 +140,11 @@ impl<'a> RecordedStep<'a> {
                 number: reader.number_of()?,
                 data: reader.bytes()?,
             },
-            4 => Self::Join { format: read_format(reader)?, visitor: read_visitor(reader)?, data: reader.bytes()? },
+            4 => Self::Join { encoding: read_encoding(reader)?, visitor: read_visitor(reader)?, data: reader.bytes()? },
             5 => Self::Away { player: PlayerId(reader.number_of()?) },
             6 => {
-                let format = read_format(reader)?;
-                Self::Back { player: PlayerId(reader.number_of()?), visitor: read_visitor(reader)?, format }
+                let encoding = read_encoding(reader)?;
+                Self::Back { player: PlayerId(reader.number_of()?), visitor: read_visitor(reader)?, encoding }
             }
             7 => Self::Message { data: reader.bytes()? },
             16 => Self::Listing { change: reader.bytes()? },
@@ -166,8 +168,8 @@ fn read_visitor<'a>(reader: &mut Reader<'a>) -> Result<Visitor<'a>, Unreadable> 
     Ok(Visitor { user, client, info, is_spectator, address })
 }
 
-fn read_format(reader: &mut Reader<'_>) -> Result<SnapshotFormat, Unreadable> {
-    SnapshotFormat::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Unreadable::Wrong)
+fn read_encoding(reader: &mut Reader<'_>) -> Result<Encoding, Unreadable> {
+    Encoding::ALL.get(usize::from(reader.byte()?)).copied().ok_or(Unreadable::Wrong)
 }
 
 /// A description for humans.

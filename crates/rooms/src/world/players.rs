@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use dunlin_protocol::Encoding;
+
 use crate::{
     CellIndex, Grid, ObjectId, PlayerId, Position, SnapshotFormat,
     binary::{Reader, Unreadable, put_number, put_position},
@@ -69,15 +71,16 @@ impl Player {
 const SPECTATOR_BIT: u8 = 0x80;
 
 impl Player {
-    /// The form and role in one byte.
+    /// The encoding and role in one byte. Whether the client reads fields is not part of it: that has no effect on the
+    /// world, and a client that comes back after a restart says it again.
     fn tag(&self) -> u8 {
-        self.format.index() as u8 | if self.role == Role::Spectator { SPECTATOR_BIT } else { 0 }
+        self.format.encoding().index() as u8 | if self.role == Role::Spectator { SPECTATOR_BIT } else { 0 }
     }
 
-    /// The form and role in a byte of [`Player::tag`].
-    fn read_tag(tag: u8) -> Option<(SnapshotFormat, Role)> {
+    /// The encoding and role in a byte of [`Player::tag`].
+    fn read_tag(tag: u8) -> Option<(Encoding, Role)> {
         let role = if tag & SPECTATOR_BIT == 0 { Role::Player } else { Role::Spectator };
-        Some((*SnapshotFormat::ALL.get(usize::from(tag & !SPECTATOR_BIT))?, role))
+        Some((*Encoding::ALL.get(usize::from(tag & !SPECTATOR_BIT))?, role))
     }
 }
 
@@ -241,8 +244,8 @@ impl Players {
                 return Err(Unreadable::Wrong);
             }
             last = id;
-            let (format, role) = Player::read_tag(saved.byte()?).ok_or(Unreadable::Wrong)?;
-            let mut player = Player::new(PlayerId(id), format, role);
+            let (encoding, role) = Player::read_tag(saved.byte()?).ok_or(Unreadable::Wrong)?;
+            let mut player = Player::new(PlayerId(id), encoding.into(), role);
             player.viewpoint = saved.position()?;
             if grid.clamp(player.viewpoint) != player.viewpoint {
                 return Err(Unreadable::Wrong);

@@ -173,8 +173,8 @@ impl RoomRecorder {
             Step::Join { info, address, is_spectator, format, data, .. } => {
                 let visitor = visitor_of(info, *address, *is_spectator);
                 match back {
-                    Some(player) => self.recording.back(player, &visitor, *format),
-                    None => self.recording.join(&visitor, *format, data),
+                    Some(player) => self.recording.back(player, &visitor, format.encoding()),
+                    None => self.recording.join(&visitor, format.encoding(), data),
                 }
             }
             Step::Leave { seat } => {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use dunlin_protocol::{ClientInfo, Payload};
+use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{
-    CallId, ListingChange, PlayerId, RoomOptions, SnapshotFormat,
+    CallId, ListingChange, PlayerId, RoomOptions,
     recording::{put_role, read_role},
 };
 
@@ -29,7 +29,8 @@ pub(super) fn put_step(step: &Step, out: &mut Vec<u8>) {
             put_bytes(visitor.client.as_bytes(), out);
             put_bytes(visitor.info, out);
             put_role(*is_spectator, *address, out);
-            out.extend_from_slice(&[claim.is_one_per_user.into(), format.index() as u8]);
+            // A client that comes back after a restart says again whether it reads fields.
+            out.extend_from_slice(&[claim.is_one_per_user.into(), format.encoding().index() as u8]);
             put_bytes(data, out);
             put_token(claim.given, out);
             put_token(claim.returned, out);
@@ -222,8 +223,8 @@ impl<'a> RecordReader<'a> {
         Ok(SeatKey { shard, index: self.number_of()?, generation: self.number_of()? })
     }
 
-    fn format(&mut self) -> Result<SnapshotFormat, NotRestored> {
-        SnapshotFormat::ALL.get(usize::from(self.byte()?)).copied().ok_or(NotRestored::Malformed)
+    fn encoding(&mut self) -> Result<Encoding, NotRestored> {
+        Encoding::ALL.get(usize::from(self.byte()?)).copied().ok_or(NotRestored::Malformed)
     }
 
     /// The client info that the game receives. It is read as the connection's info, whether it came from there or from
@@ -273,7 +274,7 @@ impl<'a> RecordReader<'a> {
                 info: Arc::new(ClientInfo::of_user(self.text()?)),
                 address: None,
                 is_spectator: false,
-                format: self.format()?,
+                format: self.encoding()?.into(),
                 data: Bytes::copy_from_slice(self.bytes()?),
                 claim: SeatClaim { given: self.token()?, returned: self.token()?, ..SeatClaim::default() },
             },
@@ -282,7 +283,7 @@ impl<'a> RecordReader<'a> {
                 let (seat, info) = (self.seat()?, self.client_info()?);
                 let role = read_role(|count| self.take(count))?;
                 let ((is_spectator, address), is_one_per_user) = (role.ok_or(NotRestored::Malformed)?, self.flag()?);
-                let format = self.format()?;
+                let format = self.encoding()?.into();
                 let data = Bytes::copy_from_slice(self.bytes()?);
                 let (given, returned) = (self.token()?, self.token()?);
                 let claim = SeatClaim { given, returned, is_one_per_user, keeps_returned: kind == 9 };

@@ -2,7 +2,7 @@
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    GameCall, ListingChange, ListingState, SnapshotFormat, Visitor,
+    GameCall, ListingChange, ListingState, Visitor,
     recording::{CallOutcomeRef, RecordedStep, Replay, ReplayedStep},
 };
 use serde_json::{Value, json};
@@ -54,9 +54,9 @@ fn whole(listing: &ListingState) -> ListingChange {
 fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
     let data_of = |data: &[u8]| Hex(data).to_string();
     let mut line = match replayed.step {
-        RecordedStep::Join { visitor, format, data } => {
+        RecordedStep::Join { visitor, encoding, data } => {
             let mut line =
-                json!({ "step": "join", "visitor": visitor_in_json(&visitor, format), "data": data_of(data) });
+                json!({ "step": "join", "visitor": visitor_in_json(&visitor, encoding), "data": data_of(data) });
             match &replayed.joined {
                 Some(Ok(player)) => line["player"] = player.0.into(),
                 Some(Err(refusal)) => line["refused"] = json!({ "code": refusal.code, "message": refusal.message }),
@@ -66,8 +66,8 @@ fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
         }
         RecordedStep::Leave { player } => json!({ "step": "leave", "player": player.0 }),
         RecordedStep::Away { player } => json!({ "step": "away", "player": player.0 }),
-        RecordedStep::Back { player, visitor, format } => {
-            json!({ "step": "back", "player": player.0, "visitor": visitor_in_json(&visitor, format) })
+        RecordedStep::Back { player, visitor, encoding } => {
+            json!({ "step": "back", "player": player.0, "visitor": visitor_in_json(&visitor, encoding) })
         }
         RecordedStep::Input { player, number, data } => {
             json!({ "step": "input", "player": player.0, "number": number, "data": data_of(data) })
@@ -102,15 +102,14 @@ fn document(json: &str) -> Value {
     serde_json::from_str(json).unwrap_or_default()
 }
 
-fn visitor_in_json(visitor: &Visitor<'_>, format: SnapshotFormat) -> Value {
+fn visitor_in_json(visitor: &Visitor<'_>, encoding: Encoding) -> Value {
     let Visitor { user, client, info, is_spectator, address } = visitor;
     json!({
         "user": user, "client": client, "info": Hex(info).to_string(), "spectator": is_spectator,
         "address": address.map(|address| address.to_string()),
-        "encoding": match format.encoding() {
+        "encoding": match encoding {
             Encoding::Json => "json",
             Encoding::Protobuf => "protobuf",
         },
-        "typed": format.is_typed(),
     })
 }
