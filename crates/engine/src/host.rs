@@ -21,8 +21,8 @@ use std::{
     sync::Arc,
 };
 
-use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
-use dunlin_rooms::{CallId, EncodingSet, Grid, PlayerId, Scoped, TickUpdate};
+use dunlin_protocol::{ClientInfo, Payload, UnsubscribeCode};
+use dunlin_rooms::{CallId, FormatSet, Grid, PlayerId, Scoped, SnapshotFormat, TickUpdate};
 use hashbrown::HashMap;
 
 use crate::{
@@ -77,8 +77,8 @@ pub struct TickBatch {
 #[derive(Clone, Copy, Debug, Default)]
 struct ShardBefore {
     players: u32,
-    /// The encodings in which it has the world.
-    known: EncodingSet,
+    /// The forms in which it has the world.
+    known: FormatSet,
 }
 
 /// The state of one room, apart from the game.
@@ -107,7 +107,7 @@ pub struct RoomHost {
 #[derive(Debug)]
 struct Player {
     seat: SeatKey,
-    encoding: Encoding,
+    format: SnapshotFormat,
     user: Arc<str>,
     client: Arc<str>,
     /// Whether the player was in the room before the join of its seat.
@@ -124,10 +124,10 @@ struct Addressed {
 /// The part of a room that one shard serves.
 #[derive(Clone, Debug, Default)]
 struct ShardPart {
-    /// By [`Encoding::index`].
-    players: [u32; Encoding::ALL.len()],
-    /// The encodings in which it has the world; empty if it does not have it.
-    known: EncodingSet,
+    /// By [`SnapshotFormat::index`].
+    players: [u32; SnapshotFormat::ALL.len()],
+    /// The forms in which it has the world; empty if it does not have it.
+    known: FormatSet,
     inputs_taken: u32,
     changes: Vec<SeatChange>,
     /// Capacity for the next list of changes: the number of changes in the last tick, plus a quarter.
@@ -147,10 +147,17 @@ impl ShardPart {
         self.players.iter().sum()
     }
 
-    fn read(&self) -> EncodingSet {
-        let read = Encoding::ALL.into_iter().filter(|encoding| self.players[encoding.index()] > 0);
-        read.fold(EncodingSet::default(), EncodingSet::with)
+    fn read(&self) -> FormatSet {
+        let read = SnapshotFormat::ALL.into_iter().filter(|format| self.players[format.index()] > 0);
+        read.fold(FormatSet::default(), FormatSet::with)
     }
+}
+
+/// The form of the frames of a client that joins.
+fn format_of(request: &SubscriptionRequest) -> SnapshotFormat {
+    let encoding = request.subscriber.class.encoding();
+    let is_typed = request.join.as_ref().is_some_and(|join| join.is_typed);
+    if is_typed { SnapshotFormat::typed(encoding) } else { encoding.into() }
 }
 
 impl RoomHost {
@@ -213,11 +220,10 @@ impl RoomHost {
             ToRoom::Join { request, .. } => {
                 let join = request.join.as_ref().expect("a room's subscription says what joining takes");
                 let (seat, info, data) = (join.seat, Arc::clone(&join.info), join.data.clone());
-                let (encoding, claim, is_spectator) =
-                    (request.subscriber.class.encoding(), join.claim, join.is_spectator);
+                let (format, claim, is_spectator) = (format_of(&request), join.claim, join.is_spectator);
                 let address = join.address;
                 self.requests.insert(seat, request);
-                Step::Join { seat, info, address, is_spectator, encoding, data, claim }
+                Step::Join { seat, info, address, is_spectator, format, data, claim }
             }
             ToRoom::Leave { seat, departure: Departure::Unanswered, .. } => {
                 self.abandoned.insert(seat);
@@ -351,8 +357,8 @@ impl RoomHost {
             let channel = Arc::clone(&self.channel);
             (self.key.owner, FromRoom::Answered { room: self.key, channel, id, answer })
         }));
-        if let Some((keyframe, encodings)) = keyframe {
-            self.send_keyframes(&keyframe, encodings, outgoing);
+        if let Some((keyframe, formats)) = keyframe {
+            self.send_keyframes(&keyframe, formats, outgoing);
         }
         for change in outcome.players {
             let Some(player) = self.players.get(&change.player) else { continue };
@@ -365,11 +371,11 @@ impl RoomHost {
             }
             part.changes.push(SeatChange { seat, view, ack, avatar, own });
         }
-        let encodings = outcome.update.encodings();
+        let formats = outcome.update.formats();
         for (shard, part) in self.shards.iter_mut() {
-            // The shard no longer receives updates in encodings without readers, so its world in them is out of date.
-            let up_to_date = part.known.iter().filter(|encoding| encodings.contains(*encoding));
-            part.known = up_to_date.fold(EncodingSet::default(), EncodingSet::with);
+            // The shard no longer receives updates in forms without readers, so its world in them is out of date.
+            let up_to_date = part.known.iter().filter(|format| formats.contains(*format));
+            part.known = up_to_date.fold(FormatSet::default(), FormatSet::with);
             part.changes_before = part.changes.len() + part.changes.len() / 4;
             if part.player_count() > 0 || part.inputs_taken > 0 {
                 let message = FromRoom::Tick {
@@ -412,15 +418,10 @@ impl RoomHost {
     }
 
     /// Sends the world before the tick to the shards that need it.
-    fn send_keyframes(
-        &mut self,
-        keyframe: &Arc<TickUpdate>,
-        encodings: EncodingSet,
-        outgoing: &mut Vec<RoutedMessage>,
-    ) {
+    fn send_keyframes(&mut self, keyframe: &Arc<TickUpdate>, formats: FormatSet, outgoing: &mut Vec<RoutedMessage>) {
         for (shard, part) in self.shards.iter_mut() {
             if !part.known.covers(part.read()) {
-                part.known = encodings;
+                part.known = formats;
                 let message = FromRoom::Keyframe {
                     room: self.key,
                     channel: Arc::clone(&self.channel),
@@ -450,7 +451,7 @@ impl RoomHost {
         self.unseen.extend(self.requests.drain());
         self.answer_unseen(outgoing);
         for (shard, part) in self.shards.iter_mut() {
-            if std::mem::take(&mut part.players) != [0; Encoding::ALL.len()] {
+            if std::mem::take(&mut part.players) != [0; SnapshotFormat::ALL.len()] {
                 let reason = reason.cloned();
                 outgoing.push((shard, FromRoom::Over { room: self.key, code, reason }));
             }
@@ -470,29 +471,29 @@ impl RoomHost {
         let info = request.join.as_ref().map(|join| &join.info);
         let text = |text: Option<&Arc<str>>| text.map_or_else(|| Arc::from(""), Arc::clone);
         let (user, client) = (text(info.map(|info| &info.user)), text(info.map(|info| &info.client)));
-        let encoding = request.subscriber.class.encoding();
-        let before = self.players.insert(player, Player { seat, encoding, user, client, is_back });
+        let format = format_of(request);
+        let before = self.players.insert(player, Player { seat, format, user, client, is_back });
         self.seats.insert(seat, player);
-        self.shards.get_or_insert(seat.shard).players[encoding.index()] += 1;
+        self.shards.get_or_insert(seat.shard).players[format.index()] += 1;
         // The new seat is added before the old one is removed: a shard that has both keeps the world.
         let before = before?;
         self.seats.remove(&before.seat);
-        self.leave_shard(before.seat, before.encoding);
+        self.leave_shard(before.seat, before.format);
         Some(before.seat)
     }
 
     fn remove(&mut self, seat: SeatKey) {
         let Some(player) = self.seats.remove(&seat).and_then(|player| self.players.remove(&player)) else { return };
-        self.leave_shard(seat, player.encoding);
+        self.leave_shard(seat, player.format);
     }
 
     /// Subtracts a player from a shard.
-    fn leave_shard(&mut self, seat: SeatKey, encoding: Encoding) {
+    fn leave_shard(&mut self, seat: SeatKey, format: SnapshotFormat) {
         let part = self.shards.get_or_insert(seat.shard);
-        part.players[encoding.index()] -= 1;
+        part.players[format.index()] -= 1;
         if part.player_count() == 0 {
             // A shard drops the world with its last seat.
-            part.known = EncodingSet::default();
+            part.known = FormatSet::default();
         }
     }
 

@@ -71,6 +71,8 @@ pub struct JoinParams {
     pub address: Option<IpAddr>,
     /// Whether the client joins as a spectator.
     pub is_spectator: bool,
+    /// Whether the client reads the fields of states.
+    pub is_typed: bool,
     /// The client's data for the game.
     pub data: Bytes,
     /// Whether the join may open a room.
@@ -143,6 +145,14 @@ const SEAT: (&str, &str) = ("seat", "spectator");
 /// Whether a join's data asks to spectate.
 pub fn asks_to_spectate(data: &[u8]) -> bool {
     dunlin_protocol::text_member(data, SEAT.0).is_some_and(|value| value == SEAT.1)
+}
+
+/// The member of a join's data with which a client asks for typed snapshots, and its value.
+const SNAPSHOTS: (&str, &str) = ("snapshots", "typed");
+
+/// Whether a join's data asks for snapshots with the fields of states.
+pub fn asks_for_typed_snapshots(data: &[u8]) -> bool {
+    dunlin_protocol::text_member(data, SNAPSHOTS.0).is_some_and(|value| value == SNAPSHOTS.1)
 }
 
 /// The member with a seat token, in a join's data and in the answer's.

@@ -11,7 +11,7 @@ use std::{num::NonZeroU32, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::PUBLICATION_TAILS;
-use dunlin_rooms::{Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, TickUpdate};
+use dunlin_rooms::{Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, SnapshotFormat, TickUpdate};
 use hashbrown::HashMap;
 
 use crate::{
@@ -36,6 +36,8 @@ pub(crate) struct Seat {
     generation: u32,
     pub(crate) session: SessionKey,
     pub(crate) wire: Wire,
+    /// Whether the client reads the fields of states.
+    is_typed: bool,
     pub(crate) channel: LocalChannelId,
     /// The room and the thread for its inputs; `None` until the owner has answered.
     pub(crate) room: Option<RoomRoute>,
@@ -156,7 +158,7 @@ impl Seats {
         &mut self,
         shard: ShardIndex,
         session: SessionKey,
-        wire: Wire,
+        (wire, is_typed): (Wire, bool),
         channel: LocalChannelId,
     ) -> (SeatIndex, SeatKey) {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -166,7 +168,7 @@ impl Seats {
         });
         let generation = &mut self.generations[index.0 as usize];
         *generation = generation.wrapping_add(1);
-        self.seats[index.0 as usize] = Some(Box::new(Seat::new(*generation, session, wire, channel)));
+        self.seats[index.0 as usize] = Some(Box::new(Seat::new(*generation, session, (wire, is_typed), channel)));
         self.channels.entry(channel).or_default().seats += 1;
         self.seat_count += 1;
         (index, SeatKey { shard, index: index.0, generation: *generation })
@@ -430,11 +432,12 @@ impl LocalRoom {
 }
 
 impl Seat {
-    fn new(generation: u32, session: SessionKey, wire: Wire, channel: LocalChannelId) -> Self {
+    fn new(generation: u32, session: SessionKey, (wire, is_typed): (Wire, bool), channel: LocalChannelId) -> Self {
         Self {
             generation,
             session,
             wire,
+            is_typed,
             channel,
             room: None,
             departure: None,
@@ -459,14 +462,20 @@ impl Seat {
 
     fn offer(&mut self, mirror: &mut Mirror, limit: Option<NonZeroU32>, channel: &str, scratch: &mut Vec<u8>) -> usize {
         let far = self.allowance.and_then(|allowance| allowance.far_cells(limit));
-        let body = mirror.body_with_far(self.wire.encoding(), self.view, self.base, far);
+        let encoding = self.wire.encoding();
+        let format = if self.is_typed { SnapshotFormat::typed(encoding) } else { encoding.into() };
+        let body = mirror.body_with_far(format, self.view, self.base, far);
         // A client that receives a full state drops its own objects as well.
         let is_newer = |came: u32| body.base_tick == 0 || came > self.base.tick;
         let own = self.own.as_ref().filter(|(_, came)| is_newer(*came)).map(|(own, _)| &**own);
         scratch.clear();
-        dunlin_rooms::wire::write_player_header(self.wire.encoding(), self.ack, self.avatar, own, scratch);
+        dunlin_rooms::wire::write_player_header(encoding, self.ack, self.avatar, own, scratch);
+        // Once: what follows builds on the first frame that is written.
+        if self.is_typed && self.base == Base::default() {
+            dunlin_rooms::wire::write_schema(encoding, mirror.schema(), scratch);
+        }
         let SeatFrame { head, base_after, .. } = &mut self.frame;
-        head.write(self.wire.encoding(), channel, scratch, body.bytes.len(), body.data_bytes);
+        head.write(encoding, channel, scratch, body.bytes.len(), body.data_bytes);
         *base_after = Base { tick: body.tick, view: self.view };
         self.frame.body = Some(body);
         self.frame.slices().iter().map(|slice| slice.len()).sum()

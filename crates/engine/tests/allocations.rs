@@ -15,7 +15,7 @@ use dunlin_engine::{
 };
 use dunlin_proof::allocations::{allocations_of, in_use};
 use dunlin_protocol::{Encoding, Payload};
-use dunlin_rooms::{CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter};
+use dunlin_rooms::{CellIndex, FormatSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter};
 
 const CHANNEL: &str = "prices";
 const NODE_SEED: u64 = 7;
@@ -374,7 +374,7 @@ fn simultaneous_recoveries_share_their_memory() {
 
 /// A tick of a world in which ten objects move, one in each of ten cells.
 fn tick_update(writer: &mut UpdateWriter, grid: &Grid, tick: u32, is_keyframe: bool) -> Arc<TickUpdate> {
-    let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
+    let encodings = FormatSet::default().with(Encoding::Json).with(Encoding::Protobuf);
     writer.begin(tick, u64::from(tick) * 16_667, encodings, is_keyframe);
     for cell in 0..10 {
         let moved =

@@ -114,7 +114,7 @@ fn join(index: u32, user: &str, encoding: Encoding, claim: SeatClaim) -> Step {
         "bob" => Some(Ipv6Addr::LOCALHOST.into()),
         _ => None,
     };
-    Step::Join { seat: seat(index), info, address, is_spectator: user == "eve", encoding, data, claim }
+    Step::Join { seat: seat(index), info, address, is_spectator: user == "eve", format: encoding.into(), data, claim }
 }
 
 fn claim(given: u128, returned: Option<u128>) -> SeatClaim {

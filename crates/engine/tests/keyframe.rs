@@ -89,6 +89,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
         info: Arc::new(ClientInfo::of_user("")),
         address: None,
         is_spectator: false,
+        is_typed: false,
         data: bytes::Bytes::new(),
         opening,
         claim,

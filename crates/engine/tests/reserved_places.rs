@@ -113,6 +113,7 @@ impl Hosted {
             info: Arc::new(ClientInfo::of_user(user)),
             address: None,
             is_spectator,
+            is_typed: false,
             data: bytes::Bytes::from_static(data),
             opening: Opening::Reserved,
             claim: SeatClaim { given, returned, is_one_per_user: false, keeps_returned: true },

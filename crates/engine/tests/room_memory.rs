@@ -80,6 +80,7 @@ fn growth(keeps: bool) -> isize {
         info: Arc::new(ClientInfo::of_user("ann")),
         address: None,
         is_spectator: false,
+        is_typed: false,
         data: bytes::Bytes::new(),
         opening: Opening::Reserved,
         claim: SeatClaim::default(),

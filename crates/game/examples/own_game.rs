@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, process::ExitCode};
 
 use dunlin_game::{
-    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, Registry, RestoreError, Scope, Simulation,
-    Visibility, Visitor, World,
+    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, Registry, RestoreError, Schema, Scope,
+    Simulation, Visibility, Visitor, World,
     serde_json::{self, Value},
+    state,
 };
 
 /// A side of the field in units: 16 cells of 256.
@@ -17,9 +18,19 @@ const START: u32 = 400;
 /// A longer name is cut.
 const NAME_LETTERS_MAX: usize = 16;
 
-/// A runner's state is its step (2 bytes), its points (2 bytes) and its name.
-const STEP: usize = 0;
-const POINTS: usize = 2;
+/// The kind of stars. They have no state.
+const STAR: u16 = 2;
+
+state! {
+    /// A runner: objects of kind 1.
+    struct Runner: 1 {
+        /// The step in each tick.
+        dx: i8 [range(-8, 8)],
+        dy: i8 [range(-8, 8)],
+        points: u16,
+        name: String [max(64)],
+    }
+}
 
 #[derive(Default)]
 struct Stars {
@@ -27,18 +38,16 @@ struct Stars {
     runners: BTreeMap<PlayerId, ObjectId>,
 }
 
-/// Makes an object in a square around the middle of the field.
-fn spawn(world: &mut World, kind: u16, state: &[u8], side: u32) -> Option<ObjectId> {
+/// A place in a square around the middle of the field.
+fn place(world: &mut World, side: u32) -> Position {
     let [x, y] = std::array::from_fn(|_| (FIELD - side) / 2 + world.random_below(side));
-    let position = Position { x, y };
-    world.spawn(NewObject { position, kind, visibility: Visibility::Everyone, state }).ok()
+    Position { x, y }
 }
 
-/// Changes two bytes of a runner's state.
-fn set(world: &mut World, runner: ObjectId, at: usize, bytes: [u8; 2]) -> Option<()> {
-    let mut state = world.object(runner)?.state.clone();
-    state.get_mut(at..at + 2)?.copy_from_slice(&bytes);
-    world.set_state(runner, &state).ok()
+/// Makes a star anywhere.
+fn new_star(world: &mut World) -> Option<ObjectId> {
+    let position = place(world, FIELD);
+    world.spawn(NewObject { position, kind: STAR, visibility: Visibility::Everyone, state: &[] }).ok()
 }
 
 /// The name in the data of a join, such as `{"name": "Ada"}`.
@@ -54,14 +63,19 @@ impl Simulation for Stars {
         GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 4, far_cells: 12, far_interval_ticks: 15 }
     }
 
+    /// Clients that know the fields receive those that change, and their names.
+    fn schema(&self) -> Schema {
+        Schema::new().with::<Runner>()
+    }
+
     fn start(&mut self, world: &mut World) {
-        self.star = spawn(world, 2, &[], FIELD);
+        self.star = new_star(world);
     }
 
     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
-        let full = || Refusal { code: 409, message: "the field is full".into() };
-        let state = [&[0; 4], name_in(data).as_bytes()].concat();
-        let runner = spawn(world, 1, &state, START).ok_or_else(full)?;
+        let full = |_| Refusal { code: 409, message: "the field is full".into() };
+        let (position, runner) = (place(world, START), Runner { dx: 0, dy: 0, points: 0, name: name_in(data) });
+        let runner = world.add(position, Visibility::Everyone, &runner).map_err(full)?;
         world.set_avatar(player, Some(runner));
         self.runners.insert(player, runner);
         Ok(())
@@ -73,30 +87,30 @@ impl Simulation for Stars {
 
     /// A closed tab presses no keys: without this, the runner would run on until the seat is given up.
     fn away(&mut self, world: &mut World, player: PlayerId) {
-        self.runners.get(&player).and_then(|runner| set(world, *runner, STEP, [0, 0]));
+        let stop = |runner: &mut Runner| (runner.dx, runner.dy) = (0, 0);
+        self.runners.get(&player).map(|runner| world.update(*runner, stop));
     }
 
     fn input(&mut self, world: &mut World, player: PlayerId, data: &[u8]) -> Result<(), InputError> {
         let runner = self.runners.get(&player).ok_or(InputError)?;
         let &[dx, dy] = data else { return Err(InputError) };
-        let step = [dx, dy].map(|way| way.cast_signed().clamp(-8, 8).cast_unsigned());
-        set(world, *runner, STEP, step).ok_or(InputError)
+        let [dx, dy] = [dx, dy].map(|way| way.cast_signed().clamp(-8, 8));
+        world.update(*runner, |runner: &mut Runner| (runner.dx, runner.dy) = (dx, dy)).map_err(|_| InputError)
     }
 
     fn tick(&mut self, world: &mut World) {
         for (player, runner) in &self.runners {
-            let Some(object) = world.object(*runner) else { continue };
-            let &[dx, dy, low, high, ..] = object.state.as_slice() else { continue };
-            let go = |at: u32, way: u8| at.saturating_add_signed(way.cast_signed().into());
-            let place = Position { x: go(object.position.x, dx), y: go(object.position.y, dy) };
+            let (Some(object), Some(Runner { dx, dy, .. })) = (world.object(*runner), world.get(*runner)) else {
+                continue;
+            };
+            let place = object.position.moved(dx.into(), dy.into());
             world.move_to(*runner, place);
             world.set_viewpoint(*player, place);
             let star = self.star.and_then(|star| world.object(star)).map(|star| star.position);
             if star.is_some_and(|star| star.x.abs_diff(place.x).max(star.y.abs_diff(place.y)) < 32) {
                 self.star.take().map(|star| world.despawn(star));
-                self.star = spawn(world, 2, &[], FIELD);
-                let points = u16::from_le_bytes([low, high]).saturating_add(1);
-                set(world, *runner, POINTS, points.to_le_bytes());
+                self.star = new_star(world);
+                let _ = world.update(*runner, |runner: &mut Runner| runner.points = runner.points.saturating_add(1));
                 let _ = world.emit(Scope::All, &format!(r#"{{"star":{{"player":{}}}}}"#, runner.0));
             }
         }

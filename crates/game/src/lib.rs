@@ -105,9 +105,10 @@ pub use dunlin::{SampledAllocator, run};
 pub use dunlin_games::{BadParams, Make, Params, Registry, Saved, Saving};
 #[doc(inline)]
 pub use dunlin_rooms::{
-    Angle, Band, CallError, CallId, CellIndex, Fixed, Grid, GridError, GridShape, InputError, ListingState, Neighbour,
-    NewObject, Object, ObjectId, PastNeighbour, PlayerId, Position, Refusal, RestoreError, Rewound, RoomInfo, Scope,
-    Simulation, Visibility, Visitor, World, WorldError,
+    Angle, Band, CallError, CallId, CellIndex, Choice, Field, FieldType, FieldValue, Fixed, Grid, GridError, GridShape,
+    InputError, Integer, Kind, ListingState, Motion, Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId,
+    Position, RawValue, Refusal, RestoreError, Rewound, RoomInfo, Schema, SchemaError, Scope, Simulation, State,
+    StateReader, StateWriter, Visibility, Visitor, World, WorldError, choice, state,
 };
 /// The parameters of a simulation in the configuration, and events in tests, are [`serde_json::Value`]s.
 pub use serde_json;

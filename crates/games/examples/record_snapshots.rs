@@ -22,8 +22,8 @@ use bytes::Bytes;
 use dunlin_games::Registry;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Base, CellIndex, EncodingSet, FarCells, Grid, GridShape, Mirror, PlayerId, Position, Replica, Room, RoomOptions,
-    TickUpdate, Visitor, wire,
+    Base, CellIndex, FarCells, FormatSet, Grid, GridShape, Mirror, PlayerId, Position, Replica, Room, RoomOptions,
+    Schema, TickUpdate, Visitor, wire,
 };
 use model::{Chance, Thing, World};
 use serde_json::json;
@@ -129,7 +129,7 @@ struct FollowedClient {
 impl FollowedClient {
     fn new(number: u32, encoding: Encoding) -> Self {
         let mut own = Vec::new();
-        wire::encode_own(encoding, std::iter::empty(), &mut own);
+        wire::encode_own(encoding, &Schema::new(), std::iter::empty(), &mut own);
         Self {
             number,
             encoding,
@@ -198,8 +198,8 @@ impl FollowedClient {
     }
 }
 
-fn both_encodings() -> EncodingSet {
-    Encoding::ALL.into_iter().fold(EncodingSet::default(), EncodingSet::with)
+fn both_encodings() -> FormatSet {
+    Encoding::ALL.into_iter().fold(FormatSet::default(), FormatSet::with)
 }
 
 fn mirror_of(grid: &Grid, keyframe: Arc<TickUpdate>) -> Mirror {
@@ -309,6 +309,7 @@ fn wander(client: &mut FollowedClient, grid: &Grid, chance: &mut Chance) {
         let mut own = Vec::new();
         wire::encode_own(
             client.encoding,
+            &Schema::new(),
             things.iter().map(|(id, thing)| thing.view(*id, Position::default())),
             &mut own,
         );

@@ -8,6 +8,7 @@
 //! | `state_bytes` | 12 | length of an object's state, 8 to 1,024 |
 //! | `moving_permille` | 1,000 | permille of the objects that move and change; the others are static |
 //! | `player_objects` | `false` | whether each player has its own object |
+//! | `typed` | `false` | whether states have [fields](CrowdMember): the stamp, and a heading that changes in every tick |
 //!
 //! Objects move straight ahead and reverse at the edges of the map. With `player_objects`, each player has an
 //! additional object, which determines its viewpoint. Without it, player number N uses object N modulo `objects`, and
@@ -29,7 +30,7 @@ use std::collections::BTreeMap;
 
 use dunlin_rooms::{
     CallError, CallId, CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal,
-    RestoreError, Scope, Simulation, Visibility, Visitor, World, WorldError,
+    RestoreError, Schema, Scope, Simulation, Visibility, Visitor, World, WorldError, state,
 };
 use serde_json::Value;
 
@@ -59,10 +60,22 @@ const FULL: u16 = 409;
 /// The refusal code of a message that cannot be an event.
 const NO_MESSAGE: u16 = 460;
 
+state! {
+    /// The state of an object of a crowd with `typed`.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CrowdMember: 1 {
+        /// The last input for the object.
+        pub stamp: [u8; 8],
+        /// Different after every tick.
+        pub heading: u8 [angle()],
+    }
+}
+
 /// The benchmark's world.
 pub struct Crowd {
     map: GridShape,
     objects: u32,
+    /// 0 for states with fields.
     state_bytes: usize,
     moving_permille: u32,
     player_objects: bool,
@@ -90,10 +103,12 @@ impl Crowd {
     /// [`BadParams`]
     pub fn new(params: &Value) -> Result<Self, BadParams> {
         let mut params = Params::new(params)?;
+        let is_typed = params.flag("typed")?;
+        let state_bytes = params.number("state_bytes", 12, STAMP_BYTES as u32..=1_024)? as usize;
         let crowd = Self {
             objects: params.number("objects", 100, 0..=100_000)?,
             map: params.map(MAP)?,
-            state_bytes: params.number("state_bytes", 12, STAMP_BYTES as u32..=1_024)? as usize,
+            state_bytes: if is_typed { 0 } else { state_bytes },
             moving_permille: params.number("moving_permille", 1_000, 0..=1_000)?,
             player_objects: params.flag("player_objects")?,
             movers: Vec::new(),
@@ -108,10 +123,14 @@ impl Crowd {
         let (width, height) = world.grid().size_units();
         let position = Position { x: world.random_below(width), y: world.random_below(height) };
         let step = steps(world.random());
-        self.state.clear();
-        self.state.resize(self.state_bytes, 0);
-        let object = NewObject { position, kind: MOVER, visibility: Visibility::Everyone, state: &self.state };
-        let object = world.spawn(object).ok()?;
+        let object = if self.state_bytes == 0 {
+            world.add(position, Visibility::Everyone, &CrowdMember { stamp: [0; STAMP_BYTES], heading: 0 })
+        } else {
+            self.state.clear();
+            self.state.resize(self.state_bytes, 0);
+            world.spawn(NewObject { position, kind: MOVER, visibility: Visibility::Everyone, state: &self.state })
+        };
+        let object = object.ok()?;
         Some(Mover { object, step, stamp: [0; STAMP_BYTES], moves })
     }
 
@@ -124,6 +143,10 @@ impl Crowd {
 impl Simulation for Crowd {
     fn grid(&self) -> GridShape {
         self.map
+    }
+
+    fn schema(&self) -> Schema {
+        if self.state_bytes == 0 { Schema::new().with::<CrowdMember>() } else { Schema::new() }
     }
 
     fn start(&mut self, world: &mut World) {
@@ -240,9 +263,15 @@ impl Mover {
     }
 
     fn show(&self, world: &mut World, state_bytes: usize, state: &mut Vec<u8>) {
+        let mut number = world.tick() ^ self.object.0.wrapping_mul(0x9e37_79b9);
+        if state_bytes == 0 {
+            let heading = number.wrapping_mul(0x0019_660d) as u8;
+            // Cannot fail, as below.
+            let _ = world.set(self.object, &CrowdMember { stamp: self.stamp, heading });
+            return;
+        }
         state.clear();
         state.extend_from_slice(&self.stamp);
-        let mut number = world.tick() ^ self.object.0.wrapping_mul(0x9e37_79b9);
         while state.len() < state_bytes {
             number = number.wrapping_mul(0x0019_660d).wrapping_add(0x3c6e_f35f);
             state.extend_from_slice(&number.to_be_bytes());

@@ -16,6 +16,8 @@ mod params;
 mod saved;
 mod saving;
 pub mod script;
+#[cfg(test)]
+mod snapshot_sizes;
 mod tag;
 mod treasure_hunt;
 mod walk;
@@ -24,7 +26,7 @@ use std::{collections::BTreeMap, fmt};
 
 use dunlin_rooms::Simulation;
 
-pub use crowd::Crowd;
+pub use crowd::{Crowd, CrowdMember};
 pub use params::Params;
 pub use saved::Saved;
 pub use saving::Saving;

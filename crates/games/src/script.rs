@@ -85,7 +85,10 @@ impl Script {
     /// assert_eq!(&*script.world().info().channel, "duels:1");
     /// ```
     pub fn with_info(options: RoomOptions, info: RoomInfo, simulation: Box<dyn Simulation>) -> Self {
-        Self { room: Room::open(options, info, simulation).expect("a possible map"), input_number: 0 }
+        let mut room = Room::open(options, info, simulation).expect("a possible map");
+        assert_eq!(room.world().limited_values(), 0, "a value of the new world is outside of the range of its field");
+        room.be_strict();
+        Self { room, input_number: 0 }
     }
 
     /// A copy of the room: saves it, and restores it with another simulation. To test [`Simulation::save`], run both
@@ -107,7 +110,8 @@ impl Script {
     pub fn restored(&self, simulation: Box<dyn Simulation>) -> Self {
         let mut saved = Vec::new();
         self.room.save(&mut saved);
-        let room = Room::restore(self.room.options().clone(), &saved, simulation).expect("restored");
+        let mut room = Room::restore(self.room.options().clone(), &saved, simulation).expect("restored");
+        room.be_strict();
         Self { room, input_number: self.input_number }
     }
 

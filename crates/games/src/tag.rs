@@ -8,7 +8,7 @@
 //! - `bot`: the behavior of bots;
 //! - `round`: rounds, and the messages of the backend;
 //! - `backend`: results of rounds for the backend ([`World::call`]), and its answers;
-//! - `objects`: kinds of objects and the encoding of their states;
+//! - `objects`: kinds of objects and the fields of their states;
 //! - `report`: events;
 //! - `save`: encodes the state that is not part of the world.
 
@@ -25,8 +25,8 @@ mod shot;
 use std::collections::{BTreeMap, BTreeSet};
 
 use dunlin_rooms::{
-    CallError, CallId, GridShape, InputError, ObjectId, PlayerId, Refusal, RestoreError, Scope, Simulation, Visitor,
-    World,
+    CallError, CallId, GridShape, InputError, ObjectId, PlayerId, Refusal, RestoreError, Schema, Scope, Simulation,
+    Visitor, World,
 };
 use serde_json::Value;
 
@@ -196,6 +196,10 @@ impl TagGame {
 impl Simulation for TagGame {
     fn grid(&self) -> GridShape {
         self.map
+    }
+
+    fn schema(&self) -> Schema {
+        objects::schema()
     }
 
     fn rewind_ticks(&self) -> u8 {

@@ -7,7 +7,7 @@
 //! - `walk` (beside it): movement, which clients compute as well;
 //! - `player`: the state of a player;
 //! - `treasure`, `clue`: chests and clues;
-//! - `objects`: kinds of objects and the encoding of their states;
+//! - `objects`: kinds of objects and the fields of their states;
 //! - `news`: events and the leaderboard;
 //! - `save`: encodes the state that is not part of the world.
 //!
@@ -25,7 +25,8 @@ mod treasure;
 use std::collections::BTreeMap;
 
 use dunlin_rooms::{
-    GridShape, InputError, PlayerId, Position, Refusal, RestoreError, Scope, Simulation, Visitor, World,
+    GridShape, InputError, PlayerId, Position, Refusal, RestoreError, Schema, Scope, Simulation, Visibility, Visitor,
+    World,
 };
 use serde_json::Value;
 
@@ -33,6 +34,7 @@ use self::{
     clue::Clues,
     input::HuntInput,
     news::Board,
+    objects::{Rock, Tree},
     player::{HuntPlayer, anywhere},
     treasure::Treasures,
 };
@@ -104,13 +106,21 @@ impl Simulation for TreasureHunt {
         self.map
     }
 
+    fn schema(&self) -> Schema {
+        objects::schema()
+    }
+
     fn start(&mut self, world: &mut World) {
         for _ in 0..self.obstacles {
             let position = anywhere(world);
-            let kind = if world.random_below(3) == 0 { objects::ROCK } else { objects::TREE };
+            let is_rock = world.random_below(3) == 0;
             let size = world.random_below(4) as u8;
             // A full world has fewer objects.
-            let _ = world.spawn(objects::visible(position, kind, &[size]));
+            let _ = if is_rock {
+                world.add(position, Visibility::Everyone, &Rock { size })
+            } else {
+                world.add(position, Visibility::Everyone, &Tree { size })
+            };
         }
         for _ in 0..self.chests {
             let _ = self.treasures.bury_chest(world);

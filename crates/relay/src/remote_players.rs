@@ -366,9 +366,18 @@ fn request_of(channel: Box<str>, seat: SeatKey, player: JoiningPlayer) -> Subscr
     let Claim { given, returned, is_one_per_user, keeps_returned } = claim;
     let claim =
         SeatClaim { given: given.map(SeatToken), returned: returned.map(SeatToken), is_one_per_user, keeps_returned };
-    let (data, opening) = (data.into(), Opening::Used);
-    // The node of the session waits.
-    let join = JoinParams { seat, info, address, is_spectator, data, opening, claim, waits_until_us: 0 };
+    let join = JoinParams {
+        seat,
+        info,
+        address,
+        is_spectator,
+        is_typed: false,
+        data: data.into(),
+        opening: Opening::Used,
+        claim,
+        // The node of the session waits.
+        waits_until_us: 0,
+    };
     let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
     SubscriptionRequest::of_remote_join(channel.into(), encoding, join)
 }

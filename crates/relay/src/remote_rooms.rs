@@ -258,7 +258,8 @@ impl RemoteRoom {
 
     fn join(&self, request: &SubscriptionRequest) -> (SeatKey, ToHost) {
         let join = request.join.as_deref().expect("a room's subscription says what joining takes");
-        let JoinParams { seat, info, address, is_spectator, data, opening: _, claim, waits_until_us: _ } = join;
+        // Players of other nodes receive whole states, and wait on their own node.
+        let JoinParams { seat, info, address, is_spectator, data, claim, .. } = join;
         let document = |payload: &Payload| Document { is_json: payload.is_json(), bytes: payload.bytes().to_vec() };
         let player = JoiningPlayer {
             user: (*info.user).into(),

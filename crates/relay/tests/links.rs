@@ -91,6 +91,7 @@ impl Pair {
             info: Arc::new(ClientInfo::of_user("ann")),
             address: None,
             is_spectator: false,
+            is_typed: false,
             data: Bytes::new(),
             opening: Opening::Reserved,
             claim: SeatClaim::default(),

@@ -373,6 +373,7 @@ fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> Subscripti
         info: Arc::new(ClientInfo::of_user("ann")),
         address: None,
         is_spectator: false,
+        is_typed: false,
         data: Bytes::from_static(data),
         opening: Opening::Reserved,
         claim: SeatClaim::default(),

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod binary;
+mod bits;
 mod fixed;
 mod grid;
 mod hash;
@@ -18,7 +19,9 @@ mod listing;
 mod opening;
 mod room;
 mod room_options;
+mod schema;
 mod simulation;
+mod snapshot_format;
 mod tick_update;
 mod world;
 
@@ -38,8 +41,14 @@ pub use opening::{RoomInfo, RoomOverrides, UnusableParams};
 pub use replica::{Replica, ReplicaError, SeenObject};
 pub use room::{Joined, PlayerChange, Removals, Room, SAVED_ROOM_VERSION, Scoped, TickOutcome};
 pub use room_options::RoomOptions;
+pub use schema::{
+    Choice, Field, FieldType, FieldValue, Integer, Kind, Motion, RawValue, Schema, SchemaError, State, StateReader,
+    StateWriter,
+};
 pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};
-pub use tick_update::{EncodingSet, MalformedUpdate, ObjectView, TickUpdate, UpdateWriter};
+pub use snapshot_format::{FormatSet, SnapshotFormat};
+pub use tick_update::{ChangedView, MalformedUpdate, ObjectView, TickUpdate, UpdateWriter};
+pub use wire::ObjectBefore;
 pub use world::{
     CallError, CallId, CallsOfTick, GameCall, Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId, Rewound,
     Scope, Visibility, World, WorldError,

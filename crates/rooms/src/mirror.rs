@@ -9,13 +9,13 @@ use std::{ops::Range, rc::Rc, sync::Arc};
 use dunlin_protocol::Encoding;
 
 use crate::{
-    Band, CellIndex, Grid, TickUpdate,
+    Band, CellIndex, Grid, Schema, SnapshotFormat, TickUpdate,
     grid::HISTORY_TICKS,
     wire::{self, BodyHead, SegmentHead},
 };
 use body_cache::{BodyCache, BodyKey};
 use history::History;
-use merge::Merges;
+use merge::{Merges, States};
 
 /// Clients do not choose cells and bases, so an unseeded hash is safe.
 type HashState = foldhash::fast::FixedState;
@@ -82,6 +82,7 @@ pub struct MirrorCounters {
 pub struct Mirror {
     grid: Grid,
     ticks_per_second: u32,
+    schema: Arc<Schema>,
     tails: [&'static [u8]; Encoding::ALL.len()],
     history: History,
     merges: Merges,
@@ -101,6 +102,7 @@ impl Mirror {
         Self {
             grid,
             ticks_per_second,
+            schema: Arc::clone(keyframe.schema()),
             tails,
             history: History::new(keyframe),
             merges: Merges::default(),
@@ -109,8 +111,16 @@ impl Mirror {
         }
     }
 
+    /// What the states of the objects are made of.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
     /// Applies the next update, or another keyframe, which invalidates all bases before it.
     pub fn apply(&mut self, update: Arc<TickUpdate>) {
+        if update.is_keyframe() {
+            self.schema = Arc::clone(update.schema());
+        }
         self.history.apply(update);
         self.merges.clear();
         self.bodies.clear();
@@ -127,25 +137,27 @@ impl Mirror {
     }
 
     /// The body that brings a client with this base to the current tick, for this view. Equal requests share one body.
-    /// `base` must be that of an earlier body of this room, and `encoding` must be one of the keyframe and of all
-    /// updates since.
-    pub fn body(&mut self, encoding: Encoding, view: CellIndex, base: Base) -> Rc<SnapshotBody> {
-        self.body_with_far(encoding, view, base, None)
+    /// `base` must be that of an earlier body of this room, and the encoding of `format` must be one of the keyframe and
+    /// of all updates since. If the last update does not have a typed form, the body has whole states, which every client
+    /// of the encoding reads.
+    pub fn body(&mut self, format: impl Into<SnapshotFormat>, view: CellIndex, base: Base) -> Rc<SnapshotBody> {
+        self.body_with_far(format, view, base, None)
     }
 
     /// As [`Mirror::body`], for a client whose far cells may be postponed. All later bodies of such a client must also
     /// be requested here.
     pub fn body_with_far(
         &mut self,
-        encoding: Encoding,
+        format: impl Into<SnapshotFormat>,
         view: CellIndex,
         base: Base,
         far: Option<FarCells>,
     ) -> Rc<SnapshotBody> {
+        let format = self.written(format.into(), base);
         self.counters.bodies += 1;
         let base = self.usable(base);
         let far = far.filter(|_| base.is_some());
-        let key = (encoding, view, base, far);
+        let key = (format, view, base, far);
         if let Some(body) = self.bodies.get(&key) {
             return body;
         }
@@ -168,6 +180,14 @@ impl Mirror {
         self.counters
     }
 
+    /// `format` if all updates since the base have it, and otherwise that of the same encoding with whole states. An
+    /// update of another node has whole states only, and so has one before the first player with typed ones.
+    fn written(&self, format: SnapshotFormat, base: Base) -> SnapshotFormat {
+        let mut updates = self.history.after(base.tick).chain([self.history.latest()]);
+        let is_written = !format.is_typed() || updates.all(|update| update.formats().contains(format));
+        if is_written { format } else { format.encoding().into() }
+    }
+
     /// `None` for a base whose changes are no longer in the history.
     fn usable(&self, base: Base) -> Option<Base> {
         let is_usable = base.tick != 0 && base.tick <= self.tick() && self.history.reaches(base.tick);
@@ -184,11 +204,12 @@ impl Mirror {
         }
     }
 
-    fn write_body(&mut self, (encoding, view, base, far): BodyKey, body: &mut SnapshotBody) {
+    fn write_body(&mut self, (format, view, base, far): BodyKey, body: &mut SnapshotBody) {
         body.tick = self.tick();
         (body.far_tick, body.is_far_postponed) = (body.tick, false);
         body.base_tick = base.map_or(0, |base| base.tick);
         body.bytes.clear();
+        let encoding = format.encoding();
         let head = BodyHead {
             tick: body.tick,
             base: body.base_tick,
@@ -198,11 +219,11 @@ impl Mirror {
         };
         wire::write_body_head(encoding, &head, &mut body.bytes);
         match base {
-            None => self.write_everything(encoding, view, &mut body.bytes),
+            None => self.write_everything(format, view, &mut body.bytes),
             Some(base) => {
                 let plan = self.plan_far(base, far);
                 (body.far_tick, body.is_far_postponed) = (plan.tick_after, plan.is_postponed);
-                self.write_changes(encoding, view, base, &plan, &mut body.bytes);
+                self.write_changes(format, view, base, &plan, &mut body.bytes);
             }
         }
         wire::write_body_end(encoding, &mut body.bytes);
@@ -210,9 +231,9 @@ impl Mirror {
         body.bytes.extend_from_slice(self.tails[encoding.index()]);
     }
 
-    fn write_everything(&self, encoding: Encoding, view: CellIndex, out: &mut Vec<u8>) {
+    fn write_everything(&self, format: SnapshotFormat, view: CellIndex, out: &mut Vec<u8>) {
         for (cell, _) in self.grid.visible(view) {
-            out.extend_from_slice(self.history.full(encoding, cell).unwrap_or_default());
+            out.extend_from_slice(self.history.full(format, cell).unwrap_or_default());
         }
     }
 
@@ -227,15 +248,22 @@ impl Mirror {
         FarPlan { known_tick, is_sent, is_postponed, tick_after: if is_sent { tick } else { known_tick } }
     }
 
-    fn write_changes(&mut self, encoding: Encoding, view: CellIndex, base: Base, plan: &FarPlan, out: &mut Vec<u8>) {
-        let Self { grid, history, merges, .. } = self;
-        let mut steps = Steps::new(history, encoding, base.tick);
+    fn write_changes(
+        &mut self,
+        format: SnapshotFormat,
+        view: CellIndex,
+        base: Base,
+        plan: &FarPlan,
+        out: &mut Vec<u8>,
+    ) {
+        let Self { grid, history, merges, schema, .. } = self;
+        let mut steps = Steps::new(history, format, base.tick);
         for (cell, band) in grid.visible(view) {
             let band_before = if view == base.view { Some(band) } else { grid.band(base.view, cell) };
             match band_before {
                 None => {
                     steps.flush(out);
-                    out.extend_from_slice(history.full(encoding, cell).unwrap_or_default());
+                    out.extend_from_slice(history.full(format, cell).unwrap_or_default());
                 }
                 Some(_) if band == Band::Far && !plan.is_sent => {}
                 Some(Band::Near) if steps.is_one() => steps.cell(cell, out),
@@ -243,9 +271,10 @@ impl Mirror {
                     let since = if before == Band::Near { base.tick } else { plan.known_tick };
                     steps.flush(out);
                     if history.reaches(since) {
-                        merges.write(history, encoding, cell, since, out);
+                        let states = States { schema, cell_units: grid.shape().cell_units };
+                        merges.write(history, states, (format, cell, since), out);
                     } else {
-                        write_full_cell(history, encoding, cell, out);
+                        write_full_cell(history, format, cell, out);
                     }
                 }
             }
@@ -265,12 +294,12 @@ struct FarPlan {
 }
 
 /// Writes a cell's full segment even if the cell is empty, for a client that may have an older state of it.
-fn write_full_cell(history: &History, encoding: Encoding, cell: CellIndex, out: &mut Vec<u8>) {
-    match history.full(encoding, cell) {
-        Some(segment) => out.extend_from_slice(segment),
-        None => {
-            wire::write_segment(encoding, &SegmentHead { cell, is_full: true, departed: &[] }, &[], out);
-        }
+fn write_full_cell(history: &History, format: SnapshotFormat, cell: CellIndex, out: &mut Vec<u8>) {
+    if let Some(segment) = history.full(format, cell) {
+        out.extend_from_slice(segment);
+    } else {
+        let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
+        wire::write_segment(format, &head, &[], out);
     }
 }
 
@@ -278,7 +307,7 @@ fn write_full_cell(history: &History, encoding: Encoding, cell: CellIndex, out: 
 /// Adjacent segments are copied together.
 struct Steps<'a> {
     update: Option<&'a TickUpdate>,
-    encoding: Encoding,
+    format: SnapshotFormat,
     /// The first cell that has not been passed yet.
     place: usize,
     /// The segments that have not been copied yet.
@@ -286,10 +315,10 @@ struct Steps<'a> {
 }
 
 impl<'a> Steps<'a> {
-    fn new(history: &'a History, encoding: Encoding, base: u32) -> Self {
+    fn new(history: &'a History, format: SnapshotFormat, base: u32) -> Self {
         let mut updates = history.after(base);
         let update = updates.next().filter(|_| updates.len() == 0);
-        Self { update, encoding, place: 0, run: 0..0 }
+        Self { update, format, place: 0, run: 0..0 }
     }
 
     /// Whether the client is one tick behind.
@@ -304,7 +333,7 @@ impl<'a> Steps<'a> {
             self.place += rest.partition_point(|changed| changed.cell < cell);
         }
         if update.cells().get(self.place).is_some_and(|changed| changed.cell == cell) {
-            let segment = update.delta(self.encoding, self.place);
+            let segment = update.delta(self.format, self.place);
             if self.run.end == segment.start {
                 self.run.end = segment.end;
             } else {
@@ -317,7 +346,7 @@ impl<'a> Steps<'a> {
 
     fn flush(&mut self, out: &mut Vec<u8>) {
         if let Some(update) = self.update {
-            out.extend_from_slice(&update.deltas(self.encoding)[self.run.clone()]);
+            out.extend_from_slice(&update.deltas(self.format)[self.run.clone()]);
             self.run.start = self.run.end;
         }
     }

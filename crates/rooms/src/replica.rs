@@ -9,9 +9,9 @@ use std::fmt;
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, Grid, ObjectId, Position};
+use crate::{CellIndex, Grid, ObjectId, Position, Schema, State, StateReader};
 use seen_objects::SeenObjects;
-use staged::{Staged, StagedObject};
+use staged::{Staged, StagedObject, StagedStates};
 
 /// The limits of a replica.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +63,7 @@ pub struct Replica {
     view: CellIndex,
     grid: Option<Grid>,
     ticks_per_second: u32,
+    schema: Schema,
     seen: SeenObjects,
     limits: Limits,
     /// Kept only to reuse its memory.
@@ -76,14 +77,18 @@ impl Replica {
     /// [`ReplicaError`]
     pub fn apply(&mut self, encoding: Encoding, data: &[u8]) -> Result<(), ReplicaError> {
         let mut staged = std::mem::take(&mut self.staged);
-        let outcome = staged.read(encoding, data).and_then(|()| self.check(&staged));
-        let outcome = outcome.map(|grid| self.take_in(&staged, grid, staged.states(encoding, data)));
+        let outcome = staged.read(encoding, data, &self.schema).and_then(|()| self.check(&mut staged, data));
+        let schema = staged.schema.take();
+        let outcome = outcome.map(|grid| {
+            self.schema = schema.unwrap_or_else(|| std::mem::take(&mut self.schema));
+            self.take_in(&staged, grid, staged.states(data));
+        });
         self.staged = staged;
         outcome
     }
 
     /// Validates a whole snapshot; returns its map.
-    fn check(&self, staged: &Staged) -> Result<Grid, ReplicaError> {
+    fn check(&self, staged: &mut Staged, data: &[u8]) -> Result<Grid, ReplicaError> {
         if staged.tick == 0 || staged.base > staged.tick {
             return Err(ReplicaError::Malformed);
         }
@@ -100,6 +105,10 @@ impl Replica {
             return Err(ReplicaError::WrongCell);
         }
         check_cells(staged, &grid)?;
+        // Changes build on what is here, so a snapshot without a base has none.
+        let nothing = SeenObjects::default();
+        let known = if staged.base == 0 { &nothing } else { &self.seen };
+        staged.read_changes(data, known, &self.schema, &grid)?;
         check_objects(staged, &grid)?;
         if self.would_be_too_large(staged) {
             return Err(ReplicaError::TooLarge);
@@ -110,7 +119,7 @@ impl Replica {
     /// Whether the snapshot exceeds the limits. Departures are not subtracted. All upserted objects are counted as new
     /// first; known ones are subtracted only if that exceeds a limit.
     fn would_be_too_large(&self, staged: &Staged) -> bool {
-        let coming = || staged.own.iter().chain(&staged.upserts);
+        let coming = || staged.own.iter().chain(&staged.upserts).chain(&staged.changed);
         let is_new = staged.base == 0;
         let (objects, state_bytes) = if is_new { (0, 0) } else { (self.seen.len(), self.seen.state_bytes()) };
         let coming_bytes: usize = coming().map(|object| object.state.len()).sum();
@@ -127,7 +136,7 @@ impl Replica {
     }
 
     /// Applies a validated snapshot, which cannot fail.
-    fn take_in(&mut self, staged: &Staged, grid: Grid, states: &[u8]) {
+    fn take_in(&mut self, staged: &Staged, grid: Grid, states: StagedStates<'_>) {
         let view = CellIndex(staged.view);
         if staged.base == 0 {
             self.seen.clear();
@@ -142,14 +151,15 @@ impl Replica {
         for cell in staged.cells.iter().filter(|cell| cell.is_full) {
             self.seen.empty_cell(CellIndex(cell.cell));
         }
-        for (cell, departed, _) in staged.cells() {
-            for id in departed {
-                self.seen.depart(CellIndex(cell.cell), *id);
+        for parts in staged.cells() {
+            for id in parts.departed {
+                self.seen.depart(CellIndex(parts.cell.cell), *id);
             }
         }
-        for (cell, _, upserts) in staged.cells() {
-            let cell = CellIndex(cell.cell);
-            self.seen.upsert_all(cell, grid.corner(cell), upserts, states);
+        for parts in staged.cells() {
+            let cell = CellIndex(parts.cell.cell);
+            self.seen.upsert_all(cell, grid.corner(cell), parts.upserts, states);
+            self.seen.upsert_all(cell, grid.corner(cell), parts.changed, states);
         }
         self.tick = staged.tick;
         self.time_us = staged.time_us;
@@ -187,6 +197,17 @@ impl Replica {
     /// Ticks per second; 0 before the first snapshot.
     pub fn ticks_per_second(&self) -> u32 {
         self.ticks_per_second
+    }
+
+    /// What the states of the objects are made of; empty for a client that has not asked for it.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
+    }
+
+    /// The state of a visible object; `None` if there is no such object of this kind.
+    pub fn get<T: State>(&self, id: ObjectId) -> Option<T> {
+        let seen = self.object(id).filter(|seen| seen.kind == T::KIND)?;
+        StateReader::read(&seen.state)
     }
 
     /// The cell of the player's viewpoint.
@@ -237,6 +258,7 @@ fn check_objects(staged: &Staged, grid: &Grid) -> Result<(), ReplicaError> {
     let cell_units = grid.shape().cell_units;
     let is_right = within(&staged.own, width, height)
         && within(&staged.upserts, cell_units, cell_units)
+        && within(&staged.changed, cell_units, cell_units)
         && staged.departed.iter().all(|id| *id != 0);
     if is_right { Ok(()) } else { Err(ReplicaError::Malformed) }
 }

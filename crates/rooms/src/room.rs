@@ -2,18 +2,16 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use dunlin_protocol::Encoding;
-
 use crate::{
-    CallError, CallId, CallsOfTick, CellIndex, EncodingSet, GameCall, Grid, GridError, ListingChange, PlayerId,
-    Refusal, RestoreError, RoomInfo, RoomOptions, Scope, Simulation, TickUpdate, UpdateWriter, Visitor, World,
-    WorldError,
+    CallError, CallId, CallsOfTick, CellIndex, FormatSet, GameCall, Grid, GridError, ListingChange, PlayerId, Refusal,
+    RestoreError, RoomInfo, RoomOptions, Schema, Scope, Simulation, SnapshotFormat, TickUpdate, UpdateWriter, Visitor,
+    World, WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
     wire,
     world::{Role, Target},
 };
+use bytes::Bytes;
 
 /// The codes that a game may use in refusals.
 const REFUSAL_CODES: std::ops::RangeInclusive<u16> = 400..=1_999;
@@ -138,6 +136,7 @@ impl Room {
     pub fn open(options: RoomOptions, info: RoomInfo, mut simulation: Box<dyn Simulation>) -> Result<Self, GridError> {
         let mut world = World::new(Grid::new(simulation.grid())?, &options, info.seed);
         world.set_info(info);
+        world.set_schema(Arc::new(simulation.schema()));
         world.keep_past(simulation.rewind_ticks());
         simulation.start(&mut world);
         world.settle();
@@ -155,9 +154,10 @@ impl Room {
         mut simulation: Box<dyn Simulation>,
     ) -> Result<Self, RestoreError> {
         let grid = Grid::new(simulation.grid()).map_err(|_| RestoreError)?;
+        let schema = Arc::new(simulation.schema());
         let mut saved = Reader::new(saved);
         let (version, channel, params) = read_opening(&mut saved)?;
-        let mut world = World::restore(grid, &options, version, &mut saved).map_err(|_| RestoreError)?;
+        let mut world = World::restore(grid, &options, schema, version, &mut saved).map_err(|_| RestoreError)?;
         // Version 1 does not save past ticks.
         if version >= 2 {
             world.restore_past(&mut saved).map_err(|_| RestoreError)?;
@@ -175,7 +175,8 @@ impl Room {
     }
 
     fn of(options: RoomOptions, world: World, simulation: Box<dyn Simulation>) -> Self {
-        Self { options, world, simulation, writer: UpdateWriter::default(), time_us: 0, own: Vec::new() }
+        let writer = writer_of(&world);
+        Self { options, world, simulation, writer, time_us: 0, own: Vec::new() }
     }
 
     /// Appends everything that the room's future depends on. Call it directly after a tick: later changes are in the
@@ -204,11 +205,26 @@ impl Room {
         &self.world
     }
 
-    /// Admits a player or a spectator whose frames have this encoding.
+    /// What the states of the objects are made of.
+    pub fn schema(&self) -> &Arc<Schema> {
+        self.world.schema()
+    }
+
+    /// From now on, a value outside of the range of its field is a panic instead of being limited, for tests.
+    pub fn be_strict(&mut self) {
+        self.world.be_strict();
+    }
+
+    /// Admits a player or a spectator whose frames have this form.
     ///
     /// # Errors
     /// The game's [`Refusal`], or 400 for a full room. An invalid code of the game becomes 400.
-    pub fn join(&mut self, visitor: &Visitor<'_>, encoding: Encoding, data: &[u8]) -> Result<Joined, Refusal> {
+    pub fn join(
+        &mut self,
+        visitor: &Visitor<'_>,
+        format: impl Into<SnapshotFormat>,
+        data: &[u8],
+    ) -> Result<Joined, Refusal> {
         if self.world.listing().is_locked {
             return Err(Refusal { code: LOCKED_CODE, message: "the room is locked".into() });
         }
@@ -221,7 +237,7 @@ impl Room {
         if count >= max {
             return Err(full());
         }
-        let player = self.world.add_player(encoding, visitor.is_spectator).ok_or_else(full)?;
+        let player = self.world.add_player(format.into(), visitor.is_spectator).ok_or_else(full)?;
         let answer = if visitor.is_spectator {
             self.simulation.spectate(&mut self.world, player, visitor, data)
         } else {
@@ -293,10 +309,10 @@ impl Room {
         }
     }
 
-    /// A player's client has come back: its frames have this encoding, it has no base, and it numbers its inputs from 1
+    /// A player's client has come back: its frames have this form, it has no base, and it numbers its inputs from 1
     /// again. Returns whether the player is in the room.
-    pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, encoding: Encoding) -> bool {
-        let is_here = self.world.resume_player(player, encoding);
+    pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, format: impl Into<SnapshotFormat>) -> bool {
+        let is_here = self.world.resume_player(player, format.into());
         if is_here {
             self.simulation.back(&mut self.world, player, visitor);
         }
@@ -315,11 +331,11 @@ impl Room {
     }
 
     /// Runs one tick. `time_us` is the Unix time for clients; the world does not depend on it. The update is encoded
-    /// for the encodings of the current players.
+    /// for the forms of the current players.
     pub fn tick(&mut self, time_us: u64) -> TickOutcome {
         let removals = self.step();
         self.time_us = time_us;
-        self.writer.begin(self.world.tick(), time_us, self.encodings(), false);
+        self.writer.begin(self.world.tick(), time_us, self.formats(), false);
         self.world.write_changes(&mut self.writer);
         let update = Arc::new(self.writer.finish(self.world.grid()));
         let calls = self.world.calls_mut().take_of_tick();
@@ -372,7 +388,7 @@ impl Room {
         for player in players.iter().filter(|player| player.is_dirty) {
             let own = player.is_own_dirty.then(|| {
                 self.own.clear();
-                wire::encode_own(player.encoding, self.world.own_of(player), &mut self.own);
+                wire::encode_own(player.format, self.world.schema(), self.world.own_of(player), &mut self.own);
                 Bytes::copy_from_slice(&self.own)
             });
             let avatar = player.avatar.map_or(0, |id| id.0);
@@ -405,19 +421,20 @@ impl Room {
         scoped_effects.collect()
     }
 
-    /// The full world, for a shard that has no mirror yet or lacks some of `encodings`. Must be called before any
-    /// change for the next tick is applied, because an update contains the changes since the last tick.
-    pub fn keyframe(&self, encodings: EncodingSet) -> Arc<TickUpdate> {
-        let mut writer = UpdateWriter::default();
-        writer.begin(self.world.tick(), self.time_us, encodings, true);
+    /// The full world, for a shard that has no mirror yet or lacks some of `formats`. Must be called before any change
+    /// for the next tick is applied, because an update contains the changes since the last tick.
+    pub fn keyframe(&self, formats: FormatSet) -> Arc<TickUpdate> {
+        let mut writer = writer_of(&self.world);
+        writer.begin(self.world.tick(), self.time_us, formats, true);
         self.world.write_all(&mut writer);
         Arc::new(writer.finish(self.world.grid()))
     }
 
-    /// The encodings of the current players.
-    pub fn encodings(&self) -> EncodingSet {
-        let here = Encoding::ALL.into_iter().filter(|encoding| self.world.player_table().count_with(*encoding) > 0);
-        here.fold(EncodingSet::default(), EncodingSet::with)
+    /// The forms of the current players.
+    pub fn formats(&self) -> FormatSet {
+        let players = self.world.player_table();
+        let here = SnapshotFormat::ALL.into_iter().filter(|format| players.count_with(*format) > 0);
+        here.fold(FormatSet::default(), FormatSet::with)
     }
 
     /// A hash of everything that the room's future depends on.
@@ -451,6 +468,10 @@ impl Room {
     pub fn world_bytes(&self) -> usize {
         self.world.memory_bytes() + self.writer.memory_bytes() + self.own.capacity()
     }
+}
+
+fn writer_of(world: &World) -> UpdateWriter {
+    UpdateWriter::new(Arc::clone(world.schema()), world.grid().shape().cell_units)
 }
 
 /// The first fields of a saved room: its version, channel and parameters. Version 1 has only the first.

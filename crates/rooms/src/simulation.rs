@@ -3,7 +3,7 @@
 use core::net::IpAddr;
 use std::fmt;
 
-use crate::{CallError, CallId, GridShape, PlayerId, World};
+use crate::{CallError, CallId, GridShape, PlayerId, Schema, World};
 
 /// The code of a message to a game that accepts none.
 const NO_MESSAGES_CODE: u16 = 400;
@@ -75,6 +75,29 @@ pub trait Simulation: Send {
     /// # }
     /// ```
     fn grid(&self) -> GridShape;
+
+    /// The kinds of objects whose states have fields. Clients that know them receive the fields that have changed
+    /// instead of whole states, and their names. Called once, when the room is created or restored.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// state! {
+    ///     /// A runner.
+    ///     pub struct Runner: 1 {
+    ///         pub heading: u8 [angle()],
+    ///         pub points: u16,
+    ///     }
+    /// }
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn schema(&self) -> Schema {
+    ///     Schema::new().with::<Runner>()
+    /// }
+    /// # }
+    /// ```
+    fn schema(&self) -> Schema {
+        Schema::new()
+    }
 
     /// The number of ticks that [`World::rewind`] can go back. The world stores the changes of each of them. Called
     /// once, when the room is created: a restored room keeps the number of its creation.

@@ -3,45 +3,15 @@
 mod format;
 mod still;
 
-use std::ops::Range;
-
-use dunlin_protocol::Encoding;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
-    CellIndex, Grid, ObjectId,
-    wire::{self, SegmentHead},
+    CellIndex, FormatSet, Grid, ObjectId, Schema, SnapshotFormat,
+    wire::{self, ChangeList, Changes, ObjectBefore, SegmentHead, WHOLE},
 };
 pub use format::MalformedUpdate;
 use still::StillCells;
 pub(crate) use still::StillObject;
-
-/// A set of encodings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EncodingSet([bool; Encoding::ALL.len()]);
-
-impl EncodingSet {
-    /// Adds `encoding`.
-    #[must_use]
-    pub fn with(mut self, encoding: Encoding) -> Self {
-        self.0[encoding.index()] = true;
-        self
-    }
-
-    /// Whether the set contains `encoding`.
-    pub fn contains(self, encoding: Encoding) -> bool {
-        self.0[encoding.index()]
-    }
-
-    /// The encodings in the set.
-    pub fn iter(self) -> impl Iterator<Item = Encoding> {
-        Encoding::ALL.into_iter().filter(move |encoding| self.contains(*encoding))
-    }
-
-    /// Whether the set contains all of `other`.
-    pub fn covers(self, other: Self) -> bool {
-        Encoding::ALL.into_iter().all(|encoding| self.contains(encoding) || !other.contains(encoding))
-    }
-}
 
 /// An object as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +28,15 @@ pub struct ObjectView<'a> {
     pub state: &'a [u8],
 }
 
+/// An object that is new or different in a tick.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangedView<'a> {
+    /// The object now.
+    pub now: ObjectView<'a>,
+    /// The object after the last tick, if it was in the same cell.
+    pub before: Option<ObjectBefore<'a>>,
+}
+
 /// The changes of one tick: for each changed cell a delta segment against the previous tick, and a full segment. A
 /// keyframe has full segments of all cells that are not empty.
 ///
@@ -67,13 +46,16 @@ pub struct TickUpdate {
     tick: u32,
     time_us: u64,
     is_keyframe: bool,
-    encodings: EncodingSet,
+    formats: FormatSet,
+    schema: Arc<Schema>,
     cells: Vec<ChangedCell>,
     /// Ids of the departed objects, of all cells in order.
     departed: Vec<u32>,
     /// Ids of the objects in delta segments, of all cells in order.
     upserted: Vec<u32>,
-    forms: [Form; Encoding::ALL.len()],
+    /// What has changed of each of these, with [`SnapshotFormat::TypedProtobuf`].
+    changes: Vec<Changes>,
+    forms: [Form; SnapshotFormat::ALL.len()],
 }
 
 /// A cell in an update. Its part of each list begins where that of the previous cell ends.
@@ -86,14 +68,14 @@ pub(crate) struct ChangedCell {
     upserted_end: usize,
 }
 
-/// An update in one encoding. Segments are contiguous, so those of adjacent cells are one slice.
+/// An update in one form. Segments are contiguous, so those of adjacent cells are one slice.
 #[derive(Clone, Debug, Default)]
 struct Form {
     deltas: Vec<u8>,
     delta_ends: Vec<usize>,
     fulls: Vec<u8>,
     full_ends: Vec<usize>,
-    /// The range of each object in `deltas`.
+    /// The range of each object in `deltas`, for a form with objects of its own.
     upserts: Vec<(usize, usize)>,
 }
 
@@ -101,8 +83,10 @@ struct Form {
 #[derive(Debug, Default)]
 pub struct UpdateWriter {
     update: TickUpdate,
-    /// Objects of the current segment, in each encoding.
-    objects: [Vec<u8>; Encoding::ALL.len()],
+    position_bits: u32,
+    /// Objects of the current segment, in each form.
+    objects: [Vec<u8>; SnapshotFormat::ALL.len()],
+    change_list: ChangeList,
     still: StillCells,
     /// A buffer for a cell's still objects, followed by the changed ones.
     all_objects: Vec<u8>,
@@ -124,9 +108,14 @@ impl TickUpdate {
         self.is_keyframe
     }
 
-    /// The encodings of the update.
-    pub fn encodings(&self) -> EncodingSet {
-        self.encodings
+    /// The forms of the update.
+    pub fn formats(&self) -> FormatSet {
+        self.formats
+    }
+
+    /// What the states of the objects are made of.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
     }
 
     /// The number of cells.
@@ -139,6 +128,7 @@ impl TickUpdate {
         self.forms.iter().map(Form::memory_bytes).sum::<usize>()
             + self.cells.capacity() * size_of::<ChangedCell>()
             + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
+            + self.changes.capacity() * size_of::<Changes>()
     }
 
     /// The update as another node receives it.
@@ -167,18 +157,18 @@ impl TickUpdate {
     }
 
     /// The range of a cell's segment in [`TickUpdate::deltas`].
-    pub(crate) fn delta(&self, encoding: Encoding, place: usize) -> Range<usize> {
-        part(&self.forms[encoding.index()].delta_ends, place)
+    pub(crate) fn delta(&self, format: SnapshotFormat, place: usize) -> Range<usize> {
+        part(&self.forms[format.index()].delta_ends, place)
     }
 
     /// All delta segments.
-    pub(crate) fn deltas(&self, encoding: Encoding) -> &[u8] {
-        &self.forms[encoding.index()].deltas
+    pub(crate) fn deltas(&self, format: SnapshotFormat) -> &[u8] {
+        &self.forms[format.index()].deltas
     }
 
     /// A cell's full segment.
-    pub(crate) fn full(&self, encoding: Encoding, place: usize) -> &[u8] {
-        let form = &self.forms[encoding.index()];
+    pub(crate) fn full(&self, format: SnapshotFormat, place: usize) -> &[u8] {
+        let form = &self.forms[format.objects().index()];
         &form.fulls[part(&form.full_ends, place)]
     }
 
@@ -195,9 +185,14 @@ impl TickUpdate {
     }
 
     /// The encoded object of a delta segment, by its index among those of all cells.
-    pub(crate) fn upsert(&self, encoding: Encoding, place: usize) -> &[u8] {
-        let form = &self.forms[encoding.index()];
+    pub(crate) fn upsert(&self, format: SnapshotFormat, place: usize) -> &[u8] {
+        let form = &self.forms[format.objects().index()];
         form.upserts.get(place).map_or(&[], |(start, end)| &form.deltas[*start..*end])
+    }
+
+    /// What has changed of such an object since the tick before.
+    pub(crate) fn changes(&self, place: usize) -> Changes {
+        self.changes.get(place).copied().unwrap_or(WHOLE)
     }
 }
 
@@ -208,15 +203,22 @@ fn part(ends: &[usize], place: usize) -> Range<usize> {
 }
 
 impl UpdateWriter {
+    /// A writer for a world whose cells have this side, and whose objects have the states of a schema.
+    pub fn new(schema: Arc<Schema>, cell_units: u32) -> Self {
+        let update = TickUpdate { schema, ..TickUpdate::default() };
+        Self { update, position_bits: wire::position_bits(cell_units), ..Self::default() }
+    }
+
     /// Starts an update.
-    pub fn begin(&mut self, tick: u32, time_us: u64, encodings: EncodingSet, is_keyframe: bool) {
+    pub fn begin(&mut self, tick: u32, time_us: u64, formats: FormatSet, is_keyframe: bool) {
         self.update.tick = tick;
         self.update.time_us = time_us;
-        self.update.encodings = encodings;
+        self.update.formats = formats;
         self.update.is_keyframe = is_keyframe;
         self.update.cells.clear();
         self.update.departed.clear();
         self.update.upserted.clear();
+        self.update.changes.clear();
         self.update.forms.iter_mut().for_each(Form::clear);
     }
 
@@ -226,24 +228,24 @@ impl UpdateWriter {
     pub fn cell<'a>(
         &mut self,
         cell: CellIndex,
-        changed: impl Iterator<Item = ObjectView<'a>>,
+        changed: impl Iterator<Item = impl Into<ChangedView<'a>>>,
         departed: impl Iterator<Item = ObjectId>,
         full: impl Iterator<Item = ObjectView<'a>>,
     ) {
         if !self.update.is_keyframe {
-            self.delta(cell, changed, departed);
+            self.delta(cell, changed.map(Into::into), departed);
         }
         self.objects.iter_mut().for_each(Vec::clear);
         let mut is_empty = true;
         for object in full {
             is_empty = false;
-            for encoding in self.update.encodings.iter() {
-                wire::write_upsert(encoding, &object, &mut self.objects[encoding.index()]);
+            for format in self.update.formats.with_objects() {
+                wire::write_upsert(format, &self.update.schema, &object, &mut self.objects[format.index()]);
             }
         }
-        for encoding in self.update.encodings.iter() {
-            let objects = &self.objects[encoding.index()];
-            self.update.forms[encoding.index()].write_full(encoding, cell, objects);
+        for format in self.update.formats.with_objects() {
+            let objects = &self.objects[format.index()];
+            self.update.forms[format.index()].write_full(format, cell, objects);
         }
         self.end_cell(cell, is_empty);
     }
@@ -254,7 +256,7 @@ impl UpdateWriter {
         &mut self,
         round: u64,
         cell: CellIndex,
-        changed: impl Iterator<Item = ObjectView<'a>>,
+        changed: impl Iterator<Item = ChangedView<'a>>,
         departed: impl Iterator<Item = ObjectId>,
         still: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) {
@@ -262,24 +264,24 @@ impl UpdateWriter {
         self.delta(cell, changed, departed);
         let has_changed = self.update.upserted.len() > before;
         if still.clone().next().is_none() {
-            for encoding in self.update.encodings.iter() {
-                let objects = &self.objects[encoding.index()];
-                self.update.forms[encoding.index()].write_full(encoding, cell, objects);
+            for format in self.update.formats.with_objects() {
+                let objects = &self.objects[format.index()];
+                self.update.forms[format.index()].write_full(format, cell, objects);
             }
             self.end_cell(cell, !has_changed);
             return;
         }
-        let still = self.still.encode(round, cell, self.update.encodings, still);
-        for encoding in self.update.encodings.iter() {
-            let mut objects = still.upserts(encoding);
+        let still = self.still.encode(round, cell, self.update.formats, &self.update.schema, still);
+        for format in self.update.formats.with_objects() {
+            let mut objects = still.upserts(format);
             if has_changed {
                 self.all_objects.clear();
                 self.all_objects.extend_from_slice(objects);
-                wire::part_upserts(encoding, &mut self.all_objects);
-                self.all_objects.extend_from_slice(&self.objects[encoding.index()]);
+                wire::part_upserts(format, &mut self.all_objects);
+                self.all_objects.extend_from_slice(&self.objects[format.index()]);
                 objects = &self.all_objects;
             }
-            self.update.forms[encoding.index()].write_full(encoding, cell, objects);
+            self.update.forms[format.index()].write_full(format, cell, objects);
         }
         self.end_cell(cell, false);
     }
@@ -288,6 +290,7 @@ impl UpdateWriter {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.update.memory_bytes()
             + self.still.memory_bytes()
+            + self.change_list.memory_bytes()
             + self.objects.iter().map(Vec::capacity).sum::<usize>()
             + self.all_objects.capacity()
     }
@@ -300,29 +303,51 @@ impl UpdateWriter {
     fn delta<'a>(
         &mut self,
         cell: CellIndex,
-        changed: impl Iterator<Item = ObjectView<'a>>,
+        changed: impl Iterator<Item = ChangedView<'a>>,
         departed: impl Iterator<Item = ObjectId>,
     ) {
         let (first_departed, first_upserted) = (self.update.departed.len(), self.update.upserted.len());
         self.update.departed.extend(departed.map(|id| id.0));
         self.objects.iter_mut().for_each(Vec::clear);
-        for object in changed {
-            self.update.upserted.push(object.id.0);
-            for encoding in self.update.encodings.iter() {
-                let objects = &mut self.objects[encoding.index()];
-                let length = wire::write_upsert(encoding, &object, objects);
-                self.update.forms[encoding.index()].upserts.push((objects.len() - length, objects.len()));
+        self.change_list.clear();
+        for ChangedView { now, before } in changed {
+            self.update.upserted.push(now.id.0);
+            for format in self.update.formats.with_objects() {
+                let objects = &mut self.objects[format.index()];
+                let length = wire::write_upsert(format, &self.update.schema, &now, objects);
+                self.update.forms[format.index()].upserts.push((objects.len() - length, objects.len()));
+            }
+            if self.update.formats.contains(SnapshotFormat::TypedProtobuf) {
+                self.typed_change(&now, before.as_ref());
             }
         }
-        for encoding in self.update.encodings.iter() {
-            let form = &mut self.update.forms[encoding.index()];
-            let head = SegmentHead { cell, is_full: false, departed: &self.update.departed[first_departed..] };
-            let start = wire::write_segment(encoding, &head, &self.objects[encoding.index()], &mut form.deltas);
+        for format in self.update.formats.iter() {
+            let form = &mut self.update.forms[format.index()];
+            let departed = &self.update.departed[first_departed..];
+            let has_changes = format == SnapshotFormat::TypedProtobuf && !self.change_list.is_empty();
+            let fields = if has_changes { self.change_list.finish() } else { &[] };
+            let objects = &self.objects[format.index()];
+            let head = SegmentHead { cell, is_full: false, departed, changes: fields };
+            // An object may be as it was at the end of the tick.
+            let is_needed = format != SnapshotFormat::TypedProtobuf || !head.is_nothing() || !objects.is_empty();
+            let start = if is_needed { wire::write_segment(format, &head, objects, &mut form.deltas) } else { 0 };
             form.delta_ends.push(form.deltas.len());
-            for (from, to) in &mut form.upserts[first_upserted..] {
+            for (from, to) in form.upserts.get_mut(first_upserted..).unwrap_or_default() {
                 *from += start;
                 *to += start;
             }
+        }
+    }
+
+    /// Adds the last object of `objects` to the segment of a client that knows the fields.
+    fn typed_change(&mut self, now: &ObjectView<'_>, before: Option<&ObjectBefore<'_>>) {
+        let changes = wire::changes_since(&self.update.schema, before, now);
+        self.update.changes.push(changes);
+        if changes != WHOLE {
+            self.change_list.push(&self.update.schema, self.position_bits, now, changes, before);
+        } else if let Some(&(start, end)) = self.update.forms[SnapshotFormat::Protobuf.index()].upserts.last() {
+            let [_, whole, _, typed] = &mut self.objects;
+            typed.extend_from_slice(&whole[start..end]);
         }
     }
 
@@ -335,10 +360,16 @@ impl UpdateWriter {
     }
 }
 
+impl<'a> From<ObjectView<'a>> for ChangedView<'a> {
+    fn from(now: ObjectView<'a>) -> Self {
+        Self { now, before: None }
+    }
+}
+
 impl Form {
-    fn write_full(&mut self, encoding: Encoding, cell: CellIndex, objects: &[u8]) {
-        let head = SegmentHead { cell, is_full: true, departed: &[] };
-        wire::write_segment(encoding, &head, objects, &mut self.fulls);
+    fn write_full(&mut self, format: SnapshotFormat, cell: CellIndex, objects: &[u8]) {
+        let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
+        wire::write_segment(format, &head, objects, &mut self.fulls);
         self.full_ends.push(self.fulls.len());
     }
 

@@ -1,6 +1,7 @@
 //! Encoding of the messages between rooms and clients inside `data`, as defined in `schema/room.proto` and
 //! `docs/rooms-protocol.md`.
 
+mod changes;
 mod hash;
 mod json;
 mod protobuf;
@@ -9,11 +10,13 @@ use std::borrow::Cow;
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, GridShape, ObjectView};
+use crate::{CellIndex, GridShape, ObjectView, Schema, SnapshotFormat};
 
+pub use changes::ObjectBefore;
+pub(crate) use changes::{ChangeList, ChangeReader, Changes, KnownObject, WHOLE, changes_since, position_bits};
 pub use hash::object_hash;
-pub(crate) use json::{Text, read_object};
-pub(crate) use protobuf::{number, snapshot};
+pub(crate) use json::{Text, read_object as read_json_object};
+pub(crate) use protobuf::{cell_update, number, read_object, snapshot};
 
 /// Maximum bytes of a player's header, without the player's own objects.
 pub const HEADER_BYTES_MAX: usize = 48;
@@ -29,10 +32,25 @@ pub fn write_player_header(encoding: Encoding, ack: u32, avatar: u32, own: Optio
 
 /// Appends the value of [`crate::PlayerChange::own`] for a player's own objects, whose `x` and `y` are relative to the
 /// map's corner.
-pub fn encode_own<'a>(encoding: Encoding, objects: impl Iterator<Item = ObjectView<'a>>, out: &mut Vec<u8>) {
+pub fn encode_own<'a>(
+    format: impl Into<SnapshotFormat>,
+    schema: &Schema,
+    objects: impl Iterator<Item = ObjectView<'a>>,
+    out: &mut Vec<u8>,
+) {
+    match format.into() {
+        SnapshotFormat::Json => json::write_own(None, objects, out),
+        SnapshotFormat::TypedJson => json::write_own(Some(schema), objects, out),
+        SnapshotFormat::Protobuf | SnapshotFormat::TypedProtobuf => protobuf::write_own(objects, out),
+    }
+}
+
+/// Appends the schema, after the header, for a client that does not have it yet. A game without kinds has none.
+pub fn write_schema(encoding: Encoding, schema: &Schema, out: &mut Vec<u8>) {
     match encoding {
-        Encoding::Json => json::write_own(objects, out),
-        Encoding::Protobuf => protobuf::write_own(objects, out),
+        _ if schema.is_empty() => {}
+        Encoding::Json => json::write_schema(schema, out),
+        Encoding::Protobuf => protobuf::write_schema(schema, out),
     }
 }
 
@@ -100,19 +118,27 @@ pub(crate) fn write_body_end(encoding: Encoding, out: &mut Vec<u8>) {
 /// Appends an object to the objects of a segment, which are all of `out`. A separator may precede the object's bytes.
 ///
 /// Returns the number of bytes of the object itself.
-pub(crate) fn write_upsert(encoding: Encoding, object: &ObjectView<'_>, out: &mut Vec<u8>) -> usize {
-    part_upserts(encoding, out);
+pub(crate) fn write_upsert(
+    format: SnapshotFormat,
+    schema: &Schema,
+    object: &ObjectView<'_>,
+    out: &mut Vec<u8>,
+) -> usize {
+    part_upserts(format, out);
     let start = out.len();
-    match encoding {
-        Encoding::Json => json::write_object(object, out),
-        Encoding::Protobuf => protobuf::write_object(protobuf::UPSERTS, object, out),
+    match format {
+        SnapshotFormat::Json => json::write_object(None, object, out),
+        SnapshotFormat::TypedJson => json::write_object(Some(schema), object, out),
+        SnapshotFormat::Protobuf | SnapshotFormat::TypedProtobuf => {
+            protobuf::write_object(protobuf::UPSERTS, object, out);
+        }
     }
     out.len() - start
 }
 
 /// Appends the separator between an object and the previous ones, which are all of `out`.
-pub(crate) fn part_upserts(encoding: Encoding, out: &mut Vec<u8>) {
-    if encoding == Encoding::Json && !out.is_empty() {
+pub(crate) fn part_upserts(format: SnapshotFormat, out: &mut Vec<u8>) {
+    if format.encoding() == Encoding::Json && !out.is_empty() {
         out.push(b',');
     }
 }
@@ -122,14 +148,28 @@ pub(crate) struct SegmentHead<'a> {
     pub(crate) cell: CellIndex,
     pub(crate) is_full: bool,
     pub(crate) departed: &'a [u32],
+    /// The bits of a [`ChangeList`].
+    pub(crate) changes: &'a [u8],
+}
+
+impl SegmentHead<'_> {
+    /// Whether a segment without objects says nothing.
+    pub(crate) fn is_nothing(&self) -> bool {
+        !self.is_full && self.departed.is_empty() && self.changes.is_empty()
+    }
 }
 
 /// Appends a segment; `upserts` contains its encoded objects with separators. Segments are concatenated. In JSON each
 /// ends with a comma, and [`write_body_end`] removes the last one.
 ///
 /// Returns the index in `out` where the objects begin.
-pub(crate) fn write_segment(encoding: Encoding, head: &SegmentHead<'_>, upserts: &[u8], out: &mut Vec<u8>) -> usize {
-    match encoding {
+pub(crate) fn write_segment(
+    format: SnapshotFormat,
+    head: &SegmentHead<'_>,
+    upserts: &[u8],
+    out: &mut Vec<u8>,
+) -> usize {
+    match format.encoding() {
         Encoding::Json => json::write_segment(head, upserts, out),
         Encoding::Protobuf => protobuf::write_segment(head, upserts, out),
     }

@@ -14,16 +14,16 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
-use dunlin_protocol::Encoding;
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
 };
 
 use crate::{
-    CellIndex, Grid, ListingChange, ListingState, ObjectView, Position, RoomInfo, RoomOptions, UpdateWriter,
+    CellIndex, Grid, ListingChange, ListingState, ObjectView, Position, RoomInfo, RoomOptions, Schema, SnapshotFormat,
+    State, StateReader, StateWriter, UpdateWriter,
     binary::{Reader, Unreadable, put_number},
     hash::Hasher,
 };
@@ -214,6 +214,12 @@ pub struct World {
     removals: PendingRemovals,
     listing: Listing,
     calls: Calls,
+    /// A buffer for the state of an object.
+    state: Vec<u8>,
+    /// Values that were outside of the ranges of their fields.
+    limited_values: u64,
+    /// Whether such a value is a mistake that ends a test.
+    is_strict: bool,
 }
 
 impl World {
@@ -230,6 +236,9 @@ impl World {
             removals: PendingRemovals::default(),
             listing: Listing::new(options),
             calls: Calls::new(options),
+            state: Vec::new(),
+            limited_values: 0,
+            is_strict: false,
         }
     }
 
@@ -238,12 +247,14 @@ impl World {
     pub(crate) fn restore(
         grid: Grid,
         options: &RoomOptions,
+        schema: Arc<Schema>,
         version: u8,
         saved: &mut Reader<'_>,
     ) -> Result<Self, Unreadable> {
         let tick = saved.number_of()?;
         let mut world = Self::new(grid, options, saved.number()?);
         world.tick = tick;
+        world.set_schema(schema);
         let (low, high) = (saved.number()?, saved.number()?);
         let word_position = u128::from(high) << 64 | u128::from(low);
         world.generator.set_word_pos(word_position);
@@ -531,6 +542,130 @@ impl World {
     /// ```
     pub fn set_state(&mut self, id: ObjectId, state: &[u8]) -> Result<(), WorldError> {
         self.objects.set_state(id, state)
+    }
+
+    /// Adds an object whose state is a struct.
+    ///
+    /// # Errors
+    /// [`WorldError::TooManyObjects`], [`WorldError::StateTooLong`]
+    ///
+    /// ```
+    /// use dunlin_rooms::{Position, Visibility, state};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    ///
+    /// state! {
+    ///     /// A door.
+    ///     #[derive(Debug, PartialEq)]
+    ///     pub struct Door: 4 {
+    ///         pub is_open: bool,
+    ///     }
+    /// }
+    /// # example::in_world(|world, ada| {
+    /// let door = world.add(Position { x: 300, y: 300 }, Visibility::Everyone, &Door { is_open: false })?;
+    /// world.update(door, |door: &mut Door| door.is_open = true)?;
+    /// assert_eq!(world.get::<Door>(door), Some(Door { is_open: true }));
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn add<T: State>(
+        &mut self,
+        position: Position,
+        visibility: Visibility,
+        state: &T,
+    ) -> Result<ObjectId, WorldError> {
+        self.encode(state);
+        let object = NewObject { position, kind: T::KIND, visibility, state: &self.state };
+        self.objects.spawn(object)
+    }
+
+    /// The state of an object; `None` if there is no such object of this kind. [`World::add`] shows an example.
+    pub fn get<T: State>(&self, id: ObjectId) -> Option<T> {
+        let object = self.object(id).filter(|object| object.kind == T::KIND)?;
+        StateReader::read(&object.state)
+    }
+
+    /// Changes the state of an object. Only the fields that differ afterwards are sent. [`World::add`] shows an example.
+    ///
+    /// # Errors
+    /// [`WorldError::NoSuchObject`] if there is no such object of this kind.
+    pub fn update<T: State, R>(&mut self, id: ObjectId, change: impl FnOnce(&mut T) -> R) -> Result<R, WorldError> {
+        let mut state: T = self.get(id).ok_or(WorldError::NoSuchObject)?;
+        let outcome = change(&mut state);
+        self.set(id, &state)?;
+        Ok(outcome)
+    }
+
+    /// Replaces the state of an object. Only the fields that differ are sent.
+    ///
+    /// # Errors
+    /// [`WorldError::NoSuchObject`] if there is no such object of this kind, [`WorldError::StateTooLong`]
+    ///
+    /// ```
+    /// use dunlin_rooms::{Position, Visibility, WorldError, state};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    ///
+    /// state! {
+    ///     /// A door.
+    ///     pub struct Door: 4 {
+    ///         pub is_open: bool,
+    ///     }
+    /// }
+    /// # example::in_world(|world, ada| {
+    /// # let chest = example::spawn_chest(world)?;
+    /// assert_eq!(world.set(chest, &Door { is_open: true }), Err(WorldError::NoSuchObject), "a chest is no door");
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn set<T: State>(&mut self, id: ObjectId, state: &T) -> Result<(), WorldError> {
+        if self.object(id).is_none_or(|object| object.kind != T::KIND) {
+            return Err(WorldError::NoSuchObject);
+        }
+        self.encode(state);
+        self.objects.set_state(id, &self.state)
+    }
+
+    fn encode<T: State>(&mut self, state: &T) {
+        self.state.clear();
+        let limited = StateWriter::write(state, &mut self.state);
+        assert!(limited == 0 || !self.is_strict, "{limited} values of a {} are outside of their ranges", T::NAME);
+        self.limited_values += u64::from(limited);
+    }
+
+    /// The number of values that were outside of the ranges of their fields, and were limited to them.
+    ///
+    /// ```
+    /// use dunlin_rooms::{Position, Visibility, state};
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+    ///
+    /// state! {
+    ///     /// A door.
+    ///     pub struct Door: 4 {
+    ///         pub angle: u8 [range(0, 90)],
+    ///     }
+    /// }
+    /// # example::in_world(|world, ada| {
+    /// world.add(Position { x: 300, y: 300 }, Visibility::Everyone, &Door { angle: 91 })?;
+    /// assert_eq!(world.limited_values(), 1);
+    /// # Ok(())
+    /// # })
+    /// ```
+    pub fn limited_values(&self) -> u64 {
+        self.limited_values
+    }
+
+    /// From now on, a value outside of its range is a panic.
+    pub(crate) fn be_strict(&mut self) {
+        self.is_strict = true;
+    }
+
+    /// What the states of the objects are made of.
+    pub(crate) fn schema(&self) -> &Arc<Schema> {
+        self.objects.schema()
+    }
+
+    /// Sets the schema, before there are objects.
+    pub(crate) fn set_schema(&mut self, schema: Arc<Schema>) {
+        self.objects.set_schema(schema);
     }
 
     /// Sets which players receive an object. Does nothing if the object does not exist.
@@ -939,8 +1074,8 @@ impl World {
     }
 
     /// Adds a player or a spectator; `None` if all numbers have been used.
-    pub(crate) fn add_player(&mut self, encoding: Encoding, is_spectator: bool) -> Option<PlayerId> {
-        self.players.add(encoding, if is_spectator { Role::Spectator } else { Role::Player })
+    pub(crate) fn add_player(&mut self, format: SnapshotFormat, is_spectator: bool) -> Option<PlayerId> {
+        self.players.add(format, if is_spectator { Role::Spectator } else { Role::Player })
     }
 
     /// Takes the next pending kick.
@@ -953,9 +1088,9 @@ impl World {
         self.removals.closing()
     }
 
-    /// Resets a player for a new client, which uses this encoding. Returns whether the player is in the room.
-    pub(crate) fn resume_player(&mut self, id: PlayerId, encoding: Encoding) -> bool {
-        self.players.resume(id, encoding)
+    /// Resets a player for a new client, which uses this form. Returns whether the player is in the room.
+    pub(crate) fn resume_player(&mut self, id: PlayerId, format: SnapshotFormat) -> bool {
+        self.players.resume(id, format)
     }
 
     /// Removes a player or a spectator; returns which it was. Its own objects lose their owner at the end of the tick.

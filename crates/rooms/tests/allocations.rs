@@ -1,16 +1,23 @@
-//! Counts the allocations of a tick: a few buffers per encoding, independent of the number of players and changed
+//! Counts the allocations of a tick: a few buffers per form, independent of the number of players and changed
 //! cells.
 
 use dunlin_proof::allocations::allocations_of;
-use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions,
-    Simulation, Visibility, Visitor, World,
+    GridShape, InputError, ObjectId, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Schema, Simulation,
+    SnapshotFormat, Visibility, Visitor, World, state,
 };
 
 const CELL_UNITS: u32 = 100;
 const COLUMNS: u16 = 32;
 const TICKS: usize = 100;
+
+state! {
+    /// A circling object.
+    struct Circler: 1 {
+        tick: u32,
+        is_round: bool,
+    }
+}
 
 /// An object circles in each of the first `cells` cells. Players only watch and send inputs.
 struct Circling {
@@ -43,11 +50,15 @@ impl Simulation for Circling {
         }
     }
 
+    fn schema(&self) -> Schema {
+        Schema::new().with::<Circler>()
+    }
+
     fn start(&mut self, world: &mut World) {
         for cell in 0..self.cells {
             let position = Self::place(cell, 0);
-            let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"round" };
-            self.objects.push(world.spawn(object).expect("there is room"));
+            let circler = Circler { tick: 0, is_round: true };
+            self.objects.push(world.add(position, Visibility::Everyone, &circler).expect("there is room"));
         }
     }
 
@@ -66,7 +77,7 @@ impl Simulation for Circling {
         let tick = world.tick();
         for (cell, &object) in self.objects.iter().enumerate() {
             world.move_to(object, Self::place(cell as u32, tick));
-            world.set_state(object, &tick.to_le_bytes()).expect("it is there");
+            world.update(object, |circler: &mut Circler| circler.tick = tick).expect("it is there");
         }
     }
 
@@ -79,12 +90,12 @@ impl Simulation for Circling {
 
 /// The average number of allocations in a tick, over [`TICKS`] ticks. In each tick the room applies an input of every
 /// player and moves an object in each of `cells` cells.
-fn allocations_per_tick(players: u32, cells: u32, encodings: &[Encoding]) -> usize {
+fn allocations_per_tick(players: u32, cells: u32, formats: &[SnapshotFormat]) -> usize {
     let simulation = Box::new(Circling { cells, objects: Vec::new() });
     let mut room = Room::new(RoomOptions::default(), 1, simulation).expect("a map");
     for player in 0..players {
-        let encoding = encodings[player as usize % encodings.len()];
-        room.join(&Visitor::of_user(""), encoding, b"").expect("there is room");
+        let format = formats[player as usize % formats.len()];
+        room.join(&Visitor::of_user(""), format, b"").expect("there is room");
     }
     let mut tick = |number: u32| {
         let (count, ()) = allocations_of(|| {
@@ -104,14 +115,20 @@ fn allocations_per_tick(players: u32, cells: u32, encodings: &[Encoding]) -> usi
 }
 
 #[test]
-fn the_allocations_of_a_tick_depend_only_on_the_encodings() {
-    for encodings in [&[Encoding::Protobuf][..], &[Encoding::Json], &Encoding::ALL] {
+fn the_allocations_of_a_tick_depend_only_on_the_formats() {
+    for formats in [
+        &[SnapshotFormat::Protobuf][..],
+        &[SnapshotFormat::Json],
+        &[SnapshotFormat::TypedProtobuf],
+        &SnapshotFormat::ALL,
+    ] {
         for cells in [0, 1, 40, 400] {
-            let few = allocations_per_tick(10, cells, encodings);
-            let many = allocations_per_tick(1_000, cells, encodings);
-            assert_eq!(few, many, "{cells} cells, {encodings:?}");
-            let bound = 4 + 6 * encodings.len();
-            assert!(many <= bound, "{many} allocations for {cells} cells, {encodings:?}; at most {bound}");
+            let few = allocations_per_tick(10, cells, formats);
+            let many = allocations_per_tick(1_000, cells, formats);
+            assert_eq!(few, many, "{cells} cells, {formats:?}");
+            // The typed form builds on the one with whole states.
+            let bound = 5 + 6 * formats.len().max(2);
+            assert!(many <= bound, "{many} allocations for {cells} cells, {formats:?}; at most {bound}");
         }
     }
 }

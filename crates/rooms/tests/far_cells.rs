@@ -4,7 +4,7 @@
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Base, CellIndex, EncodingSet, FarCells, Grid, GridShape, Mirror, ObjectId, ObjectView, Replica, UpdateWriter, wire,
+    Base, CellIndex, FarCells, FormatSet, Grid, GridShape, Mirror, ObjectId, ObjectView, Replica, UpdateWriter, wire,
 };
 
 const VIEW: CellIndex = CellIndex(0);
@@ -55,7 +55,7 @@ fn mirror(grid: &Grid) -> Mirror {
 
 fn update(grid: &Grid, tick: u32, is_keyframe: bool) -> std::sync::Arc<dunlin_rooms::TickUpdate> {
     let mut writer = UpdateWriter::default();
-    writer.begin(tick, tick.into(), EncodingSet::default().with(Encoding::Protobuf), is_keyframe);
+    writer.begin(tick, tick.into(), FormatSet::default().with(Encoding::Protobuf), is_keyframe);
     let object = ObjectView { id: ID, kind: 1, x: x_at(tick), y: 0, state: b"s" };
     let changed = (!is_keyframe).then_some(object);
     writer.cell(FAR, changed.into_iter(), [].into_iter(), [object].into_iter());

@@ -3,7 +3,7 @@
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    EncodingSet, GridError, GridShape, InputError, NewObject, PlayerChange, PlayerId, Position, Refusal, RestoreError,
+    FormatSet, GridError, GridShape, InputError, NewObject, PlayerChange, PlayerId, Position, Refusal, RestoreError,
     Room, RoomOptions, Scope, Scoped, Simulation, TickOutcome, Visibility, Visitor, World,
     recording::{Comparison, Header, MAGIC, Recorder, ReplayError, compare, replay},
 };
@@ -268,7 +268,7 @@ proptest! {
         original.save(&mut saved);
         let mut restored = Room::restore(options(), &saved, drift(OBJECTS)).expect("the state is valid");
         prop_assert_eq!(restored.state_hash(), original.state_hash());
-        prop_assert_eq!(restored.encodings(), original.encodings());
+        prop_assert_eq!(restored.formats(), original.formats());
         for act in after.iter().chain([&Act::Tick]) {
             let outcome = act_on(&mut original, &mut unheard, act);
             let of_restored = act_on(&mut restored, &mut unheard, act);
@@ -386,11 +386,11 @@ fn players_are_limited_and_refusals_have_the_games_code() {
     for (data, expected) in [("no400", 400), ("no1999", 1_999), ("no399", 400), ("no2000", 400), ("no777", 777)] {
         assert_eq!(code(&mut room, data.as_bytes()), Err(expected), "{data}");
     }
-    assert_eq!((room.player_count(), room.encodings()), (0, EncodingSet::default()));
+    assert_eq!((room.player_count(), room.formats()), (0, FormatSet::default()));
     let players: Vec<PlayerId> = (0..20).map(|_| code(&mut room, b"").expect("there is room").player).collect();
     assert_eq!(players, (6..26).map(PlayerId).collect::<Vec<_>>(), "no number is reused");
     assert_eq!(code(&mut room, b""), Err(400));
-    assert_eq!(room.encodings(), EncodingSet::default().with(Encoding::Json));
+    assert_eq!(room.formats(), FormatSet::default().with(Encoding::Json));
     room.leave(PlayerId(6));
     assert!(code(&mut room, b"").is_ok());
 }
@@ -484,10 +484,10 @@ fn an_update_has_changes_and_a_keyframe_has_everything() {
     assert_eq!((quiet.tick(), quiet.time_us(), quiet.cell_count(), quiet.is_keyframe()), (1, 1_000, 0, false));
     let moved = room.tick(2_000).update;
     assert_eq!((moved.tick(), moved.cell_count()), (2, 2));
-    assert_eq!(moved.encodings(), EncodingSet::default().with(Encoding::Protobuf));
-    let keyframe = room.keyframe(EncodingSet::default().with(Encoding::Json));
+    assert_eq!(moved.formats(), FormatSet::default().with(Encoding::Protobuf));
+    let keyframe = room.keyframe(FormatSet::default().with(Encoding::Json));
     assert_eq!((keyframe.tick(), keyframe.time_us(), keyframe.cell_count()), (2, 2_000, 1));
-    assert!(keyframe.is_keyframe() && keyframe.encodings().contains(Encoding::Json));
+    assert!(keyframe.is_keyframe() && keyframe.formats().contains(Encoding::Json));
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod opening;
 mod recording_versions;
 mod rewind;
 mod room;
+mod typed_vectors;
 mod vectors;
 
 /// Counts per thread, so a test counts only its own allocations.

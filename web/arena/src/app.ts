@@ -213,7 +213,7 @@ async function start(): Promise<void> {
   const sdk = await loadSdk(encoding, endpoint, "arena");
   const client = sdk.client(network);
   const room = new Room(client, ROOM_CHANNEL, {
-    encoding, meter: network, data: { name: someName(), colour: someColour() },
+    encoding, typed: true, meter: network, data: { name: someName(), colour: someColour() },
   });
   new Connection(encoding, sdk, client, room, network);
   const arena = new Arena(room);

@@ -1,8 +1,10 @@
 /** A client's copy of the visible objects, updated by snapshots. */
 
 import { malformed, RoomError } from "./error.js";
+import { readChanges } from "./changes.js";
 import { Grid } from "./grid.js";
-import type { RoomObject, Snapshot } from "./snapshot.js";
+import type { FieldValues, Schema } from "./schema.js";
+import { type RoomObject, type Snapshot, withState } from "./snapshot.js";
 
 /** An object that the player sees. It is immutable: a change creates a new one. */
 export interface SeenObject {
@@ -45,6 +47,7 @@ export class Replica {
   /** Objects that only this player receives; some may have moved to a cell since. */
   private own: readonly number[] = [];
   private map: Grid | null = null;
+  private known: Schema | null = null;
   private stateBytes = 0;
   private last: Snapshot | null = null;
   private readonly limits: ReplicaLimits;
@@ -106,6 +109,16 @@ export class Replica {
     return this.seen.values();
   }
 
+  /** What the states are made of; null if the room has not told. */
+  get schema(): Schema | null {
+    return this.known;
+  }
+
+  /** The fields of an object's state; null if its kind has none, or its state is not made of them. */
+  fields(object: SeenObject): FieldValues | null {
+    return this.known?.values(object.kind, object.state) ?? null;
+  }
+
   /** Ids of the objects in a cell. */
   inCell(cell: number): ReadonlySet<number> {
     return this.cells.get(cell) ?? NOTHING;
@@ -117,6 +130,7 @@ export class Replica {
     this.cells.clear();
     this.own = [];
     this.map = null;
+    this.known = null;
     this.stateBytes = 0;
     this.last = null;
   }
@@ -130,12 +144,34 @@ export class Replica {
     const grid = this.gridOf(snapshot);
     if (snapshot.view >= grid.length) throw new RoomError("wrong_cell", `the view ${snapshot.view} is not on the map`);
     checkCells(snapshot, grid);
-    const outcome = this.outcomeOf(snapshot, grid, full);
+    const schema = snapshot.schema ?? this.known;
+    const outcome = this.outcomeOf(this.whole(snapshot, schema, grid, full), grid, full);
     this.checkSize(outcome);
     if (full || snapshot.own !== null) this.own = (snapshot.own ?? []).map(({ id }) => id);
     this.map = grid;
+    this.known = schema;
     this.last = snapshot;
     return this.take(snapshot, full, outcome);
+  }
+
+  /** The snapshot with whole states only: changes and values become the objects that they lead to. */
+  private whole(snapshot: Snapshot, schema: Schema | null, grid: Grid, full: boolean): Snapshot {
+    const { cellUnits } = grid.shape;
+    const cells = snapshot.cells.map((update) => {
+      const { cell, changes } = update;
+      const upserts = update.upserts.map((object) => withState(object, schema));
+      if (changes === undefined) return { ...update, upserts };
+      if (full || update.full || this.known === null) throw malformed(`cell ${cell} has changes without a base`);
+      const left = grid.column(cell) * cellUnits;
+      const top = grid.row(cell) * cellUnits;
+      const changed = readChanges(changes, this.known, cellUnits, (id) => {
+        const seen = this.seen.get(id);
+        return seen === undefined || seen.cell !== cell ? null : { ...seen, x: seen.x - left, y: seen.y - top };
+      });
+      return { ...update, upserts: [...upserts, ...changed] };
+    });
+    const own = snapshot.own?.map((object) => withState(object, schema)) ?? null;
+    return { ...snapshot, own, cells };
   }
 
   private gridOf(snapshot: Snapshot): Grid {

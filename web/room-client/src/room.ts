@@ -57,6 +57,11 @@ export interface RoomOptions {
   readonly seatToken?: string;
   /** How inputs are sent: `send` has no reply; with `publish`, a refused input causes an `error` event. */
   readonly transport?: "send" | "publish";
+  /**
+   * Asks for the fields of states: the room then sends the fields that have changed instead of whole states, and
+   * `replica.fields` has their values. The data of the join must be an object, if there is any.
+   */
+  readonly typed?: boolean;
   readonly limits?: Partial<ReplicaLimits>;
   readonly interpolation?: Partial<InterpolationOptions>;
   /** Needed for `bytesPerSecond` in JSON. */
@@ -316,11 +321,15 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   }
 
   private joinData(): unknown {
-    const { data } = this.options;
-    if (this.seat === null) return data;
-    if (data === undefined || data === null) return { seat_token: this.seat };
-    // Data that is not an object cannot contain a token.
-    return typeof data === "object" && !Array.isArray(data) ? { ...data, seat_token: this.seat } : data;
+    const { data, typed } = this.options;
+    const members = {
+      ...(typed === true ? { snapshots: "typed" } : {}),
+      ...(this.seat === null ? {} : { seat_token: this.seat }),
+    };
+    if (Object.keys(members).length === 0) return data;
+    if (data === undefined || data === null) return members;
+    // Data that is not an object cannot contain them.
+    return typeof data === "object" && !Array.isArray(data) ? { ...data, ...members } : data;
   }
 
   private encodeValue(value: unknown): unknown {

@@ -3,6 +3,7 @@
 import { decodeBase64 } from "./base64.js";
 import { malformed } from "./error.js";
 import { FIXED32, FIXED64, LENGTH, Reader, VARINT } from "./protobuf.js";
+import { decodeSchema, joinState, rawsFromJson, type Schema, schemaFromJson } from "./schema.js";
 
 /** An object in a `CellUpdate`, or in the part for one player. */
 export interface RoomObject {
@@ -13,6 +14,8 @@ export interface RoomObject {
   readonly y: number;
   /** In the game's own format. */
   readonly state: Uint8Array;
+  /** In a JSON session with fields, instead of the state. */
+  readonly values?: Readonly<Record<string, unknown>>;
 }
 
 export interface CellUpdate {
@@ -20,6 +23,8 @@ export interface CellUpdate {
   readonly full: boolean;
   readonly departed: readonly number[];
   readonly upserts: readonly RoomObject[];
+  /** The changes of objects in the cell, as bits. */
+  readonly changes?: Uint8Array;
 }
 
 /** A map of columns × rows square cells, numbered row by row. */
@@ -43,9 +48,13 @@ export interface Snapshot {
   /** Unix time in microseconds, on the server's clock. */
   readonly timeUs: number;
   readonly grid: GridShape | null;
+  /** What states are made of; in the first snapshot of a client that asked for it. */
+  readonly schema?: Schema;
   readonly view: number;
   readonly cells: readonly CellUpdate[];
 }
+
+const NO_STATE = new Uint8Array(0);
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -75,7 +84,8 @@ export function decodeSnapshot(bytes: Uint8Array): Snapshot {
     else if (tag === ((7 << 3) | LENGTH)) snapshot.grid = decodeGrid(reader.inner());
     else if (tag === ((8 << 3) | VARINT)) snapshot.view = reader.uint32();
     else if (tag === ((9 << 3) | LENGTH)) cells.push(decodeCell(reader.inner()));
-    else skipUnknown(reader, tag, 9);
+    else if (tag === ((10 << 3) | LENGTH)) snapshot.schema = decodeSchema(reader.blob());
+    else skipUnknown(reader, tag, 10);
   }
   return checked(snapshot);
 }
@@ -85,7 +95,9 @@ export function snapshotFromJson(value: unknown): Snapshot {
   const fields = object(value, "the snapshot");
   const own = fields["own"];
   const grid = fields["grid"];
+  const schema = fields["schema"];
   return checked({
+    ...(schema === undefined || schema === null ? {} : { schema: schemaFromJson(schema) }),
     ack: uint32(fields, "ack"),
     avatar: uint32(fields, "avatar"),
     own: own === undefined || own === null ? null : list(object(own, "own"), "objects").map(objectFromJson),
@@ -146,6 +158,7 @@ function decodeCell(reader: Reader): CellUpdate {
   const upserts: RoomObject[] = [];
   let cell = 0;
   let full = false;
+  let changes: Uint8Array = NO_STATE;
   while (!reader.done) {
     const tag = reader.tag();
     if (tag === ((1 << 3) | VARINT)) cell = reader.uint32();
@@ -155,12 +168,11 @@ function decodeCell(reader: Reader): CellUpdate {
       while (!packed.done) departed.push(packed.uint32());
     } else if (tag === ((3 << 3) | VARINT)) departed.push(reader.uint32());
     else if (tag === ((4 << 3) | LENGTH)) upserts.push(decodeObject(reader.inner()));
-    else skipUnknown(reader, tag, 4);
+    else if (tag === ((5 << 3) | LENGTH)) changes = reader.blob();
+    else skipUnknown(reader, tag, 5);
   }
-  return { cell, full, departed, upserts };
+  return { cell, full, departed, upserts, ...(changes.length === 0 ? {} : { changes }) };
 }
-
-const NO_STATE = new Uint8Array(0);
 
 function decodeObject(reader: Reader): RoomObject {
   const made: Mutable<RoomObject> = { id: 0, kind: 0, x: 0, y: 0, state: NO_STATE };
@@ -242,11 +254,23 @@ function objectFromJson(value: unknown): RoomObject {
   const fields = object(value, "an object");
   const state = fields["state"] ?? "";
   if (typeof state !== "string") throw malformed("state is no text");
+  const values = fields["fields"];
+  if (values !== undefined && values !== null && state !== "") throw malformed("an object has a state and fields");
   return identified({
+    ...(values === undefined || values === null ? {} : { values: object(values, "fields") }),
     id: uint32(fields, "id"),
     kind: uint32(fields, "kind"),
     x: uint32(fields, "x"),
     y: uint32(fields, "y"),
     state: state === "" ? NO_STATE : decodeBase64(state),
   });
+}
+
+/** An object of a JSON session with its state instead of its values. @throws RoomError of the kind `malformed`. */
+export function withState(object: RoomObject, schema: Schema | null): RoomObject {
+  const { id, kind, x, y, values } = object;
+  if (values === undefined) return object;
+  const fields = schema?.kind(kind)?.fields;
+  if (fields === undefined) throw malformed(`object ${id} has fields, and its kind has none`);
+  return { id, kind, x, y, state: joinState(fields, rawsFromJson(fields, values)) };
 }

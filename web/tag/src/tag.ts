@@ -167,7 +167,7 @@ async function start(): Promise<void> {
   const client = sdk.client(network, await guestOptions());
   const seatToken = isWatching ? null : storedSeat(channel);
   const data = { name: someName(), colour: someColour(), ...(isWatching ? { seat: "spectator" } : {}) };
-  const room = new Room(client, channel, { encoding, meter: network, data, ...(seatToken === null ? {} : { seatToken }) });
+  const room = new Room(client, channel, { encoding, typed: true, meter: network, data, ...(seatToken === null ? {} : { seatToken }) });
   if (!isWatching) keepSeat(room);
   new Connection(encoding, sdk, client, room, network);
   new Tag(room, isWatching);

@@ -87,6 +87,9 @@ pub struct EveryoneArgs {
     /// Measure only the Go server
     #[arg(long, conflicts_with = "no_peer")]
     pub only_peer: bool,
+    /// States have fields (a stamp and a heading) instead of 10 bytes, and Dunlin runs once more with clients that ask for them
+    #[arg(long)]
+    pub typed: bool,
     /// Duration of an additional recorded run that verifies the snapshots of the players; 0: none
     #[arg(long, default_value_t = 3.0)]
     pub verify_seconds: f64,

@@ -39,6 +39,8 @@ struct Report {
 }
 
 const DUNLIN: &str = "Dunlin";
+/// The same, to clients that ask for the fields of states.
+const TYPED: &str = "Dunlin, fields";
 const SHARED: &str = "Go, shared";
 const NAIVE: &str = "Go, naive";
 
@@ -82,7 +84,11 @@ pub fn run(args: &EveryoneArgs) -> Result<(), Error> {
 
 fn params(args: &EveryoneArgs) -> Value {
     // With 10 bytes of state, an object takes 24 bytes, so a hundred objects result in a snapshot of 2.4 KB.
-    json!({"objects": args.objects, "everyone_sees_everything": true, "state_bytes": 10})
+    let mut params = json!({"objects": args.objects, "everyone_sees_everything": true, "state_bytes": 10});
+    if args.typed {
+        params["typed"] = true.into();
+    }
+    params
 }
 
 fn dunlin(args: &EveryoneArgs, more: &[(&str, Value)]) -> ServerArgs {
@@ -111,6 +117,10 @@ fn contenders(args: &EveryoneArgs, cores: &Cores) -> Result<Vec<Contender>, Erro
     let mut all = Vec::new();
     if !args.only_peer {
         all.push(contender(DUNLIN, dunlin(args, &[]), setup.clone()));
+        if args.typed {
+            let join = Some(r#"{"snapshots":"typed"}"#.to_owned());
+            all.push(contender(TYPED, dunlin(args, &[]), RoomSetup { join, ..setup.clone() }));
+        }
     }
     if args.no_peer {
         return Ok(all);

@@ -4,10 +4,10 @@ use core::net::IpAddr;
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use bytes::Bytes;
-use dunlin_protocol::{ClientInfo, Encoding};
+use dunlin_protocol::ClientInfo;
 use dunlin_rooms::{
-    CallError, CallId, EncodingSet, GameCall, ListingChange, PlayerId, Refusal, Removals, Room, TickOutcome,
-    TickUpdate, Visitor, WorldError,
+    CallError, CallId, FormatSet, GameCall, ListingChange, PlayerId, Refusal, Removals, Room, SnapshotFormat,
+    TickOutcome, TickUpdate, Visitor, WorldError,
 };
 
 use super::{
@@ -35,8 +35,8 @@ pub enum Step {
         address: Option<IpAddr>,
         /// Whether it joins as a spectator.
         is_spectator: bool,
-        /// The encoding of its frames.
-        encoding: Encoding,
+        /// The form of its frames.
+        format: SnapshotFormat,
         /// Bytes for the game.
         data: Bytes,
         /// The player that it may take over, and its new seat token.
@@ -162,8 +162,8 @@ pub struct CompletedTick {
     pub(super) answered: Vec<MessageAnswer>,
     /// The players that each kick of the backend removes.
     ordered_kicks: Vec<Vec<PlayerId>>,
-    /// The world before the tick, if a shard may need its keyframe, with the encodings of the keyframe.
-    pub(super) keyframe: Option<(Arc<TickUpdate>, EncodingSet)>,
+    /// The world before the tick, if a shard may need its keyframe, with the forms of the keyframe.
+    pub(super) keyframe: Option<(Arc<TickUpdate>, FormatSet)>,
     /// Seats whose players the game has removed, with the reasons.
     pub(super) kicked: Vec<(SeatKey, Box<str>)>,
     /// Players without a client.
@@ -221,8 +221,8 @@ impl Runner {
         let keyframe = self.keyframe_for(batch);
         let Applied { entered, left, answered, ordered_kicks, expired, displaced, tokens_refused, mut calls } =
             self.apply(&batch.steps);
-        let encodings = self.room.encodings();
-        let keyframe = keyframe.map(|keyframe| (keyframe, encodings));
+        let formats = self.room.formats();
+        let keyframe = keyframe.map(|keyframe| (keyframe, formats));
         let outcome = self.room.tick(time_us);
         let kicked = self.on_removals(&outcome.removals);
         let away = self.returning_players.away_count();
@@ -318,10 +318,10 @@ impl Runner {
 
     fn apply_step(&mut self, place: usize, step: &Step, applied: &mut Applied) {
         match step {
-            Step::Join { seat, info, address, is_spectator, encoding, data, claim } => {
+            Step::Join { seat, info, address, is_spectator, format, data, claim } => {
                 let visitor = visitor_of(info, *address, *is_spectator);
                 applied.tokens_refused.count(self.returning_players.token_refusal(&info.user, *claim));
-                let joined = self.join_or_come_back(*seat, &visitor, *encoding, data, *claim);
+                let joined = self.join_or_come_back(*seat, &visitor, *format, data, *claim);
                 if let Ok(entered) = &joined {
                     self.returning_players.insert_join(entered.player, Arc::clone(&info.user), *claim);
                 }
@@ -410,17 +410,17 @@ impl Runner {
         &mut self,
         seat: SeatKey,
         visitor: &Visitor<'_>,
-        encoding: Encoding,
+        format: SnapshotFormat,
         data: &[u8],
         claim: SeatClaim,
     ) -> Result<Entered, Refusal> {
         let (player, is_back) = match self.returning_players.claimed_by(visitor.user, claim) {
             Some(player) => {
                 self.returning_players.end_absence(player);
-                self.room.back(player, visitor, encoding);
+                self.room.back(player, visitor, format);
                 (player, true)
             }
-            None => (self.room.join(visitor, encoding, data)?.player, false),
+            None => (self.room.join(visitor, format, data)?.player, false),
         };
         Ok(Entered { player, is_back, left_seat: self.seated_players.put(seat, player) })
     }
@@ -430,29 +430,29 @@ impl Runner {
         self.room.leave(player);
     }
 
-    /// The world as of the last tick, if a join may be the first on its shard, or the first there with its encoding.
+    /// The world as of the last tick, if a join may be the first on its shard, or the first there with its form.
     /// Computed before any step is applied: no update contains what an input creates and the tick removes.
     fn keyframe_for(&self, batch: &TickBatch) -> Option<Arc<TickUpdate>> {
         if !self.may_need_keyframe(batch) {
             return None;
         }
-        let encodings = batch.steps.iter().fold(self.room.encodings(), |all, step| match step {
-            Step::Join { encoding, .. } => all.with(*encoding),
+        let formats = batch.steps.iter().fold(self.room.formats(), |all, step| match step {
+            Step::Join { format, .. } => all.with(*format),
             _ => all,
         });
-        Some(self.room.keyframe(encodings))
+        Some(self.room.keyframe(formats))
     }
 
-    /// Whether a join, if accepted, needs a keyframe: its shard does not have the world in its encoding. Joins and
+    /// Whether a join, if accepted, needs a keyframe: its shard does not have the world in its form. Joins and
     /// leaves on a shard with other players need none.
     fn may_need_keyframe(&self, batch: &TickBatch) -> bool {
         let mut shards: Option<ByShard<ShardBefore>> = None;
         batch.steps.iter().any(|step| match step {
             // The player's seat on another shard may be the last one there.
             Step::Join { info, claim, .. } if self.returning_players.claimed_by(&info.user, *claim).is_some() => true,
-            Step::Join { seat, encoding, .. } => {
+            Step::Join { seat, format, .. } => {
                 let shards = shards.as_ref().unwrap_or(&batch.shards);
-                shards.get(seat.shard).is_none_or(|shard| !shard.known.contains(*encoding))
+                shards.get(seat.shard).is_none_or(|shard| !shard.known.contains(*format))
             }
             Step::Leave { seat } | Step::Away { seat, .. } if self.seated_players.player(*seat).is_some() => {
                 let shards = shards.get_or_insert_with(|| batch.shards.clone());
@@ -461,7 +461,7 @@ impl Runner {
                 shard.players = shard.players.saturating_sub(1);
                 if shard.players == 0 {
                     // A shard drops the world with its last player.
-                    shard.known = EncodingSet::default();
+                    shard.known = FormatSet::default();
                 }
                 false
             }

@@ -1,42 +1,60 @@
-//! The kinds of objects and the encoding of their states. `docs/tag.md` lists them.
+//! The kinds of objects and the fields of their states. `docs/tag.md` lists them.
 
-use dunlin_rooms::{Angle, NewObject, ObjectId, Position, Visibility};
+use dunlin_rooms::{Angle, ObjectId, Schema, choice, state};
 
 use super::runner::{Condition, TagRunner};
-use crate::looks::Looks;
 
-/// Kind of an object: a player or a bot.
-pub const RUNNER: u16 = 1;
-/// Kind of an object: a runner's name and points. It is a separate object, so that they are not sent with every step.
-/// It moves only when its runner enters another cell.
-pub const LABEL: u16 = 2;
-/// Kind of an object: a projectile.
-pub const SHOT: u16 = 3;
-
-/// A runner's state.
-pub fn runner(runner: &TagRunner) -> [u8; 4] {
-    let condition = match runner.condition {
-        _ if runner.is_away => 3,
-        Condition::Running => 0,
-        Condition::Tagged { .. } => 1,
-        Condition::Safe { .. } => 2,
-    };
-    let velocity = runner.velocity;
-    [runner.looks.colour, velocity.x.cast_unsigned(), velocity.y.cast_unsigned(), condition]
+choice! {
+    /// Whether a runner can run and be tagged.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ShownCondition { Running, Tagged, Safe, Away }
 }
 
-/// A label's state.
-pub fn label(avatar: ObjectId, score: u32, looks: &Looks) -> Vec<u8> {
-    [&avatar.0.to_le_bytes(), &score.to_le_bytes(), looks.name.as_bytes()].concat()
+state! {
+    /// A player or a bot.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Runner: 1 {
+        pub colour: u8 [range(0, 11)],
+        pub vx: i8 [range(-127, 127)],
+        pub vy: i8 [range(-127, 127)],
+        pub condition: ShownCondition,
+    }
 }
 
-/// A projectile's state.
-pub fn shot(colour: u8, angle: Angle, owner: ObjectId) -> [u8; 7] {
-    let ([_, _, a0, a1], [o0, o1, o2, o3]) = (angle.to_bits().to_le_bytes(), owner.0.to_le_bytes());
-    [colour, a0, a1, o0, o1, o2, o3]
+state! {
+    /// A runner's name and points. It moves only when its runner enters another cell. A separate object, because clients
+    /// of whole states receive all of a runner with every step.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Label: 2 {
+        pub runner: Option<ObjectId>,
+        pub score: u32,
+        pub name: String [max(96)],
+    }
 }
 
-/// An object that all players near it see.
-pub fn visible(position: Position, kind: u16, state: &[u8]) -> NewObject<'_> {
-    NewObject { position, kind, visibility: Visibility::Everyone, state }
+state! {
+    /// A projectile.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Projectile: 3 {
+        pub colour: u8 [range(0, 11)],
+        pub angle: Angle,
+        pub owner: Option<ObjectId>,
+    }
+}
+
+/// All of them.
+pub fn schema() -> Schema {
+    Schema::new().with::<Runner>().with::<Label>().with::<Projectile>()
+}
+
+impl Runner {
+    pub fn of(runner: &TagRunner) -> Self {
+        let condition = match runner.condition {
+            _ if runner.is_away => ShownCondition::Away,
+            Condition::Running => ShownCondition::Running,
+            Condition::Tagged { .. } => ShownCondition::Tagged,
+            Condition::Safe { .. } => ShownCondition::Safe,
+        };
+        Self { colour: runner.looks.colour, vx: runner.velocity.x, vy: runner.velocity.y, condition }
+    }
 }

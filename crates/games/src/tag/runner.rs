@@ -1,8 +1,11 @@
 //! A player or a bot on the map.
 
-use dunlin_rooms::{Angle, Fixed, ObjectId, PlayerId, Position, World, WorldError};
+use dunlin_rooms::{Angle, Fixed, ObjectId, PlayerId, Position, State, Visibility, World, WorldError};
 
-use super::{objects, shot::Shot};
+use super::{
+    objects::{Label, Projectile, Runner},
+    shot::Shot,
+};
 use crate::{looks::Looks, walk::Velocity};
 
 /// Seconds that a tagged runner is out.
@@ -82,16 +85,11 @@ impl TagRunner {
     /// [`WorldError`]; no object was created.
     pub fn enter(world: &mut World, looks: Looks, user: &str, driver: Driver) -> Result<(ObjectId, Self), WorldError> {
         let position = free_place(world);
-        let avatar = world.spawn(objects::visible(position, objects::RUNNER, &[]))?;
-        let label = world.spawn(objects::visible(position, objects::LABEL, &objects::label(avatar, 0, &looks)));
-        let label = label.inspect_err(|_| {
-            world.despawn(avatar);
-        })?;
-        let runner = Self {
+        let mut runner = Self {
             looks,
             user: user.into(),
-            avatar,
-            label,
+            avatar: ObjectId(0),
+            label: ObjectId(0),
             driver,
             score: 0,
             velocity: Velocity::NONE,
@@ -99,9 +97,13 @@ impl TagRunner {
             is_away: false,
             reloaded_tick: 0,
         };
+        runner.avatar = world.add(position, Visibility::Everyone, &Runner::of(&runner))?;
+        let label = world.add(position, Visibility::Everyone, &runner.shown_label());
+        runner.label = label.inspect_err(|_| {
+            world.despawn(runner.avatar);
+        })?;
         runner.look_from(world, position);
-        runner.show(world);
-        Ok((avatar, runner))
+        Ok((runner.avatar, runner))
     }
 
     /// Removes its objects.
@@ -137,8 +139,8 @@ impl TagRunner {
             return None;
         }
         let position = self.position(world);
-        let state = objects::shot(self.looks.colour, angle, self.avatar);
-        let id = world.spawn(objects::visible(position, objects::SHOT, &state)).ok()?;
+        let shot = Projectile { colour: self.looks.colour, angle, owner: Some(self.avatar) };
+        let id = world.add(position, Visibility::Everyone, &shot).ok()?;
         self.reloaded_tick = world.tick().saturating_add((RELOAD_MS * world.ticks_per_second()).div_ceil(1_000));
         Some((id, Shot::new(world, self.avatar, position, angle, lag_ticks)))
     }
@@ -222,11 +224,15 @@ impl TagRunner {
     // Cannot fail: the objects exist as long as the runner, and their states are short.
 
     fn show(&self, world: &mut World) {
-        let _ = world.set_state(self.avatar, &objects::runner(self));
+        let _ = world.set(self.avatar, &Runner::of(self));
     }
 
     fn show_label(&self, world: &mut World) {
-        let _ = world.set_state(self.label, &objects::label(self.avatar, self.score, &self.looks));
+        let _ = world.set(self.label, &self.shown_label());
+    }
+
+    fn shown_label(&self) -> Label {
+        Label { runner: Some(self.avatar), score: self.score, name: (*self.looks.name).to_owned() }
     }
 }
 
@@ -240,7 +246,7 @@ fn free_place(world: &mut World) -> Position {
     let mut place = Position::default();
     for _ in 0..TRIES {
         place = Position { x: world.random_below(width), y: world.random_below(height) };
-        if world.nearest(place, FREE_UNITS, |_, object| object.kind == objects::RUNNER).is_none() {
+        if world.nearest(place, FREE_UNITS, |_, object| object.kind == Runner::KIND).is_none() {
             break;
         }
     }

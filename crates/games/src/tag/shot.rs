@@ -1,9 +1,9 @@
 //! Projectiles. A player sees and aims at other runners where they were some ticks ago. So a projectile is compared
 //! with past positions of the runners: as many ticks ago as the age of the shooter's view when it fired.
 
-use dunlin_rooms::{Angle, Fixed, ObjectId, Position, World};
+use dunlin_rooms::{Angle, Fixed, ObjectId, Position, State, StateReader, World};
 
-use super::objects;
+use super::objects::{Runner, ShownCondition};
 
 /// Units per second.
 pub const SPEED: i32 = 1_500;
@@ -74,8 +74,11 @@ impl Shot {
 /// The runner that a bot at `from` sees within `units`, the nearest first.
 pub fn nearest_runner(world: &World, from: ObjectId, position: Position, units: u32) -> Option<Position> {
     let is_other = |id: ObjectId, object: &dunlin_rooms::Object| {
-        // The last byte of a runner's state: 0 for one that can be tagged.
-        id != from && object.kind == objects::RUNNER && object.state.last() == Some(&0)
+        let is_running = || {
+            let runner = StateReader::read::<Runner>(&object.state);
+            runner.is_some_and(|runner| runner.condition == ShownCondition::Running)
+        };
+        id != from && object.kind == Runner::KIND && is_running()
     };
     world.nearest(position, units, is_other).map(|near| near.object.position)
 }

@@ -1,5 +1,5 @@
 use dunlin_protocol::Encoding;
-use dunlin_rooms::{Angle, Object, Position, RoomInfo, RoomOptions};
+use dunlin_rooms::{Angle, Object, Position, RoomInfo, RoomOptions, State};
 use serde_json::json;
 
 use super::*;
@@ -61,7 +61,7 @@ fn condition(script: &Script, player: PlayerId) -> u8 {
 
 fn score(script: &Script, player: PlayerId) -> u32 {
     let avatar = script.avatar(player).0.to_le_bytes();
-    let labels = script.of_kind(objects::LABEL);
+    let labels = script.of_kind(objects::Label::KIND);
     let (_, Object { state, .. }) = labels.iter().find(|(_, label)| label.state.starts_with(&avatar)).expect("a label");
     u32::from_le_bytes(state[4..8].try_into().expect("4 bytes"))
 }
@@ -113,13 +113,13 @@ fn a_shot_tags_its_target_and_scores_a_point() {
     assert_eq!((&tagged[0]["by_name"], &tagged[0]["name"]), (&json!("Ada"), &json!("Ben")));
     assert_eq!((score(&script, ada), score(&script, ben)), (1, 0));
     assert_eq!(condition(&script, ben), 1, "out");
-    assert!(script.of_kind(objects::SHOT).is_empty());
+    assert!(script.of_kind(objects::Projectile::KIND).is_empty());
     // A runner that is out does not run or shoot, and returns elsewhere.
     script.input(ben, &[0, 127, 0]);
     assert!(shoot(&mut script, ben, seen, target));
     script.ticks(10);
     assert_eq!(script.place(ben), target);
-    assert!(script.of_kind(objects::SHOT).is_empty());
+    assert!(script.of_kind(objects::Projectile::KIND).is_empty());
     script.ticks(120);
     assert_ne!(script.place(ben), target);
     assert_eq!(condition(&script, ben), 2, "safe for a second");
@@ -157,14 +157,14 @@ fn runners_reload() {
     for _ in 0..48 {
         let seen = script.room.tick_number();
         assert!(shoot(&mut script, ada, seen, Position { x: 1_000, y: 100 }));
-        let now = script.of_kind(objects::SHOT);
+        let now = script.of_kind(objects::Projectile::KIND);
         shots += now.iter().filter(|(id, _)| !last.contains(id)).count();
         last = now.into_iter().map(|(id, _)| id).collect();
         script.ticks(1);
     }
     assert_eq!(shots, 2, "one in 400 ms, which are 24 ticks");
     script.ticks(36);
-    assert!(script.of_kind(objects::SHOT).is_empty(), "they do not fly on");
+    assert!(script.of_kind(objects::Projectile::KIND).is_empty(), "they do not fly on");
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn a_round_ends_with_a_winner_and_the_next_one_begins() {
     // Runners cannot shoot between rounds.
     let seen = script.room.tick_number();
     shoot(&mut script, ada, seen, target);
-    assert!(script.of_kind(objects::SHOT).is_empty());
+    assert!(script.of_kind(objects::Projectile::KIND).is_empty());
     let emitted = script.ticks(300);
     assert_eq!(named(&emitted, "round_started"), [&json!({"round": 2, "score_limit": 1})]);
     assert_eq!((score(&script, ada), condition(&script, ben)), (0, 2));
@@ -396,7 +396,7 @@ fn spectators_follow_the_leader_and_take_no_place() {
 fn bots_play_by_themselves() {
     let mut script = game(&json!({"bots": 50, "score_limit": 1_000}));
     let emitted = script.ticks(60 * 30);
-    assert_eq!(script.of_kind(objects::RUNNER).len(), 50);
+    assert_eq!(script.of_kind(objects::Runner::KIND).len(), 50);
     let scores = named(&emitted, "scores");
     let best = scores.last().expect("a scoreboard")["leaders"][0]["score"].as_u64();
     assert!(best >= Some(2), "{best:?}");

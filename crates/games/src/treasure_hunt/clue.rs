@@ -1,9 +1,10 @@
 //! Clues: from time to time all players receive the same place.
 
-use dunlin_rooms::{ObjectId, Position, Scope, World, WorldError};
+use dunlin_rooms::{ObjectId, Position, Scope, Visibility, World, WorldError};
 
 use super::{
-    news, objects,
+    news,
+    objects::ClueMarker,
     treasure::{Find, Treasure, Treasures},
 };
 
@@ -73,7 +74,7 @@ impl Clues {
             clear_away(world, clue, true);
             self.lying = None;
         } else {
-            let _ = world.set_state(clue.marker, &objects::clue(clue.shares, SHARE_VALUE, clue.until));
+            let _ = world.update(clue.marker, |marker: &mut ClueMarker| marker.shares = find.shares_left);
         }
     }
 }
@@ -84,8 +85,8 @@ fn drop_clue(world: &mut World, treasures: &mut Treasures, until: u32) -> Result
     let mut inner = |size: u32| size / 4 + world.random_below((size / 2).max(1));
     let position = Position { x: inner(width), y: inner(height) };
     let treasure = treasures.bury(world, position, Treasure { value: SHARE_VALUE, shares: SHARES, is_chest: false })?;
-    let state = objects::clue(SHARES, SHARE_VALUE, until);
-    let marker = world.spawn(objects::visible(position, objects::CLUE, &state));
+    let marker = ClueMarker { shares: SHARES, value: SHARE_VALUE, until };
+    let marker = world.add(position, Visibility::Everyone, &marker);
     let marker = marker.inspect_err(|_| treasures.remove(world, treasure))?;
     Ok(Clue { marker, treasure, position, shares: SHARES, until })
 }

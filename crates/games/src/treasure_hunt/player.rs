@@ -1,8 +1,11 @@
 //! A player of the hunt: its possessions, its current action, and its three objects.
 
-use dunlin_rooms::{NewObject, ObjectId, PlayerId, Position, Visibility, World, WorldError};
+use dunlin_rooms::{ObjectId, PlayerId, Position, Visibility, World, WorldError};
 
-use super::{input::HuntInput, objects};
+use super::{
+    input::HuntInput,
+    objects::{NameTag, Player, Purse},
+};
 use crate::{looks::Looks, walk::Velocity};
 
 /// Maximum energy.
@@ -65,18 +68,14 @@ impl HuntPlayer {
     /// [`WorldError`]; no object was created.
     pub fn enter(world: &mut World, player: PlayerId, looks: Looks) -> Result<Self, WorldError> {
         let position = anywhere(world);
-        let state = objects::player(looks.colour, Velocity::NONE, Doing::Nothing);
-        let avatar = world.spawn(objects::visible(position, objects::PLAYER, &state))?;
-        let tag = world.spawn(objects::visible(position, objects::TAG, &objects::tag(avatar, 0, &looks)));
+        let standing = Player::new(looks.colour, Velocity::NONE, Doing::Nothing);
+        let avatar = world.add(position, Visibility::Everyone, &standing)?;
+        let tag = world.add(position, Visibility::Everyone, &NameTag::new(avatar, 0, &looks));
         let tag = tag.inspect_err(|_| {
             world.despawn(avatar);
         })?;
-        let purse = world.spawn(NewObject {
-            position: Position::default(),
-            kind: objects::PURSE,
-            visibility: Visibility::Owner(player),
-            state: &objects::purse(0, 0, ENERGY_MAX),
-        });
+        let purse = Purse { score: 0, chests: 0, energy: ENERGY_MAX };
+        let purse = world.add(Position::default(), Visibility::Owner(player), &purse);
         let purse = purse.inspect_err(|_| {
             world.despawn(avatar);
             world.despawn(tag);
@@ -158,7 +157,7 @@ impl HuntPlayer {
         self.score = self.score.saturating_add(value.into());
         self.chests = self.chests.saturating_add(1);
         self.show_purse(world);
-        let _ = world.set_state(self.tag, &objects::tag(self.avatar, self.score, &self.looks));
+        let _ = world.set(self.tag, &NameTag::new(self.avatar, self.score, &self.looks));
     }
 
     /// Regains energy once per second. Players do so in different ticks, so that no tick changes all purses.
@@ -173,11 +172,12 @@ impl HuntPlayer {
     // Cannot fail: the objects exist as long as the player, and their states are short.
 
     fn show(&self, world: &mut World) {
-        let _ = world.set_state(self.avatar, &objects::player(self.looks.colour, self.velocity, self.doing));
+        let _ = world.set(self.avatar, &Player::new(self.looks.colour, self.velocity, self.doing));
     }
 
     fn show_purse(&self, world: &mut World) {
-        let _ = world.set_state(self.purse, &objects::purse(self.score, self.chests, self.energy));
+        let Self { score, chests, energy, .. } = *self;
+        let _ = world.set(self.purse, &Purse { score, chests, energy });
     }
 }
 

@@ -1,8 +1,11 @@
-use dunlin_rooms::{Object, ObjectId, RoomOptions, Visibility};
+use dunlin_rooms::{Object, ObjectId, RoomOptions, State, StateWriter, Visibility};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::*;
+use super::{
+    objects::{Chest, ClueMarker, NameTag, Player, Purse},
+    *,
+};
 use crate::{
     dice::Dice,
     script::{ScopedEvent, Script, events, publications},
@@ -16,6 +19,12 @@ fn hunt(params: &Value) -> Script {
 
 fn small() -> Script {
     hunt(&json!({"columns": 8, "rows": 8, "treasures": 40, "obstacles": 20, "clue_interval_s": 0}))
+}
+
+fn bytes_of<T: State>(state: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    assert_eq!(StateWriter::write(state, &mut bytes), 0);
+    bytes
 }
 
 fn only(objects: Vec<(ObjectId, Object)>) -> (ObjectId, Object) {
@@ -46,10 +55,10 @@ fn a_joining_player_has_an_avatar_a_tag_and_a_purse() {
     let ada = script.join(r#"{"name":" Ada ","colour":3}"#);
     let avatar = script.avatar(ada);
     assert_eq!(script.object(avatar).state, [3, 0, 0, 0]);
-    let (_, tag) = only(script.of_kind(objects::TAG));
+    let (_, tag) = only(script.of_kind(NameTag::KIND));
     assert_eq!(tag.state, [&avatar.0.to_le_bytes()[..], &[0; 4], b"Ada"].concat());
     assert_eq!((tag.position, tag.visibility), (script.place(ada), Visibility::Everyone));
-    let (_, purse) = only(script.of_kind(objects::PURSE));
+    let (_, purse) = only(script.of_kind(Purse::KIND));
     assert_eq!((purse.state, purse.visibility), (vec![0, 0, 0, 0, 0, 0, 100], Visibility::Owner(ada)));
 
     let looks = json!({"player": avatar.0, "name": "Ada", "colour": 3});
@@ -124,7 +133,7 @@ fn name_tags_stay_until_their_player_goes_to_another_cell() {
     script.input(ada, &[0, 127, 0]);
     for _ in 0..200 {
         script.ticks(1);
-        let (_, tag) = only(script.of_kind(objects::TAG));
+        let (_, tag) = only(script.of_kind(NameTag::KIND));
         let grid = script.room.grid();
         assert_eq!(grid.cell_of(tag.position), grid.cell_of(script.place(ada)));
         moves += u32::from(tag.position != last);
@@ -137,33 +146,33 @@ fn name_tags_stay_until_their_player_goes_to_another_cell() {
 fn a_chest_is_dug_up_and_another_one_buried() {
     let mut script = small();
     let ada = script.join(r#"{"name":"Ada"}"#);
-    let (chest, Object { position, .. }) = script.of_kind(objects::CHEST).remove(0);
+    let (chest, Object { position, .. }) = script.of_kind(Chest::KIND).remove(0);
     walk_to(&mut script, ada, position);
     assert!(script.input(ada, DIG));
     assert_eq!(script.object(script.avatar(ada)).state[1..], [0, 0, 1], "stands and digs");
     assert_eq!(script.ticks(59), []);
-    assert_eq!(script.object(chest).state, objects::BURIED, "its value is hidden");
+    assert_eq!(script.object(chest).state, [0], "its value is hidden");
 
     let emitted = script.ticks(1);
     let state = script.object(chest).state.clone();
     let value = u16::from_le_bytes([state[1], state[2]]);
     assert!((10..=50).contains(&value), "{value}");
     let avatar = script.avatar(ada);
-    assert_eq!(state, objects::open_chest(value, avatar));
+    assert_eq!(state, bytes_of(&Chest { is_open: true, value, finder: Some(avatar) }));
     let place = script.place(ada);
     let found = json!({"found": {
         "player": avatar.0, "name": "Ada", "treasure": chest.0, "value": value, "x": place.x, "y": place.y
     }});
     assert_eq!(emitted, [(Some(vec![ada]), found)]);
-    let (_, purse) = only(script.of_kind(objects::PURSE));
-    assert_eq!(purse.state[..6], objects::purse(value.into(), 1, 0)[..6]);
-    let (_, tag) = only(script.of_kind(objects::TAG));
+    let (_, purse) = only(script.of_kind(Purse::KIND));
+    assert_eq!(purse.state[..6], bytes_of(&Purse { score: value.into(), chests: 1, energy: 0 })[..6]);
+    let (_, tag) = only(script.of_kind(NameTag::KIND));
     assert_eq!(tag.state[4..8], u32::from(value).to_le_bytes());
 
     script.ticks(599);
-    assert_eq!((script.object(chest).state[0], script.of_kind(objects::CHEST).len()), (1, 40));
+    assert_eq!((script.object(chest).state[0], script.of_kind(Chest::KIND).len()), (1, 40));
     script.ticks(1);
-    assert_eq!((script.room.world().object(chest), script.of_kind(objects::CHEST).len()), (None, 40));
+    assert_eq!((script.room.world().object(chest), script.of_kind(Chest::KIND).len()), (None, 40));
 }
 
 #[test]
@@ -211,7 +220,7 @@ impl<F: FnMut(&mut World) + Send> Simulation for Prepared<F> {
 fn digging_uses_energy_and_rest_restores_it() {
     let mut script = hunt(&json!({"treasures": 0, "obstacles": 0, "clue_interval_s": 0}));
     let ada = script.join("");
-    let energy = |script: &Script| only(script.of_kind(objects::PURSE)).1.state[6];
+    let energy = |script: &Script| only(script.of_kind(Purse::KIND)).1.state[6];
     let doing = |script: &Script| script.object(script.avatar(ada)).state[3];
     let mut digs = 0;
     // A dig costs ten energy, and five are regained in the meantime.
@@ -252,12 +261,12 @@ fn a_clue_is_sent_to_all_and_yields_ten_shares() {
     let mut script = hunt(&json!({"columns": 4, "rows": 4, "treasures": 0, "obstacles": 0, "clue_interval_s": 60}));
     let players: Vec<_> = (0..3).map(|_| script.join("")).collect();
     script.ticks(60 * 60 - 1);
-    assert!(script.of_kind(objects::CLUE).is_empty());
+    assert!(script.of_kind(ClueMarker::KIND).is_empty());
     let emitted = script.ticks(1);
-    let (marker, Object { position, state, .. }) = only(script.of_kind(objects::CLUE));
-    let (treasure, hidden) = only(script.of_kind(objects::CHEST));
+    let (marker, Object { position, state, .. }) = only(script.of_kind(ClueMarker::KIND));
+    let (treasure, hidden) = only(script.of_kind(Chest::KIND));
     assert_eq!((hidden.position, hidden.visibility), (position, Visibility::Nobody));
-    assert_eq!(state, objects::clue(10, 100, 7_200));
+    assert_eq!(state, bytes_of(&ClueMarker { shares: 10, value: 100, until: 7_200 }));
     let clue = json!({
         "x": position.x, "y": position.y, "treasure": treasure.0, "shares": 10, "value": 100, "until": 7_200
     });
@@ -281,7 +290,7 @@ fn a_clue_is_sent_to_all_and_yields_ten_shares() {
     }
     assert_eq!(emitted.iter().filter(|(_, event)| event.get("found").is_some()).count(), 10);
     assert_eq!(emitted.last(), Some(&(None, json!({"clue_over": {"treasure": treasure.0, "found": true}}))));
-    assert!(script.of_kind(objects::CLUE).is_empty() && script.of_kind(objects::CHEST).is_empty());
+    assert!(script.of_kind(ClueMarker::KIND).is_empty() && script.of_kind(Chest::KIND).is_empty());
 }
 
 #[test]
@@ -289,11 +298,11 @@ fn an_ignored_clue_is_replaced_by_the_next() {
     let mut script = hunt(&json!({"treasures": 0, "obstacles": 0, "clue_interval_s": 1}));
     script.join("");
     script.ticks(60);
-    let (treasure, _) = only(script.of_kind(objects::CHEST));
+    let (treasure, _) = only(script.of_kind(Chest::KIND));
     let emitted = script.ticks(60);
     assert_eq!(emitted[0], (None, json!({"clue_over": {"treasure": treasure.0, "found": false}})));
     assert_eq!(emitted.len(), 2);
-    assert_eq!((script.of_kind(objects::CLUE).len(), script.of_kind(objects::CHEST).len()), (1, 1));
+    assert_eq!((script.of_kind(ClueMarker::KIND).len(), script.of_kind(Chest::KIND).len()), (1, 1));
 }
 
 #[test]
@@ -333,7 +342,7 @@ fn a_small_world_has_fewer_objects() {
     let simulation = Box::new(TreasureHunt::new(&params).expect("good parameters"));
     let mut script = Script::with(RoomOptions { objects_max: 150, ..RoomOptions::default() }, simulation);
     assert_eq!((script.room.object_count(), script.ticks(120)), (150, Vec::new()));
-    assert!(script.of_kind(objects::CLUE).is_empty());
+    assert!(script.of_kind(ClueMarker::KIND).is_empty());
 }
 
 #[test]
@@ -385,7 +394,7 @@ fn busy() -> Box<dyn Simulation> {
 fn a_hunt_of_fifty_players_is_deterministic() {
     let mut script = Script::new(busy());
     play(&mut script, &mut Dice(7), &mut Vec::new(), 1_000);
-    let found: u32 = script.of_kind(objects::TAG).iter().map(|(_, tag)| u32::from(tag.state[4])).sum();
+    let found: u32 = script.of_kind(NameTag::KIND).iter().map(|(_, tag)| u32::from(tag.state[4])).sum();
     assert!(found > 0, "something was found");
     assert_eq!(script.room.state_hash(), 0xdaca_9086_2fde_5e3d);
     let mut other = Script::new(busy());
@@ -439,9 +448,9 @@ proptest! {
         for (player, data, ticks) in inputs {
             // One in six inputs is from an unknown player.
             let player = players.get(player).copied().unwrap_or(PlayerId(99));
-            let before = script.of_kind(objects::PLAYER);
+            let before = script.of_kind(Player::KIND);
             if !script.input(player, &data) {
-                prop_assert_eq!(before, script.of_kind(objects::PLAYER), "a bad input changes nothing");
+                prop_assert_eq!(before, script.of_kind(Player::KIND), "a bad input changes nothing");
             }
             script.ticks(ticks);
             let (width, height) = script.room.grid().size_units();
@@ -449,7 +458,7 @@ proptest! {
                 let Position { x, y } = script.place(*player);
                 prop_assert!(x < width && y < height);
             }
-            for (_, purse) in script.of_kind(objects::PURSE) {
+            for (_, purse) in script.of_kind(Purse::KIND) {
                 prop_assert!(purse.state[6] <= 100);
             }
             // The number of chests is constant, and a clue adds two objects.

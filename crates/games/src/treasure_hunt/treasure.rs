@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use dunlin_rooms::{ObjectId, Position, Visibility, World, WorldError};
+use dunlin_rooms::{ObjectId, Position, State, Visibility, World, WorldError};
 
-use super::{objects, player::anywhere};
+use super::{objects::Chest, player::anywhere};
 
 /// The reach of a dig in units.
 pub const REACH: u32 = 48;
@@ -61,11 +61,8 @@ impl Treasures {
     /// # Errors
     /// [`WorldError`] if the world is full.
     pub fn bury(&mut self, world: &mut World, position: Position, treasure: Treasure) -> Result<ObjectId, WorldError> {
-        let mut object = objects::visible(position, objects::CHEST, &objects::BURIED);
-        if !treasure.is_chest {
-            object.visibility = Visibility::Nobody;
-        }
-        let id = world.spawn(object)?;
+        let visibility = if treasure.is_chest { Visibility::Everyone } else { Visibility::Nobody };
+        let id = world.add(position, visibility, &Chest::BURIED)?;
         self.buried.insert(id, treasure);
         Ok(id)
     }
@@ -79,7 +76,7 @@ impl Treasures {
         if shares == 0 {
             self.buried.remove(&id);
             if is_chest {
-                let _ = world.set_state(id, &objects::open_chest(value, finder));
+                let _ = world.set(id, &Chest { is_open: true, value, finder: Some(finder) });
                 self.open.push_back((world.tick().saturating_add(OPEN_S * world.ticks_per_second()), id));
             } else {
                 world.despawn(id);
@@ -116,7 +113,7 @@ impl Treasures {
     /// in a cell.
     fn nearest(&self, world: &World, place: Position) -> Option<ObjectId> {
         let is_buried = |id: ObjectId| self.buried.contains_key(&id);
-        let near = world.nearest(place, REACH, |id, object| object.kind == objects::CHEST && is_buried(id));
+        let near = world.nearest(place, REACH, |id, object| object.kind == Chest::KIND && is_buried(id));
         near.map(|near| near.id)
     }
 }

@@ -2,14 +2,13 @@
 
 use std::rc::Rc;
 
-use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
 
 use super::{Base, FarCells, HashState, KEPT_BYTES_MAX, SnapshotBody};
-use crate::CellIndex;
+use crate::{CellIndex, SnapshotFormat};
 
 /// Players with the same key share a body. Without a base, the body has the full state of the view.
-pub(super) type BodyKey = (Encoding, CellIndex, Option<Base>, Option<FarCells>);
+pub(super) type BodyKey = (SnapshotFormat, CellIndex, Option<Base>, Option<FarCells>);
 
 #[derive(Debug, Default)]
 pub(super) struct BodyCache {

@@ -2,11 +2,10 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
 
 use super::HashState;
-use crate::{CellIndex, TickUpdate, grid::HISTORY_TICKS};
+use crate::{CellIndex, SnapshotFormat, TickUpdate, grid::HISTORY_TICKS};
 
 #[derive(Debug)]
 pub(super) struct History {
@@ -34,7 +33,7 @@ enum Full {
     /// In the update with this number, counted since the mirror was created.
     Update { number: u64, place: usize },
     /// A copy, made when the update was dropped: a quiet cell must not keep all other changes of its update in memory.
-    Copied([Box<[u8]>; Encoding::ALL.len()]),
+    Copied([Box<[u8]>; SnapshotFormat::ALL.len()]),
 }
 
 impl History {
@@ -86,7 +85,7 @@ impl History {
             if let Some(full) = self.cells.get_mut(&changed.cell)
                 && matches!(full, Full::Update { number, .. } if *number == self.forgotten)
             {
-                *full = Full::Copied(Encoding::ALL.map(|encoding| oldest.full(encoding, place).into()));
+                *full = Full::Copied(copied(&oldest, place));
             }
         }
         self.forgotten += 1;
@@ -103,7 +102,7 @@ impl History {
             if let Some(full) = self.cells.get_mut(&keyframe.cells()[place].cell)
                 && matches!(full, Full::Keyframe(_))
             {
-                *full = Full::Copied(Encoding::ALL.map(|encoding| keyframe.full(encoding, place).into()));
+                *full = Full::Copied(copied(&keyframe, place));
             }
         }
         self.keyframe_left = end;
@@ -130,14 +129,20 @@ impl History {
     }
 
     /// The full segment of a cell; `None` if it is empty.
-    pub(super) fn full(&self, encoding: Encoding, cell: CellIndex) -> Option<&[u8]> {
+    pub(super) fn full(&self, format: SnapshotFormat, cell: CellIndex) -> Option<&[u8]> {
         Some(match self.cells.get(&cell)? {
-            Full::Keyframe(place) => self.keyframe.as_ref()?.full(encoding, *place),
+            Full::Keyframe(place) => self.keyframe.as_ref()?.full(format, *place),
             Full::Update { number, place } => {
                 let index = number.checked_sub(self.forgotten)?;
-                self.updates.get(index as usize)?.full(encoding, *place)
+                self.updates.get(index as usize)?.full(format, *place)
             }
-            Full::Copied(segments) => &segments[encoding.index()],
+            Full::Copied(segments) => &segments[format.objects().index()],
         })
     }
+}
+
+/// A cell's full segments, each once.
+fn copied(update: &TickUpdate, place: usize) -> [Box<[u8]>; SnapshotFormat::ALL.len()] {
+    SnapshotFormat::ALL
+        .map(|format| if format.objects() == format { update.full(format, place).into() } else { Box::default() })
 }

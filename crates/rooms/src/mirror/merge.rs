@@ -2,23 +2,33 @@
 
 use std::{cmp::Reverse, ops::Range};
 
-use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
 
 use super::{HashState, KEPT_BYTES_MAX, history::History};
 use crate::{
-    CellIndex, TickUpdate,
-    wire::{self, SegmentHead},
+    CellIndex, Schema, SnapshotFormat, TickUpdate,
+    wire::{self, ChangeList, Changes, SegmentHead, WHOLE},
 };
 
 /// Segments merged for the current tick. Each is assembled once for all players that need it.
 #[derive(Debug, Default)]
 pub(super) struct Merges {
-    known: HashMap<(Encoding, CellIndex, u32), Merged, HashState>,
+    known: HashMap<MergeKey, Merged, HashState>,
     segments: Vec<u8>,
     mentions: Vec<Mention>,
     departed: Vec<u32>,
     objects: Vec<u8>,
+    changes: ChangeList,
+}
+
+/// The form, the cell, and the tick after which its changes are merged.
+type MergeKey = (SnapshotFormat, CellIndex, u32);
+
+/// What is known about the states of all objects.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct States<'a> {
+    pub(super) schema: &'a Schema,
+    pub(super) cell_units: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -41,6 +51,8 @@ struct Mention {
     age: u8,
     /// The location of the encoded object; `None` if the object has departed.
     place: Option<usize>,
+    /// What has changed. A departed object is not known as it was before, even if it comes back.
+    changes: Changes,
 }
 
 impl Merges {
@@ -53,20 +65,13 @@ impl Merges {
         }
     }
 
-    /// Appends a segment with what changed in `cell` since `tick`, if anything did.
-    pub(super) fn write(
-        &mut self,
-        history: &History,
-        encoding: Encoding,
-        cell: CellIndex,
-        tick: u32,
-        out: &mut Vec<u8>,
-    ) {
-        let key = (encoding, cell, tick);
+    /// Appends a segment with what changed in the cell of `key` since its tick, if anything did.
+    pub(super) fn write(&mut self, history: &History, states: States<'_>, key: MergeKey, out: &mut Vec<u8>) {
+        let (format, _, tick) = key;
         let merged = if let Some(merged) = self.known.get(&key) {
             merged.clone()
         } else {
-            let merged = self.merge(history, encoding, cell, tick);
+            let merged = self.merge(history, states, key);
             self.known.insert(key, merged.clone());
             merged
         };
@@ -74,40 +79,52 @@ impl Merges {
             Merged::Nothing => {}
             Merged::Alone { age, place } => {
                 if let Some(update) = history.after(tick).nth_back(age) {
-                    out.extend_from_slice(&update.deltas(encoding)[update.delta(encoding, place)]);
+                    out.extend_from_slice(&update.deltas(format)[update.delta(format, place)]);
                 }
             }
             Merged::Here(range) => out.extend_from_slice(&self.segments[range]),
         }
     }
 
-    fn merge(&mut self, history: &History, encoding: Encoding, cell: CellIndex, tick: u32) -> Merged {
+    fn merge(&mut self, history: &History, states: States<'_>, (format, cell, tick): MergeKey) -> Merged {
         let found = |(age, update): (usize, &TickUpdate)| update.find(cell).map(|place| (age, place));
         let mut places = history.after(tick).rev().enumerate().filter_map(found);
         let Some((age, place)) = places.next() else { return Merged::Nothing };
-        if places.next().is_none() {
+        // A segment of changed fields has differences to the tick before its own, and the client may have a later one:
+        // `tick` is a lower bound for a far cell. So its values are written again as a whole.
+        if places.next().is_none() && format != SnapshotFormat::TypedProtobuf {
             return Merged::Alone { age, place };
         }
         self.collect_mentions(history, cell, tick);
         self.departed.clear();
         self.objects.clear();
-        let mut last = None;
-        for mention in &self.mentions {
-            if last.replace(mention.id) == Some(mention.id) {
+        self.changes.clear();
+        let Self { mentions, departed, objects, changes, .. } = self;
+        for mentions in mentions.chunk_by(|one, next| one.id == next.id) {
+            let newest = mentions[0];
+            let update = history.after(tick).nth_back(newest.age.into());
+            let (Some(update), Some(place)) = (update, newest.place) else {
+                departed.push(newest.id);
                 continue;
-            }
-            match mention.place {
-                None => self.departed.push(mention.id),
-                Some(place) => {
-                    let Some(update) = history.after(tick).nth_back(mention.age.into()) else { continue };
-                    wire::part_upserts(encoding, &mut self.objects);
-                    self.objects.extend_from_slice(update.upsert(encoding, place));
-                }
+            };
+            let object = update.upsert(format, place);
+            let all = mentions.iter().fold(0, |all, mention| all | mention.changes);
+            if format == SnapshotFormat::TypedProtobuf
+                && all & WHOLE == 0
+                && let Some(now) = wire::read_object(object)
+            {
+                changes.push(states.schema, wire::position_bits(states.cell_units), &now, all, None);
+            } else {
+                wire::part_upserts(format, objects);
+                objects.extend_from_slice(object);
             }
         }
         let start = self.segments.len();
-        let head = SegmentHead { cell, is_full: false, departed: &self.departed };
-        wire::write_segment(encoding, &head, &self.objects, &mut self.segments);
+        let changes = if self.changes.is_empty() { &[] } else { self.changes.finish() };
+        let head = SegmentHead { cell, is_full: false, departed: &self.departed, changes };
+        if !head.is_nothing() || !self.objects.is_empty() {
+            wire::write_segment(format, &head, &self.objects, &mut self.segments);
+        }
         Merged::Here(start..self.segments.len())
     }
 
@@ -117,9 +134,15 @@ impl Merges {
         for (age, update) in (0..).zip(history.after(tick).rev()) {
             let Some(place) = update.find(cell) else { continue };
             let (upserted, first) = update.upserted(place);
-            let upserts = (first..).zip(upserted).map(|(place, id)| Mention { id: *id, age, place: Some(place) });
+            let upserts = (first..).zip(upserted).map(|(place, id)| Mention {
+                id: *id,
+                age,
+                place: Some(place),
+                changes: update.changes(place),
+            });
             self.mentions.extend(upserts);
-            self.mentions.extend(update.departed(place).iter().map(|id| Mention { id: *id, age, place: None }));
+            let departed = update.departed(place).iter();
+            self.mentions.extend(departed.map(|id| Mention { id: *id, age, place: None, changes: WHOLE }));
         }
         // An object that an update lists both as departed and as changed has entered the cell.
         self.mentions.sort_unstable_by_key(|mention| (mention.id, mention.age, Reverse(mention.place)));

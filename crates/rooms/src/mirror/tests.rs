@@ -4,7 +4,7 @@ use dunlin_protocol::Encoding;
 
 use super::{Base, Mirror};
 use crate::{
-    CellIndex, EncodingSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter, grid::HISTORY_TICKS,
+    CellIndex, FormatSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter, grid::HISTORY_TICKS,
 };
 
 const HISTORY: u32 = HISTORY_TICKS as u32;
@@ -17,7 +17,7 @@ fn grid() -> Grid {
 /// An update that contains `cells`. The flag states whether a cell's object has changed; otherwise it has departed.
 fn update(tick: u32, is_keyframe: bool, cells: &[(u32, bool)]) -> Arc<TickUpdate> {
     let mut writer = UpdateWriter::default();
-    let encodings = EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf);
+    let encodings = FormatSet::default().with(Encoding::Json).with(Encoding::Protobuf);
     writer.begin(tick, tick.into(), encodings, is_keyframe);
     for (cell, is_there) in cells {
         let id = ObjectId(cell + 1);
@@ -120,10 +120,10 @@ fn a_large_keyframe_is_dropped_in_parts() {
         GridShape { columns: 50, rows: 4, cell_units: 100, near_cells: 49, far_cells: 0, far_interval_ticks: 1 };
     let grid = Grid::new(shape).expect("a good shape");
     let mut writer = UpdateWriter::default();
-    writer.begin(1, 1, EncodingSet::default().with(Encoding::Json), true);
+    writer.begin(1, 1, FormatSet::default().with(Encoding::Json), true);
     for cell in 0..200 {
         let object = ObjectView { id: ObjectId(cell + 1), kind: 1, x: 1, y: 0, state: b"s" };
-        writer.cell(CellIndex(cell), [].into_iter(), [].into_iter(), [object].into_iter());
+        writer.cell(CellIndex(cell), std::iter::empty::<ObjectView<'_>>(), [].into_iter(), [object].into_iter());
     }
     let keyframe = Arc::new(writer.finish(&grid));
     let mut mirror = Mirror::new(grid, 60, Arc::clone(&keyframe), [b"}}}", b""]);
@@ -171,8 +171,9 @@ fn a_client_one_tick_behind_gets_the_updates_segments() {
     mirror.apply(Arc::clone(&update));
     for encoding in Encoding::ALL {
         let body = mirror.body(encoding, CellIndex(0), base(1));
-        let own: Vec<_> =
-            (0..3).flat_map(|place| update.deltas(encoding)[update.delta(encoding, place)].to_vec()).collect();
+        let own: Vec<_> = (0..3)
+            .flat_map(|place| update.deltas(encoding.into())[update.delta(encoding.into(), place)].to_vec())
+            .collect();
         let own = own.strip_suffix(b",").filter(|_| encoding == Encoding::Json).unwrap_or(&own);
         assert!(body.bytes.windows(own.len()).any(|window| window == own), "cells 0, 1 and 5, but not 9");
         assert!(body.bytes.len() < own.len() + 80);

@@ -5,7 +5,10 @@ use std::ops::Range;
 use dunlin_protocol::protobuf::wire::{Reader, Value};
 
 use super::staged::{GridNumbers, Staged, StagedObject};
-use crate::wire::{number, snapshot};
+use crate::{
+    Schema,
+    wire::{cell_update, number, snapshot},
+};
 
 pub(super) fn read(data: &[u8], staged: &mut Staged) -> Option<()> {
     let mut reader = Reader::new(data);
@@ -20,6 +23,7 @@ pub(super) fn read(data: &[u8], staged: &mut Staged) -> Option<()> {
             snapshot::TIME_US => staged.time_us = fixed_64(value)?,
             snapshot::GRID => read_grid(value.bytes().ok()?, grid.get_or_insert_default())?,
             snapshot::VIEW => staged.view = number(value)?,
+            snapshot::SCHEMA => staged.schema = Some(Schema::from_document(value.bytes().ok()?).ok()?),
             snapshot::CELLS => read_cell(data, value.bytes().ok()?, staged)?,
             _ => {}
         }
@@ -49,27 +53,28 @@ fn read_own(data: &[u8], message: &[u8], staged: &mut Staged) -> Option<()> {
 }
 
 fn read_cell(data: &[u8], message: &[u8], staged: &mut Staged) -> Option<()> {
-    let (mut cell, mut is_full) = (0, false);
+    let (mut cell, mut is_full, mut changes) = (0, false, 0..0);
     let mut reader = Reader::new(message);
     while let Some((field, value)) = reader.field().ok()? {
         match (field, value) {
-            (1, value) => cell = number(value)?,
-            (2, value) => is_full = value.varint().ok()? != 0,
-            (3, Value::Bytes(packed)) => {
+            (cell_update::CELL, value) => cell = number(value)?,
+            (cell_update::FULL, value) => is_full = value.varint().ok()? != 0,
+            (cell_update::DEPARTED, Value::Bytes(packed)) => {
                 let mut ids = Reader::new(packed);
                 while !ids.rest().is_empty() {
                     staged.departed.push(ids.varint().ok()?.try_into().ok()?);
                 }
             }
-            (3, value) => staged.departed.push(number(value)?),
-            (4, value) => {
+            (cell_update::DEPARTED, value) => staged.departed.push(number(value)?),
+            (cell_update::CHANGES, value) => changes = range_in(data, value.bytes().ok()?)?,
+            (cell_update::UPSERTS, value) => {
                 let object = read_object(data, value.bytes().ok()?)?;
                 staged.upserts.push(object);
             }
             _ => {}
         }
     }
-    staged.push_cell(cell, is_full);
+    staged.push_cell(cell, is_full, (changes.start, changes.end));
     Some(())
 }
 

@@ -2,7 +2,10 @@
 
 use hashbrown::{HashMap, hash_map::Entry};
 
-use super::{SeenObject, staged::StagedObject};
+use super::{
+    SeenObject,
+    staged::{StagedObject, StagedStates},
+};
 use crate::{CellIndex, ObjectId, Position, wire::object_hash};
 
 /// Ids come from the server, which the client trusts, so an unseeded hash is safe.
@@ -74,7 +77,7 @@ impl SeenObjects {
     }
 
     /// Replaces the objects that only this player receives.
-    pub(super) fn set_own(&mut self, objects: &[StagedObject], states: &[u8]) {
+    pub(super) fn set_own(&mut self, objects: &[StagedObject], states: StagedStates<'_>) {
         for id in std::mem::take(&mut self.own) {
             if self.objects.get(&id).is_some_and(|kept| kept.place == NOWHERE) {
                 self.forget(id);
@@ -115,7 +118,13 @@ impl SeenObjects {
     }
 
     /// Inserts or updates objects of a cell with this corner.
-    pub(super) fn upsert_all(&mut self, cell: CellIndex, corner: Position, objects: &[StagedObject], states: &[u8]) {
+    pub(super) fn upsert_all(
+        &mut self,
+        cell: CellIndex,
+        corner: Position,
+        objects: &[StagedObject],
+        states: StagedStates<'_>,
+    ) {
         if objects.is_empty() {
             return;
         }
@@ -137,10 +146,10 @@ impl SeenObjects {
         cell: Option<CellIndex>,
         position: Position,
         object: &StagedObject,
-        states: &[u8],
+        states: StagedStates<'_>,
     ) {
         let StagedObject { id, kind, .. } = *object;
-        let state = &states[object.state.clone()];
+        let state = states.of(object);
         let hash = object_hash(ObjectId(id), kind, position, state);
         self.state_bytes += state.len();
         let left = match self.objects.entry(id) {

@@ -4,8 +4,11 @@ use std::ops::Range;
 
 use dunlin_protocol::Encoding;
 
-use super::{ReplicaError, json, protobuf};
-use crate::GridShape;
+use super::{ReplicaError, json, protobuf, seen_objects::SeenObjects};
+use crate::{
+    CellIndex, Grid, GridShape, Schema,
+    wire::{ChangeReader, KnownObject, ObjectBefore},
+};
 
 /// The lists are flat, and reused for the next snapshot.
 #[derive(Debug, Default)]
@@ -25,6 +28,10 @@ pub(super) struct Staged {
     pub(super) departed: Vec<u32>,
     /// Updated objects of all cells, in order.
     pub(super) upserts: Vec<StagedObject>,
+    /// Changed objects of all cells, in order, with all that the client knows of them.
+    pub(super) changed: Vec<StagedObject>,
+    /// The schema, if the snapshot contains it.
+    pub(super) schema: Option<Schema>,
     /// Decoded states that are not contained in the snapshot as plain bytes.
     pub(super) states: Vec<u8>,
 }
@@ -42,6 +49,9 @@ pub(super) struct StagedCell {
     pub(super) is_full: bool,
     pub(super) departed_end: usize,
     pub(super) upserts_end: usize,
+    /// The range of its changes in the snapshot, and the end of its part of the changed objects.
+    pub(super) changes: (usize, usize),
+    pub(super) changed_end: usize,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -50,8 +60,31 @@ pub(super) struct StagedObject {
     pub(super) kind: u16,
     pub(super) x: u32,
     pub(super) y: u32,
-    /// The range of its state, in the bytes that [`Staged::states`] returns.
+    /// The range of its state in the snapshot, or in the decoded states.
     pub(super) state: Range<usize>,
+    pub(super) is_decoded: bool,
+}
+
+/// The bytes that contain the states of staged objects.
+#[derive(Clone, Copy)]
+pub(super) struct StagedStates<'a> {
+    received: &'a [u8],
+    decoded: &'a [u8],
+}
+
+impl<'a> StagedStates<'a> {
+    pub(super) fn of(&self, object: &StagedObject) -> &'a [u8] {
+        let bytes = if object.is_decoded { self.decoded } else { self.received };
+        bytes.get(object.state.clone()).unwrap_or_default()
+    }
+}
+
+/// What one cell of a snapshot says.
+pub(super) struct CellParts<'a> {
+    pub(super) cell: &'a StagedCell,
+    pub(super) departed: &'a [u32],
+    pub(super) upserts: &'a [StagedObject],
+    pub(super) changed: &'a [StagedObject],
 }
 
 /// The fields of a map as received: columns, rows, cell units, near and far cells, far interval, ticks per second.
@@ -59,31 +92,54 @@ pub(super) type GridNumbers = [u32; 7];
 
 impl Staged {
     /// Decodes a snapshot.
-    pub(super) fn read(&mut self, encoding: Encoding, data: &[u8]) -> Result<(), ReplicaError> {
+    pub(super) fn read(&mut self, encoding: Encoding, data: &[u8], schema: &Schema) -> Result<(), ReplicaError> {
         self.clear();
         let outcome = match encoding {
-            Encoding::Json => json::read(data, self),
+            Encoding::Json => json::read(data, schema, self),
             Encoding::Protobuf => protobuf::read(data, self),
         };
         outcome.ok_or(ReplicaError::Malformed)
     }
 
     fn clear(&mut self) {
-        let Self { own, cells, departed, upserts, states, .. } = std::mem::take(self);
-        *self = Self { own, cells, departed, upserts, states, ..Self::default() };
+        let Self { own, cells, departed, upserts, changed, states, .. } = std::mem::take(self);
+        *self = Self { own, cells, departed, upserts, changed, states, ..Self::default() };
         self.own.clear();
         self.cells.clear();
         self.departed.clear();
         self.upserts.clear();
+        self.changed.clear();
         self.states.clear();
     }
 
     /// The bytes that contain the objects' states, for a snapshot that was read from `data`.
-    pub(super) fn states<'a>(&'a self, encoding: Encoding, data: &'a [u8]) -> &'a [u8] {
-        match encoding {
-            Encoding::Json => &self.states,
-            Encoding::Protobuf => data,
+    pub(super) fn states<'a>(&'a self, data: &'a [u8]) -> StagedStates<'a> {
+        StagedStates { received: data, decoded: &self.states }
+    }
+
+    /// Decodes the changes of objects, which are those of the objects in `seen`. `data` is the snapshot.
+    pub(super) fn read_changes(
+        &mut self,
+        data: &[u8],
+        seen: &SeenObjects,
+        schema: &Schema,
+        grid: &Grid,
+    ) -> Result<(), ReplicaError> {
+        for cell in &mut self.cells {
+            let (start, end) = cell.changes;
+            let bytes = data.get(start..end).unwrap_or_default();
+            if !bytes.is_empty() {
+                // The objects of a full cell are all in it as a whole.
+                let is_possible = !cell.is_full && (cell.cell as usize) < grid.len();
+                let place = CellIndex(cell.cell);
+                let known = (seen, place);
+                let read = is_possible
+                    .then(|| read_cell_changes(bytes, known, schema, grid, &mut self.changed, &mut self.states));
+                read.flatten().ok_or(ReplicaError::Malformed)?;
+            }
+            cell.changed_end = self.changed.len();
         }
+        Ok(())
     }
 
     pub(super) fn set_grid(&mut self, numbers: GridNumbers) -> Option<()> {
@@ -101,19 +157,50 @@ impl Staged {
     }
 
     /// Ends a cell: everything added to the lists since the previous one belongs to it.
-    pub(super) fn push_cell(&mut self, cell: u32, is_full: bool) {
+    pub(super) fn push_cell(&mut self, cell: u32, is_full: bool, changes: (usize, usize)) {
         let (departed_end, upserts_end) = (self.departed.len(), self.upserts.len());
-        self.cells.push(StagedCell { cell, is_full, departed_end, upserts_end });
+        let cell = StagedCell { cell, is_full, departed_end, upserts_end, changes, changed_end: 0 };
+        self.cells.push(cell);
     }
 
-    /// Each cell with its departed and its upserted objects.
-    pub(super) fn cells(&self) -> impl Iterator<Item = (&StagedCell, &[u32], &[StagedObject])> {
-        let (mut departed_start, mut upserts_start) = (0, 0);
+    /// What each cell says.
+    pub(super) fn cells(&self) -> impl Iterator<Item = CellParts<'_>> {
+        let (mut departed_start, mut upserts_start, mut changed_start) = (0, 0, 0);
         self.cells.iter().map(move |cell| {
-            let departed = &self.departed[departed_start..cell.departed_end];
-            let upserts = &self.upserts[upserts_start..cell.upserts_end];
-            (departed_start, upserts_start) = (cell.departed_end, cell.upserts_end);
-            (cell, departed, upserts)
+            let parts = CellParts {
+                cell,
+                departed: &self.departed[departed_start..cell.departed_end],
+                upserts: &self.upserts[upserts_start..cell.upserts_end],
+                changed: &self.changed[changed_start..cell.changed_end],
+            };
+            (departed_start, upserts_start, changed_start) = (cell.departed_end, cell.upserts_end, cell.changed_end);
+            parts
         })
     }
+}
+
+/// Decodes the changes of a cell into `changed`, with the states in `states`.
+fn read_cell_changes(
+    bytes: &[u8],
+    (seen, cell): (&SeenObjects, CellIndex),
+    schema: &Schema,
+    grid: &Grid,
+    changed: &mut Vec<StagedObject>,
+    states: &mut Vec<u8>,
+) -> Option<()> {
+    let corner = grid.corner(cell);
+    let known = |id| {
+        let object = seen.get(id).filter(|object| object.cell == Some(cell))?;
+        let (x, y) = (object.position.x - corner.x, object.position.y - corner.y);
+        Some(KnownObject { kind: object.kind, before: ObjectBefore { x, y, state: &object.state } })
+    };
+    let mut reader = ChangeReader::new(bytes, schema, grid.shape().cell_units)?;
+    while reader.has_next() {
+        let start = states.len();
+        let object = reader.next(known, states)?;
+        let state = start..states.len();
+        let (id, kind, x, y) = (object.id.0, object.kind, object.x, object.y);
+        changed.push(StagedObject { id, kind, x, y, state, is_decoded: true });
+    }
+    reader.is_finished().then_some(())
 }

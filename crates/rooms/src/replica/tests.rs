@@ -2,7 +2,7 @@ use dunlin_protocol::Encoding;
 
 use super::{Limits, Replica, ReplicaError};
 use crate::{
-    CellIndex, GridShape, ObjectId, ObjectView,
+    CellIndex, GridShape, ObjectId, ObjectView, Schema,
     wire::{self, BodyHead, SegmentHead},
 };
 
@@ -17,10 +17,11 @@ fn snapshot(encoding: Encoding, tick: u32, base: u32, departed: &[u32], objects:
     wire::write_body_head(encoding, &head, &mut out);
     let mut upserts = Vec::new();
     for (id, state) in objects {
-        wire::write_upsert(encoding, &ObjectView { id: ObjectId(*id), kind: 1, x: 1, y: 1, state }, &mut upserts);
+        let object = ObjectView { id: ObjectId(*id), kind: 1, x: 1, y: 1, state };
+        wire::write_upsert(encoding.into(), &Schema::new(), &object, &mut upserts);
     }
-    let head = SegmentHead { cell: CellIndex(0), is_full: false, departed };
-    wire::write_segment(encoding, &head, &upserts, &mut out);
+    let head = SegmentHead { cell: CellIndex(0), is_full: false, departed, changes: &[] };
+    wire::write_segment(encoding.into(), &head, &upserts, &mut out);
     wire::write_body_end(encoding, &mut out);
     out
 }

@@ -1,14 +1,14 @@
 //! The encoding of an update between the nodes of a cluster.
 //!
 //! Cells, ids and ranges are lists in ascending order, so each number is written as the difference to the one before.
-//! The segments are what clients receive, and are copied as they are.
+//! The segments are what clients receive, and are copied as they are. Players of other nodes receive whole states:
+//! only the first two forms are sent.
 
-use super::{ChangedCell, EncodingSet, TickUpdate};
+use super::{ChangedCell, TickUpdate};
 use crate::{
-    CellIndex,
+    CellIndex, FormatSet, SnapshotFormat,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
-use dunlin_protocol::Encoding;
 
 /// The bytes are not an update, or are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +28,17 @@ impl From<Unreadable> for MalformedUpdate {
     }
 }
 
-/// The bit of the first byte that marks a keyframe. The bits above it are the encodings, by [`Encoding::index`].
+/// The bit of the first byte that marks a keyframe. The bits above it are the forms, by [`SnapshotFormat::index`].
 const KEYFRAME: u8 = 1;
+
+/// The forms that other nodes receive.
+const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobuf];
 
 /// Appends an update.
 pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
-    let encodings = update.encodings.iter().fold(0, |bits, encoding| bits | (2 << encoding.index()));
-    out.push((u8::from(update.is_keyframe) * KEYFRAME) | encodings);
+    let sent = || SENT.into_iter().filter(|format| update.formats.contains(*format));
+    let formats = sent().fold(0, |bits, format| bits | (2 << format.index()));
+    out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats);
     put_number(update.tick.into(), out);
     put_number(update.time_us, out);
     put_number(update.cells.len() as u64, out);
@@ -47,8 +51,8 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     }
     let ids = update.departed[..before.departed_end].iter().chain(&update.upserted[..before.upserted_end]);
     ids.for_each(|id| put_number(u64::from(*id), out));
-    for encoding in update.encodings.iter() {
-        let form = &update.forms[encoding.index()];
+    for format in sent() {
+        let form = &update.forms[format.index()];
         if !update.is_keyframe {
             write_parts(&form.deltas, &form.delta_ends[..update.cells.len()], out);
             let mut end_before = 0;
@@ -76,11 +80,11 @@ fn write_parts(bytes: &[u8], ends: &[usize], out: &mut Vec<u8>) {
 pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
     let mut reader = Reader::new(bytes);
     let first = reader.byte()?;
-    let encodings = Encoding::ALL.into_iter().filter(|encoding| first & (2 << encoding.index()) != 0);
-    let encodings = encodings.fold(EncodingSet::default(), EncodingSet::with);
+    let formats = SENT.into_iter().filter(|format| first & (2 << format.index()) != 0);
+    let formats = formats.fold(FormatSet::default(), FormatSet::with);
     let mut update = TickUpdate {
         is_keyframe: first & KEYFRAME != 0,
-        encodings,
+        formats,
         tick: reader.number_of()?,
         time_us: reader.number()?,
         ..TickUpdate::default()
@@ -94,8 +98,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
             ids.push(reader.number_of()?);
         }
     }
-    for encoding in encodings.iter() {
-        let form = &mut update.forms[encoding.index()];
+    for format in formats.iter() {
+        let form = &mut update.forms[format.index()];
         if !update.is_keyframe {
             (form.deltas, form.delta_ends) = read_parts(&mut reader, cell_count)?;
             form.upserts = read_ranges(&mut reader, upserted_count, form.deltas.len())?;
@@ -170,12 +174,17 @@ mod tests {
         Grid::new(shape).expect("a possible map")
     }
 
-    fn update(is_keyframe: bool, encodings: EncodingSet) -> TickUpdate {
+    fn update(is_keyframe: bool, formats: FormatSet) -> TickUpdate {
         let mut writer = UpdateWriter::default();
-        writer.begin(900, 1_700_000_000_000_123, encodings, is_keyframe);
+        writer.begin(900, 1_700_000_000_000_123, formats, is_keyframe);
         let all = || [object(300, b"abc"), object(301, b"")].into_iter();
         writer.cell(CellIndex(1), [object(301, b"")].into_iter(), [ObjectId(4)].into_iter(), all());
-        writer.cell(CellIndex(6), [].into_iter(), [ObjectId(9), ObjectId(2)].into_iter(), [].into_iter());
+        writer.cell(
+            CellIndex(6),
+            std::iter::empty::<ObjectView<'_>>(),
+            [ObjectId(9), ObjectId(2)].into_iter(),
+            [].into_iter(),
+        );
         writer.cell(CellIndex(7), all(), [].into_iter(), all());
         // Off the map, so it is left out.
         writer.cell(CellIndex(8), all(), [].into_iter(), all());
@@ -183,11 +192,9 @@ mod tests {
     }
 
     fn every_update() -> impl Iterator<Item = TickUpdate> {
-        let one = |encoding| EncodingSet::default().with(encoding);
-        let sets = Encoding::ALL
-            .map(one)
-            .into_iter()
-            .chain([EncodingSet::default(), Encoding::ALL.into_iter().fold(EncodingSet::default(), EncodingSet::with)]);
+        let one = |format| FormatSet::default().with(format);
+        let both = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let sets = SENT.map(one).into_iter().chain([FormatSet::default(), both]);
         sets.flat_map(|set| [false, true].map(|is_keyframe| update(is_keyframe, set)))
     }
 
@@ -198,18 +205,18 @@ mod tests {
             let arrived = TickUpdate::from_bytes(&bytes).expect("it was written here");
             assert_eq!(arrived.to_bytes(), bytes);
             assert_eq!((arrived.tick(), arrived.time_us()), (update.tick(), update.time_us()));
-            assert_eq!((arrived.is_keyframe(), arrived.encodings()), (update.is_keyframe(), update.encodings()));
+            assert_eq!((arrived.is_keyframe(), arrived.formats()), (update.is_keyframe(), update.formats()));
             assert_eq!(arrived.cell_count(), update.cell_count());
             for place in 0..update.cell_count() {
                 assert_eq!(arrived.departed(place), update.departed(place));
                 let ((ids, first), (ids_before, first_before)) = (arrived.upserted(place), update.upserted(place));
                 assert_eq!((ids, first), (ids_before, first_before));
-                for encoding in update.encodings().iter() {
-                    assert_eq!(arrived.full(encoding, place), update.full(encoding, place));
-                    let deltas = |of: &TickUpdate| of.deltas(encoding)[of.delta(encoding, place)].to_vec();
+                for format in update.formats().iter() {
+                    assert_eq!(arrived.full(format, place), update.full(format, place));
+                    let deltas = |of: &TickUpdate| of.deltas(format)[of.delta(format, place)].to_vec();
                     assert_eq!(deltas(&arrived), deltas(&update));
                     for object in first..first + ids.len() {
-                        assert_eq!(arrived.upsert(encoding, object), update.upsert(encoding, object));
+                        assert_eq!(arrived.upsert(format, object), update.upsert(format, object));
                     }
                 }
             }
@@ -230,7 +237,7 @@ mod tests {
 
     #[test]
     fn cells_are_listed_once() {
-        let update = update(false, EncodingSet::default());
+        let update = update(false, FormatSet::default());
         let mut bytes = update.to_bytes();
         let place = bytes.iter().rposition(|byte| *byte == 5).expect("the distance from cell 1 to 6");
         bytes[place] = 0;

@@ -3,11 +3,10 @@
 //! The full segment of a changed cell contains all its objects, but in most ticks only the moving ones differ. The
 //! others are copied from this cache.
 
-use dunlin_protocol::Encoding;
 use hashbrown::HashMap;
 
-use super::{EncodingSet, ObjectView};
-use crate::{CellIndex, ObjectId, wire};
+use super::ObjectView;
+use crate::{CellIndex, FormatSet, ObjectId, Schema, SnapshotFormat, wire};
 
 /// Maximum bytes of all cells together. Cells beyond them are encoded in every tick.
 const STILL_BYTES_MAX: usize = 4 << 20;
@@ -37,19 +36,20 @@ pub(super) struct StillCells {
 pub(super) struct StillCell {
     /// The round in which it was encoded.
     round: u64,
-    encodings: EncodingSet,
+    formats: FormatSet,
     ids: Vec<ObjectId>,
     /// The encoded upserts, with separators between them.
-    upserts: [Vec<u8>; Encoding::ALL.len()],
+    upserts: [Vec<u8>; SnapshotFormat::ALL.len()],
 }
 
 impl StillCells {
-    /// The encoded objects of a cell in `encodings`; `round` is the current one.
+    /// The encoded objects of a cell in `formats`; `round` is the current one.
     pub(super) fn encode<'a>(
         &mut self,
         round: u64,
         cell: CellIndex,
-        encodings: EncodingSet,
+        formats: FormatSet,
+        schema: &Schema,
         objects: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) -> &StillCell {
         if self.bytes > STILL_BYTES_MAX && round.saturating_sub(self.emptied_round) >= KEPT_ROUNDS {
@@ -58,13 +58,13 @@ impl StillCells {
         }
         let has_room = self.bytes <= STILL_BYTES_MAX || self.cells.contains_key(&cell);
         if !has_room {
-            self.other.encode(round, encodings, objects);
+            self.other.encode(round, formats, schema, objects);
             return &self.other;
         }
         let kept = self.cells.entry(cell).or_default();
-        if !kept.is_current(encodings, objects.clone()) {
+        if !kept.is_current(formats, objects.clone()) {
             self.bytes -= kept.memory_bytes();
-            kept.encode(round, encodings, objects);
+            kept.encode(round, formats, schema, objects);
             self.bytes += kept.memory_bytes();
         }
         kept
@@ -78,35 +78,33 @@ impl StillCells {
 
 impl StillCell {
     /// Whether these are the encoded objects, and none has changed since.
-    fn is_current<'a>(&self, encodings: EncodingSet, mut objects: impl Iterator<Item = StillObject<'a>>) -> bool {
+    fn is_current<'a>(&self, formats: FormatSet, mut objects: impl Iterator<Item = StillObject<'a>>) -> bool {
         let mut known = self.ids.iter();
         let is_known = |object: StillObject<'_>| known.next() == Some(&object.view.id) && object.touched < self.round;
-        self.encodings.covers(encodings) && objects.all(is_known) && known.next().is_none()
+        self.formats.covers(formats) && objects.all(is_known) && known.next().is_none()
     }
 
     fn encode<'a>(
         &mut self,
         round: u64,
-        encodings: EncodingSet,
+        formats: FormatSet,
+        schema: &Schema,
         objects: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) {
-        (self.round, self.encodings) = (round, encodings);
+        (self.round, self.formats) = (round, formats);
         self.ids.clear();
         self.ids.extend(objects.clone().map(|object| object.view.id));
-        for encoding in Encoding::ALL {
-            let upserts = &mut self.upserts[encoding.index()];
-            upserts.clear();
-            if encodings.contains(encoding) {
-                for object in objects.clone() {
-                    wire::write_upsert(encoding, &object.view, upserts);
-                }
+        self.upserts.iter_mut().for_each(Vec::clear);
+        for format in formats.with_objects() {
+            for object in objects.clone() {
+                wire::write_upsert(format, schema, &object.view, &mut self.upserts[format.index()]);
             }
         }
     }
 
     /// The encoded objects.
-    pub(super) fn upserts(&self, encoding: Encoding) -> &[u8] {
-        &self.upserts[encoding.index()]
+    pub(super) fn upserts(&self, format: SnapshotFormat) -> &[u8] {
+        &self.upserts[format.index()]
     }
 
     fn memory_bytes(&self) -> usize {
@@ -125,8 +123,8 @@ mod tests {
 
     use super::*;
 
-    fn both() -> EncodingSet {
-        Encoding::ALL.into_iter().fold(EncodingSet::default(), EncodingSet::with)
+    fn both() -> FormatSet {
+        FormatSet::default().with(SnapshotFormat::Json).with(SnapshotFormat::Protobuf)
     }
 
     fn objects<'a>(of: &'a [(u32, u32, u64)], state: &'a [u8]) -> impl Iterator<Item = StillObject<'a>> + Clone {
@@ -136,9 +134,9 @@ mod tests {
         })
     }
 
-    fn encoded_from_scratch(of: &[(u32, u32, u64)], state: &[u8], encodings: EncodingSet) -> [Vec<u8>; 2] {
+    fn encoded_from_scratch(of: &[(u32, u32, u64)], state: &[u8], formats: FormatSet) -> [Vec<u8>; 4] {
         let mut cell = StillCell::default();
-        cell.encode(1, encodings, &objects(of, state));
+        cell.encode(1, formats, &Schema::new(), &objects(of, state));
         cell.upserts
     }
 
@@ -161,12 +159,12 @@ mod tests {
                     known.insert(id, (x, touched));
                     (id, x, touched)
                 }).collect();
-                let encodings =
-                    if is_json_alone { EncodingSet::default().with(Encoding::Json) } else { both() };
-                let kept = cells.encode(round, CellIndex(cell), encodings, &objects(&now, b"s"));
-                let expected = encoded_from_scratch(&now, b"s", encodings);
-                for encoding in encodings.iter() {
-                    prop_assert_eq!(kept.upserts(encoding), &expected[encoding.index()]);
+                let formats =
+                    if is_json_alone { FormatSet::default().with(SnapshotFormat::Json) } else { both() };
+                let kept = cells.encode(round, CellIndex(cell), formats, &Schema::new(), &objects(&now, b"s"));
+                let expected = encoded_from_scratch(&now, b"s", formats);
+                for format in formats.iter() {
+                    prop_assert_eq!(kept.upserts(format), &expected[format.index()]);
                 }
                 let bytes: usize = cells.cells.values().map(StillCell::memory_bytes).sum();
                 prop_assert_eq!(cells.bytes, bytes);
@@ -178,16 +176,16 @@ mod tests {
     fn cells_past_the_limit_are_not_kept() {
         let mut cells = StillCells::default();
         let state = vec![7; 1 << 20];
-        let encodings = EncodingSet::default().with(Encoding::Protobuf);
+        let (formats, schema) = (FormatSet::default().with(SnapshotFormat::Protobuf), Schema::new());
         let mut number = 0;
         while cells.bytes <= STILL_BYTES_MAX {
-            cells.encode(1, CellIndex(number), encodings, &objects(&[(number + 1, 0, 0)], &state));
+            cells.encode(1, CellIndex(number), formats, &schema, &objects(&[(number + 1, 0, 0)], &state));
             number += 1;
             assert_eq!(cells.cells.len(), number as usize);
         }
         let one_more = |cells: &mut StillCells, round| {
-            let kept = cells.encode(round, CellIndex(number), encodings, &objects(&[(9, 0, 0)], &state));
-            assert_eq!(kept.upserts, encoded_from_scratch(&[(9, 0, 0)], &state, encodings));
+            let kept = cells.encode(round, CellIndex(number), formats, &schema, &objects(&[(9, 0, 0)], &state));
+            assert_eq!(kept.upserts, encoded_from_scratch(&[(9, 0, 0)], &state, formats));
             cells.cells.len()
         };
         assert_eq!(one_more(&mut cells, 2), number as usize, "one past the limit is not kept");

@@ -7,7 +7,10 @@ use dunlin_protocol::Decimal;
 use serde::Deserialize;
 
 use super::{BodyHead, Input, SegmentHead};
-use crate::ObjectView;
+use crate::{
+    ObjectView, Schema,
+    schema::{FieldReader, FieldType, RawValue, low_bits, read_integer},
+};
 
 /// Digits of `u32::MAX`.
 const DIGITS_MAX: usize = 10;
@@ -31,29 +34,85 @@ fn write_wide(number: u32, out: &mut Vec<u8>) {
     out.resize(end, b' ');
 }
 
-pub(super) fn write_own<'a>(objects: impl Iterator<Item = ObjectView<'a>>, out: &mut Vec<u8>) {
+pub(super) fn write_own<'a>(schema: Option<&Schema>, objects: impl Iterator<Item = ObjectView<'a>>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"objects\":[");
     for (index, object) in objects.enumerate() {
         if index > 0 {
             out.push(b',');
         }
-        write_object(&object, out);
+        write_object(schema, &object, out);
     }
     out.extend_from_slice(b"]}");
 }
 
-pub(super) fn write_object(object: &ObjectView<'_>, out: &mut Vec<u8>) {
+/// Appends an object; with a schema, its fields instead of its state, if it has the form of its kind.
+pub(super) fn write_object(schema: Option<&Schema>, object: &ObjectView<'_>, out: &mut Vec<u8>) {
     let ObjectView { id, kind, x, y, state } = *object;
     out.extend_from_slice(b"{\"id\":");
     write_number(id.0.into(), out);
     write_field(",\"kind\":", kind.into(), out);
     write_field(",\"x\":", x.into(), out);
     write_field(",\"y\":", y.into(), out);
-    if !state.is_empty() {
-        out.extend_from_slice(b",\"state\":");
-        write_base64(state, out);
+    let fields_start = out.len();
+    if schema.is_none_or(|schema| write_fields(schema, object, out).is_none()) {
+        out.truncate(fields_start);
+        if !state.is_empty() {
+            out.extend_from_slice(b",\"state\":");
+            write_base64(state, out);
+        }
     }
     out.push(b'}');
+}
+
+/// Appends the fields of an object. `None` if the state does not have the form of its kind; then something may have been
+/// appended.
+fn write_fields(schema: &Schema, object: &ObjectView<'_>, out: &mut Vec<u8>) -> Option<()> {
+    let kind = schema.kind(object.kind)?;
+    out.extend_from_slice(b",\"fields\":{");
+    let mut state = FieldReader::new(kind.fields.len(), object.state);
+    for (place, field) in kind.fields.iter().enumerate() {
+        let value = state.next(field)?;
+        if place > 0 {
+            out.push(b',');
+        }
+        write_text(&field.name, out);
+        out.push(b':');
+        match (value, &field.of) {
+            (RawValue::Number(number), FieldType::Flag) => {
+                out.extend_from_slice(if number == 1 { b"true" } else { b"false" });
+            }
+            (RawValue::Number(index), FieldType::Choice(names)) => {
+                write_text(names.get(low_bits(index) as usize)?, out);
+            }
+            (RawValue::Number(number), _) => write_signed(number, out),
+            (RawValue::Bytes(elements), FieldType::List { of, .. }) => {
+                out.push(b'[');
+                for (place, element) in elements.chunks_exact(of.bytes.into()).enumerate() {
+                    if place > 0 {
+                        out.push(b',');
+                    }
+                    write_signed(read_integer(element, *of), out);
+                }
+                out.push(b']');
+            }
+            (RawValue::Bytes(text), _) => write_text(std::str::from_utf8(text).ok()?, out),
+        }
+    }
+    out.push(b'}');
+    state.is_finished().then_some(())
+}
+
+fn write_signed(number: i64, out: &mut Vec<u8>) {
+    if number < 0 {
+        out.push(b'-');
+    }
+    write_number(number.unsigned_abs(), out);
+}
+
+pub(super) fn write_schema(schema: &Schema, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"schema\":");
+    out.extend_from_slice(schema.document().as_bytes());
+    out.push(b',');
 }
 
 pub(super) fn write_segment(head: &SegmentHead<'_>, upserts: &[u8], out: &mut Vec<u8>) -> usize {
@@ -185,8 +244,8 @@ fn write_base64(bytes: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Writes a string with the escapes that RFC 8259 requires. Rare: only clients name rooms.
+/// Writes a string with the escapes that RFC 8259 requires.
 fn write_text(text: &str, out: &mut Vec<u8>) {
-    let quoted = serde_json::Value::from(text).to_string();
-    out.extend_from_slice(quoted.as_bytes());
+    // A vector takes all that is written.
+    let _ = serde_json::to_writer(out, text);
 }

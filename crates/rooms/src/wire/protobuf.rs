@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use dunlin_protocol::protobuf::wire::{ProtobufSink, Reader, Value, write_bytes, write_flag, write_number};
 
 use super::{BodyHead, Input, SegmentHead};
-use crate::ObjectView;
+use crate::{ObjectId, ObjectView, Schema};
 
 /// Field numbers of `Snapshot`.
 pub(crate) mod snapshot {
@@ -18,12 +18,19 @@ pub(crate) mod snapshot {
     pub(crate) const GRID: u32 = 7;
     pub(crate) const VIEW: u32 = 8;
     pub(crate) const CELLS: u32 = 9;
+    pub(crate) const SCHEMA: u32 = 10;
 }
 
-/// `CellUpdate.upserts`.
-pub(crate) const UPSERTS: u32 = 4;
-/// `CellUpdate.departed`.
-const DEPARTED: u32 = 3;
+/// Field numbers of `CellUpdate`.
+pub(crate) mod cell_update {
+    pub(crate) const CELL: u32 = 1;
+    pub(crate) const FULL: u32 = 2;
+    pub(crate) const DEPARTED: u32 = 3;
+    pub(crate) const UPSERTS: u32 = 4;
+    pub(crate) const CHANGES: u32 = 5;
+}
+
+pub(super) use cell_update::UPSERTS;
 /// `Own.objects`.
 const OWN_OBJECTS: u32 = 1;
 
@@ -68,20 +75,46 @@ pub(super) fn write_segment(head: &SegmentHead<'_>, upserts: &[u8], out: &mut Ve
     let departed: usize = head.departed.iter().map(|id| varint_bytes((*id).into())).sum();
     let departed_field = if departed == 0 { 0 } else { 1 + varint_bytes(departed as u64) + departed };
     let flag = if head.is_full { 2 } else { 0 };
+    let changes = head.changes;
+    let changes_field = if changes.is_empty() { 0 } else { 1 + varint_bytes(changes.len() as u64) + changes.len() };
     write_tag(snapshot::CELLS, LENGTH_PREFIXED, out);
-    out.varint((number_bytes(head.cell.0) + flag + departed_field + upserts.len()) as u64);
-    write_number(out, 1, head.cell.0.into());
-    write_flag(out, 2, head.is_full);
+    let bytes = number_bytes(head.cell.0) + flag + departed_field + changes_field + upserts.len();
+    out.varint(bytes as u64);
+    write_number(out, cell_update::CELL, head.cell.0.into());
+    write_flag(out, cell_update::FULL, head.is_full);
     if departed > 0 {
-        write_tag(DEPARTED, LENGTH_PREFIXED, out);
+        write_tag(cell_update::DEPARTED, LENGTH_PREFIXED, out);
         out.varint(departed as u64);
         for id in head.departed {
             out.varint((*id).into());
         }
     }
+    write_bytes(out, cell_update::CHANGES, changes);
     let start = out.len();
     out.extend_from_slice(upserts);
     start
+}
+
+pub(super) fn write_schema(schema: &Schema, out: &mut Vec<u8>) {
+    write_bytes(out, snapshot::SCHEMA, schema.document().as_bytes());
+}
+
+/// Reads what [`write_object`] appended.
+pub(crate) fn read_object(bytes: &[u8]) -> Option<ObjectView<'_>> {
+    let (_, message) = Reader::new(bytes).field().ok()??;
+    let mut reader = Reader::new(message.bytes().ok()?);
+    let mut object = ObjectView { id: ObjectId(0), kind: 0, x: 0, y: 0, state: &[] };
+    while let Some((field, value)) = reader.field().ok()? {
+        match field {
+            1 => object.id = ObjectId(number(value)?),
+            2 => object.kind = number(value)?.try_into().ok()?,
+            3 => object.x = number(value)?,
+            4 => object.y = number(value)?,
+            5 => object.state = value.bytes().ok()?,
+            _ => {}
+        }
+    }
+    Some(object)
 }
 
 pub(super) fn write_body_head(head: &BodyHead<'_>, out: &mut Vec<u8>) {

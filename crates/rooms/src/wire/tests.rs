@@ -8,7 +8,7 @@ use super::{
     BodyHead, HEADER_BYTES_MAX, SegmentHead, encode_own, object_hash, write_body_end, write_body_head,
     write_player_header, write_segment, write_upsert,
 };
-use crate::{CellIndex, GridShape, ObjectId, ObjectView, Position};
+use crate::{CellIndex, GridShape, ObjectId, ObjectView, Position, Schema};
 
 #[test]
 fn snapshots_are_encoded_as_in_the_vectors() {
@@ -35,7 +35,12 @@ fn write(encoding: Encoding, meaning: &Value) -> Vec<u8> {
     let own = meaning.get("own").map(|own| {
         let objects: Vec<_> = objects(&own["objects"]);
         let mut out = Vec::new();
-        encode_own(encoding, objects.iter().map(|(object, state)| ObjectView { state, ..*object }), &mut out);
+        encode_own(
+            encoding,
+            &Schema::new(),
+            objects.iter().map(|(object, state)| ObjectView { state, ..*object }),
+            &mut out,
+        );
         out
     });
     write_player_header(encoding, number(meaning, "ack"), number(meaning, "avatar"), own.as_deref(), &mut out);
@@ -61,12 +66,17 @@ fn write(encoding: Encoding, meaning: &Value) -> Vec<u8> {
         let mut upserts = Vec::new();
         for (object, state) in objects(&cell["upserts"]) {
             let before = upserts.len();
-            let length = write_upsert(encoding, &ObjectView { state: &state, ..object }, &mut upserts);
+            let length =
+                write_upsert(encoding.into(), &Schema::new(), &ObjectView { state: &state, ..object }, &mut upserts);
             assert!(length <= upserts.len() - before, "its own bytes are the last");
         }
-        let head =
-            SegmentHead { cell: CellIndex(number(cell, "cell")), is_full: cell["full"] == true, departed: &departed };
-        let start = write_segment(encoding, &head, &upserts, &mut out);
+        let head = SegmentHead {
+            cell: CellIndex(number(cell, "cell")),
+            is_full: cell["full"] == true,
+            departed: &departed,
+            changes: &[],
+        };
+        let start = write_segment(encoding.into(), &head, &upserts, &mut out);
         assert_eq!(&out[start..start + upserts.len()], upserts);
     }
     write_body_end(encoding, &mut out);

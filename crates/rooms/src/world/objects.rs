@@ -4,6 +4,8 @@
 //! players who saw it before are compared with those who see it now. So the order of the changes within a tick does not
 //! matter, and an object that was created and removed in the same tick is never reported.
 
+use std::sync::Arc;
+
 use super::{
     NewObject, Object, ObjectId, Player, PlayerId, Players, Visibility, WorldError,
     cells::Cells,
@@ -11,7 +13,7 @@ use super::{
     slots::{Shown, Slot, Slots},
 };
 use crate::{
-    CellIndex, Grid, ObjectView, Position, RoomOptions, UpdateWriter,
+    CellIndex, ChangedView, Grid, ObjectBefore, ObjectView, Position, RoomOptions, Schema, UpdateWriter,
     binary::{Reader, Unreadable, put_bytes, put_number, put_position},
     hash::Hasher,
     tick_update::StillObject,
@@ -23,6 +25,7 @@ pub(crate) struct Objects {
     grid: Grid,
     objects_max: usize,
     state_bytes_max: usize,
+    schema: Arc<Schema>,
     slots: Slots,
     pub(super) cells: Cells,
     /// Counts the updates. Objects touched in a round are processed when the round is settled.
@@ -41,6 +44,7 @@ impl Objects {
             grid,
             objects_max: options.objects_max,
             state_bytes_max: options.state_bytes_max,
+            schema: Arc::default(),
             slots: Slots::new(),
             round: 1,
             touched: Vec::new(),
@@ -51,6 +55,15 @@ impl Objects {
 
     pub(super) fn grid(&self) -> &Grid {
         &self.grid
+    }
+
+    pub(super) fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Sets the schema, before there are objects.
+    pub(super) fn set_schema(&mut self, schema: Arc<Schema>) {
+        self.schema = schema;
     }
 
     pub(super) fn len(&self) -> usize {
@@ -176,7 +189,10 @@ impl Objects {
             let departed = self.cells.departed(cell).iter().map(|&(_, id)| id);
             let still = self.shown_in(cell).filter(|slot| slot.round != self.round);
             let still = still.map(|slot| StillObject { touched: slot.round, view: self.view_in_cell(cell, slot) });
-            let changed = changed.map(|slot| self.view_in_cell(cell, slot));
+            let changed = changed.map(|slot| ChangedView {
+                now: self.view_in_cell(cell, slot),
+                before: self.before_in_cell(cell, slot),
+            });
             writer.changed_cell(self.round, cell, changed, departed, &still);
         }
     }
@@ -186,7 +202,7 @@ impl Objects {
         for (cell, _) in self.cells.occupied() {
             let full = self.shown_in(cell).map(|slot| self.view_in_cell(cell, slot));
             if self.shown_in(cell).next().is_some() {
-                writer.cell(cell, std::iter::empty(), std::iter::empty(), full);
+                writer.cell(cell, std::iter::empty::<ChangedView<'_>>(), std::iter::empty(), full);
             }
         }
     }
@@ -202,7 +218,14 @@ impl Objects {
 
     /// Clears the changes after they were encoded. Later changes belong to the next tick.
     pub(super) fn forget_changes(&mut self) {
-        self.touched.clear();
+        // Without a schema nothing is written as a change, so nothing has to be remembered.
+        let is_remembered = !self.schema.is_empty();
+        for slot in self.touched.drain(..) {
+            let place = self.slots.at(slot);
+            if is_remembered && place.is_live() && self.schema.kind(place.object.kind).is_some() {
+                self.slots.remember_written(slot);
+            }
+        }
         self.cells.forget_changes();
         self.round += 1;
     }
@@ -373,6 +396,14 @@ impl Objects {
     /// The objects of a cell that are new or changed.
     pub(super) fn changed_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
         self.shown_in(cell).filter(|slot| slot.round == self.round)
+    }
+
+    /// The object in the last update, if that was in the same cell.
+    fn before_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> Option<ObjectBefore<'a>> {
+        let written = &slot.written;
+        let corner = self.grid.corner(cell);
+        let Position { x, y } = written.position;
+        (written.cell == Some(cell)).then(|| ObjectBefore { x: x - corner.x, y: y - corner.y, state: &written.state })
     }
 
     fn view_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> ObjectView<'a> {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use dunlin_protocol::Encoding;
 
 use crate::{
-    CellIndex, Grid, ObjectId, PlayerId, Position,
+    CellIndex, Grid, ObjectId, PlayerId, Position, SnapshotFormat,
     binary::{Reader, Unreadable, put_number, put_position},
     hash::Hasher,
 };
@@ -22,7 +22,7 @@ pub(crate) enum Role {
 pub(crate) struct Player {
     pub(crate) id: PlayerId,
     pub(crate) role: Role,
-    pub(crate) encoding: Encoding,
+    pub(crate) format: SnapshotFormat,
     pub(crate) viewpoint: Position,
     pub(crate) view: CellIndex,
     /// The number of its last applied input.
@@ -43,7 +43,7 @@ pub(crate) struct Players {
     last_id: u32,
     /// The players, by the cell of their viewpoint.
     by_view: BTreeSet<(CellIndex, PlayerId)>,
-    by_encoding: [usize; Encoding::ALL.len()],
+    by_format: [usize; SnapshotFormat::ALL.len()],
     spectators: usize,
     /// The number of all players' own objects.
     own_objects: usize,
@@ -51,11 +51,11 @@ pub(crate) struct Players {
 
 impl Player {
     /// A player with its viewpoint in the map's corner.
-    fn new(id: PlayerId, encoding: Encoding, role: Role) -> Self {
+    fn new(id: PlayerId, format: SnapshotFormat, role: Role) -> Self {
         Self {
             id,
             role,
-            encoding,
+            format,
             viewpoint: Position::default(),
             view: CellIndex(0),
             ack: 0,
@@ -71,9 +71,10 @@ impl Player {
 const SPECTATOR_BIT: u8 = 0x80;
 
 impl Player {
-    /// The encoding and role in one byte.
+    /// The encoding and role in one byte. Whether the client reads fields is not part of it: that has no effect on the
+    /// world, and a client that comes back after a restart says it again.
     fn tag(&self) -> u8 {
-        self.encoding.index() as u8 | if self.role == Role::Spectator { SPECTATOR_BIT } else { 0 }
+        self.format.encoding().index() as u8 | if self.role == Role::Spectator { SPECTATOR_BIT } else { 0 }
     }
 
     /// The encoding and role in a byte of [`Player::tag`].
@@ -85,17 +86,17 @@ impl Player {
 
 impl Players {
     /// Adds a player or a spectator; `None` if all numbers have been used.
-    pub(super) fn add(&mut self, encoding: Encoding, role: Role) -> Option<PlayerId> {
+    pub(super) fn add(&mut self, format: SnapshotFormat, role: Role) -> Option<PlayerId> {
         let id = PlayerId(self.last_id.checked_add(1)?);
         self.last_id = id.0;
-        self.put_back(Player::new(id, encoding, role));
+        self.put_back(Player::new(id, format, role));
         Some(id)
     }
 
     /// Adds a player whose number is greater than all others.
     fn put_back(&mut self, player: Player) {
         self.by_view.insert((player.view, player.id));
-        self.by_encoding[player.encoding.index()] += 1;
+        self.by_format[player.format.index()] += 1;
         self.spectators += usize::from(player.role == Role::Spectator);
         self.list.push(player);
     }
@@ -104,19 +105,19 @@ impl Players {
         let place = self.place(id)?;
         let player = self.list.remove(place);
         self.by_view.remove(&(player.view, id));
-        self.by_encoding[player.encoding.index()] -= 1;
+        self.by_format[player.format.index()] -= 1;
         self.spectators -= usize::from(player.role == Role::Spectator);
         self.own_objects -= player.own.len();
         Some(player)
     }
 
     /// A player has another client from now on. Returns whether the player is in the room.
-    pub(super) fn resume(&mut self, id: PlayerId, encoding: Encoding) -> bool {
+    pub(super) fn resume(&mut self, id: PlayerId, format: SnapshotFormat) -> bool {
         let Some(place) = self.place(id) else { return false };
         let player = &mut self.list[place];
-        self.by_encoding[player.encoding.index()] -= 1;
-        self.by_encoding[encoding.index()] += 1;
-        (player.encoding, player.ack, player.is_dirty) = (encoding, 0, true);
+        self.by_format[player.format.index()] -= 1;
+        self.by_format[format.index()] += 1;
+        (player.format, player.ack, player.is_dirty) = (format, 0, true);
         player.is_own_dirty = !player.own.is_empty();
         true
     }
@@ -170,9 +171,9 @@ impl Players {
         self.spectators
     }
 
-    /// The number of players and spectators with an encoding.
-    pub(crate) fn count_with(&self, encoding: Encoding) -> usize {
-        self.by_encoding[encoding.index()]
+    /// The number of players and spectators with a form.
+    pub(crate) fn count_with(&self, format: SnapshotFormat) -> usize {
+        self.by_format[format.index()]
     }
 
     /// Moves a player's viewpoint.
@@ -244,7 +245,7 @@ impl Players {
             }
             last = id;
             let (encoding, role) = Player::read_tag(saved.byte()?).ok_or(Unreadable::Wrong)?;
-            let mut player = Player::new(PlayerId(id), encoding, role);
+            let mut player = Player::new(PlayerId(id), encoding.into(), role);
             player.viewpoint = saved.position()?;
             if grid.clamp(player.viewpoint) != player.viewpoint {
                 return Err(Unreadable::Wrong);

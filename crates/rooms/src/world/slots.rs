@@ -31,6 +31,17 @@ pub(super) struct Slot {
     /// As of the last settlement: [`crate::wire::object_hash`], and the object's contribution to the state hash.
     pub(super) object_hash: u64,
     pub(super) state_hash: u64,
+    /// The object in the last update, of a kind whose fields are known.
+    pub(super) written: Written,
+}
+
+/// What the last update said about an object.
+#[derive(Debug, Default)]
+pub(super) struct Written {
+    /// The cell in which players received it; `None` if they did not.
+    pub(super) cell: Option<CellIndex>,
+    pub(super) position: Position,
+    pub(super) state: Vec<u8>,
 }
 
 /// The objects of a world.
@@ -117,6 +128,7 @@ impl Slots {
         place.id = ObjectId(0);
         place.object.state.clear();
         place.shown = Shown::Nowhere;
+        place.written.cell = None;
         (place.object_hash, place.state_hash) = (0, 0);
         self.free_hash ^= free_hash(self.free.len(), slot);
         self.free.push(slot);
@@ -129,6 +141,19 @@ impl Slots {
         buffer.clear();
         buffer.extend_from_slice(state);
         self.state_capacity_bytes += buffer.capacity();
+    }
+
+    /// Remembers an object as it is now in an update.
+    pub(super) fn remember_written(&mut self, slot: u32) {
+        let Slot { object, shown, written, .. } = &mut self.slots[slot as usize];
+        let Shown::In(cell) = *shown else {
+            written.cell = None;
+            return;
+        };
+        (written.cell, written.position) = (Some(cell), object.position);
+        self.state_capacity_bytes -= written.state.capacity();
+        written.state.clone_from(&object.state);
+        self.state_capacity_bytes += written.state.capacity();
     }
 
     /// The objects, in the order of their slots.
@@ -164,6 +189,7 @@ impl Slot {
             round: 0,
             object_hash: 0,
             state_hash: 0,
+            written: Written::default(),
         }
     }
 

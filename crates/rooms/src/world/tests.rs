@@ -1,12 +1,14 @@
 //! Compares worlds with a model without incremental state, which compares complete states before and after each tick.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use dunlin_protocol::Encoding;
 use proptest::{collection::vec, prelude::*};
 
 use super::{NewObject, Object, Scope, Visibility, World, WorldError};
-use crate::{CellIndex, Grid, GridShape, ObjectId, PlayerId, Position, RoomOptions, binary::Reader};
+use crate::{CellIndex, Grid, GridShape, ObjectId, PlayerId, Position, RoomOptions, SnapshotFormat, binary::Reader};
 
 const SHAPE: GridShape =
     GridShape { columns: 4, rows: 3, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
@@ -168,7 +170,7 @@ impl Model {
             Op::Join => {
                 self.last_player += 1;
                 let id = PlayerId(self.last_player);
-                assert_eq!(world.add_player(Encoding::Protobuf, false), Some(id));
+                assert_eq!(world.add_player(SnapshotFormat::Protobuf, false), Some(id));
                 self.players.insert(id, at(0, 0));
             }
             Op::Leave(number) => {
@@ -263,7 +265,8 @@ impl Model {
         let mut saved = Vec::new();
         world.save(&mut saved);
         let mut reader = Reader::new(&saved);
-        let restored = World::restore(grid(), &options(), 2, &mut reader).expect("what was saved is restored");
+        let restored =
+            World::restore(grid(), &options(), Arc::default(), 2, &mut reader).expect("what was saved is restored");
         assert_eq!(reader.left(), 0);
         assert_eq!(restored.state_hash(), world.state_hash());
         let mut again = Vec::new();
@@ -314,7 +317,7 @@ proptest! {
         let whole = saved.len();
         *place.get_mut(&mut saved) = byte;
         saved.truncate(cut.index(whole) + 1);
-        if let Ok(mut restored) = World::restore(grid(), &options(), 2, &mut Reader::new(&saved)) {
+        if let Ok(mut restored) = World::restore(grid(), &options(), Arc::default(), 2, &mut Reader::new(&saved)) {
             for id in restored.objects().map(|(id, _)| id).collect::<Vec<_>>() {
                 restored.despawn(id);
             }
@@ -441,7 +444,7 @@ fn every_part_of_a_world_is_in_its_hash() {
     let hashes = changes.map(|change| {
         let mut world = world();
         world.spawn(new_object(at(5, 5))).expect("there is room");
-        world.add_player(Encoding::Json, false).expect("there is room");
+        world.add_player(SnapshotFormat::Json, false).expect("there is room");
         tick(&mut world);
         change(&mut world);
         world.state_hash()

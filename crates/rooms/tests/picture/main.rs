@@ -5,9 +5,10 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use self::model::{Chance, Thing, World, both_encodings};
-use dunlin_protocol::Encoding;
-use dunlin_rooms::{Band, Base, CellIndex, FarCells, Grid, GridShape, Mirror, ObjectId, Position, Replica, wire};
+use self::model::{Chance, Thing, World, all_formats};
+use dunlin_rooms::{
+    Band, Base, CellIndex, FarCells, Grid, GridShape, Mirror, ObjectId, Position, Replica, SnapshotFormat, wire,
+};
 use proptest::prelude::*;
 
 /// Far cells wait for fewer ticks than this.
@@ -17,7 +18,7 @@ const TAILS: [&[u8]; 2] = [b"}}}", b""];
 
 /// A client, and the state that it should have.
 struct Client {
-    encoding: Encoding,
+    format: SnapshotFormat,
     view: CellIndex,
     base: Base,
     /// The far cells that the client knows, for a client whose far cells may be postponed.
@@ -36,7 +37,7 @@ struct Client {
 impl Client {
     fn new(index: usize) -> Self {
         Self {
-            encoding: Encoding::ALL[index % 2],
+            format: SnapshotFormat::ALL[index % 4],
             view: CellIndex(0),
             base: Base::default(),
             far: None,
@@ -76,23 +77,28 @@ impl Client {
     }
 
     fn receive(&mut self, mirror: &mut Mirror, grid: &Grid) {
-        let body = mirror.body_with_far(self.encoding, self.view, self.base, self.far);
+        let body = mirror.body_with_far(self.format, self.view, self.base, self.far);
         let own = (self.is_own_dirty || body.base_tick == 0).then(|| {
             let mut own = Vec::new();
             wire::encode_own(
-                self.encoding,
+                self.format,
+                mirror.schema(),
                 self.own.iter().map(|(id, thing)| thing.view(*id, Position::default())),
                 &mut own,
             );
             own
         });
         let mut frame = Vec::new();
-        wire::write_player_header(self.encoding, self.ack, 77, own.as_deref(), &mut frame);
+        let encoding = self.format.encoding();
+        wire::write_player_header(encoding, self.ack, 77, own.as_deref(), &mut frame);
         assert!(frame.len() <= wire::HEADER_BYTES_MAX + own.map_or(0, |own| own.len()));
+        if self.format.is_typed() && self.base.tick == 0 {
+            wire::write_schema(encoding, mirror.schema(), &mut frame);
+        }
         let (data, tail) = body.bytes.split_at(body.data_bytes);
-        assert_eq!(tail, TAILS[self.encoding.index()]);
+        assert_eq!(tail, TAILS[encoding.index()]);
         frame.extend_from_slice(data);
-        self.replica.apply(self.encoding, &frame).expect("a good snapshot");
+        self.replica.apply(encoding, &frame).expect("a good snapshot");
         self.is_own_dirty = false;
 
         let interval = u32::from(grid.shape().far_interval_ticks);
@@ -161,7 +167,7 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
     let mut clients: Vec<_> = (0..clients).map(Client::new).collect();
     for _ in 0..ticks {
         let update = world.step(&mut chance);
-        assert!(update.encodings().covers(both_encodings()));
+        assert!(update.formats().covers(all_formats()));
         mirror.apply(update);
         if chance.below(40) == 0 {
             mirror.apply(world.keyframe());
@@ -174,14 +180,13 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
                 client.absent_ticks -= 1;
                 continue;
             }
-            alike.push((client.encoding, client.view, client.base, client.far));
+            alike.push((client.format, client.view, client.base, client.far));
             client.receive(&mut mirror, &grid);
             client.check(&world);
         }
         let asked = alike.len() as u64;
         let far_key = |far: &Option<FarCells>| far.map(|far| (far.known_tick, far.is_postponed));
-        alike
-            .sort_unstable_by_key(|(encoding, view, base, far)| (*encoding, *view, base.tick, base.view, far_key(far)));
+        alike.sort_unstable_by_key(|(format, view, base, far)| (*format, *view, base.tick, base.view, far_key(far)));
         alike.dedup();
         let after = mirror.counters();
         assert_eq!(after.bodies - before.bodies, asked);

@@ -5,8 +5,10 @@ use std::{
     sync::Arc,
 };
 
-use dunlin_protocol::Encoding;
-use dunlin_rooms::{CellIndex, EncodingSet, Grid, ObjectId, ObjectView, Position, TickUpdate, UpdateWriter, wire};
+use dunlin_rooms::{
+    CellIndex, ChangedView, FormatSet, Grid, ObjectBefore, ObjectId, ObjectView, Position, Schema, SnapshotFormat,
+    State, StateWriter, TickUpdate, UpdateWriter, choice, state, wire,
+};
 
 /// `SplitMix64`.
 pub struct Chance(pub u64);
@@ -24,6 +26,69 @@ impl Chance {
     }
 }
 
+choice! {
+    /// A light.
+    pub enum Light { Red, Amber, Green }
+}
+
+state! {
+    /// A kind with a field of each type that is not a list.
+    pub struct Walker: 1 {
+        pub heading: u8 [angle(), delta_bits(4)],
+        pub score: i16 [range(-300, 299), delta_bits(5)],
+        pub is_on: bool,
+        pub light: Light,
+        pub target: Option<ObjectId>,
+        pub wide: u32,
+        pub name: String [max(6)],
+    }
+}
+
+state! {
+    /// A kind with lists, and fields that may be left out.
+    pub struct Bag: 2 {
+        pub label: String [max(300)],
+        pub pair: [i8; 2],
+        pub amount: u16 [optional()],
+        pub items: Vec<u16> [range(5, 700), max(4), optional()],
+    }
+}
+
+fn walker(chance: &mut Chance) -> Vec<u8> {
+    encoded(&Walker {
+        heading: chance.next() as u8,
+        score: chance.below(600) as i16 - 300,
+        is_on: chance.below(2) == 0,
+        light: match chance.below(3) {
+            0 => Light::Red,
+            1 => Light::Amber,
+            _ => Light::Green,
+        },
+        target: [None, Some(ObjectId(chance.next() as u32 | 1))][chance.below(2) as usize],
+        wide: chance.next() as u32,
+        name: "äbcdef".chars().take(chance.below(6) as usize).collect(),
+    })
+}
+
+fn bag(chance: &mut Chance) -> Vec<u8> {
+    encoded(&Bag {
+        label: "x".repeat(chance.below(4) as usize),
+        pair: [chance.next() as i8, chance.next() as i8],
+        amount: chance.below(2) as u16 * chance.below(9) as u16,
+        items: (0..chance.below(4)).map(|_| 5 + chance.below(600) as u16).collect(),
+    })
+}
+
+fn encoded<T: State>(state: &T) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    assert_eq!(StateWriter::write(state, &mut bytes), 0);
+    bytes
+}
+
+fn schema() -> Arc<Schema> {
+    Arc::new(Schema::new().with::<Walker>().with::<Bag>())
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thing {
     pub position: Position,
@@ -34,11 +99,35 @@ pub struct Thing {
 impl Thing {
     pub fn any(chance: &mut Chance, grid: &Grid) -> Self {
         let (width, height) = grid.size_units();
-        Self {
-            position: Position { x: chance.below(width), y: chance.below(height) },
-            kind: chance.below(4) as u16,
-            state: (0..chance.below(12)).map(|_| chance.next() as u8).collect(),
+        let position = Position { x: chance.below(width), y: chance.below(height) };
+        let kind = chance.below(4) as u16;
+        Self { position, kind, state: Self::any_state(kind, chance) }
+    }
+
+    /// A state; some do not have the form of their kind.
+    fn any_state(kind: u16, chance: &mut Chance) -> Vec<u8> {
+        match kind {
+            1 if chance.below(12) > 0 => walker(chance),
+            2 if chance.below(12) > 0 => bag(chance),
+            _ => (0..chance.below(12)).map(|_| chance.next() as u8).collect(),
         }
+    }
+
+    /// Changes some of the bytes, or all.
+    fn change(&mut self, chance: &mut Chance) {
+        let new = Self::any_state(self.kind, chance);
+        match chance.below(3) {
+            // The heading and the low byte of the score of a walker.
+            0 if self.kind == 1 && new.len() > 3 && self.state.len() > 3 => {
+                self.state[0] = self.state[0].wrapping_add(chance.below(9) as u8);
+                self.state[1] ^= chance.below(4) as u8;
+            }
+            _ => self.state = new,
+        }
+    }
+
+    pub fn before(&self, corner: Position) -> ObjectBefore<'_> {
+        ObjectBefore { x: self.position.x - corner.x, y: self.position.y - corner.y, state: &self.state }
     }
 
     pub fn view(&self, id: u32, corner: Position) -> ObjectView<'_> {
@@ -68,20 +157,14 @@ pub struct World {
     writer: UpdateWriter,
 }
 
-pub fn both_encodings() -> EncodingSet {
-    EncodingSet::default().with(Encoding::Json).with(Encoding::Protobuf)
+pub fn all_formats() -> FormatSet {
+    SnapshotFormat::ALL.into_iter().fold(FormatSet::default(), FormatSet::with)
 }
 
 impl World {
     pub fn new(grid: Grid, chance: &mut Chance) -> Self {
-        let mut world = Self {
-            grid,
-            tick: 0,
-            things: BTreeMap::new(),
-            last_id: 0,
-            past: Vec::new(),
-            writer: UpdateWriter::default(),
-        };
+        let writer = UpdateWriter::new(schema(), grid.shape().cell_units);
+        let mut world = Self { grid, tick: 0, things: BTreeMap::new(), last_id: 0, past: Vec::new(), writer };
         for _ in 0..chance.below(60) {
             world.spawn(chance);
         }
@@ -126,7 +209,8 @@ impl World {
                     thing.position = self.grid.clamp(moved);
                 }
                 6 => thing.position = new.position,
-                7 | 8 => thing.state = new.state,
+                7 => thing.state = new.state,
+                8 | 10..13 => thing.change(chance),
                 9 if chance.below(8) == 0 => drop(self.things.remove(&id)),
                 _ => {}
             }
@@ -142,7 +226,7 @@ impl World {
 
     fn update(&mut self) -> Arc<TickUpdate> {
         let nothing = BTreeMap::new();
-        self.writer.begin(self.tick, self.time_us(), both_encodings(), false);
+        self.writer.begin(self.tick, self.time_us(), all_formats(), false);
         let (before, now) = (&self.past[self.tick as usize - 1], &self.past[self.tick as usize]);
         for cell in before.keys().chain(now.keys()).copied().collect::<BTreeSet<_>>() {
             let (before, now) = (before.get(&cell).unwrap_or(&nothing), now.get(&cell).unwrap_or(&nothing));
@@ -152,7 +236,10 @@ impl World {
                 let departed = before.keys().filter(|id| !now.contains_key(id));
                 self.writer.cell(
                     cell,
-                    changed.map(|(id, thing)| thing.view(*id, corner)),
+                    changed.map(|(id, thing)| ChangedView {
+                        now: thing.view(*id, corner),
+                        before: before.get(id).map(|thing| thing.before(corner)),
+                    }),
                     departed.map(|id| ObjectId(*id)),
                     now.iter().map(|(id, thing)| thing.view(*id, corner)),
                 );
@@ -162,11 +249,11 @@ impl World {
     }
 
     pub fn keyframe(&mut self) -> Arc<TickUpdate> {
-        self.writer.begin(self.tick, self.time_us(), both_encodings(), true);
+        self.writer.begin(self.tick, self.time_us(), all_formats(), true);
         for (cell, things) in &self.past[self.tick as usize] {
             let corner = self.grid.corner(*cell);
             let full = things.iter().map(|(id, thing)| thing.view(*id, corner));
-            self.writer.cell(*cell, std::iter::empty(), std::iter::empty(), full);
+            self.writer.cell(*cell, std::iter::empty::<ObjectView<'_>>(), std::iter::empty(), full);
         }
         Arc::new(self.writer.finish(&self.grid))
     }

@@ -170,11 +170,11 @@ impl RoomRecorder {
     /// Records a step. `back` is the existing player to which a join returned.
     fn record(&mut self, step: &Step, back: Option<PlayerId>) {
         match step {
-            Step::Join { info, address, is_spectator, encoding, data, .. } => {
+            Step::Join { info, address, is_spectator, format, data, .. } => {
                 let visitor = visitor_of(info, *address, *is_spectator);
                 match back {
-                    Some(player) => self.recording.back(player, &visitor, *encoding),
-                    None => self.recording.join(&visitor, *encoding, data),
+                    Some(player) => self.recording.back(player, &visitor, format.encoding()),
+                    None => self.recording.join(&visitor, format.encoding(), data),
                 }
             }
             Step::Leave { seat } => {

@@ -92,6 +92,8 @@ pub struct RoomCounters {
     pub inputs: u64,
     /// Inputs that the game rejected; included in `inputs`.
     pub undecodable_inputs: u64,
+    /// Values that were outside of the ranges of their fields.
+    pub values_limited: u64,
     /// Events sent to owners.
     pub events: u64,
     /// Publications in other channels.

@@ -93,6 +93,8 @@ pub(super) struct Stats {
     took_ns: u64,
     /// The runner's count of rejected inputs after the last tick.
     pub(super) undecodable_inputs: u64,
+    /// The world's count of limited values after the last tick.
+    pub(super) values_limited: u64,
 }
 
 impl ScheduledRoom {
@@ -285,6 +287,7 @@ impl Stats {
         self.memory_bytes = live.share.bytes();
         self.world_bytes = live.share.world_bytes();
         self.undecodable_inputs = live.runner.undecodable_inputs();
+        self.values_limited = room.world().limited_values();
         if self.tick % LOOK_INTERVAL_TICKS == 1 {
             self.tick_p50_us = self.recent.quantile_us(0.5);
             self.tick_p99_us = self.recent.quantile_us(0.99);

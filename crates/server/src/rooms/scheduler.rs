@@ -361,6 +361,8 @@ impl Scheduler {
         self.counters.tick_duration.observe(took_ns);
         self.counters.inputs += steps.iter().filter(|step| matches!(step, Step::Input { .. })).count() as u64;
         self.counters.undecodable_inputs += live.runner.undecodable_inputs() - scheduled_room.stats.undecodable_inputs;
+        let values_limited = live.runner.room().world().limited_values();
+        self.counters.values_limited += values_limited - scheduled_room.stats.values_limited;
         scheduled_room.stats.update(&live, took_ns);
         scheduled_room.stats.count_players(live.runner.room(), steps, &done);
         self.counters.seats_expired += done.expired() as u64;

@@ -7,10 +7,11 @@ import { Player, walk } from './player.mjs';
 
 const [PLAYER, TAG, PURSE] = [1, 2, 7];
 
-for (const encoding of ['json', 'protobuf', 'bundle']) {
-  describe(`rooms, ${encoding}`, { concurrency: 4 }, () => {
+for (const [encoding, typed] of [['json', false], ['json', true], ['protobuf', false], ['protobuf', true], ['bundle', true]]) {
+  const kind = [encoding, typed];
+  describe(`rooms, ${encoding}${typed ? ', with fields' : ''}`, { concurrency: 4 }, () => {
     test('a player joins, and sees itself and the world', () =>
-      play(encoding, async ({ player }) => {
+      play(kind, async ({ player }) => {
         const ada = await player({ data: { name: 'Ada', colour: 3 } });
         const { replica } = ada.room;
         assert.equal(ada.avatar.kind, PLAYER);
@@ -36,7 +37,7 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
 
     for (const transport of ['send', 'publish']) {
       test(`an input is acknowledged, and seen by both, through ${transport}`, () =>
-        play(encoding, async ({ player }) => {
+        play(kind, async ({ player }) => {
           const ada = await player({ transport });
           const bob = await player({ transport });
           const seen = await bob.until('Bob sees Ada', () => bob.room.replica.object(ada.room.replica.avatar));
@@ -63,8 +64,23 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
         }));
     }
 
+    test('who asks for fields has them, and the states of who does not', () =>
+      play(kind, async ({ player }) => {
+        const ada = await player({ typed: true, data: { name: 'Ada', colour: 3 } });
+        const bob = await player({ typed: false });
+        const id = ada.room.replica.avatar;
+        await bob.until('Bob sees Ada', () => bob.room.replica.object(id));
+        ada.room.send(walk(100, -50));
+        const walking = { colour: 3, vx: 100, vy: -50, activity: 0 };
+        const fields = () => JSON.stringify(ada.room.replica.fields(ada.avatar)) === JSON.stringify(walking);
+        await ada.until('the fields change', fields);
+        await bob.until('the bytes change', () => Buffer.from(bob.room.replica.object(id).state).toString('hex') === '0364ce00');
+        assert.deepEqual([Buffer.from(ada.avatar.state).toString('hex'), bob.room.replica.schema], ['0364ce00', null]);
+        assert.deepEqual([ada.errors, bob.errors], [[], []]);
+      }));
+
     test('who leaves is gone for the others, and may come back', () =>
-      play(encoding, async ({ player }) => {
+      play(kind, async ({ player }) => {
         const ada = await player();
         const bob = await player();
         const bobsId = bob.room.replica.avatar;
@@ -79,7 +95,7 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
       }));
 
     test('a cut connection is come back from, with a world from the beginning', () =>
-      play(encoding, async ({ player, proxy }) => {
+      play(kind, async ({ player, proxy }) => {
         const cable = await proxy();
         const ada = await player({}, cable.url);
         const joins = [];
@@ -100,7 +116,7 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
       }));
 
     test('after a corrupted snapshot the same player is back, without a missed event', () =>
-      play(encoding, async ({ player, proxy }) => {
+      play(kind, async ({ player, proxy }) => {
         const cable = await proxy();
         const ada = await player({}, cable.url);
         const bob = await player();
@@ -129,7 +145,7 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
       }));
 
     test('events come with their tick, in order', () =>
-      play(encoding, async ({ player }) => {
+      play(kind, async ({ player }) => {
         const ada = await player();
         const clues = [];
         ada.room.onEvent('clue', ({ shares }, tick) => clues.push([shares, tick]));
@@ -142,7 +158,7 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
       }));
 
     test('a join that the game refuses says why', () =>
-      play(encoding, async ({ player }) => {
+      play(kind, async ({ player }) => {
         const ada = await player({ data: { name: 7 } }, undefined, false);
         ada.room.join();
         const left = await ada.until('the refusal', () => ada.left.at(-1));
@@ -153,14 +169,14 @@ for (const encoding of ['json', 'protobuf', 'bundle']) {
 }
 
 /** Runs a test with players in a separate room, and disconnects them. */
-async function play(encoding, body) {
+async function play([encoding, typed], body) {
   const channel = `arena:${randomUUID()}`;
   const players = [];
   const proxies = [];
   try {
     await body({
       player: async (options, url, joins = true) => {
-        const made = new Player(encoding, channel, options, url);
+        const made = new Player(encoding, channel, { typed, ...options }, url);
         players.push(made);
         if (joins) await made.join();
         return made;

@@ -209,7 +209,7 @@ test('a function for tokens is asked with the channel', async () => {
 });
 
 for (const encoding of ['json', 'protobuf']) {
-  test(`a seat token is returned with each join, also by another room, ${encoding}`, () => {
+  test(`what a join asks for: the seat of its token, and fields, ${encoding}`, () => {
     const encode = (value) => (encoding === 'json' ? value : new TextEncoder().encode(JSON.stringify(value)));
     const decode = (data) => (encoding === 'json' ? data : JSON.parse(new TextDecoder().decode(data)));
     const { client, room, seen } = bench({ encoding, data: { name: 'Ada' } });
@@ -229,6 +229,11 @@ for (const encoding of ['json', 'protobuf']) {
       const later = bench({ encoding, data, seatToken: room.seatToken });
       later.room.join();
       assert.deepEqual(decode(later.client.last.options.data), sent);
+    }
+    for (const [data, sent] of [[undefined, { snapshots: 'typed' }], [{ name: 'Bob' }, { name: 'Bob', snapshots: 'typed' }], ['Bob', 'Bob']]) {
+      const asking = bench({ encoding, data, typed: true });
+      asking.room.join();
+      assert.deepEqual(decode(asking.client.last.options.data), sent);
     }
   });
 

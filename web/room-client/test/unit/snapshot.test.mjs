@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { Buffer } from 'node:buffer';
+import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { decodeBase64, decodeSnapshot, encodeBase64, Replica, RoomError, snapshotFromJson } from '../../dist/index.js';
 import { cell, object, randomFrom, snapshot, toJson, toProtobuf } from '../support/snapshots.mjs';
+
+const TYPED = JSON.parse(readFileSync(new URL('../../../../schema/vectors/room/typed.json', import.meta.url), 'utf8'));
 
 const FULL = snapshot({
   ack: 7, avatar: 300, view: 9, own: [object(5, 4095, 3071, 7, [1, 2, 255])], tick: 100_000,
@@ -44,6 +47,25 @@ test('random and damaged bytes end in a RoomError or a snapshot that a replica t
     const replica = new Replica({ objectsMax: 100, stateBytesMax: 1_000 });
     isRefused(() => replica.apply(decodeSnapshot(bytes)));
     assert.ok(replica.size <= 100);
+  }
+});
+
+test('damaged changes and schemas end in a RoomError or a snapshot that a replica takes or refuses', () => {
+  const random = randomFrom(20_261_129);
+  for (const { steps } of TYPED.vectors) {
+    const good = steps.map(({ protobuf }) => Uint8Array.from(Buffer.from(protobuf, 'hex')));
+    for (let round = 0; round < 2_000; round += 1) {
+      const replica = new Replica({ objectsMax: 100, stateBytesMax: 10_000 });
+      const damaged = random() % good.length;
+      for (const [at, bytes] of good.entries()) {
+        const sent = Uint8Array.from(bytes);
+        // Most of the first snapshot is the schema, and most of the others are changes.
+        if (at === damaged) for (let count = 1 + (random() % 3); count > 0; count -= 1) sent[random() % sent.length] ^= 1 << (random() & 7);
+        if (isRefused(() => replica.apply(decodeSnapshot(sent)))) break;
+        for (const object of replica.objects()) replica.fields(object);
+      }
+      assert.ok(replica.size <= 100);
+    }
   }
 });
 

@@ -27,8 +27,8 @@ function parsed(json) {
   }
 }
 
-/** A replica in the format of the vectors. */
-function written(replica) {
+/** A replica in the format of the vectors; with the fields of objects for those that have them. */
+function written(replica, hasFields = false) {
   const { tick, timeUs, ack, avatar, view, grid } = replica;
   const shape = grid?.shape;
   const objects = [...replica.objects()].sort((a, b) => a.id - b.id);
@@ -38,11 +38,22 @@ function written(replica) {
       columns: shape.columns, rows: shape.rows, cell_units: shape.cellUnits, near_cells: shape.nearCells,
       far_cells: shape.farCells, far_interval_ticks: shape.farIntervalTicks, ticks_per_second: shape.ticksPerSecond,
     },
-    objects: objects.map((object) => ({ ...object, state: Buffer.from(object.state).toString('hex') })),
+    objects: objects.map((object) => ({
+      ...object, state: Buffer.from(object.state).toString('hex'), ...(hasFields ? { fields: whole(replica, object) } : {}),
+    })),
   };
 }
 
-for (const name of ['snapshots.json', 'snapshots-lenient.json']) {
+/** The fields of an object. In the vectors, fixed-point numbers are integers, as in JSON. */
+function whole(replica, object) {
+  const fields = replica.fields(object);
+  const kind = replica.schema?.kind(object.kind);
+  const steps = new Map(kind?.fields.map(({ name, perUnit }) => [name, perUnit]));
+  const values = Object.entries(fields ?? {}).map(([name, value]) => [name, typeof value === 'number' ? Math.round(value * steps.get(name)) : value]);
+  return fields === null ? null : Object.fromEntries(values);
+}
+
+for (const name of ['snapshots.json', 'snapshots-lenient.json', 'typed.json']) {
   for (const vector of read(name).vectors) {
     for (const encoding of ['JSON', 'Protobuf']) {
       const steps = vector.steps.map((step) => [new Map(forms(step)).get(encoding), step.replica]);
@@ -51,7 +62,7 @@ for (const name of ['snapshots.json', 'snapshots-lenient.json']) {
         const replica = new Replica();
         for (const [make, wanted] of steps) {
           replica.apply(make());
-          assert.deepEqual(written(replica), wanted);
+          assert.deepEqual(written(replica, name === 'typed.json'), wanted);
         }
       });
     }
@@ -61,17 +72,19 @@ for (const name of ['snapshots.json', 'snapshots-lenient.json']) {
 /** Vectors that only the JSON parser can refuse. Here, the SDK parses JSON. */
 const PARSED_AWAY = ['JSON, a name twice'];
 
-const malformed = read('snapshots-malformed.json');
-const firsts = new Map(forms(malformed.first));
-for (const vector of malformed.vectors) {
-  if (PARSED_AWAY.includes(vector.name)) continue;
-  for (const [encoding, make] of forms(vector)) {
-    test(`snapshots-malformed.json: ${vector.name}, ${encoding}`, () => {
-      const replica = new Replica();
-      replica.apply(firsts.get(encoding)());
-      assert.throws(() => replica.apply(make()), { name: 'RoomError', kind: KINDS[vector.error] });
-      assert.deepEqual(written(replica), malformed.replica);
-    });
+for (const name of ['snapshots-malformed.json', 'typed-malformed.json']) {
+  const malformed = read(name);
+  const firsts = new Map(forms(malformed.first));
+  for (const vector of malformed.vectors) {
+    if (PARSED_AWAY.includes(vector.name)) continue;
+    for (const [encoding, make] of forms(vector)) {
+      test(`${name}: ${vector.name}, ${encoding}`, () => {
+        const replica = new Replica();
+        replica.apply(firsts.get(encoding)());
+        assert.throws(() => replica.apply(make()), { name: 'RoomError', kind: KINDS[vector.error] });
+        assert.deepEqual(written(replica, name === 'typed-malformed.json'), malformed.replica);
+      });
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 use dunlin_games::Registry;
 
 use dunlin_rooms::wire::write_player_header;
-use dunlin_rooms::{Base, EncodingSet, Mirror, Room, RoomOptions, Visitor};
+use dunlin_rooms::{Base, FormatSet, Mirror, Room, RoomOptions, Visitor};
 
 use super::*;
 use crate::commands::EncodingOption;
@@ -69,7 +69,7 @@ impl Table {
         if let Some(mirror) = &mut self.mirror {
             mirror.apply(outcome.update);
         } else {
-            let keyframe = self.room.keyframe(EncodingSet::default().with(encoding));
+            let keyframe = self.room.keyframe(FormatSet::default().with(encoding));
             self.mirror = Some(Mirror::new(self.room.grid().clone(), 60, keyframe, [b"", b""]));
         }
         let body = self.mirror.as_mut().unwrap().body(encoding, self.view, self.base);

@@ -1,5 +1,5 @@
 use dunlin_games::TreasureHunt;
-use dunlin_rooms::{Base, EncodingSet, Mirror, Room, RoomOptions, Scoped, Visitor, wire};
+use dunlin_rooms::{Base, FormatSet, Mirror, Room, RoomOptions, Scoped, Visitor, wire};
 use serde_json::json;
 
 use super::*;
@@ -18,7 +18,7 @@ impl Hunt {
     fn new(params: &serde_json::Value, bots: u64) -> Self {
         let simulation = Box::new(TreasureHunt::new(params).expect("good parameters"));
         let mut room = Room::new(RoomOptions::default(), 1, simulation).expect("a possible map");
-        let keyframe = room.keyframe(EncodingSet::default().with(ENCODING));
+        let keyframe = room.keyframe(FormatSet::default().with(ENCODING));
         let mirror = Mirror::new(room.grid().clone(), 60, keyframe, [&[], &[]]);
         let join = |seed| {
             let joined = room.join(&Visitor::of_user(""), ENCODING, b"").expect("let in");

@@ -21,7 +21,7 @@ use crate::{
 
 pub(super) fn put_step(step: &Step, out: &mut Vec<u8>) {
     match step {
-        Step::Join { seat, info, address, is_spectator, encoding, data, claim } => {
+        Step::Join { seat, info, address, is_spectator, format, data, claim } => {
             out.push(if claim.keeps_returned { 9 } else { 6 });
             put_seat(*seat, out);
             let visitor = visitor_of(info, *address, *is_spectator);
@@ -29,7 +29,8 @@ pub(super) fn put_step(step: &Step, out: &mut Vec<u8>) {
             put_bytes(visitor.client.as_bytes(), out);
             put_bytes(visitor.info, out);
             put_role(*is_spectator, *address, out);
-            out.extend_from_slice(&[claim.is_one_per_user.into(), encoding.index() as u8]);
+            // A client that comes back after a restart says again whether it reads fields.
+            out.extend_from_slice(&[claim.is_one_per_user.into(), format.encoding().index() as u8]);
             put_bytes(data, out);
             put_token(claim.given, out);
             put_token(claim.returned, out);
@@ -273,7 +274,7 @@ impl<'a> RecordReader<'a> {
                 info: Arc::new(ClientInfo::of_user(self.text()?)),
                 address: None,
                 is_spectator: false,
-                encoding: self.encoding()?,
+                format: self.encoding()?.into(),
                 data: Bytes::copy_from_slice(self.bytes()?),
                 claim: SeatClaim { given: self.token()?, returned: self.token()?, ..SeatClaim::default() },
             },
@@ -282,11 +283,11 @@ impl<'a> RecordReader<'a> {
                 let (seat, info) = (self.seat()?, self.client_info()?);
                 let role = read_role(|count| self.take(count))?;
                 let ((is_spectator, address), is_one_per_user) = (role.ok_or(NotRestored::Malformed)?, self.flag()?);
-                let encoding = self.encoding()?;
+                let format = self.encoding()?.into();
                 let data = Bytes::copy_from_slice(self.bytes()?);
                 let (given, returned) = (self.token()?, self.token()?);
                 let claim = SeatClaim { given, returned, is_one_per_user, keeps_returned: kind == 9 };
-                Step::Join { seat, info, address, is_spectator, encoding, data, claim }
+                Step::Join { seat, info, address, is_spectator, format, data, claim }
             }
             2 => Step::Leave { seat: self.seat()? },
             3 => Step::Input {

@@ -22,7 +22,9 @@ use crate::{
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
     refused::{Refused, RefusedCommand},
-    room::{Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_to_spectate},
+    room::{
+        Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_for_typed_snapshots, asks_to_spectate,
+    },
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
         SubscriptionParams,
@@ -664,7 +666,8 @@ impl Subscribing<'_> {
         // The seat may outlive the session's subscription, until the owner has answered.
         let id = self.sessions.hub.hold(channel, namespace);
         let wire = self.sessions.table.at(self.key.index).wire;
-        let (index, seat) = self.sessions.seats.take(self.context.identity.index, self.key, wire, id);
+        let is_typed = asks_for_typed_snapshots(&params.data);
+        let (index, seat) = self.sessions.seats.take(self.context.identity.index, self.key, (wire, is_typed), id);
         let source = self.sessions.table.at(self.key.index).source;
         let opening = self.rates.openings.reserve(self.key, source, self.context.now.mono_us);
         let is_spectator = asks_to_spectate(&params.data);
@@ -672,7 +675,8 @@ impl Subscribing<'_> {
         let shows_address = self.context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
         let address = self.sessions.table.at(self.key.index).address.filter(|_| shows_address);
         let (data, waits_until_us) = (params.data.clone(), self.context.now.after_ms(JOIN_WAIT_MAX_MS));
-        (index, Box::new(JoinParams { seat, info, address, is_spectator, data, opening, claim, waits_until_us }))
+        let join = JoinParams { seat, info, address, is_spectator, is_typed, data, opening, claim, waits_until_us };
+        (index, Box::new(join))
     }
 
     /// A session's subscription to a room has been accepted.

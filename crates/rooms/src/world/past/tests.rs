@@ -1,6 +1,6 @@
 //! Compares rewound worlds with a model that stores all positions of all ticks.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use proptest::{collection::vec, prelude::*, sample::Index};
 
@@ -38,7 +38,7 @@ fn restored(world: &World) -> Result<World, Unreadable> {
     world.save(&mut saved);
     world.save_past(&mut saved);
     let mut reader = Reader::new(&saved);
-    let mut restored = World::restore(world.grid().clone(), &RoomOptions::default(), 2, &mut reader)?;
+    let mut restored = World::restore(world.grid().clone(), &RoomOptions::default(), Arc::default(), 2, &mut reader)?;
     restored.restore_past(&mut reader)?;
     assert_eq!(reader.left(), 0);
     Ok(restored)

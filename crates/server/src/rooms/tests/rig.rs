@@ -49,6 +49,7 @@ pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> Subscription
         info: Arc::new(ClientInfo::of_user(user)),
         address: None,
         is_spectator: false,
+        is_typed: false,
         data: Bytes::new(),
         opening: Opening::Reserved,
         claim,

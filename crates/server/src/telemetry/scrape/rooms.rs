@@ -65,6 +65,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
             samples.add(&[refusal.name()], refused);
         }
     });
+    page.single(&m::ROOM_VALUES_LIMITED, total(|counters| counters.values_limited));
     page.family(&m::ROOM_MESSAGES, |samples| {
         for outcome in MessageOutcome::ALL {
             let namespaces = moment.shards.iter().flat_map(|shard| &shard.counters.namespaces);

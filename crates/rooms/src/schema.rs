@@ -1,0 +1,279 @@
+//! What a game declares about the states of its objects: kinds, and the fields of each.
+//!
+//! An object's state stays bytes: that is what the world stores, saves and hashes, and what clients of version 1
+//! receive. A schema says how these bytes are made of fields. So a room can write only the fields that changed, and a
+//! state that does not have the declared form is still a state: it is written whole.
+
+mod document;
+mod layout;
+mod typed;
+
+use std::borrow::Cow;
+
+use crate::hash::Hasher;
+
+pub use document::SchemaError;
+pub use layout::RawValue;
+pub(crate) use layout::{FieldReader, FieldWriter, low_bits, read_integer, write_integer};
+pub use typed::{Choice, FieldValue, State, StateReader, StateWriter};
+
+/// Maximum fields of a kind: a change of an object is a set of fields and two more bits in 64.
+pub(crate) const FIELDS_MAX: usize = 62;
+/// Maximum kinds of a schema.
+pub(crate) const KINDS_MAX: usize = 256;
+/// Maximum bytes of a text, and elements of a list.
+pub(crate) const LENGTH_MAX: u16 = 1_024;
+/// A longer length is written in two bytes.
+pub(crate) const SHORT_LENGTH_MAX: u16 = 255;
+
+/// The kinds of a game's objects. Objects of other kinds have states that only the game understands.
+///
+/// ```
+/// # use dunlin_rooms as dunlin_game;
+/// use dunlin_game::{Schema, State, state};
+///
+/// state! {
+///     /// A runner.
+///     #[derive(Debug, PartialEq)]
+///     pub struct Runner: 1 {
+///         pub heading: u8 [angle()],
+///         pub points: u16,
+///         pub name: String [max(16)],
+///     }
+/// }
+///
+/// let schema = Schema::new().with::<Runner>();
+/// assert_eq!(schema.kind(1).map(|kind| kind.fields.len()), Some(3));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schema {
+    /// In ascending order.
+    kinds: Vec<Kind>,
+    document: String,
+    hash: u64,
+}
+
+/// The fields of a kind of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// The game's number for the kind.
+    pub number: u16,
+    /// Its name in generated code and in documents.
+    pub name: Cow<'static, str>,
+    /// In the order of the state's bytes.
+    pub fields: Cow<'static, [Field]>,
+}
+
+/// A field of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// What it contains.
+    pub of: FieldType,
+    /// Bits of a difference to the value one tick before; 0: the field is written as a whole when it changes.
+    pub delta_bits: u8,
+    /// A client divides the integer by this; 1 for a whole number.
+    pub per_unit: u32,
+    /// How a client shows it between two snapshots.
+    pub motion: Motion,
+    /// Whether this field and all after it are left out of the state if they are 0 and empty.
+    pub is_optional: bool,
+}
+
+/// What a field contains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FieldType {
+    /// A number.
+    Integer(Integer),
+    /// True or false: one byte, 1 or 0.
+    Flag,
+    /// One of these names: one byte, its index.
+    Choice(Cow<'static, [Cow<'static, str>]>),
+    /// The id of an object, or 0: four bytes.
+    Object,
+    /// UTF-8 of at most as many bytes.
+    Text {
+        /// Maximum length in bytes.
+        bytes_max: u16,
+    },
+    /// Numbers.
+    List {
+        /// The form of each.
+        of: Integer,
+        /// Minimum number of elements; the same as the maximum if the length is fixed.
+        count_min: u16,
+        /// Maximum number of elements.
+        count_max: u16,
+    },
+}
+
+/// The range of an integer, and its bytes in the state. They are little-endian, and have a sign if `min` is negative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Integer {
+    /// 1, 2 or 4.
+    pub bytes: u8,
+    /// The lowest value.
+    pub min: i64,
+    /// The highest value.
+    pub max: i64,
+}
+
+/// How a client shows a field between two snapshots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Motion {
+    /// It jumps.
+    #[default]
+    Step,
+    /// It moves evenly.
+    Linear,
+    /// As [`Motion::Linear`], the shorter way round: its range is one turn.
+    Angle,
+}
+
+impl Schema {
+    /// No kinds.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a kind.
+    ///
+    /// # Panics
+    /// If the kind is there already, or the schema has 256 kinds: the game cannot run.
+    #[must_use]
+    pub fn with<T: State>(self) -> Self {
+        let kind = Kind { number: T::KIND, name: Cow::Borrowed(T::NAME), fields: Cow::Borrowed(T::FIELDS) };
+        let number = kind.number;
+        let mut kinds = self.kinds;
+        kinds.push(kind);
+        Self::of(kinds).unwrap_or_else(|error| panic!("kind {number} ({}): {error}", T::NAME))
+    }
+
+    fn of(mut kinds: Vec<Kind>) -> Result<Self, SchemaError> {
+        kinds.sort_unstable_by_key(|kind| kind.number);
+        if kinds.len() > KINDS_MAX || kinds.array_windows().any(|[one, next]| one.number == next.number) {
+            return Err(SchemaError::Kinds);
+        }
+        kinds.iter().try_for_each(Kind::check)?;
+        let document = document::write(&kinds);
+        let hash = Hasher::new(5).bytes(document.as_bytes()).finish();
+        Ok(Self { kinds, document, hash })
+    }
+
+    /// Reads [`Schema::document`].
+    ///
+    /// # Errors
+    /// [`SchemaError`]
+    pub fn from_document(document: &[u8]) -> Result<Self, SchemaError> {
+        Self::of(document::read(document)?)
+    }
+
+    /// The schema as JSON, as clients receive it.
+    pub fn document(&self) -> &str {
+        &self.document
+    }
+
+    /// A hash of the document: two schemas with the same hash are the same.
+    pub fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    /// Whether it has no kinds.
+    pub fn is_empty(&self) -> bool {
+        self.kinds.is_empty()
+    }
+
+    /// The kinds, in ascending order of their numbers.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.kinds
+    }
+
+    /// A kind, by its number.
+    pub fn kind(&self, number: u16) -> Option<&Kind> {
+        // Games number their kinds from 0 or 1, so most are found at once.
+        let near = usize::from(number).saturating_sub(usize::from(self.kinds.first()?.number));
+        self.kinds.get(near).filter(|kind| kind.number == number).or_else(|| {
+            let place = self.kinds.binary_search_by_key(&number, |kind| kind.number).ok()?;
+            self.kinds.get(place)
+        })
+    }
+}
+
+impl Kind {
+    fn check(&self) -> Result<(), SchemaError> {
+        let names: std::collections::BTreeSet<&str> = self.fields.iter().map(|field| &*field.name).collect();
+        if self.fields.is_empty() || self.fields.len() > FIELDS_MAX || names.len() < self.fields.len() {
+            return Err(SchemaError::Fields);
+        }
+        let first_optional = self.fields.iter().position(|field| field.is_optional).unwrap_or(self.fields.len());
+        let may_be_left_out = |(place, field): (usize, &Field)| place < first_optional || field.may_be_nothing();
+        if !self.fields.iter().enumerate().all(may_be_left_out) {
+            return Err(SchemaError::Optional);
+        }
+        self.fields.iter().try_for_each(Field::check)
+    }
+}
+
+impl Field {
+    fn check(&self) -> Result<(), SchemaError> {
+        let integer = match &self.of {
+            FieldType::Integer(integer) => Some(integer),
+            FieldType::List { of, count_min, count_max } => {
+                if *count_max == 0 || *count_max > LENGTH_MAX || count_min > count_max {
+                    return Err(SchemaError::Length);
+                }
+                Some(of)
+            }
+            FieldType::Text { bytes_max } if *bytes_max == 0 || *bytes_max > LENGTH_MAX => {
+                return Err(SchemaError::Length);
+            }
+            FieldType::Choice(names) if names.is_empty() || names.len() > 256 => return Err(SchemaError::Choice),
+            _ => None,
+        };
+        if integer.is_some_and(|integer| !integer.is_possible()) {
+            return Err(SchemaError::Range);
+        }
+        let bits = match &self.of {
+            FieldType::Integer(integer) => integer.bits(),
+            _ => 1,
+        };
+        if u32::from(self.delta_bits) >= bits.max(1) || self.per_unit == 0 {
+            return Err(SchemaError::Delta);
+        }
+        Ok(())
+    }
+
+    fn may_be_nothing(&self) -> bool {
+        match &self.of {
+            FieldType::Integer(integer) => integer.min <= 0 && integer.max >= 0,
+            FieldType::List { count_min, .. } => *count_min == 0,
+            _ => true,
+        }
+    }
+}
+
+impl Integer {
+    fn is_possible(&self) -> bool {
+        let bits = 8 * u32::from(self.bytes);
+        let (least, most) = match (self.bytes, self.min < 0) {
+            (1 | 2 | 4, true) => (-(1_i64 << (bits - 1)), (1 << (bits - 1)) - 1),
+            (1 | 2 | 4, false) => (0, (1 << bits) - 1),
+            _ => return false,
+        };
+        self.min >= least && self.max <= most && self.min <= self.max
+    }
+
+    /// Whether every value of its bytes is inside the range.
+    pub(crate) fn is_whole(self) -> bool {
+        self.max - self.min == (1_i64 << (8 * u32::from(self.bytes))) - 1
+    }
+
+    /// Bits of a value on the wire.
+    pub(crate) const fn bits(self) -> u32 {
+        64 - (self.max - self.min).cast_unsigned().leading_zeros()
+    }
+}
+
+#[cfg(test)]
+mod tests;
