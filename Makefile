@@ -136,6 +136,7 @@ chaos: server-for-tests page ## The same with RUNS=300 crashes, a third of it lo
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
 	tests/cluster/chaos $(BINARIES)/dunlin --rounds $(RUNS)
 	tests/cluster/jepsen $(BINARIES)/dunlin
+	"$$(tests/sdk/python/install)/bin/python" tests/cluster/rooms $(BINARIES)/dunlin --kills 100
 	tests/cluster/sdks $(BINARIES)/dunlin --rounds 30
 	tests/cluster/leases $(BINARIES)/dunlin --kills 9 --elections 3
 	tests/browser/cluster $(BINARIES)/dunlin --each
