@@ -11,7 +11,7 @@ use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 /// The version of the formats. Frames of another version are counted and ignored.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// Maximum bytes of a batch in one frame. With its head, a frame must fit into a message of NATS: 1 MiB by default. If the
 /// servers allow less, a part is smaller.
