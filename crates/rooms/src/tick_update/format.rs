@@ -2,11 +2,14 @@
 //!
 //! Cells, ids and ranges are lists in ascending order, so each number is written as the difference to the one before.
 //! The segments are what clients receive, and are copied as they are. Players of other nodes receive whole states:
-//! only the first two forms are sent.
+//! only the first two forms are sent. A keyframe has the schema as well, so that these players know what states are
+//! made of.
+
+use std::sync::Arc;
 
 use super::{ChangedCell, TickUpdate};
 use crate::{
-    CellIndex, FormatSet, SnapshotFormat,
+    CellIndex, FormatSet, Schema, SnapshotFormat,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
@@ -41,6 +44,9 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats);
     put_number(update.tick.into(), out);
     put_number(update.time_us, out);
+    if update.is_keyframe {
+        put_bytes(update.schema.document().as_bytes(), out);
+    }
     put_number(update.cells.len() as u64, out);
     let mut before = ChangedCell { cell: CellIndex(0), is_empty: false, departed_end: 0, upserted_end: 0 };
     for cell in &update.cells {
@@ -89,6 +95,12 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
         time_us: reader.number()?,
         ..TickUpdate::default()
     };
+    if update.is_keyframe {
+        let document = reader.bytes()?;
+        if !document.is_empty() {
+            update.schema = Arc::new(Schema::from_document(document).map_err(|_| MalformedUpdate)?);
+        }
+    }
     let cell_count = reader.count()?;
     read_cells(&mut reader, cell_count, &mut update)?;
     let (departed_count, upserted_count) =
@@ -162,10 +174,21 @@ fn read_ranges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Grid, GridShape, ObjectId, ObjectView, UpdateWriter};
+    use crate::{Grid, GridShape, ObjectId, ObjectView, UpdateWriter, state};
 
     fn object(id: u32, state: &[u8]) -> ObjectView<'_> {
         ObjectView { id: ObjectId(id), kind: 7, x: id % 50, y: 3, state }
+    }
+
+    state! {
+        /// A kind.
+        struct Kind: 7 {
+            letters: Vec<u8>,
+        }
+    }
+
+    fn schema() -> Schema {
+        Schema::new().with::<Kind>()
     }
 
     fn grid() -> Grid {
@@ -175,7 +198,7 @@ mod tests {
     }
 
     fn update(is_keyframe: bool, formats: FormatSet) -> TickUpdate {
-        let mut writer = UpdateWriter::default();
+        let mut writer = UpdateWriter::new(Arc::new(schema()), 100);
         writer.begin(900, 1_700_000_000_000_123, formats, is_keyframe);
         let all = || [object(300, b"abc"), object(301, b"")].into_iter();
         writer.cell(CellIndex(1), [object(301, b"")].into_iter(), [ObjectId(4)].into_iter(), all());
@@ -207,6 +230,7 @@ mod tests {
             assert_eq!((arrived.tick(), arrived.time_us()), (update.tick(), update.time_us()));
             assert_eq!((arrived.is_keyframe(), arrived.formats()), (update.is_keyframe(), update.formats()));
             assert_eq!(arrived.cell_count(), update.cell_count());
+            assert_eq!(**arrived.schema(), if update.is_keyframe() { schema() } else { Schema::new() });
             for place in 0..update.cell_count() {
                 assert_eq!(arrived.departed(place), update.departed(place));
                 let ((ids, first), (ids_before, first_before)) = (arrived.upserted(place), update.upserted(place));

@@ -116,7 +116,9 @@ impl Thing {
     /// Changes some of the bytes, or all.
     fn change(&mut self, chance: &mut Chance) {
         let new = Self::any_state(self.kind, chance);
-        match chance.below(3) {
+        match chance.below(4) {
+            // Not the form of a kind any more, but close to it.
+            1 => self.state.push(0),
             // The heading and the low byte of the score of a walker.
             0 if self.kind == 1 && new.len() > 3 && self.state.len() > 3 => {
                 self.state[0] = self.state[0].wrapping_add(chance.below(9) as u8);

@@ -48,7 +48,7 @@ client.connect();
 function enter(seatToken) {
   keep("name", name.value);
   const data = { name: name.value };
-  const entered = new Room(client, "field:1", { encoding: "protobuf", data, ...(seatToken ? { seatToken } : {}) });
+  const entered = new Room(client, "field:1", { encoding: "protobuf", typed: true, data, ...(seatToken ? { seatToken } : {}) });
   show("state", "Joining");
   entered.on("joined", () => {
     keep("seat", entered.seatToken ?? "");
@@ -74,11 +74,10 @@ name.addEventListener("change", () => {
   map.focus();
 });
 
-/** A runner's state: its step, its points and its name. */
+/** A runner, with the fields that the game declares. */
 function runnerOf(object) {
-  const [, , low, high, ...letters] = object.state;
-  const name = new TextDecoder().decode(Uint8Array.from(letters)) || `Player ${object.id}`;
-  return { id: object.id, name, points: low + high * 256, isMe: object.id === room.replica.avatar };
+  const { name, points } = room.replica.fields(object);
+  return { id: object.id, name: name || `Player ${object.id}`, points, isMe: object.id === room.replica.avatar };
 }
 
 function nameOf(id) {
