@@ -135,7 +135,7 @@ fn a_refused_join_and_one_to_a_room_that_is_gone_are_answered() {
     assert_eq!(nodes.edges[0].ended, ["failed"]);
     nodes.join(0, seat(0, 51), b"", encoding_of(seat(0, 51)));
     nodes.settle(|_| true);
-    assert_eq!(nodes.edges[0].answers.last(), Some(&Err((seat(0, 51), NotJoined::Gone))));
+    assert_eq!(nodes.edges[0].answers.last(), Some(&Err((seat(0, 51), NotJoined::Unavailable))));
 }
 
 #[test]
@@ -149,7 +149,7 @@ fn a_join_that_waits_when_its_room_is_closed_leaves_no_player_behind() {
     nodes.settle(|_| true);
     nodes.tick();
     nodes.settle(|_| true);
-    assert_eq!(nodes.edges[0].answers.last(), Some(&Err((player, NotJoined::Gone))));
+    assert_eq!(nodes.edges[0].answers.last(), Some(&Err((player, NotJoined::Unavailable))));
     assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS);
     assert_eq!(nodes.host.relay.counters().players_here, 0);
 }

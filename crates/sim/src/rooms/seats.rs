@@ -29,6 +29,8 @@ pub struct SeatModel {
     seats: BTreeMap<SeatKey, PlayerId>,
     /// Seats whose connections are lost and whose departure the room has not processed yet.
     lost: BTreeSet<SeatKey>,
+    /// Seats whose connections were lost before the join was answered.
+    abandoned: BTreeSet<SeatKey>,
     /// Players after their first join, until an input or a second join shows that the client has the reply.
     unanswered: BTreeSet<PlayerId>,
     /// All players that ever joined.
@@ -82,6 +84,17 @@ impl SeatModel {
         self.lost.insert(seat);
     }
 
+    /// Records that the room was notified of the lost connection of a seat whose join it had not answered.
+    pub fn abandon(&mut self, seat: SeatKey) {
+        self.abandoned.insert(seat);
+    }
+
+    /// Whether the client of a player can identify itself: it has a user, or the reply to an earlier join.
+    fn may_come_back(&self, player: PlayerId) -> bool {
+        let is_user = self.players.get(&player).is_some_and(|holder| !holder.user.is_empty());
+        is_user || !self.unanswered.contains(&player)
+    }
+
     fn run(&mut self, tick: u64, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         self.expire(tick);
         self.kicked = (BTreeSet::new(), 0);
@@ -93,10 +106,10 @@ impl SeatModel {
                     self.join(of, &info.user, *claim, joined)?;
                 }
                 Step::Leave { seat } => {
-                    let is_noted = self.lost.remove(seat);
+                    let (is_noted, is_abandoned) = (self.lost.remove(seat), self.abandoned.remove(seat));
                     if let Some(player) = self.seats.remove(seat) {
                         let is_lost = match self.departures {
-                            Departures::Any => is_noted,
+                            Departures::Any => is_noted || is_abandoned && self.may_come_back(player),
                             // The player leaves at once while its client may not have the token of its first join.
                             Departures::LostConnections => !self.unanswered.contains(&player),
                         };
@@ -107,7 +120,12 @@ impl SeatModel {
                     }
                 }
                 Step::Away { seat, stay } => {
-                    if !self.lost.remove(seat) && self.departures == Departures::Any {
+                    let is_abandoned = self.abandoned.remove(seat);
+                    let may_stay = match self.seats.get(seat) {
+                        Some(player) if is_abandoned => self.may_come_back(*player),
+                        _ => self.lost.remove(seat) || is_abandoned,
+                    };
+                    if !may_stay && self.departures == Departures::Any {
                         return Err(format!("{seat:?} left, but its player stays"));
                     }
                     if let Some(player) = self.seats.remove(seat) {

@@ -184,8 +184,10 @@ impl NodeWorld {
             }
             message => {
                 if let Some(hosted) = self.threads.rooms[thread].get_mut(&message.room()) {
-                    if let ToRoom::Leave { seat, departure: Departure::Lost, .. } = &message {
-                        hosted.seats.lose(*seat);
+                    match &message {
+                        ToRoom::Leave { seat, departure: Departure::Lost, .. } => hosted.seats.lose(*seat),
+                        ToRoom::Leave { seat, departure: Departure::Unanswered, .. } => hosted.seats.abandon(*seat),
+                        _ => {}
                     }
                     hosted.host.take(message);
                 }
