@@ -13,7 +13,7 @@
 //! While a room moves from a node that stops or has died to another one, no node has it, or none can be asked. Its players
 //! join at that moment. Their joins wait and ask again, which takes a fraction of the time after which SDKs try again.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::{Refusal, RoomOverrides};
@@ -23,7 +23,7 @@ use crate::{
     event::Ticket,
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
-    room::{Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
+    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
     timers::{Scheduled, TimerOwner},
 };
 
@@ -56,6 +56,12 @@ impl WaitingJoin {
         Self { request, is_abandoned: false }
     }
 
+    fn pause_ms(&self, now_us: u64) -> u64 {
+        let until_us = self.request.join.as_ref().map_or(0, |join| join.waits_until_us);
+        let waited_ms = JOIN_WAIT_MAX_MS.saturating_sub(until_us.saturating_sub(now_us) / 1_000);
+        (waited_ms / 2).clamp(*ASK_AGAIN_MS.start(), *ASK_AGAIN_MS.end())
+    }
+
     fn is_of(&self, seat: SeatKey) -> bool {
         self.request.join.as_ref().is_some_and(|join| join.seat == seat)
     }
@@ -78,8 +84,9 @@ struct Pausing {
     scheduled: Scheduled,
 }
 
-/// Time after which a join asks again.
-const ASK_AGAIN_MS: u64 = 50;
+/// Time after which a join asks again: half of the time that it has waited, within these bounds. All rooms of a node that
+/// has died are asked for at the same time, and a question goes to all nodes.
+const ASK_AGAIN_MS: RangeInclusive<u64> = 50..=400;
 
 impl RoomQueries {
     /// Whether one more request may wait for the room of a channel.
@@ -121,11 +128,11 @@ impl RoomQueries {
     }
 
     /// A join asks again in a moment.
-    pub(super) fn pause(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
-        let name = Arc::clone(&request.channel);
+    pub(super) fn pause(&mut self, context: &mut Context, join: WaitingJoin) {
+        let name = Arc::clone(&join.request.channel);
+        let due_us = context.now.after_ms(join.pause_ms(context.now.mono_us));
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.joins.push(WaitingJoin::new(request));
-        let due_us = context.now.after_ms(ASK_AGAIN_MS);
+        pausing.joins.push(join);
         context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(name));
     }
 

@@ -69,16 +69,24 @@ impl Rooms<'_> {
 
     /// Makes a join wait until the other nodes have answered.
     pub(super) fn ask_for_room_to_join(&mut self, request: Box<SubscriptionRequest>) {
-        let cost = ParkedCost::of_subscription(&request);
-        if let Err(refused) = self.channels.log_traffic.check_parked(&self.context.options.log, cost) {
-            return refuse_join(self.context, request, refused.into());
+        if let Some(join) = self.park(request) {
+            let name = Arc::clone(&join.request.channel);
+            self.queries.add(self.context, name, WaitingRequest::Join(join));
         }
-        if !self.queries.may_wait(self.context, &request.channel) {
-            return refuse_join(self.context, request, Refused::new(ErrorCode::TooManyRequests, TOO_MANY).into());
+    }
+
+    /// A join is about to wait. `None` if too much waits already: then it is refused. [`Rooms::unpark`] ends it.
+    fn park(&mut self, request: Box<SubscriptionRequest>) -> Option<WaitingJoin> {
+        let cost = ParkedCost::of_subscription(&request);
+        let checked = self.channels.log_traffic.check_parked(&self.context.options.log, cost);
+        let too_many = || Refused::new(ErrorCode::TooManyRequests, TOO_MANY);
+        let may_wait = self.queries.may_wait(self.context, &request.channel);
+        if let Err(refused) = checked.and_then(|()| may_wait.then_some(()).ok_or_else(too_many)) {
+            refuse_join(self.context, request, refused.into());
+            return None;
         }
         self.channels.log_traffic.note_parked(&request);
-        let name = Arc::clone(&request.channel);
-        self.queries.add(self.context, name, WaitingRequest::Join(WaitingJoin::new(request)));
+        Some(WaitingJoin::new(request))
     }
 
     /// Makes a request of the server API wait until the other nodes have answered.
@@ -158,15 +166,9 @@ impl Rooms<'_> {
     }
 
     fn wait_to_ask_again(&mut self, request: Box<SubscriptionRequest>) {
-        let cost = ParkedCost::of_subscription(&request);
-        if let Err(refused) = self.channels.log_traffic.check_parked(&self.context.options.log, cost) {
-            return refuse_join(self.context, request, refused.into());
+        if let Some(join) = self.park(request) {
+            self.queries.pause(self.context, join);
         }
-        if !self.queries.may_wait(self.context, &request.channel) {
-            return refuse_join(self.context, request, Refused::new(ErrorCode::TooManyRequests, TOO_MANY).into());
-        }
-        self.channels.log_traffic.note_parked(&request);
-        self.queries.pause(self.context, request);
     }
 
     /// Joins that waited for a room ask again. Returns whether the timer is theirs.

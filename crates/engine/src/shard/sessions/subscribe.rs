@@ -23,7 +23,8 @@ use crate::{
     options::{Lane, NamespaceOptions, RecoveryMode},
     refused::{Refused, RefusedCommand},
     room::{
-        Departure, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_for_typed_snapshots, asks_to_spectate,
+        Departure, JOIN_WAIT_MAX_MS, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_for_typed_snapshots,
+        asks_to_spectate,
     },
     session::{
         Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
@@ -43,8 +44,6 @@ use super::{
     time_to_live::{AlreadyExpired, TimeToLive},
 };
 
-/// Maximum time for which a join waits for a room that moves to another node. SDKs give up after 5 s.
-const JOIN_WAIT_MAX_MS: u64 = 3_000;
 const TOO_MANY_SUBSCRIPTIONS: &str = "the session has client.channel_limit subscriptions";
 const REVOKED_TOKEN: &str = "the subscription token is revoked";
 const INVALID_TOKEN: &str = "the subscription token is not valid; a line about the token says why";
