@@ -151,6 +151,22 @@ fn a_stage_of_any_lane_runs_where_nothing_is_left() {
 }
 
 #[test]
+fn a_stage_may_wait_for_the_end_of_another_one_alone() {
+    let (passed, printed) = run("made a - true\nfails a - false\nlast b made,fails? true\nneeds b fails true\n");
+    assert!(!passed && printed.contains("== last: passed") && printed.contains("== needs: left out"), "{printed}");
+    assert!(run_with(&["--without", "fails"], "fails a - false\nlast b fails? true\n").0, "nobody waits for it then");
+}
+
+#[test]
+fn the_plan_of_make_test_can_be_run() {
+    let plan = read("tests/stages");
+    let stages = plan.lines().filter(|line| !line.starts_with('#'));
+    let fields = stages.map(|line| line.split_whitespace().take(3).collect::<Vec<_>>().join(" "));
+    let (passed, printed) = run(&fields.map(|fields| format!("{fields} true\n")).collect::<String>());
+    assert!(passed, "{printed}");
+}
+
+#[test]
 fn a_stage_that_hangs_is_ended_and_named() {
     let (passed, printed) = run_with(&["--limit-s", "1"], "hangs a - sleep 1000\nlater a - echo later\n");
     assert!(!passed, "{printed}");
