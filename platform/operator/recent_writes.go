@@ -86,7 +86,7 @@ func (recent *recentWrites) setStatus(subject subjectName, version uint64) {
 	recent.statuses[subject] = version
 }
 
-// readStatusAt reports whether a version of an App or a Dunlin includes the last write of its status. If so, a pass reads this version.
+// readStatusAt reports whether a version of an App or a Dunlin includes the last write of its status. If so, it notes that a pass has read this version.
 func (recent *recentWrites) readStatusAt(subject subjectName, version uint64) bool {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()
@@ -97,7 +97,7 @@ func (recent *recentWrites) readStatusAt(subject subjectName, version uint64) bo
 	return true
 }
 
-// isStatusUnknown reports whether no pass has read or written the status that a version of an App or a Dunlin has.
+// isStatusUnknown reports whether a version of an App or a Dunlin has a status that no pass has read or written.
 func (recent *recentWrites) isStatusUnknown(subject subjectName, version uint64, status v1alpha1.Status) bool {
 	recent.mutex.Lock()
 	defer recent.mutex.Unlock()

@@ -13,7 +13,7 @@ use crate::error::Error;
 
 /// Signals that have arrived.
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
-/// This signal ends the process without cleaning up, in case that hangs.
+/// This signal ends the process without cleaning up, in case cleaning up hangs.
 const SIGNALS_MAX: u32 = 5;
 /// Folders of servers that this process has started.
 static FOLDERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());

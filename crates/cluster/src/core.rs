@@ -12,7 +12,7 @@
 //! - *Epoch* ([`truncation`], [`epoch`], [`known_stream`]): a stream that was truncated begins a new epoch, in which no
 //!   older position is valid.
 //! - *Holes* ([`holes`]): each message names its predecessors, so that a read shows when one of them is missing.
-//! - *Standing* ([`standing`]): whether each stream exists and stores messages. One that is gone is created again.
+//! - *Standing* ([`stream_standing`]): whether each stream exists and stores messages. One that is gone is created again.
 //! - *Publish* ([`publish`]): each message has an id, by which the stream drops duplicates. It is retried until the
 //!   stream has acknowledged it, and committed when it comes back in the order of the stream.
 //! - *Broadcast* ([`broadcast`]): publications without an offset are sent over core NATS, at most once. A follow is

@@ -95,7 +95,7 @@ pub struct RoomHost {
     seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
     /// Seats whose sessions have ended before their joins were answered.
     abandoned: BTreeSet<SeatKey>,
-    /// Of these, the joins that the game does not see.
+    /// Joins of such sessions that the game never sees, until they are answered.
     unseen: Vec<(SeatKey, Box<SubscriptionRequest>)>,
     places: ReservedPlaces,
     shards: ByShard<ShardPart>,
@@ -124,7 +124,7 @@ struct Addressed {
 /// The part of a room that one shard serves.
 #[derive(Clone, Debug, Default)]
 struct ShardPart {
-    /// By [`SnapshotFormat::index`].
+    /// Players of each form, by [`SnapshotFormat::index`].
     players: [u32; SnapshotFormat::ALL.len()],
     /// The forms in which it has the world; empty if it does not have it.
     known: FormatSet,
@@ -255,8 +255,8 @@ impl RoomHost {
         }
     }
 
-    /// Sessions have ended before their joins were answered. Joins that wait are not run. Players who have joined leave
-    /// before the steps that wait: one of these may be the next join of the same client.
+    /// Parts with the sessions that have ended before their joins were answered. Their waiting joins are not run. Players who
+    /// have joined leave before the waiting steps: one of these may be the next join of the same client.
     fn part_with_abandoned(&mut self) {
         let abandoned = std::mem::take(&mut self.abandoned);
         if abandoned.is_empty() {

@@ -54,7 +54,7 @@ pub enum ShardRequest {
         /// The seat that becomes free, if the channel has a room.
         seat: Option<LeftSeat>,
     },
-    /// The connection of a session was lost while its join waits for the answer. Not answered; the join is.
+    /// The connection of a session was lost while its join waits. This request has no answer; the join still gets its own.
     AbandonJoin { channel: Arc<str>, seat: SeatKey },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {

@@ -79,7 +79,7 @@ pub struct JoinParams {
     pub opening: Opening,
     /// The player that the join may take over, and its new seat token.
     pub claim: SeatClaim,
-    /// Until when the join waits for a room that no node has, or whose node cannot be reached, before it is refused.
+    /// Until when the join asks again for a room that moves to another node. Then it is refused.
     pub waits_until_us: u64,
 }
 

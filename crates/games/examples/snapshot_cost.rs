@@ -1,4 +1,4 @@
-//! Runs the room of `dunlin bench room everyone` without sockets, for counts of instructions:
+//! Runs the room of `dunlin bench room everyone --typed` without sockets, for counts of instructions:
 //!
 //! ```text
 //! perf stat -e instructions:u snapshot_cost FORM PLAYERS TICKS

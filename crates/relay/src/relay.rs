@@ -99,7 +99,7 @@ pub enum RelayLimit {
     QueueOut,
     /// A frame of another node did not fit into the queue of this one.
     QueueIn,
-    /// No frame was read, because a shard or a room thread was behind.
+    /// No frame was read, because a shard was behind.
     Behind,
 }
 

@@ -180,8 +180,8 @@ impl Mirror {
         self.counters
     }
 
-    /// `format` if all updates since the base have it, and otherwise that of the same encoding with whole states. An
-    /// update of another node has whole states only, and so has one before the first player with typed ones.
+    /// `format` if all updates since the base have it, and otherwise that of the same encoding with whole states. Updates
+    /// of another node have whole states only, and so have those from before the first player who asked for fields.
     fn written(&self, format: SnapshotFormat, base: Base) -> SnapshotFormat {
         let mut updates = self.history.after(base.tick).chain([self.history.latest()]);
         let is_written = !format.is_typed() || updates.all(|update| update.formats().contains(format));

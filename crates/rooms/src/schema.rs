@@ -1,6 +1,6 @@
 //! What a game declares about the states of its objects: kinds, and the fields of each.
 //!
-//! An object's state stays bytes: that is what the world stores, saves and hashes, and what clients of version 1
+//! An object's state stays bytes: that is what the world stores, saves and hashes, and what clients without fields
 //! receive. A schema says how these bytes are made of fields. So a room can write only the fields that changed, and a
 //! state that does not have the declared form is still a state: it is written whole.
 
@@ -17,7 +17,7 @@ pub use layout::RawValue;
 pub(crate) use layout::{FieldReader, FieldWriter, low_bits, read_integer, write_integer};
 pub use typed::{Choice, FieldValue, State, StateReader, StateWriter};
 
-/// Maximum fields of a kind: a change of an object is a set of fields and two more bits in 64.
+/// Maximum fields of a kind. A change has 64 bits: one for each field, for the position, and for an object sent whole.
 pub(crate) const FIELDS_MAX: usize = 62;
 /// Maximum kinds of a schema.
 pub(crate) const KINDS_MAX: usize = 256;
@@ -47,7 +47,7 @@ pub(crate) const SHORT_LENGTH_MAX: u16 = 255;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schema {
-    /// In ascending order.
+    /// In ascending order of numbers.
     kinds: Vec<Kind>,
     document: String,
     hash: u64,
@@ -58,7 +58,7 @@ pub struct Schema {
 pub struct Kind {
     /// The game's number for the kind.
     pub number: u16,
-    /// Its name in generated code and in documents.
+    /// Its name in the document.
     pub name: Cow<'static, str>,
     /// In the order of the state's bytes.
     pub fields: Cow<'static, [Field]>,
@@ -77,7 +77,7 @@ pub struct Field {
     pub per_unit: u32,
     /// How a client shows it between two snapshots.
     pub motion: Motion,
-    /// Whether this field and all after it are left out of the state if they are 0 and empty.
+    /// Whether this field and all after it are left out of the state if they are 0 or empty.
     pub is_optional: bool,
 }
 
@@ -140,7 +140,7 @@ impl Schema {
     /// Adds a kind.
     ///
     /// # Panics
-    /// If the kind is there already, or the schema has 256 kinds: the game cannot run.
+    /// If the schema has the kind or 256 kinds already, or the fields are not possible: the game cannot run.
     #[must_use]
     pub fn with<T: State>(self) -> Self {
         let kind = Kind { number: T::KIND, name: Cow::Borrowed(T::NAME), fields: Cow::Borrowed(T::FIELDS) };

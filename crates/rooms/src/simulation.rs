@@ -76,7 +76,7 @@ pub trait Simulation: Send {
     /// ```
     fn grid(&self) -> GridShape;
 
-    /// The kinds of objects whose states have fields. Clients that know them receive the fields that have changed
+    /// The kinds of objects whose states have fields. Clients that ask for them receive the fields that have changed
     /// instead of whole states, and their names. Called once, when the room is created or restored.
     ///
     /// ```

@@ -1,5 +1,5 @@
-//! Who may not connect: the node's rules, which its shards check ([`dunlin_engine::access`]), the disk keeps, and the nodes
-//! of a cluster exchange.
+//! Who may not connect: the node's rules, which its shards check ([`dunlin_engine::access_rules`]), the disk keeps, and the
+//! nodes of a cluster exchange.
 //!
 //! A change takes effect on the shards first, then it is stored, and then the other nodes are told. Nodes also compare their
 //! rules every [`EXCHANGE_INTERVAL`]: so one that did not hear of a change, or that was restarted, has it soon after. What

@@ -6,8 +6,8 @@
 //! shard waits for either thread. A profile that was not taken is counted, and not sent again: the next one covers the time
 //! that follows.
 //!
-//! An operator's request comes first, because a process has one profile of each kind at a time: one of the processor time ends
-//! the recording in progress, and one of the heap waits until the one in progress is made.
+//! An operator's request comes first, because a process has one profile of each kind at a time. A request for the processor
+//! time ends the recording in progress. One for the heap waits until the profile in progress is made.
 
 mod counters;
 mod push;

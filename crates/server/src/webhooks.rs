@@ -77,8 +77,8 @@ pub enum WebhookError {
 }
 
 impl Webhooks {
-    /// Starts the thread. `node` is the id of this node, unique for each start. `is_clustered`: a [`OccupancyReporter`] tells which
-    /// channels are occupied.
+    /// Starts the thread. `node` is the id of this node, unique for each start. `is_clustered`: an [`OccupancyReporter`] tells
+    /// which channels are occupied.
     ///
     /// # Errors
     /// [`WebhookError`]

@@ -2,8 +2,8 @@
 //!
 //! The configured keys determine the valid algorithms; a token cannot choose another one. HMAC signatures are verified
 //! on the shard's own thread, because that takes microseconds and no lock. A public-key signature takes a hundred times
-//! as long and may need a key that must be fetched. A separate thread ([`place`]) verifies it, and the result is cached
-//! ([`cache`]).
+//! as long and may need a key that must be fetched. A separate thread ([`verification_thread`]) verifies it, and the result
+//! is cached ([`cache`]).
 
 #![forbid(unsafe_code)]
 // This crate parses text from outside, so nothing here may panic.

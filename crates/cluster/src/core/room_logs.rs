@@ -14,8 +14,8 @@
 //!   everything before it is purged.
 //! - *End*: a node that stops releases its rooms. A room that has ended leaves a mark, and the log is purged up to it.
 //!
-//! A claim is refused while the holder has its lease ([`super::leases`]): the room runs there, although its node did not say
-//! so. A node that is paused for longer than its lease cannot know that another one has claimed its rooms. With records,
+//! A node does not claim a room whose holder has its lease ([`super::leases`]): the room runs there, although its node did not
+//! say so. A node that is paused for longer than its lease cannot know that another one has claimed its rooms. With records,
 //! it shows nothing of a tick before the stream has stored it. Without, it checks all logs when it learns that it has lost
 //! its lease.
 //!
@@ -230,7 +230,7 @@ pub struct RoomLogCounters {
     pub bytes: u64,
     /// Messages that were sent again.
     pub retries: u64,
-    /// Searches for rooms without a node that NATS refused, because there are too many logs.
+    /// Searches for rooms without a holder that NATS refused, because there are too many logs.
     pub lists_refused: u64,
 }
 

@@ -23,7 +23,7 @@ state! {
 
 state! {
     /// A runner's name and points. It moves only when its runner enters another cell. A separate object, because clients
-    /// of whole states receive all of a runner with every step.
+    /// without fields receive the whole state of a runner with every step.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Label: 2 {
         pub runner: Option<ObjectId>,

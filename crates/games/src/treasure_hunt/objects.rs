@@ -18,8 +18,8 @@ state! {
 }
 
 state! {
-    /// A name tag. It moves only when its player enters another cell. A separate object, because clients of whole states
-    /// receive all of a player with every step, and a name is long.
+    /// A name tag. It moves only when its player enters another cell. A separate object, because clients without fields
+    /// receive the whole state of a player with every step, and a name is long.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct NameTag: 2 {
         pub player: Option<ObjectId>,

@@ -23,7 +23,7 @@ pub enum SchemaError {
     Length,
     /// A choice has no names, or more than 256.
     Choice,
-    /// Differences of a field have as many bits as its values, or it has 0 steps per unit.
+    /// The differences of a field have as many bits as its values or more, or it has 0 steps per unit.
     Delta,
 }
 
@@ -195,12 +195,12 @@ impl fmt::Display for SchemaError {
         f.write_str(match self {
             Self::Malformed => "it is not a schema",
             Self::Kinds => "a kind is declared twice, or there are more than 256",
-            Self::Fields => "a kind has 1 to 62 fields with different names",
-            Self::Optional => "all fields after an optional one may be 0 or empty",
-            Self::Range => "a range is not empty and fits into the bytes of its field",
-            Self::Length => "a text or a list has a maximum length of 1 to 1,024",
-            Self::Choice => "a choice has 1 to 256 names",
-            Self::Delta => "differences have fewer bits than values, and a unit has at least one step",
+            Self::Fields => "a kind must have 1 to 62 fields with different names",
+            Self::Optional => "an optional field and all after it must be able to be 0 or empty",
+            Self::Range => "a range must not be empty, and must fit into the bytes of its field",
+            Self::Length => "a text or a list must have a maximum length of 1 to 1,024",
+            Self::Choice => "a choice must have 1 to 256 names",
+            Self::Delta => "differences must have fewer bits than values, and a unit at least one step",
         })
     }
 }

@@ -132,7 +132,7 @@ impl StateReader<'_> {
 /// assert_eq!(Field::new::<bool>("is_open").of, FieldType::Flag);
 /// ```
 pub trait FieldValue: Sized {
-    /// What such a field contains, if there is nothing more to say about it.
+    /// What such a field contains, without options.
     const TYPE: FieldType;
     /// How clients show it.
     const MOTION: Motion = Motion::Step;
@@ -313,7 +313,7 @@ impl FieldValue for String {
     }
 }
 
-/// What a game may say about a field in [`state!`](crate::state).
+/// The options of a field in [`state!`](crate::state).
 impl Field {
     /// A field of a type.
     pub const fn new<T: FieldValue>(name: &'static str) -> Self {
@@ -332,13 +332,13 @@ impl Field {
     pub const fn range(mut self, min: i64, max: i64) -> Self {
         match &mut self.of {
             FieldType::Integer(integer) | FieldType::List { of: integer, .. } => {
-                assert!(min <= max, "a range begins at its lowest value");
+                assert!(min <= max, "the lowest value of a range is above its highest");
                 assert!(min >= integer.min && max <= integer.max, "the type of the field does not contain its range");
                 // Bytes have a sign if the type has one, whatever the range.
-                assert!((min < 0) == (integer.min < 0), "a signed field has a range that begins below 0");
+                assert!((min < 0) == (integer.min < 0), "the range of a signed field must begin below 0");
                 (integer.min, integer.max) = (min, max);
             }
-            _ => panic!("only a number has a range"),
+            _ => panic!("only a number or a list has a range"),
         }
         self
     }
@@ -346,7 +346,7 @@ impl Field {
     /// The maximum length of a text in bytes, or the maximum number of elements of a list; at most 1,024.
     #[must_use]
     pub const fn max(mut self, count: u16) -> Self {
-        assert!(count > 0 && count <= super::LENGTH_MAX, "a length is 1 to 1,024");
+        assert!(count > 0 && count <= super::LENGTH_MAX, "a maximum length must be 1 to 1,024");
         match &mut self.of {
             FieldType::Text { bytes_max } => *bytes_max = count,
             FieldType::List { count_max, .. } => *count_max = count,
@@ -355,13 +355,13 @@ impl Field {
         self
     }
 
-    /// Most changes from one tick to the next fit into this number of bits, including the sign. They are written as
-    /// differences, and the others as the whole value with one bit more.
+    /// Changes from one tick to the next that fit into this number of bits, including the sign, are written as differences.
+    /// Others are written as the whole value. Both take one bit more.
     #[must_use]
     pub const fn delta_bits(mut self, bits: u8) -> Self {
         match &self.of {
             FieldType::Integer(integer) => {
-                assert!(bits > 0 && (bits as u32) < integer.bits(), "a difference has fewer bits than the value");
+                assert!(bits > 0 && (bits as u32) < integer.bits(), "a difference needs fewer bits than the value");
             }
             _ => panic!("only a number has differences"),
         }
@@ -372,7 +372,7 @@ impl Field {
     /// The field is a fixed-point number: clients divide the integer by this.
     #[must_use]
     pub const fn per_unit(mut self, steps: u32) -> Self {
-        assert!(steps > 0 && matches!(self.of, FieldType::Integer(_)), "a number has 1 or more steps per unit");
+        assert!(steps > 0 && matches!(self.of, FieldType::Integer(_)), "a number needs at least 1 step per unit");
         self.per_unit = steps;
         self
     }
@@ -391,7 +391,7 @@ impl Field {
         self
     }
 
-    /// The state ends before this field if it and all after it are 0 and empty.
+    /// The state ends before this field if it and all after it are 0 or empty.
     #[must_use]
     pub const fn optional(mut self) -> Self {
         self.is_optional = true;
@@ -399,7 +399,8 @@ impl Field {
     }
 }
 
-/// Declares a kind of objects: a struct with its number, and in brackets what there is to say about a field.
+/// Declares a kind of objects: a struct with its number, and in brackets the options of a field: the methods of
+/// [`Field`](crate::Field).
 ///
 /// ```
 /// # use dunlin_rooms as dunlin_game;

@@ -1,4 +1,4 @@
-//! Who may use the server API: the check of the API key, or without one of the page that asks.
+//! Who may use the server API: requests with its key. With `http_api.insecure`, all requests but those of other sites' pages.
 
 use axum::{
     extract::Query,

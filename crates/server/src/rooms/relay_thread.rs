@@ -154,7 +154,7 @@ struct Desk<F> {
     began: Instant,
     /// The next call of [`Relay::wake`].
     wake_at: Instant,
-    /// Whether the last look found a shard or a room thread behind.
+    /// Whether the last look found a shard behind.
     was_behind: bool,
 }
 

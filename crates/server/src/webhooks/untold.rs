@@ -1,4 +1,4 @@
-//! Channels whose newest state the backend may not know, the longest first.
+//! Channels whose newest state the backend may not know, the oldest change first.
 
 use std::{
     collections::{BTreeMap, HashMap},

@@ -43,7 +43,7 @@ impl Leases {
         }
         if record.status != LeaseStatus::Held {
             self.others.remove(&record.node);
-            // Also for one that was known: each audit reads it again, and so a room whose opening has failed is found again.
+            // Also if it was known to be over: each audit reads it again, so a room that could not be opened is found again.
             self.news.is_other_over = true;
             return;
         }

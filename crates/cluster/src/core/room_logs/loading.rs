@@ -5,8 +5,8 @@ use bytes::{Bytes, BytesMut};
 use super::{KeptRoom, record::ReadMessage};
 use crate::{link::StoredMessage, record::EXPECTED_LAST};
 
-/// Maximum bytes that are kept of a log while it is read: a checkpoint, parts of the next one, and records. What an older
-/// checkpoint was needed for does not count, so that a log which nobody has purged can be read as well.
+/// Maximum bytes of a log in memory while it is read: a checkpoint, parts of the next one, and records. What a newer
+/// checkpoint replaces is dropped and does not count, so a log that nobody has purged can be read as well.
 const LOG_BYTES_MAX: usize = 256 << 20;
 
 /// What is known after an answer.

@@ -5,13 +5,12 @@
 //! room: both compare the same two ids, so exactly one of them does. A node that does not ask promises the room with its
 //! answer: it would not learn from the other one, which still waits for a third node, that it was there first.
 //!
-//! A promise is made to one question of the other node, and ends with that question. The other node answers that it does
-//! not ask only when it has no question in flight; and a promise to a later one is not made while this node asks. So if
-//! nobody else asks, this node's promises are void. If they stood until their time is over, two nodes whose clients
-//! try again and again could promise a room that has failed to each other for ever.
+//! A promise is for one question of the other node. This node makes none while it asks itself. So when all others answer that
+//! they do not ask, the questions to which it made promises are over, and it drops these promises. If they stood until their
+//! time is over, two nodes whose clients try again and again could promise a room that has failed to each other for ever.
 //!
-//! While a room moves from a node that stops or has died to another one, no node has it, or none can be asked. Its players
-//! join at that moment. Their joins wait and ask again, which takes a fraction of the time after which SDKs try again.
+//! While a room moves from a node that stops or has died to another one, no node has it, or a node does not answer. Its
+//! players join again at that moment. Their joins wait here and ask again, much sooner than SDKs would after a refusal.
 
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
 
@@ -74,7 +73,7 @@ pub(in crate::shard) struct RoomQueries {
     waiting: BTreeMap<Arc<str>, Vec<WaitingRequest>>,
     /// Until when this node leaves a room to another one that has asked for it.
     promised_until_us: BTreeMap<Arc<str>, u64>,
-    /// Joins that ask again in a moment. For other nodes, this node does not ask meanwhile.
+    /// Joins that ask again in a moment. Meanwhile, this node answers other nodes that it does not ask.
     pausing: BTreeMap<Arc<str>, Pausing>,
 }
 
