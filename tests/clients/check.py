@@ -30,7 +30,7 @@ MAGIC = b"dunlin-snapshots-1\n"
 #: Maximum number of messages that a player reads during a wait.
 MESSAGES_MAX = 5_000
 #: By this tick of its room, the server has sent two pings and ended connections that did not answer the first (server.json).
-ANSWERED_TICK = 750
+ANSWERED_TICK = 1750
 
 
 def main(arguments):

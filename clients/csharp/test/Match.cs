@@ -5,7 +5,7 @@ using System.Threading.Tasks;
 
 namespace Dunlin.Rooms.Tests
 {
-    /// <summary>Two users get a room by matchmaking on a real server, with tokens that expire after five seconds.</summary>
+    /// <summary>Two users get a room by matchmaking on a real server, with tokens that expire after twelve seconds.</summary>
     internal static class Match
     {
         /// <summary>At this number of tokens, a connection and a subscription have been refreshed once. The test waits for one more.</summary>
@@ -68,7 +68,7 @@ namespace Dunlin.Rooms.Tests
     /// <summary>A user with tokens, its own channel, and the lobby.</summary>
     internal sealed class Guest
     {
-        private const int TokenSeconds = 5;
+        private const int TokenSeconds = 12;
         private static readonly string Secret = Environment.GetEnvironmentVariable("DUNLIN_HMAC_SECRET");
 
         private readonly Subscription own;
