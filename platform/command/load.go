@@ -278,17 +278,22 @@ func (result *loaded) compare() {
 	for _, manifest := range result.manifests {
 		_, namespace, name := manifest.kindAndName()
 		claim(manifest, "name "+namespace+"/"+name, "metadata.name", "%s has the same name; rename one of them")
-		var host, path string
+		var hosts []string
+		var path string
 		if manifest.app != nil {
-			host, path = manifest.app.Spec.Host, manifest.app.Spec.Path
+			hosts, path = manifest.app.Spec.AllHosts(), manifest.app.Spec.Path
 		} else {
-			host, path = manifest.dunlin.Spec.Host, manifest.dunlin.Spec.Path
+			hosts, path = manifest.dunlin.Spec.AllHosts(), manifest.dunlin.Spec.Path
 			if manifest.dunlin.Spec.NATS != nil && manifest.dunlin.Spec.NATS.Servers != nil {
 				claim(manifest, "name "+namespace+"/"+name+"-nats", "metadata.name", "its NATS servers have the same name as %s; rename one of them")
 			}
 		}
-		if host != "" {
-			claim(manifest, "host "+host+"/"+strings.Trim(path, "/"), "spec.host", "%s has the same host and path; change one of them")
+		for index, host := range hosts {
+			field := "spec.host"
+			if index > 0 {
+				field = fmt.Sprintf("spec.hosts[%d]", index-1)
+			}
+			claim(manifest, "host "+host+"/"+strings.Trim(path, "/"), field, "%s has the same host and path; change one of them")
 		}
 	}
 }

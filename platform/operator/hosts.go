@@ -13,18 +13,25 @@ import (
 	"github.com/dunlin-project/dunlin/platform/reconcile"
 )
 
-// fieldHost is an index of the cache, and a selectable field of the API server.
-const fieldHost = "spec.host"
+// fieldHosts is an index of the cache by each public name.
+const fieldHosts = "hosts"
 
 // blocked returns why the subject is not applied, or nil.
 func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reconcile.Block, error) {
 	if problems := claimant.problems(); len(problems) > 0 {
 		return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: problems[0].String()}, nil
 	}
-	if claimant.host == "" {
-		return nil, nil
+	for _, host := range claimant.hosts {
+		if block, err := operator.hostTaken(ctx, claimant, host); block != nil || err != nil {
+			return block, err
+		}
 	}
-	others, err := operator.subjectsAt(ctx, claimant.host)
+	return nil, nil
+}
+
+// hostTaken returns a block if another subject has a host of this one with the same path.
+func (operator *Operator) hostTaken(ctx context.Context, claimant *subject, host string) (*reconcile.Block, error) {
+	others, err := operator.subjectsAt(ctx, host)
 	if err != nil {
 		return nil, err
 	}
@@ -34,26 +41,40 @@ func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reco
 	if len(others) == 0 {
 		return nil, nil
 	}
-	holds, err := operator.holdsHost(ctx, claimant)
+	holds, err := operator.holdsHost(ctx, claimant, host)
 	if err != nil {
 		return nil, err
 	}
+	// The subject that has the host keeps it. If both have it, or neither has it, the older subject gets it.
+	var elder *subject
 	for _, other := range others {
-		otherHolds, err := operator.holdsHost(ctx, other)
+		otherHolds, err := operator.holdsHost(ctx, other, host)
 		if err != nil {
 			return nil, err
 		}
-		// The subject that has the host keeps it. If both have it, or neither has it, the older subject gets it.
-		if otherHolds && !holds || otherHolds == holds && isBefore(other, claimant) {
-			message := fmt.Sprintf("%s %s has the same host and path; change one of them", other.kind, other.scope())
-			return &reconcile.Block{Reason: reconcile.ReasonHostTaken, Message: message}, nil
+		if otherHolds && !holds {
+			return hostTakenBy(other, claimant, host), nil
+		}
+		if otherHolds == holds && isBefore(other, claimant) {
+			elder = other
 		}
 	}
-	return nil, nil
+	if elder == nil {
+		return nil, nil
+	}
+	return hostTakenBy(elder, claimant, host), nil
 }
 
-// holdsHost reports whether an Ingress of the subject has its host and path. A subject that is being deleted does not hold its host.
-func (operator *Operator) holdsHost(ctx context.Context, subject *subject) (bool, error) {
+func hostTakenBy(other, claimant *subject, host string) *reconcile.Block {
+	message := fmt.Sprintf("%s %s has the same host and path; change one of them", other.kind, other.scope())
+	if host != claimant.hosts[0] {
+		message = fmt.Sprintf("%s %s has the host %s and the same path; change one of them", other.kind, other.scope(), host)
+	}
+	return &reconcile.Block{Reason: reconcile.ReasonHostTaken, Message: message}
+}
+
+// holdsHost reports whether an Ingress of the subject has a host and its path. A subject that is being deleted holds no host.
+func (operator *Operator) holdsHost(ctx context.Context, subject *subject, host string) (bool, error) {
 	if subject.object.GetDeletionTimestamp() != nil {
 		return false, nil
 	}
@@ -62,20 +83,20 @@ func (operator *Operator) holdsHost(ctx context.Context, subject *subject) (bool
 		return false, err
 	}
 	for index := range list.Items {
-		if reconcile.IsOwnedBy(&list.Items[index], subject.object.GetUID()) && hasRule(&list.Items[index], subject) {
+		if reconcile.IsOwnedBy(&list.Items[index], subject.object.GetUID()) && hasRule(&list.Items[index], host, subject.path) {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func hasRule(ingress *networkingv1.Ingress, subject *subject) bool {
+func hasRule(ingress *networkingv1.Ingress, host, path string) bool {
 	for _, rule := range ingress.Spec.Rules {
-		if rule.Host != subject.host || rule.HTTP == nil {
+		if rule.Host != host || rule.HTTP == nil {
 			continue
 		}
-		for _, path := range rule.HTTP.Paths {
-			if strings.Trim(path.Path, "/") == strings.Trim(subject.path, "/") {
+		for _, served := range rule.HTTP.Paths {
+			if strings.Trim(served.Path, "/") == strings.Trim(path, "/") {
 				return true
 			}
 		}
@@ -89,7 +110,11 @@ func (operator *Operator) subjectsAt(ctx context.Context, host string) ([]*subje
 	var found []*subject
 	for _, list := range []client.ObjectList{&apps, &dunlins} {
 		for _, namespace := range operator.Namespaces {
-			if err := operator.Reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{fieldHost: host}); err != nil {
+			options := []client.ListOption{client.InNamespace(namespace)}
+			if operator.isIndexed {
+				options = append(options, client.MatchingFields{fieldHosts: host})
+			}
+			if err := operator.Reader.List(ctx, list, options...); err != nil {
 				return nil, err
 			}
 			for index := range apps.Items {
@@ -101,7 +126,7 @@ func (operator *Operator) subjectsAt(ctx context.Context, host string) ([]*subje
 			apps.Items, dunlins.Items = nil, nil
 		}
 	}
-	return found, nil
+	return slices.DeleteFunc(found, func(other *subject) bool { return !slices.Contains(other.hosts, host) }), nil
 }
 
 func isSamePath(a, b *subject) bool { return strings.Trim(a.path, "/") == strings.Trim(b.path, "/") }

@@ -12,6 +12,7 @@ import (
 	"filippo.io/age"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -361,6 +362,32 @@ func TestOneHostHasOneApp(t *testing.T) {
 	world.converge("App", "second")
 	world.oldAppClaims("elder", second)
 	if status, message := world.status(second); status != well {
+		t.Errorf("%s\n%s", status, message)
+	}
+	third := world.app("third")
+	third.Spec.Host, third.Spec.Hosts = "www.example.com", []v1alpha1.HostName{"static.example.com", "shop.example.com"}
+	world.create(third)
+	world.converge("App", "third")
+	status, message = world.status(third)
+	if !strings.Contains(status, "Degraded=True HostTaken") || message != "App hosts/second has the host shop.example.com and the same path; change one of them" {
+		t.Errorf("%s\n%s", status, message)
+	}
+	third.Spec.Hosts = third.Spec.Hosts[:1]
+	world.update(third)
+	world.converge("App", "third")
+	if status, message := world.status(third); status != well {
+		t.Errorf("%s\n%s", status, message)
+	}
+	var ingress networkingv1.Ingress
+	if err := world.get("third", &ingress); err != nil || len(ingress.Spec.Rules) != 2 || ingress.Spec.Rules[1].Host != "static.example.com" {
+		t.Errorf("%v, %+v", err, ingress.Spec.Rules)
+	}
+	// A host that only a further name claims is taken as well.
+	fourth := world.app("fourth")
+	fourth.Spec.Host = "static.example.com"
+	world.create(fourth)
+	world.converge("App", "fourth")
+	if status, message := world.status(fourth); !strings.Contains(status, "HostTaken") || !strings.HasPrefix(message, "App hosts/third has the same host and path") {
 		t.Errorf("%s\n%s", status, message)
 	}
 }

@@ -24,11 +24,12 @@ const (
 
 // subject is an App or a Dunlin, with what differs between them.
 type subject struct {
-	kind     string
-	object   client.Object
-	spec     any
-	status   *v1alpha1.Status
-	host     string
+	kind   string
+	object client.Object
+	spec   any
+	status *v1alpha1.Status
+	// hosts are all public names.
+	hosts    []string
 	path     string
 	envFiles []string
 	// secret of somebody else that pods get to read.
@@ -101,7 +102,7 @@ func appSubject(app *v1alpha1.App) *subject {
 		repositoryFile = string(backup.Repository.File)
 	}
 	return &subject{
-		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, host: app.Spec.Host, path: app.Spec.Path,
+		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, hosts: app.Spec.AllHosts(), path: app.Spec.Path,
 		envFiles: files, env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss, deletionPolicy: app.Spec.DeletionPolicy, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
@@ -123,7 +124,7 @@ func dunlinSubject(dunlin *v1alpha1.Dunlin) *subject {
 	}
 	return &subject{
 		backup: dunlin.Spec.Backup, onNodeLoss: dunlin.Spec.OnNodeLoss, repositoryFile: repositoryFile,
-		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, host: dunlin.Spec.Host, path: dunlin.Spec.Path,
+		kind: KindDunlin, object: dunlin, spec: dunlin.Spec, status: &dunlin.Status, hosts: dunlin.Spec.AllHosts(), path: dunlin.Spec.Path,
 		envFiles: files, secret: dunlin.Spec.Keys.Secret, pullSecret: dunlin.Spec.PullSecret, deletionPolicy: dunlin.Spec.DeletionPolicy,
 		problems: func() []validate.Problem { return validate.Dunlin(dunlin) },
 		missing: func(values settings.Settings) []string {

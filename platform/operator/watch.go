@@ -107,7 +107,7 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 		return err
 	}
 	for _, kind := range []string{KindApp, KindDunlin} {
-		if err := running.GetFieldIndexer().IndexField(ctx, newObject(kind), fieldHost, hostOf); err != nil {
+		if err := running.GetFieldIndexer().IndexField(ctx, newObject(kind), fieldHosts, hostsOf); err != nil {
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func areSynced(caches interface{ WaitForCacheSync(context.Context) bool }) healt
 	}
 }
 
-func hostOf(object client.Object) []string { return []string{subjectOf(object).host} }
+func hostsOf(object client.Object) []string { return subjectOf(object).hosts }
 
 func newManager(connection *rest.Config, options Options) (manager.Manager, error) {
 	connection = rest.CopyConfig(connection)

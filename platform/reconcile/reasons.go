@@ -67,7 +67,7 @@ var Reasons = []ReasonMeaning{
 	{ReasonWaitingForDeletion, "Progressing=True", "Objects of an earlier App or Dunlin of this name are still being deleted.", "Nothing. If it stays, look for finalizers on the objects that the message names."},
 	{ReasonNoPodReady, "Ready=False", "No pod of a workload is ready, and nothing has failed yet.", "Wait for `spec.health.startSeconds`; then `Degraded` says what fails."},
 	{ReasonSpecInvalid, "Degraded=True", "The spec breaks a rule that the API server does not check. Nothing is written.", "Correct the field that the message names; `roost validate` finds it as well."},
-	{ReasonHostTaken, "Degraded=True", "Another App or Dunlin has the same host and path, and had it first. Nothing is written.", "Change `spec.host` or `spec.path`, or delete the other one."},
+	{ReasonHostTaken, "Degraded=True", "Another App or Dunlin has the same host and path, and had it first. Nothing is written.", "Change `spec.host`, `spec.hosts` or `spec.path`, or delete the other one."},
 	{ReasonSecretRefused, "Degraded=True", "The Secret of `spec.keys.secret` is missing, has no label, or lacks a key. Nothing is written.", "Follow the command in the message."},
 	{ReasonImageRefused, "Degraded=True", "An image has no digest or no valid signature, or its registry does not answer. Nothing is written.", "Sign the image, or see docs/images.md."},
 	{ReasonSettingsUnreadable, "SettingsDecrypted=False, Degraded=True", "A file is missing, or the age identity of the namespace does not decrypt it. Nothing is written, and the pods keep running.", "Deploy the files again, or see docs/identities.md."},

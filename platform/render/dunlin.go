@@ -59,7 +59,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 		objects = append(objects, view.secretOf(view.natsPasswordName(), view.natsPasswordValue()))
 	}
 	if view.spec.Host != "" {
-		objects = append(objects, view.ingressTo(view.spec.Host, cmp.Or(view.spec.Path, "/"), view.spec.TLS, view.name, "http"))
+		objects = append(objects, view.ingressTo(view.spec.AllHosts(), cmp.Or(view.spec.Path, "/"), view.spec.TLS, view.name, "http"))
 	}
 	if view.natsServers() > 0 {
 		objects = append(objects, view.nats()...)

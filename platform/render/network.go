@@ -59,13 +59,13 @@ func (view *appView) ingress() runtime.Object {
 	if path == "" {
 		path = "/"
 	}
-	return view.ingressTo(view.spec.Host, path, view.spec.TLS, view.name, portName(view.spec.Ports[0]))
+	return view.ingressTo(view.spec.AllHosts(), path, view.spec.TLS, view.name, portName(view.spec.Ports[0]))
 }
 
 // annotationIssuer makes cert-manager get a certificate for the hosts of an Ingress: https://cert-manager.io/docs/usage/ingress/
 const annotationIssuer = "cert-manager.io/cluster-issuer"
 
-func (owner owner) ingressTo(host, path string, tls *v1alpha1.TLS, service, port string) runtime.Object {
+func (owner owner) ingressTo(hosts []string, path string, tls *v1alpha1.TLS, service, port string) runtime.Object {
 	prefix := networkingv1.PathTypePrefix
 	backend := &networkingv1.IngressServiceBackend{Name: service, Port: networkingv1.ServiceBackendPort{Name: port}}
 	paths := []networkingv1.HTTPIngressPath{{Path: path, PathType: &prefix, Backend: networkingv1.IngressBackend{Service: backend}}}
@@ -74,11 +74,11 @@ func (owner owner) ingressTo(host, path string, tls *v1alpha1.TLS, service, port
 		ObjectMeta: owner.meta(owner.name, partMain),
 		Spec: networkingv1.IngressSpec{
 			IngressClassName: &owner.cluster.IngressClass,
-			Rules: []networkingv1.IngressRule{{
-				Host:             host,
-				IngressRuleValue: networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: paths}},
-			}},
 		},
+	}
+	for _, host := range hosts {
+		value := networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: paths}}
+		ingress.Spec.Rules = append(ingress.Spec.Rules, networkingv1.IngressRule{Host: host, IngressRuleValue: value})
 	}
 	if tls != nil {
 		secret := tls.Secret
@@ -86,7 +86,7 @@ func (owner owner) ingressTo(host, path string, tls *v1alpha1.TLS, service, port
 			ingress.Annotations = map[string]string{annotationIssuer: string(tls.Issuer)}
 			secret = cmp.Or(secret, owner.name+"-tls")
 		}
-		ingress.Spec.TLS = []networkingv1.IngressTLS{{Hosts: []string{host}, SecretName: secret}}
+		ingress.Spec.TLS = []networkingv1.IngressTLS{{Hosts: hosts, SecretName: secret}}
 	}
 	return ingress
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -42,6 +43,7 @@ func App(app *v1alpha1.App) []Problem {
 	found.ports(spec.Ports)
 	found.check(spec.Host == "" || len(spec.Ports) > 0, "spec.host", "a host needs a port; add to spec.ports the port that serves it")
 	found.host(spec.Host, spec.Path, spec.TLS)
+	found.hosts(spec.Host, spec.Hosts)
 	found.envFiles("spec.envFiles", spec.EnvFiles)
 	found.env(spec.Env)
 	found.resources("spec.resources", spec.Resources)
@@ -89,10 +91,24 @@ func (found *problems) ports(ports []v1alpha1.Port) {
 	found.check(!hasTwice(names), "spec.ports", "the same name stands there twice; rename one of them")
 }
 
-func (found *problems) host(host, path string, tls *v1alpha1.TLS) {
-	found.check(host == "" || hostPattern.MatchString(host), "spec.host",
+func (found *problems) hostName(at, host string) {
+	found.check(host == "" || hostPattern.MatchString(host), at,
 		"%q is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port", host)
-	found.check(net.ParseIP(host) == nil, "spec.host", "%q is an address; write the name of a host such as shop.example.com", host)
+	found.check(net.ParseIP(host) == nil, at, "%q is an address; write the name of a host such as shop.example.com", host)
+}
+
+// hosts checks the names beside the first one.
+func (found *problems) hosts(first string, further []v1alpha1.HostName) {
+	for index, host := range further {
+		found.hostName(indexed("spec.hosts", index), string(host))
+	}
+	found.check(!hasTwice(further), "spec.hosts", "the same host stands there twice; remove one of them")
+	found.check(len(further) == 0 || first != "", "spec.hosts", "spec.hosts adds names to spec.host; set spec.host")
+	found.check(first == "" || !slices.Contains(further, v1alpha1.HostName(first)), "spec.hosts", "spec.host is listed there as well; remove it")
+}
+
+func (found *problems) host(host, path string, tls *v1alpha1.TLS) {
+	found.hostName("spec.host", host)
 	found.ingressPath("spec.path", path)
 	found.check(path == "" || host != "", "spec.path", "a path belongs to a host; set spec.host")
 	found.check(tls == nil || host != "", "spec.tls", "TLS belongs to a host; set spec.host")

@@ -25,6 +25,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.check(deref(spec.Nodes) < 2 || spec.NATS != nil, "spec.nodes", "%d nodes share no channels without NATS; set spec.nats, or 1 node", deref(spec.Nodes))
 	found.scaleNodes(spec)
 	found.host(spec.Host, spec.Path, spec.TLS)
+	found.hosts(spec.Host, spec.Hosts)
 	found.keys(spec.Keys)
 	found.inRange("spec.drainSeconds", spec.DrainSeconds, 10, 3600)
 	found.inRange("spec.reconnectsPerSecond", spec.ReconnectsPerSecond, 1, 1000000)

@@ -36,6 +36,8 @@ type AppList struct {
 // AppSpec is what a team writes. Everything but the image and the health check has a default.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.host) || (has(self.ports) && self.ports.size() > 0)",message="a host needs a port; add to spec.ports the port that serves it",fieldPath=".host"
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || self.hosts.size() == 0 || has(self.host)",message="spec.hosts adds names to spec.host; set spec.host",fieldPath=".hosts"
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !has(self.host) || !(self.host in self.hosts)",message="spec.host is listed there as well; remove it",fieldPath=".hosts"
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
 // +kubebuilder:validation:XValidation:rule="!has(self.replicas) || !has(self.autoscaling)",message="replicas and autoscaling exclude each other; remove one of them",fieldPath=".replicas"
@@ -86,6 +88,11 @@ type AppSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
 	Host string `json:"host,omitempty"`
+	// Hosts are more public names, which serve the same as Host. The certificate of TLS covers all names.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(host, self.exists_one(other, other == host))",message="the same host stands there twice; remove one of them"
+	Hosts []HostName `json:"hosts,omitempty"`
 	// Path of Host that the app serves, with everything below it. `/` without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

@@ -43,6 +43,8 @@ type DunlinList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || self.nodes < 2 || has(self.nats)",message="nodes share no channels without NATS; set spec.nats, or 1 node",fieldPath=".nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.autoscaling)",message="nodes and autoscaling exclude each other; remove one of them",fieldPath=".nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || has(self.nats)",message="nodes share no channels without NATS; set spec.nats, or remove the autoscaling",fieldPath=".autoscaling"
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || self.hosts.size() == 0 || has(self.host)",message="spec.hosts adds names to spec.host; set spec.host",fieldPath=".hosts"
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !has(self.host) || !(self.host in self.hosts)",message="spec.host is listed there as well; remove it",fieldPath=".hosts"
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
 // +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="a log on disk is for a node on its own; remove spec.storage or spec.nats",fieldPath=".storage"
@@ -76,6 +78,11 @@ type DunlinSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
 	// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
 	Host string `json:"host,omitempty"`
+	// Hosts are more public names, which serve the same as Host. The certificate of TLS covers all names.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(host, self.exists_one(other, other == host))",message="the same host stands there twice; remove one of them"
+	Hosts []HostName `json:"hosts,omitempty"`
 	// Path of Host. `/` without it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024

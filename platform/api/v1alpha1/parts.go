@@ -142,6 +142,30 @@ type Volume struct {
 	Temporary *resource.Quantity `json:"temporary,omitempty"`
 }
 
+// HostName is the public name of an app or a server.
+//
+// +kubebuilder:validation:MaxLength=253
+// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
+// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
+type HostName string
+
+// AllHosts returns Host and Hosts.
+func (spec *AppSpec) AllHosts() []string { return allHosts(spec.Host, spec.Hosts) }
+
+// AllHosts returns Host and Hosts.
+func (spec *DunlinSpec) AllHosts() []string { return allHosts(spec.Host, spec.Hosts) }
+
+func allHosts(first string, further []HostName) []string {
+	if first == "" {
+		return nil
+	}
+	all := []string{first}
+	for _, host := range further {
+		all = append(all, string(host))
+	}
+	return all
+}
+
 // Network lists what is allowed. All else is denied in both directions.
 type Network struct {
 	// From may reach the ports.

@@ -91,6 +91,11 @@ func (in *AppSpec) DeepCopyInto(out *AppSpec) {
 		*out = make([]Port, len(*in))
 		copy(*out, *in)
 	}
+	if in.Hosts != nil {
+		in, out := &in.Hosts, &out.Hosts
+		*out = make([]HostName, len(*in))
+		copy(*out, *in)
+	}
 	if in.TLS != nil {
 		in, out := &in.TLS, &out.TLS
 		*out = new(TLS)
@@ -418,6 +423,11 @@ func (in *DunlinSpec) DeepCopyInto(out *DunlinSpec) {
 		in, out := &in.Autoscaling, &out.Autoscaling
 		*out = new(NodeAutoscaling)
 		(*in).DeepCopyInto(*out)
+	}
+	if in.Hosts != nil {
+		in, out := &in.Hosts, &out.Hosts
+		*out = make([]HostName, len(*in))
+		copy(*out, *in)
 	}
 	if in.TLS != nil {
 		in, out := &in.TLS, &out.TLS
