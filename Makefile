@@ -149,7 +149,7 @@ sdk: server-for-tests ## Run the official SDKs for JavaScript, Go, Python and Ja
 	@scripts/need node go python java
 	tests/sdk/run $(BINARIES)/dunlin
 
-clients: recorder ## Check the room clients in other languages: vectors, 10,000 recorded snapshots, the real server
+clients: recorder ## Check the room clients in other languages: vectors, 10,000 recorded snapshots, generated sources, the real server
 	@scripts/need python node mono dotnet
 	tests/clients/run $(BINARIES)
 
@@ -240,6 +240,7 @@ endif
 recorder: server-for-tests
 ifndef TESTED
 	cargo build --locked --package dunlin-games --example record_snapshots
+	cargo build --locked --package dunlin-codegen --example write_sources
 endif
 
 bench: ## Run a short version of every load scenario on a fresh server, and write bench/runs/report.html. BENCHED names a folder with built programs

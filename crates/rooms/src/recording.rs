@@ -26,7 +26,7 @@ use crate::{
 pub use call_outcome::CallOutcomeRef;
 pub use comparison::{Comparison, Difference, compare};
 pub use inputs::{RecordedInput, inputs};
-pub use replay::{Replay, ReplayError, ReplayedStep, replay};
+pub use replay::{Checkpoint, Replay, ReplayError, ReplayedStep, replay};
 pub use role::{put_role, read_role};
 pub use step::RecordedStep;
 

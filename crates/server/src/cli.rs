@@ -30,6 +30,7 @@ mod publish;
 mod reload;
 mod replay;
 mod restore;
+mod schema;
 mod serve;
 mod sessions;
 mod storage;
@@ -87,6 +88,8 @@ enum Command {
     Health(health::HealthArgs),
     /// Say why clients of a running node are behind
     Explain(explain::ExplainArgs),
+    /// Print the fields of a game's objects, as types for its clients
+    Schema(schema::SchemaArgs),
     /// Replay the recording of a room and compare the state hashes
     Replay(replay::ReplayArgs),
     /// Check, measure, compact, export or prune the storage of a node that is stopped
@@ -188,6 +191,7 @@ impl Cli {
             Command::Reload(args) => reload::run(&args, registry),
             Command::Health(args) => health::run(&args, registry),
             Command::Explain(args) => explain::run(&args, registry),
+            Command::Schema(args) => schema::run(&args, registry),
             Command::Replay(args) => replay::run(&args, registry),
             Command::Storage(args) => storage::run(&args, registry),
             Command::Cluster(args) => cluster::run(&args, registry),

@@ -1,17 +1,16 @@
 /** The formats and rules of the treasure hunt, as in `docs/rooms.md`. */
 
 import type { Grid, Rules, SeenObject } from "@dunlin/room-client";
+import { type Chest, type NameTag, type Purse, readChest, readNameTag, readPlayer, readPurse, readRock, readTree, TREE_KIND } from "./treasure_hunt";
+
+export type { Purse } from "./treasure_hunt";
 
 export const ROOM_CHANNEL = "arena:hunt";
 export const LEADERS_CHANNEL = "leaders:hunt";
 
-export const PLAYER = 1;
-export const TAG = 2;
-export const CHEST = 3;
-export const TREE = 4;
-export const ROCK = 5;
-export const CLUE = 6;
-export const PURSE = 7;
+export {
+  CHEST_KIND as CHEST, CLUE_MARKER_KIND as CLUE, NAME_TAG_KIND as TAG, PLAYER_KIND as PLAYER, PURSE_KIND as PURSE, ROCK_KIND as ROCK, TREE_KIND as TREE,
+} from "./treasure_hunt";
 
 export const UNITS_PER_PACE = 16;
 export const DIG_REACH_UNITS = 48;
@@ -104,49 +103,31 @@ export interface PlayerLooks {
   readonly doing: number;
 }
 
+const NO_LOOKS: PlayerLooks = { colour: 0, vx: 0, vy: 0, doing: 0 };
+
 export function playerOf({ state }: SeenObject): PlayerLooks {
-  const signed = (byte: number) => (byte << 24) >> 24;
-  return { colour: state[0] ?? 0, vx: signed(state[1] ?? 0), vy: signed(state[2] ?? 0), doing: state[3] ?? 0 };
+  const player = readPlayer(state);
+  return player === null ? NO_LOOKS : { colour: player.colour, vx: player.vx, vy: player.vy, doing: player.activity };
 }
 
 /** The current emote of a player, as an index of `EMOTES`; null without one. */
 export const emoteOf = (doing: number): number | null => (doing >= WAVING ? doing - WAVING : null);
 
-export interface Purse {
-  readonly score: number;
-  readonly chests: number;
-  readonly energy: number;
-}
-
 export function purseOf({ state }: SeenObject): Purse {
-  const view = viewOf(state, 7);
-  return { score: view.getUint32(0, true), chests: view.getUint16(4, true), energy: view.getUint8(6) };
+  return readPurse(state) ?? { score: 0, chests: 0, energy: 0 };
 }
 
-export interface Tag {
-  readonly player: number;
-  readonly score: number;
-  readonly name: string;
+export function tagOf({ state }: SeenObject): NameTag {
+  return readNameTag(state) ?? { player: 0, score: 0, name: "" };
 }
 
-const utf8 = new TextDecoder();
-
-export function tagOf({ state }: SeenObject): Tag {
-  const view = viewOf(state, 8);
-  return { player: view.getUint32(0, true), score: view.getUint32(4, true), name: utf8.decode(state.subarray(8)) };
+/** 0 to 3. */
+export function sizeOf({ kind, state }: SeenObject): number {
+  return (kind === TREE_KIND ? readTree(state) : readRock(state))?.size ?? 0;
 }
 
-/** The value of an open chest; null while it is buried. */
-export function chestOf({ state }: SeenObject): { value: number; finder: number } | null {
-  if (state[0] !== 1) return null;
-  const view = viewOf(state, 7);
-  return { value: view.getUint16(1, true), finder: view.getUint32(3, true) };
-}
-
-/** A view of at least this many bytes: missing bytes of a short state are zeros. */
-export function viewOf(state: Uint8Array, least: number): DataView {
-  if (state.length >= least) return new DataView(state.buffer, state.byteOffset, state.byteLength);
-  const padded = new Uint8Array(least);
-  padded.set(state);
-  return new DataView(padded.buffer);
+/** The chest, if it is open; null while it is buried. */
+export function chestOf({ state }: SeenObject): Chest | null {
+  const chest = readChest(state);
+  return chest?.is_open === true ? chest : null;
 }

@@ -3,7 +3,7 @@
 import type { Changes, Place, Replica, SeenObject } from "@dunlin/room-client";
 import { type Colours, colours } from "./colours";
 import { drawFog, drawGrid, drawGround } from "./ground";
-import { CHEST, chestOf, CLUE, DIGGING, emoteOf, EMOTES, PLAYER, playerOf, ROCK, TAG, tagOf, TREE, type Walker } from "./hunt";
+import { CHEST, chestOf, CLUE, DIGGING, emoteOf, EMOTES, PLAYER, playerOf, ROCK, sizeOf, TAG, tagOf, TREE, type Walker } from "./hunt";
 import { MapCanvas } from "./map_canvas";
 import { drawPlate, Names } from "./names";
 import type { Clue } from "./news";
@@ -85,7 +85,7 @@ export class Scene extends MapCanvas {
     for (const tree of this.visible(frame, TREE)) {
       // A tree over the player is drawn transparent.
       context.globalAlpha = Math.hypot(tree.x - frame.me.x, tree.y - frame.me.y) < COVER_UNITS ? 0.5 : 0.94;
-      this.at(tree, () => drawTree(context, paint, tree.state[0] ?? 0, tree.id));
+      this.at(tree, () => drawTree(context, paint, sizeOf(tree), tree.id));
     }
     context.globalAlpha = 1;
     drawFog(context, camera, grid, frame.replica.view, paint, frame.showView);
@@ -106,7 +106,7 @@ export class Scene extends MapCanvas {
   /** Everything on the ground, under the players. Returns the players. */
   private drawThings(frame: Frame, paint: Colours): SeenObject[] {
     const { context } = this;
-    for (const rock of this.visible(frame, ROCK)) this.at(rock, () => drawRock(context, paint, rock.state[0] ?? 0, rock.id));
+    for (const rock of this.visible(frame, ROCK)) this.at(rock, () => drawRock(context, paint, sizeOf(rock), rock.id));
     for (const chest of this.visible(frame, CHEST)) this.at(chest, () => drawChest(context, paint, chestOf(chest) !== null));
     for (const clue of this.visible(frame, CLUE)) this.at(clue, () => drawBeacon(context, paint, frame.nowMs));
     if (frame.target !== null) {

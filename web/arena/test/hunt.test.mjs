@@ -66,7 +66,7 @@ test('states', () => {
   assert.deepEqual(playerOf(seen([3, 255, 127, 2])), { colour: 3, vx: -1, vy: 127, doing: 2 });
   assert.deepEqual(tagOf(seen([1, 1, 0, 0, 135, 0, 0, 0, 0xc3, 0xa9])), { player: 257, score: 135, name: '\u00e9' });
   assert.equal(chestOf(seen([0])), null);
-  assert.deepEqual(chestOf(seen([1, 35, 1, 2, 0, 0, 0])), { value: 291, finder: 2 });
+  assert.deepEqual(chestOf(seen([1, 35, 1, 2, 0, 0, 0])), { is_open: true, value: 291, finder: 2 });
   assert.deepEqual(purseOf(seen([1, 0, 0, 1, 2, 0, 99])), { score: 0x1000001, chests: 2, energy: 99 });
   assert.deepEqual([emoteOf(0), emoteOf(1), emoteOf(2), emoteOf(9)], [null, null, 0, 7]);
 });

@@ -4,7 +4,7 @@
  * each snapshot, so objects in them are shown later by a second delay.
  */
 
-import type { Changes } from "./replica.js";
+import type { Changes, SeenObject } from "./replica.js";
 import type { Grid } from "./grid.js";
 
 export interface Place {
@@ -12,9 +12,18 @@ export interface Place {
   readonly y: number;
 }
 
+/** What to show of an object: it is on its way from one known state to another. */
+export interface Shown extends Place {
+  readonly from: Uint8Array;
+  readonly to: Uint8Array;
+  /** 0 at the first state, 1 at the second. */
+  readonly share: number;
+}
+
 interface Sample extends Place {
   /** Server time in milliseconds. */
   readonly atMs: number;
+  readonly state: Uint8Array;
 }
 
 interface Track {
@@ -107,12 +116,12 @@ export class Interpolation {
     if (this.lastMs !== null && !changes.full) this.measure(arrivedMs - this.lastMs);
     this.observeFar(changes, grid, atMs);
     for (const { id } of changes.removed) this.tracks.delete(id);
-    for (const { id, x, y, cell } of changes.added) {
+    for (const { id, x, y, state, cell } of changes.added) {
       const isFar = isFarFrom(changes, grid, cell);
-      this.tracks.set(id, { samples: [{ atMs, x, y }], isFar, lagMs: isFar ? this.farTargetMs : 0, shownMs: null });
+      this.tracks.set(id, { samples: [{ atMs, x, y, state }], isFar, lagMs: isFar ? this.farTargetMs : 0, shownMs: null });
     }
     for (const { before, after } of changes.changed) {
-      if (before.x === after.x && before.y === after.y) continue;
+      if (before.x === after.x && before.y === after.y && isSame(before.state, after.state)) continue;
       const track = this.tracks.get(after.id) ?? { samples: [], isFar: false, lagMs: 0, shownMs: null };
       this.tracks.set(after.id, track);
       track.isFar = isFarFrom(changes, grid, after.cell);
@@ -120,8 +129,8 @@ export class Interpolation {
       const stoodUntilMs = this.stoodUntil(changes, grid, isFarFrom(changes, grid, before.cell), atMs);
       const known = samples.at(-1);
       // The object did not move until the base of this snapshot, or the last update of far cells.
-      if (known === undefined || known.atMs < stoodUntilMs) samples.push({ atMs: stoodUntilMs, x: before.x, y: before.y });
-      samples.push({ atMs, x: after.x, y: after.y });
+      if (known === undefined || known.atMs < stoodUntilMs) samples.push(sampleOf(before, stoodUntilMs));
+      samples.push(sampleOf(after, atMs));
       if (samples.length > SAMPLES_MAX) samples.splice(0, samples.length - SAMPLES_MAX);
     }
     if (changes.full || hasFarUpdate(changes, grid)) this.farTick = changes.snapshot.tick;
@@ -146,22 +155,31 @@ export class Interpolation {
 
   /** The position of an object at server time `atMs`; null if it is not tracked. */
   place(id: number, atMs: number): Place | null {
-    const track = this.tracks.get(id);
-    if (track === undefined) return null;
-    return this.placeIn(track.samples, atMs - this.lag(track, atMs));
+    const shown = this.shown(id, atMs);
+    return shown === null ? null : { x: shown.x, y: shown.y };
   }
 
-  private placeIn(track: Sample[], atMs: number): Place | null {
+  /** The position of an object at server time `atMs`, and the states around that time; null if it is not tracked. */
+  shown(id: number, atMs: number): Shown | null {
+    const track = this.tracks.get(id);
+    if (track === undefined) return null;
+    return this.shownIn(track.samples, atMs - this.lag(track, atMs));
+  }
+
+  private shownIn(track: Sample[], atMs: number): Shown | null {
     // Of the positions before the shown time, only the last is needed.
     let past = 0;
     while (past + 1 < track.length && (track[past + 1]?.atMs ?? Infinity) <= atMs) past += 1;
     if (past > 0) track.splice(0, past);
     const [from, to] = track;
     if (from === undefined) return null;
-    if (to === undefined || atMs <= from.atMs) return from;
+    const isTeleport = to !== undefined && Math.hypot(to.x - from.x, to.y - from.y) > this.teleportUnits;
+    if (to === undefined || isTeleport || atMs <= from.atMs) {
+      return { x: from.x, y: from.y, from: from.state, to: from.state, share: 0 };
+    }
     const share = (atMs - from.atMs) / (to.atMs - from.atMs);
-    if (Math.hypot(to.x - from.x, to.y - from.y) > this.teleportUnits) return from;
-    return { x: from.x + (to.x - from.x) * share, y: from.y + (to.y - from.y) * share };
+    const [x, y] = [from.x + (to.x - from.x) * share, from.y + (to.y - from.y) * share];
+    return { x, y, from: from.state, to: to.state, share };
   }
 
   private get teleportUnits(): number {
@@ -206,6 +224,14 @@ export class Interpolation {
     const { delayMinMs, delayMaxMs } = this.options;
     this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, covering(this.needsMs) + MARGIN_MS));
   }
+}
+
+function sampleOf({ x, y, state }: SeenObject, atMs: number): Sample {
+  return { atMs, x, y, state };
+}
+
+function isSame(one: Uint8Array, other: Uint8Array): boolean {
+  return one === other || (one.length === other.length && one.every((byte, at) => byte === other[at]));
 }
 
 /** The delay that covers nearly all of these values. */

@@ -13,7 +13,7 @@ function nearestRunner(replica: Replica, me: Place, placeOf: (id: number) => Pla
   let nearest: Place | null = null;
   let least = RANGE_UNITS;
   for (const seen of replica.objects()) {
-    if (seen.kind !== RUNNER || seen.id === replica.avatar || runnerOf(seen).condition !== 0) continue;
+    if (seen.kind !== RUNNER || seen.id === replica.avatar || runnerOf(seen).condition !== "Running") continue;
     const place = placeOf(seen.id) ?? seen;
     const distance = Math.hypot(place.x - me.x, place.y - me.y);
     if (distance < least) [nearest, least] = [place, distance];

@@ -1,18 +1,15 @@
 /** The formats and rules of the game, as in `docs/tag.md`. */
 
 import type { Grid, Rules, SeenObject } from "@dunlin/room-client";
-import { type Moving, playerOf, stepOn, tagOf, velocityOf, viewOf } from "../../arena/src/hunt";
+import { type Moving, stepOn, velocityOf } from "../../arena/src/hunt";
+import { type Label, type Projectile, readLabel, readProjectile, readRunner, type Runner } from "./states";
+
+export { LABEL_KIND as LABEL, PROJECTILE_KIND as SHOT, RUNNER_KIND as RUNNER } from "./states";
 
 export const NAMESPACE = "tag";
 export const LOBBY_CHANNEL = "rooms:tag";
 
-export const RUNNER = 1;
-export const LABEL = 2;
-export const SHOT = 3;
-
-export const OUT = 1;
-export const SAFE = 2;
-export const AWAY = 3;
+export type Condition = Runner["condition"];
 
 /** The range of a projectile in units. */
 export const RANGE_UNITS = 900;
@@ -21,7 +18,7 @@ export const RELOAD_MS = 400;
 const TURN_STEPS = 65_536;
 
 export interface RunnerState extends Moving {
-  readonly condition: number;
+  readonly condition: Condition;
 }
 
 export type TagInput =
@@ -44,33 +41,21 @@ export function runningOn(grid: Grid): Rules<RunnerState, TagInput> {
   const step = stepOn(grid);
   return {
     apply: (state, input) => (input.kind === "run" ? { ...state, ...velocityOf(input.dx, input.dy) } : state),
-    step: (state, tick) => (state.condition === OUT ? state : step(state, tick)),
+    step: (state, tick) => (state.condition === "Tagged" ? state : step(state, tick)),
   };
 }
 
-export interface RunnerLooks {
-  readonly colour: number;
-  readonly vx: number;
-  readonly vy: number;
-  readonly condition: number;
-}
-
-export function runnerOf(seen: SeenObject): RunnerLooks {
-  const { doing, ...looks } = playerOf(seen);
-  return { ...looks, condition: doing };
+export function runnerOf({ state }: SeenObject): Runner {
+  return readRunner(state) ?? { colour: 0, vx: 0, vy: 0, condition: "Running" };
 }
 
 /** A label: the id of the runner's object, its points and its name. */
-export const labelOf = tagOf;
-
-export interface ShotState {
-  readonly colour: number;
-  /** In radians. */
-  readonly angle: number;
-  readonly owner: number;
+export function labelOf({ state }: SeenObject): Label {
+  return readLabel(state) ?? { runner: 0, score: 0, name: "" };
 }
 
-export function shotOf({ state }: SeenObject): ShotState {
-  const view = viewOf(state, 7);
-  return { colour: view.getUint8(0), angle: (view.getUint16(1, true) / TURN_STEPS) * 2 * Math.PI, owner: view.getUint32(3, true) };
+/** A projectile, with its angle in radians. */
+export function shotOf({ state }: SeenObject): Projectile {
+  const { angle, ...shot } = readProjectile(state) ?? { colour: 0, angle: 0, owner: 0 };
+  return { ...shot, angle: (angle / TURN_STEPS) * 2 * Math.PI };
 }

@@ -7,7 +7,7 @@ import { MapCanvas } from "../../arena/src/map_canvas";
 import { Names } from "../../arena/src/names";
 import { drawBird } from "../../arena/src/sprites";
 import { Walks } from "../../arena/src/walks";
-import { AWAY, LABEL, labelOf, OUT, RUNNER, runnerOf, SAFE, SHOT, shotOf } from "./rules";
+import { LABEL, labelOf, RUNNER, runnerOf, SHOT, shotOf } from "./rules";
 
 export interface TagFrame {
   readonly replica: Replica;
@@ -42,7 +42,7 @@ export class TagScene extends MapCanvas {
   observe({ added, changed, removed }: Changes): void {
     for (const seen of removed) {
       if (seen.kind === LABEL) {
-        const { player } = labelOf(seen);
+        const { runner: player } = labelOf(seen);
         this.names.forget(player);
         this.points.delete(player);
       }
@@ -50,7 +50,7 @@ export class TagScene extends MapCanvas {
     }
     for (const seen of [...added, ...changed.map(({ after }) => after)]) {
       if (seen.kind !== LABEL) continue;
-      const { player, name, score } = labelOf(seen);
+      const { runner: player, name, score } = labelOf(seen);
       this.names.set(player, name);
       this.points.set(player, score);
     }
@@ -107,10 +107,10 @@ export class TagScene extends MapCanvas {
     const { colour, condition } = runnerOf(seen);
     const walk = this.walks.moved(seen.id, place);
     this.at(place, () => {
-      context.globalAlpha = condition === OUT || condition === AWAY ? DIMMED : 1;
+      context.globalAlpha = condition === "Tagged" || condition === "Away" ? DIMMED : 1;
       // `drawBird` resets the transparency for its ring only, so the ring is drawn for a runner that takes part.
       drawBird(context, paint, colour, walk.heading, walk.stride, isMe && context.globalAlpha === 1);
-      if (condition === SAFE) this.drawShield(paint, nowMs);
+      if (condition === "Safe") this.drawShield(paint, nowMs);
     }, Math.max(RUNNER_SCALE_MIN, this.camera.scale));
     context.globalAlpha = 1;
   }

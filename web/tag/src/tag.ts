@@ -13,7 +13,7 @@ import { TagControls } from "./controls";
 import { forgetGuest, guestOptions, INVALID_TOKEN } from "./guest";
 import { Me } from "./me";
 import { type TagEvent, tagEventOf } from "./events";
-import { NAMESPACE, OUT, RUNNER, runnerOf, SHOT, shotOf } from "./rules";
+import { NAMESPACE, RUNNER, runnerOf, SHOT, shotOf } from "./rules";
 import { TagScene } from "./scene";
 import { Scoreboard } from "./scoreboard";
 import { forgetSeat, keepSeat, storedSeat } from "./seat";
@@ -129,9 +129,9 @@ class Tag {
   private writeState(): void {
     const { replica } = this.room;
     showScore(this.scene.pointsOf(replica.avatar));
-    const condition = this.me.state?.condition ?? 0;
-    byId("out", HTMLElement).hidden = this.isWatching || condition !== OUT;
-    byId("shoot", HTMLButtonElement).dataset["busy"] = String(condition === OUT);
+    const condition = this.me.state?.condition ?? "Running";
+    byId("out", HTMLElement).hidden = this.isWatching || condition !== "Tagged";
+    byId("shoot", HTMLButtonElement).dataset["busy"] = String(condition === "Tagged");
   }
 
   /** For tests and the browser's tools: the shown state. */

@@ -21,6 +21,15 @@ pub struct Replay<'a> {
     watched: Option<Watched<'a>>,
 }
 
+/// A tick of a recording from which a replay can go on, without the ticks before it.
+#[derive(Clone, Debug)]
+pub struct Checkpoint<'a> {
+    tick: u32,
+    saved: Vec<u8>,
+    records: Reader<'a>,
+    players: HashMap<&'a str, PlayerId, foldhash::quality::FixedState>,
+}
+
 /// The steps, events and calls collected for a tick.
 #[derive(Default)]
 struct Watched<'a> {
@@ -51,6 +60,8 @@ pub enum ReplayError {
     BreaksOff,
     /// The simulation's map is invalid.
     Grid(GridError),
+    /// The game cannot restore what it has saved.
+    Restore,
     /// The replayed state differs from the recorded one.
     Divergence {
         /// The tick after which it differs.
@@ -110,6 +121,27 @@ impl<'a> Replay<'a> {
             result?;
         }
         Ok(self.room.tick_number())
+    }
+
+    /// The room as it is now, directly after a tick, and the place in the recording.
+    pub fn checkpoint(&self) -> Checkpoint<'a> {
+        let mut saved = Vec::new();
+        self.room.save(&mut saved);
+        Checkpoint { tick: self.room.tick_number(), saved, records: self.records, players: self.players.clone() }
+    }
+
+    /// Goes on from a checkpoint of the same recording, with a new simulation for its header.
+    ///
+    /// # Errors
+    /// [`ReplayError::Restore`]
+    pub fn resume(
+        header: &Header,
+        checkpoint: &Checkpoint<'a>,
+        simulation: Box<dyn Simulation>,
+    ) -> Result<Self, ReplayError> {
+        let room = Room::restore(header.options.clone(), &checkpoint.saved, simulation).map_err(|_| ReplayError::Restore)?;
+        let (records, players) = (checkpoint.records, checkpoint.players.clone());
+        Ok(Self { header: header.clone(), room, records, players, is_over: false, watched: None })
     }
 
     /// From now on, collects [`Replay::steps`], [`Replay::events`] and [`Replay::calls`].
@@ -221,6 +253,18 @@ impl fmt::Display for ReplayedStep<'_> {
     }
 }
 
+impl Checkpoint<'_> {
+    /// The last tick before it.
+    pub fn tick(&self) -> u32 {
+        self.tick
+    }
+
+    /// The bytes of the saved room.
+    pub fn saved_bytes(&self) -> usize {
+        self.saved.len()
+    }
+}
+
 impl From<Unreadable> for ReplayError {
     fn from(unreadable: Unreadable) -> Self {
         match unreadable {
@@ -238,6 +282,7 @@ impl fmt::Display for ReplayError {
             Self::Malformed => f.write_str("the recording is malformed"),
             Self::BreaksOff => f.write_str("the recording breaks off"),
             Self::Grid(error) => write!(f, "the simulation's map is not possible: {error}"),
+            Self::Restore => f.write_str("the game cannot restore what it has saved"),
             Self::Divergence { tick, expected, actual } => {
                 write!(f, "tick {tick} differs: its state hash was {expected:016x} and is now {actual:016x}")
             }

@@ -1,7 +1,7 @@
 // Clock, interpolation and prediction, on scripted clocks.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { AHEAD_TICKS_MAX, Clock, Grid, Interpolation, Prediction, Replica, Smoothing } from '../../dist/index.js';
+import { AHEAD_TICKS_MAX, Clock, fieldsBetween, Grid, Interpolation, Prediction, Replica, Smoothing } from '../../dist/index.js';
 import { cell, GRID, object, randomFrom, snapshot, START_US } from '../support/snapshots.mjs';
 
 const TICK_MS = 1000 / 60;
@@ -41,11 +41,47 @@ test('a place lies between the two that are known', () => {
   feed({ tick: 1, cells: [cell(9, { full: true, upserts: [object(1, 100, 50)] })] });
   feed({ tick: 2, base: 1, cells: [cell(9, { upserts: [object(1, 110, 50)] })] });
   const at = (tick) => interpolation.place(1, timeMs(tick));
-  assert.deepEqual(at(1), { atMs: at(1).atMs, x: 612, y: 562 });
+  assert.deepEqual(at(1), { x: 612, y: 562 });
   assert.ok(Math.abs(at(1.25).x - 614.5) < 0.01);
   assert.ok(Math.abs(at(1.5).x - 617) < 0.01);
   assert.equal(at(3).x, 622, 'nothing is made up beyond what is known');
   assert.equal(interpolation.place(2, timeMs(1)), null);
+});
+
+test('states that change are shown between, also of an object that stands', () => {
+  const { interpolation, feed } = follow();
+  const states = [[250], [4], [10]].map((bytes) => Uint8Array.from(bytes));
+  const turned = (state) => ({ ...object(1, 100, 50), state });
+  feed({ tick: 1, cells: [cell(9, { full: true, upserts: [turned(states[0])] })] });
+  feed({ tick: 2, base: 1, cells: [cell(9, { upserts: [turned(states[1])] })] });
+  for (let tick = 3; tick < 10; tick += 1) feed({ tick, base: tick - 1 });
+  feed({ tick: 10, base: 9, cells: [cell(9, { upserts: [{ ...turned(states[2]), x: 110 }] })] });
+  const at = (tick) => {
+    const { from, to, share } = interpolation.shown(1, timeMs(tick));
+    // Between two equal states, the share does not matter.
+    return [from[0], to[0], from[0] === to[0] ? 0 : Math.round(share * 100)];
+  };
+  assert.deepEqual(at(1.25), [250, 4, 25]);
+  assert.deepEqual(at(5), [4, 4, 0], 'it had this state until the tick before the next change');
+  assert.deepEqual(at(9.5), [4, 10, 50]);
+  assert.deepEqual(at(11), [10, 10, 0]);
+  assert.equal(interpolation.shown(2, timeMs(1)), null);
+});
+
+test('fields between two states move and turn as they are declared', () => {
+  const field = (name, motion, parts) => (
+    { name, type: 'integer', bytes: 2, min: -100, max: 259, deltaBits: 0, perUnit: 1, optional: false, motion, ...parts });
+  const kind = { kind: 1, name: 'Ship', fields: [
+    field('heading', 'angle', {}), field('fine', 'angle', { perUnit: 10 }), field('fuel', 'linear', {}), field('shots', 'step', {}),
+    { ...field('name', 'linear', {}), type: 'text', countMax: 9 },
+  ] };
+  const from = { heading: 250, fine: 25, fuel: 10, shots: 1, name: 'a' };
+  const to = { heading: -80, fine: -8, fuel: 20, shots: 2, name: 'b' };
+  // A turn has 360 steps, so the way from 250 to -80 is 30 steps long, over 259.
+  assert.deepEqual(fieldsBetween(kind, from, to, 0.5), { heading: -95, fine: -9.5, fuel: 15, shots: 1, name: 'a' });
+  assert.deepEqual(fieldsBetween(kind, to, from, 0.5), { heading: -95, fine: -9.5, fuel: 15, shots: 2, name: 'b' });
+  assert.deepEqual(fieldsBetween(kind, from, to, 0), from);
+  assert.deepEqual(fieldsBetween(kind, from, to, 1), to);
 });
 
 test('an object that stood still does not creep to where it goes next', () => {
