@@ -5,7 +5,7 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     FormatSet, GridError, GridShape, InputError, NewObject, PlayerChange, PlayerId, Position, Refusal, RestoreError,
     Room, RoomOptions, Scope, Scoped, Simulation, TickOutcome, Visibility, Visitor, World,
-    recording::{Comparison, Header, MAGIC, Recorder, ReplayError, compare, replay},
+    recording::{Comparison, Header, MAGIC, Recorder, Replay, ReplayError, compare, replay},
 };
 use proptest::{collection::vec, prelude::*};
 
@@ -137,6 +137,26 @@ fn a_recording_is_replayed_to_the_same_hashes() {
     for cell in (0..256).map(dunlin_rooms::CellIndex) {
         assert_eq!(replayed.room().world().cell_hash(cell), room.world().cell_hash(cell));
     }
+}
+
+#[test]
+fn a_replay_goes_on_from_any_checkpoint() {
+    let (_, recording) = game(120);
+    let mut first = replay(&recording, |_| drift(OBJECTS)).expect("a recording");
+    let header = first.header().clone();
+    let mut checkpoints = vec![first.checkpoint()];
+    while let Some(tick) = first.next_tick() {
+        assert!(tick.is_ok());
+        checkpoints.push(first.checkpoint());
+    }
+    for (tick, checkpoint) in checkpoints.iter().enumerate() {
+        assert_eq!(checkpoint.tick() as usize, tick);
+        let mut resumed = Replay::resume(&header, checkpoint, drift(OBJECTS)).expect("the game restores it");
+        assert_eq!(resumed.finish(), Ok(120), "each hash after tick {tick} is that of the recording");
+        assert_eq!(resumed.player_of("bot-110"), first.player_of("bot-110"));
+    }
+    let of_another_map = Box::new(Script(GridShape { columns: 2, ..drift(1).grid() }, |_| {}));
+    assert_eq!(Replay::resume(&header, &checkpoints[60], of_another_map).err(), Some(ReplayError::Restore));
 }
 
 #[test]

@@ -139,7 +139,8 @@ impl<'a> Replay<'a> {
         checkpoint: &Checkpoint<'a>,
         simulation: Box<dyn Simulation>,
     ) -> Result<Self, ReplayError> {
-        let room = Room::restore(header.options.clone(), &checkpoint.saved, simulation).map_err(|_| ReplayError::Restore)?;
+        let room =
+            Room::restore(header.options.clone(), &checkpoint.saved, simulation).map_err(|_| ReplayError::Restore)?;
         let (records, players) = (checkpoint.records, checkpoint.players.clone());
         Ok(Self { header: header.clone(), room, records, players, is_over: false, watched: None })
     }

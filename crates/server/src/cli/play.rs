@@ -184,7 +184,7 @@ fn source_of(url: &str) -> Result<String, &'static str> {
     Ok(if authority.starts_with('[') { format!("{scheme}:") } else { format!("{scheme}://{authority}") })
 }
 
-async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
     TcpListener::bind(address).await.map_err(|error| match error.kind() {
         io::ErrorKind::AddrInUse => {
             Failure::Usage(format!("port {} is in use: choose another port with --port", address.port()))
@@ -194,8 +194,13 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 fn print_address(address: SocketAddr) -> Result<(), Failure> {
+    print_page("play", address)
+}
+
+/// Says where the page of a command is.
+pub(super) fn print_page(command: &str, address: SocketAddr) -> Result<(), Failure> {
     let host = if address.is_ipv4() { "localhost" } else { "[::1]" };
-    output::line(format_args!("dunlin play: the page is http://{host}:{}/; Ctrl-C ends", address.port()))
+    output::line(format_args!("dunlin {command}: the page is http://{host}:{}/; Ctrl-C ends", address.port()))
 }
 
 #[cfg(test)]

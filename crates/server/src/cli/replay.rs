@@ -1,6 +1,8 @@
 //! `dunlin replay`.
 
 mod difference;
+mod film;
+mod page;
 mod state;
 mod steps;
 
@@ -48,6 +50,14 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tick", "objects", "events", "steps"])]
     diff: Option<PathBuf>,
 
+    /// Open a page that shows the room: a timeline, the map as the server had it or as a player could see it, inputs and events
+    #[arg(long, conflicts_with_all = ["tick", "objects", "events", "steps", "diff"])]
+    page: bool,
+
+    /// TCP port of the page on this machine; 0: any free port
+    #[arg(long, value_name = "PORT", default_value_t = 0, requires = "page")]
+    port: u16,
+
     /// Output format. In `json`, each line is a JSON object
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "text")]
     format: Format,
@@ -72,6 +82,9 @@ pub(super) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     }
     let failed = |text: String| Failure::Replay(args.file.clone(), text);
     let bytes = read(&args.file)?;
+    if args.page {
+        return page::run(&args.file, bytes, args.port, registry);
+    }
     let (header, mut replay) = begin(&args.file, &bytes, registry)?;
     if args.format == Format::Text {
         output::line(format_args!("{}: {:?} with seed {}", args.file.display(), header.simulation, header.seed))?;

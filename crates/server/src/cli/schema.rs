@@ -100,7 +100,11 @@ mod tests {
         for (simulation, params, expected) in [
             ("chess", None, "there is no simulation \"chess\": name one of crowd, tag, treasure_hunt"),
             ("tag", Some("{"), "--params is not JSON: EOF while parsing an object at line 1 column 1"),
-            ("tag", Some(r#"{"bots":-1}"#), "the parameters of tag: `bots` is -1; it may be a whole number from 0 to 500"),
+            (
+                "tag",
+                Some(r#"{"bots":-1}"#),
+                "the parameters of tag: `bots` is -1; it may be a whole number from 0 to 500",
+            ),
         ] {
             assert_eq!(with(simulation, Form::Ts, params), Err(expected.to_owned()));
         }

@@ -19,7 +19,8 @@ pub(super) fn print_events(replay: &Replay<'_>, format: Format) -> Result<(), Fa
     Ok(())
 }
 
-fn event(tick: u32, scoped: &Scoped) -> Value {
+/// An event or a publication in JSON.
+pub(super) fn event(tick: u32, scoped: &Scoped) -> Value {
     let document = |data| serde_json::from_slice::<Value>(data).unwrap_or_default();
     match scoped {
         Scoped::Event { players, data } => {

@@ -51,7 +51,7 @@ fn whole(listing: &ListingState) -> ListingChange {
     ListingChange { players_max: *players_max, is_locked: Some(*is_locked), is_unlisted: Some(*is_unlisted), metadata }
 }
 
-fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
+pub(super) fn in_json(tick: u32, replayed: &ReplayedStep<'_>) -> Value {
     let data_of = |data: &[u8]| Hex(data).to_string();
     let mut line = match replayed.step {
         RecordedStep::Join { visitor, encoding, data } => {

@@ -1,0 +1,369 @@
+//! Random access to the ticks of a recording, for a page.
+//!
+//! The recording is replayed once. On the way, states of the room are kept at intervals, from which any tick can be reached
+//! with few others, and what the timeline marks is collected.
+
+use std::collections::BTreeMap;
+
+use dunlin_rooms::{
+    CellIndex, GridShape, Object, ObjectId, ObjectView, PlayerId, SnapshotFormat, Visibility,
+    recording::{Checkpoint, Header, RecordedStep, Replay, ReplayError, ReplayedStep, replay},
+    wire::encode_own,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::{Simulation, state, steps};
+
+/// Ticks between two checkpoints, as long as these need little memory.
+const CHECKPOINT_TICKS: u32 = 240;
+
+/// Maximum memory of the checkpoints. With more, every second one is dropped.
+const CHECKPOINT_BYTES_MAX: usize = 256 << 20;
+
+/// Maximum marks of the timeline, and players of the list. A page cannot show more.
+const MARKS_MAX: usize = 20_000;
+const PLAYERS_MAX: usize = 10_000;
+
+/// Maximum ticks of an answer.
+pub(super) const TICKS_MAX: u32 = 240;
+
+type Make<'a> = &'a (dyn Fn() -> Result<Box<dyn Simulation>, String> + Sync);
+
+/// A recording that has been replayed once.
+pub(super) struct Film<'a> {
+    header: &'a Header,
+    make: Make<'a>,
+    checkpoints: Vec<Checkpoint<'a>>,
+    pub(super) index: Index,
+}
+
+/// What the page shows at once.
+#[derive(Debug, Serialize)]
+pub(super) struct Index {
+    simulation: String,
+    channel: String,
+    /// As a text: JavaScript has no integers of 64 bits in JSON.
+    seed: String,
+    params: Value,
+    ticks_per_second: u32,
+    grid: Value,
+    kinds: BTreeMap<u16, String>,
+    /// The last tick that can be shown.
+    pub(super) ticks: u32,
+    /// Why it is the last one, if the recording does not end there.
+    end: Option<String>,
+    marks: Vec<Mark>,
+    marks_left_out: usize,
+    players: Vec<Player>,
+}
+
+/// Something on the timeline.
+#[derive(Debug, Serialize)]
+struct Mark {
+    tick: u32,
+    what: &'static str,
+    player: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct Player {
+    id: u32,
+    user: String,
+    spectator: bool,
+    from: u32,
+}
+
+impl<'a> Film<'a> {
+    /// Replays the recording; `progress` is told each tick.
+    pub(super) fn new(
+        recording: &'a [u8],
+        header: &'a Header,
+        make: Make<'a>,
+        progress: impl Fn(u32),
+    ) -> Result<Self, String> {
+        let simulation = make()?;
+        let mut replay = replay(recording, |_| simulation).map_err(|error| error.to_string())?;
+        replay.watch();
+        let mut film = Self { header, make, checkpoints: vec![replay.checkpoint()], index: Index::of(header, &replay) };
+        let mut interval = CHECKPOINT_TICKS;
+        while let Some(tick) = replay.next_tick() {
+            let tick = match tick {
+                Ok(tick) => tick,
+                Err(error) => {
+                    film.index.end = Some(end_of(&error));
+                    break;
+                }
+            };
+            film.index.note(tick, replay.steps());
+            if tick.is_multiple_of(interval) {
+                film.checkpoints.push(replay.checkpoint());
+                if film.checkpoints.iter().map(Checkpoint::saved_bytes).sum::<usize>() > CHECKPOINT_BYTES_MAX {
+                    interval *= 2;
+                    film.checkpoints.retain(|checkpoint| checkpoint.tick().is_multiple_of(interval));
+                }
+            }
+            progress(tick);
+        }
+        Ok(film)
+    }
+
+    /// The ticks from `from` on, at most `count` of them, in JSON. The first has all objects, the others those that have
+    /// changed.
+    pub(super) fn ticks(&self, from: u32, count: u32) -> Result<Value, String> {
+        let last = from.saturating_add(count.min(TICKS_MAX)).saturating_sub(1).min(self.index.ticks);
+        let mut replay = self.replay_before(from)?;
+        let mut shown = Shown::default();
+        let mut frames = Vec::new();
+        for _ in from..=last {
+            match replay.next_tick() {
+                Some(Ok(tick)) => frames.push(shown.frame(tick, &replay)),
+                Some(Err(error)) => return Err(error.to_string()),
+                None => break,
+            }
+        }
+        Ok(json!({ "from": from, "frames": frames }))
+    }
+
+    /// A replay whose next tick is `tick`.
+    fn replay_before(&self, tick: u32) -> Result<Replay<'a>, String> {
+        let after = self.checkpoints.partition_point(|checkpoint| checkpoint.tick() < tick.max(1));
+        let checkpoint =
+            after.checked_sub(1).and_then(|place| self.checkpoints.get(place)).ok_or("there is no such tick")?;
+        let mut replay = Replay::resume(self.header, checkpoint, (self.make)()?).map_err(|error| error.to_string())?;
+        while replay.room().tick_number() + 1 < tick {
+            replay.next_tick().ok_or("there is no such tick")?.map_err(|error| error.to_string())?;
+        }
+        replay.watch();
+        Ok(replay)
+    }
+}
+
+fn end_of(error: &ReplayError) -> String {
+    match error {
+        ReplayError::BreaksOff => "The recording is cut off here.".to_owned(),
+        ReplayError::Divergence { .. } => format!("From here on, this build of the game plays another game: {error}."),
+        error => format!("The recording cannot be replayed any further: {error}."),
+    }
+}
+
+impl Index {
+    fn of(header: &Header, replay: &Replay<'_>) -> Self {
+        let GridShape { columns, rows, cell_units, near_cells, far_cells, far_interval_ticks } =
+            *replay.room().grid().shape();
+        let kinds = replay.room().schema().kinds();
+        Self {
+            simulation: header.simulation.clone(),
+            channel: header.channel.clone(),
+            seed: header.seed.to_string(),
+            params: serde_json::from_str(&header.params).unwrap_or_default(),
+            ticks_per_second: header.options.ticks_per_second,
+            grid: json!({
+                "columns": columns, "rows": rows, "cellUnits": cell_units, "nearCells": near_cells, "farCells": far_cells,
+                "farIntervalTicks": far_interval_ticks,
+            }),
+            kinds: kinds.iter().map(|kind| (kind.number, kind.name.to_string())).collect(),
+            ticks: 0,
+            end: None,
+            marks: Vec::new(),
+            marks_left_out: 0,
+            players: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, tick: u32, steps: &[ReplayedStep<'_>]) {
+        self.ticks = tick;
+        for step in steps {
+            let (what, player) = match (step.step, &step.joined) {
+                (RecordedStep::Join { visitor, .. }, Some(Ok(player))) => {
+                    if self.players.len() < PLAYERS_MAX {
+                        let user = visitor.user.to_owned();
+                        self.players.push(Player { id: player.0, user, spectator: visitor.is_spectator, from: tick });
+                    }
+                    ("join", Some(*player))
+                }
+                (RecordedStep::Join { .. }, _) => ("refused", None),
+                (RecordedStep::Leave { player }, _) => ("leave", Some(player)),
+                (RecordedStep::Away { player }, _) => ("away", Some(player)),
+                (RecordedStep::Back { player, .. }, _) => ("back", Some(player)),
+                (RecordedStep::Kick { player, .. }, _) => ("kick", Some(player)),
+                (RecordedStep::Message { .. }, _) => ("message", None),
+                _ => continue,
+            };
+            if self.marks.len() < MARKS_MAX {
+                self.marks.push(Mark { tick, what, player: player.map(|player| player.0) });
+            } else {
+                self.marks_left_out += 1;
+            }
+        }
+    }
+}
+
+/// The objects of the last frame.
+#[derive(Default)]
+struct Shown(BTreeMap<ObjectId, Object>);
+
+impl Shown {
+    fn frame(&mut self, tick: u32, replay: &Replay<'_>) -> Value {
+        let world = replay.room().world();
+        let mut left = std::mem::take(&mut self.0);
+        let mut changed = Vec::new();
+        for (id, object) in world.objects() {
+            let before = left.remove(&id);
+            if before.as_ref() != Some(object) {
+                changed.push((id, object));
+            }
+            self.0.insert(id, object.clone());
+        }
+        let removed: Vec<u32> = left.keys().map(|id| id.0).collect();
+        let objects: Vec<Value> = changed.into_iter().map(|(id, object)| object_of(replay, id, object)).collect();
+        let players: Vec<Value> = world.players().map(|player| player_of(replay, player)).collect();
+        let steps: Vec<Value> = replay.steps().iter().map(|step| steps::in_json(tick, step)).collect();
+        let events: Vec<Value> = replay.events().iter().map(|scoped| state::event(tick, scoped)).collect();
+        json!({ "tick": tick, "objects": objects, "removed": removed, "players": players, "steps": steps, "events": events })
+    }
+}
+
+fn player_of(replay: &Replay<'_>, player: PlayerId) -> Value {
+    let world = replay.room().world();
+    let CellIndex(view) = world.view_of(player).unwrap_or_default();
+    json!({ "id": player.0, "view": view, "avatar": world.avatar_of(player).map(|avatar| avatar.0) })
+}
+
+/// An object as a client sees it, with its place on the map, and who may see it.
+fn object_of(replay: &Replay<'_>, id: ObjectId, object: &Object) -> Value {
+    let (x, y) = (object.position.x, object.position.y);
+    let view = ObjectView { id, kind: object.kind, x, y, state: &object.state };
+    let mut written = Vec::new();
+    encode_own(SnapshotFormat::TypedJson, replay.room().schema(), [view].into_iter(), &mut written);
+    let mut written: Value = serde_json::from_slice(&written).unwrap_or_default();
+    let mut one = written["objects"][0].take();
+    one["cell"] = replay.room().grid().cell_of(object.position).0.into();
+    one["owner"] = match object.visibility {
+        Visibility::Everyone => Value::Null,
+        Visibility::Nobody => 0.into(),
+        Visibility::Owner(player) => player.0.into(),
+    };
+    one
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_games::Registry;
+    use dunlin_protocol::Encoding;
+    use dunlin_rooms::{Room, RoomOptions, Visitor, recording::Recorder};
+
+    use super::{super::make, *};
+
+    const TICKS: u32 = 700;
+
+    /// A game of tag with bots, a player who comes and goes, and another one who is refused.
+    fn recording() -> Vec<u8> {
+        let options = RoomOptions { players_max: 1, ..RoomOptions::default() };
+        let params = r#"{"bots":5,"columns":8,"rows":8}"#.to_owned();
+        let header = Header { simulation: "tag".to_owned(), params, seed: 7, channel: "tag:1".to_owned(), options };
+        let game = make(&header, &Registry::built_in()).expect("tag");
+        let mut room = Room::open(header.options.clone(), header.info(), game).expect("a map");
+        let mut recorder = Recorder::new(&header, Vec::new());
+        for tick in 1..=TICKS {
+            let visitor = Visitor { user: "ada", client: "c", ..Visitor::default() };
+            if tick == 10 || tick == 20 {
+                let _ = room.join(&visitor, Encoding::Json, b"");
+                recorder.join(&visitor, Encoding::Json, b"");
+            }
+            if tick == 500 {
+                room.leave(PlayerId(1));
+                recorder.leave(PlayerId(1));
+            }
+            room.tick_without_update();
+            recorder.tick(&room);
+        }
+        std::mem::take(recorder.written())
+    }
+
+    fn with_film<T>(recording: &[u8], test: impl FnOnce(&Film<'_>) -> T) -> T {
+        let header = Header::read(recording).expect("a header");
+        let registry = Registry::built_in();
+        let new_game = || make(&header, &registry);
+        test(&Film::new(recording, &header, &new_game, |_| {}).expect("a film"))
+    }
+
+    /// The objects after `tick`, put together from an answer that begins at `from`.
+    fn objects_at(film: &Film<'_>, from: u32, tick: u32) -> BTreeMap<u64, Value> {
+        let piece = film.ticks(from, TICKS_MAX).expect("ticks");
+        let mut objects = BTreeMap::new();
+        for frame in piece["frames"].as_array().expect("frames") {
+            if frame["tick"].as_u64() > Some(tick.into()) {
+                break;
+            }
+            for object in frame["objects"].as_array().expect("objects") {
+                objects.insert(object["id"].as_u64().expect("an id"), object.clone());
+            }
+            for id in frame["removed"].as_array().expect("ids") {
+                objects.remove(&id.as_u64().expect("an id"));
+            }
+        }
+        objects
+    }
+
+    #[test]
+    fn a_tick_is_the_same_whichever_tick_an_answer_begins_with() {
+        with_film(&recording(), |film| {
+            assert_eq!((film.index.ticks, &film.index.end), (TICKS, &None));
+            for tick in [1, 2, 239, 240, 241, 480, 481, TICKS] {
+                let expected = objects_at(film, tick, tick);
+                assert!(expected.len() >= 10, "five bots and their labels: {expected:?}");
+                for from in [tick.saturating_sub(1), tick.saturating_sub(100), tick.saturating_sub(TICKS_MAX - 1)] {
+                    assert_eq!(objects_at(film, from.max(1), tick), expected, "tick {tick} from {from}");
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn the_index_has_what_happened() {
+        with_film(&recording(), |film| {
+            let marks: Vec<_> = film.index.marks.iter().map(|mark| (mark.tick, mark.what, mark.player)).collect();
+            assert_eq!(marks, [(10, "join", Some(1)), (20, "refused", None), (500, "leave", Some(1))]);
+            assert_eq!(film.index.kinds.get(&1).map(String::as_str), Some("Runner"));
+            let frame = &film.ticks(10, 1).expect("a tick")["frames"][0];
+            assert_eq!(frame["players"][0]["id"], 1);
+            assert_eq!(frame["steps"][0]["visitor"]["user"], "ada");
+            assert!(frame["objects"][0]["fields"].is_object(), "{}", frame["objects"][0]);
+        });
+    }
+
+    #[test]
+    fn answers_are_bounded_and_other_ticks_are_refused() {
+        with_film(&recording(), |film| {
+            let count = |from, count| film.ticks(from, count).map(|piece| piece["frames"].as_array().map(Vec::len));
+            assert_eq!(count(1, TICKS_MAX), Ok(Some(TICKS_MAX as usize)));
+            assert_eq!(count(1, TICKS_MAX + 1), Ok(Some(TICKS_MAX as usize)));
+            assert_eq!(count(TICKS, 2), Ok(Some(1)));
+            assert_eq!(count(TICKS + 1, 1), Ok(Some(0)));
+            assert!(count(TICKS + 2, 1).is_err());
+            assert_eq!(count(1, 0), Ok(Some(0)));
+        });
+    }
+
+    #[test]
+    fn a_recording_that_is_cut_or_differs_is_shown_up_to_there() {
+        let whole = recording();
+        with_film(&whole[..whole.len() - 1], |film| {
+            assert_eq!(film.index.ticks, TICKS - 1);
+            assert_eq!(film.index.end.as_deref(), Some("The recording is cut off here."));
+        });
+        let mut other = whole;
+        // The last byte of the last hash.
+        *other.last_mut().expect("bytes") ^= 1;
+        with_film(&other, |film| {
+            assert_eq!(film.index.ticks, TICKS - 1);
+            assert!(
+                film.index.end.as_ref().is_some_and(|end| end.contains("tick 700 differs")),
+                "{:?}",
+                film.index.end
+            );
+            assert!(film.ticks(TICKS - 1, 2).is_err(), "what differs is not shown");
+        });
+    }
+}

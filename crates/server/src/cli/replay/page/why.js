@@ -1,0 +1,57 @@
+/** Whether a player can see an object, and why. */
+
+/**
+ * @typedef {{columns: number, rows: number, cellUnits: number, nearCells: number, farCells: number, farIntervalTicks: number}} Grid
+ * @typedef {{id: number, kind: number, x: number, y: number, cell: number, owner: number | null, fields?: Record<string, unknown>,
+ *   state?: string}} RoomObject
+ * @typedef {{id: number, view: number, avatar: number | null}} Player
+ */
+
+/**
+ * The distance of a cell from the cell that a player looks from, in cells.
+ * @param {Grid} grid
+ * @param {number} view
+ * @param {number} cell
+ */
+export function distance(grid, view, cell) {
+  const columns = Math.abs((view % grid.columns) - (cell % grid.columns));
+  const rows = Math.abs(Math.floor(view / grid.columns) - Math.floor(cell / grid.columns));
+  return Math.max(columns, rows);
+}
+
+/**
+ * @param {Grid} grid
+ * @param {Player} player
+ * @param {RoomObject} object
+ * @returns {"own" | "near" | "far" | "outside" | "hidden"}
+ */
+export function sightOf(grid, player, object) {
+  if (object.owner !== null) return object.owner === player.id ? "own" : "hidden";
+  const cells = distance(grid, player.view, object.cell);
+  if (cells <= grid.nearCells) return "near";
+  return cells <= grid.nearCells + grid.farCells ? "far" : "outside";
+}
+
+/**
+ * A sentence that says whether the player can see the object, and why.
+ * @param {Grid} grid
+ * @param {Player} player
+ * @param {RoomObject} object
+ */
+export function whyOf(grid, player, object) {
+  const cells = distance(grid, player.view, object.cell);
+  const away = cells === 1 ? "1 cell" : `${cells} cells`;
+  switch (sightOf(grid, player, object)) {
+    case "own":
+      return "Only this player receives it, wherever it is.";
+    case "hidden":
+      return object.owner === 0 ? "Nobody receives it: the game hides it." : `Only player ${object.owner} receives it.`;
+    case "near":
+      return `In view, ${away} away: each snapshot has its changes.`;
+    case "far":
+      return `In a far cell, ${away} away (near: up to ${grid.nearCells}): `
+        + `its changes come with every ${grid.farIntervalTicks}. tick, later under a bandwidth limit.`;
+    case "outside":
+      return `Outside of the view: ${away} away, and this player sees ${grid.nearCells + grid.farCells}.`;
+  }
+}

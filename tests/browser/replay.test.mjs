@@ -1,0 +1,215 @@
+/** The page of `dunlin replay FILE --page`: a game that two players have played, scrubbed, and seen as one of them saw it. */
+
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { createInterface } from "node:readline";
+import { after, before, test } from "node:test";
+import { setTimeout as wait } from "node:timers/promises";
+import { Player, walk } from "../../web/room-client/test/e2e/player.mjs";
+import { DEADLINE_MS, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
+import { freePort } from "./ports.mjs";
+
+const BINARY = process.env.DUNLIN_BINARY;
+const SHOTS = new URL("./screenshots/", import.meta.url).pathname;
+const CHANNEL = "arena:hunt";
+/** More than one piece of the page, and more than one checkpoint. */
+const TICKS = 300;
+
+const folder = mkdtempSync(join(tmpdir(), "dunlin-replay-"));
+const recordings = join(folder, "recordings");
+const started = [];
+let browser;
+let replay;
+
+// The server reads variables with this prefix as configuration.
+const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("DUNLIN_")));
+
+function start(args) {
+  const program = spawn(BINARY, args, { env, stdio: ["ignore", "pipe", "inherit"] });
+  program.ended = once(program, "exit");
+  program.lines = createInterface(program.stdout)[Symbol.asyncIterator]();
+  started.push(program);
+  return program;
+}
+
+async function stop(program) {
+  program.kill("SIGTERM");
+  await program.ended;
+}
+
+/** Two players walk apart, and one of them is gone when the server stops. */
+async function record() {
+  mkdirSync(recordings);
+  const port = await freePort();
+  const room = {
+    simulation: "treasure_hunt", record_directory: recordings,
+    params: { columns: 8, rows: 8, near_cells: 1, far_cells: 1, treasures: 10, obstacles: 10 },
+  };
+  const namespace = {
+    name: "arena", room, history_size: 100, history_ttl: "60s", allow_subscribe_for_client: true, allow_subscribe_for_anonymous: true, allow_publish_for_subscriber: true,
+    allow_publish_for_client: true, allow_publish_for_anonymous: true,
+  };
+  writeFileSync(join(folder, "config.json"), JSON.stringify({
+    http_server: { address: "127.0.0.1", port }, health: { enabled: true }, client: { allow_anonymous_connect_without_token: true },
+    channel: { namespaces: [namespace] },
+  }));
+  const server = start(["serve", "-c", join(folder, "config.json")]);
+  const isHealthy = () => fetch(`http://127.0.0.1:${port}/health`).then((answer) => answer.ok, () => false);
+  for (const deadline = Date.now() + DEADLINE_MS; !(await isHealthy());) {
+    assert.equal(server.exitCode, null, "the server ends at start");
+    assert.ok(Date.now() < deadline, "no /health");
+    await wait(20); // between two attempts
+  }
+  const endpoint = `ws://127.0.0.1:${port}/connection/websocket`;
+  const [ada, bob] = ["Ada", "Bob"].map((name) => new Player("protobuf", CHANNEL, { data: { name } }, endpoint));
+  await ada.join();
+  await bob.join();
+  ada.room.send(walk(-127, -127));
+  bob.room.send(walk(127, 127));
+  await ada.until("a game", () => ada.room.replica.tick > TICKS, DEADLINE_MS);
+  bob.stop();
+  ada.stop();
+  await stop(server);
+  const [file] = readdirSync(recordings);
+  return join(recordings, file);
+}
+
+/** Starts the page of a recording; its address. */
+async function open(file) {
+  const program = start(["replay", file, "--page"]);
+  const { value: line } = await program.lines.next();
+  return line.match(/http:\S+:\d+\//)?.[0] ?? assert.fail(line);
+}
+
+before(async () => {
+  assert.ok(BINARY, "DUNLIN_BINARY names the server to check");
+  mkdirSync(SHOTS, { recursive: true });
+  replay = await record();
+  browser = await launch();
+});
+
+after(async () => {
+  await browser?.close();
+  for (const program of started) if (program.exitCode === null) await stop(program);
+  rmSync(folder, { recursive: true });
+});
+
+const untilTick = (page, tick) =>
+  page.waitForFunction((tick) => document.documentElement.dataset.tick === String(tick), tick, { timeout: DEADLINE_MS });
+
+/** Selects the first object of a kind by its number; what the page says of it must agree with a click on it. */
+async function select(page, kind) {
+  for (let id = 1; id < 100; id += 1) {
+    await page.fill("#object", String(id));
+    if ((await page.textContent("#object-title")) === `Object ${id}: ${kind}`) return id;
+  }
+  return assert.fail(`no ${kind} in the room`);
+}
+
+test("a game is scrubbed, played, and seen as a player saw it", async () => {
+  const { page, faults, close } = await openPage(browser, await open(replay), DESKTOP);
+  await untilTick(page, 1);
+  assert.match(await page.textContent("#title"), /^arena:hunt: treasure_hunt, seed \d+$/);
+  const last = Number(await page.getAttribute("#tick", "max"));
+  assert.ok(last > TICKS, `${last} ticks`);
+
+  // Both joined: the list leads to these ticks.
+  const joins = page.locator("#marks-list button", { hasText: "joins" });
+  assert.equal(await joins.count(), 2);
+  await joins.first().click();
+  await page.waitForFunction(() => document.querySelector("#steps").textContent.includes("joins as player 1"));
+
+  // Any tick, by the slider and by keys.
+  await page.fill("#tick", String(last));
+  await untilTick(page, last);
+  await page.focus("#map");
+  await page.keyboard.press("ArrowLeft");
+  await untilTick(page, last - 1);
+  await page.keyboard.press("Shift+ArrowLeft");
+  await untilTick(page, last - 61);
+
+  // Ada and Bob have walked to different corners.
+  const id = await select(page, "Player");
+  // The page follows it, so it is in the middle of the map.
+  await page.check("#follow");
+  const { x, y, width, height } = await page.locator("#map").boundingBox();
+  await page.fill("#object", "");
+  await page.fill("#object", String(id));
+  await page.mouse.click(x + width / 2, y + height / 2);
+  assert.match(await page.textContent("#object-title"), new RegExp(`^Object \\d+: (Player|NameTag)$`), "its name is at the same place");
+  await page.fill("#object", String(id));
+  const sights = [];
+  for (const player of [1, 2]) {
+    await page.selectOption("#view", String(player));
+    sights.push(await page.textContent("#why"));
+  }
+  assert.equal(sights.filter((why) => why.startsWith("In view, 0 cells away")).length, 1, `one of them is at its own player: ${sights}`);
+  assert.equal(sights.filter((why) => why.startsWith("Outside of the view")).length, 1, `the other one is far away: ${sights}`);
+  assert.match(await page.textContent("#fields"), /activity/, "the fields have names");
+
+  await page.uncheck("#follow");
+  await page.screenshot({ path: join(SHOTS, "replay.png") });
+
+  await page.fill("#tick", "1");
+  await untilTick(page, 1);
+  await page.selectOption("#speed", "5");
+  await page.click("#play");
+  await page.waitForFunction(() => Number(document.documentElement.dataset.tick) > 130, null, { timeout: DEADLINE_MS });
+  await page.click("#play");
+  assert.equal(await page.textContent("#play"), "Play");
+
+  await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
+  const violations = await page.evaluate(async () => (await window.axe.run(document)).violations);
+  assert.deepEqual(violations.map(({ id, help }) => `${id}: ${help}`), []);
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test("on a phone, in the dark", async () => {
+  const { page, faults, close } = await openPage(browser, await open(replay), { ...PHONE, colorScheme: "dark" });
+  await untilTick(page, 1);
+  await page.fill("#tick", "200");
+  await untilTick(page, 200);
+  const { scroll, width } = await page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: innerWidth }));
+  assert.ok(scroll <= width, `it is ${scroll} wide on a screen of ${width}`);
+  await page.screenshot({ path: join(SHOTS, "replay-phone-dark.png"), fullPage: true });
+  assert.deepEqual(faults, []);
+  await close();
+});
+
+test("a recording that is cut is shown up to there", async () => {
+  const cut = join(folder, "cut");
+  const bytes = readFileSync(replay);
+  writeFileSync(cut, bytes);
+  truncateSync(cut, bytes.length - 3);
+  const { page, close } = await openPage(browser, await open(cut));
+  await untilTick(page, 1);
+  assert.match(await page.textContent("#end"), /The recording is cut off here/);
+  await close();
+});
+
+test("other sites read nothing, and nonsense is refused", async () => {
+  const address = await open(replay);
+  const { port } = new URL(address);
+  const status = async (path, headers = {}) => {
+    const { get } = await import("node:http");
+    const request = get({ host: "127.0.0.1", port, path, headers });
+    const [response] = await once(request, "response");
+    response.resume();
+    return response.statusCode;
+  };
+  for (const path of ["/", "/index", "/ticks?from=1&count=1"]) {
+    assert.equal(await status(path, { Host: "evil.example.com" }), 403, path);
+  }
+  for (const query of ["", "?from=-1&count=1", "?from=x&count=1", "?from=99999999999&count=1"]) assert.equal(await status(`/ticks${query}`), 400, query);
+  assert.equal(await status("/ticks?from=4000000000&count=1"), 422);
+  const refused = start(["replay", join(folder, "config.json"), "--page"]);
+  const [code] = await refused.ended;
+  assert.equal(code, 1);
+  assert.equal(dirname(replay), recordings);
+});
