@@ -9,12 +9,11 @@ import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
-import { setTimeout as wait } from "node:timers/promises";
 import { Player, walk } from "../../web/room-client/test/e2e/player.mjs";
 import { DEADLINE_MS, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
-import { freePort } from "./ports.mjs";
 
 const BINARY = process.env.DUNLIN_BINARY;
+const WITH_SERVER = new URL("../sdk/with-server", import.meta.url).pathname;
 const SHOTS = new URL("./screenshots/", import.meta.url).pathname;
 const CHANNEL = "arena:hunt";
 /** More than one piece of the page, and more than one checkpoint. */
@@ -29,8 +28,8 @@ let replay;
 // The server reads variables with this prefix as configuration.
 const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith("DUNLIN_")));
 
-function start(args) {
-  const program = spawn(BINARY, args, { env, stdio: ["ignore", "pipe", "inherit"] });
+function start(command, args) {
+  const program = spawn(command, args, { env, stdio: ["pipe", "pipe", "inherit"] });
   program.ended = once(program, "exit");
   program.lines = createInterface(program.stdout)[Symbol.asyncIterator]();
   started.push(program);
@@ -45,27 +44,22 @@ async function stop(program) {
 /** Two players walk apart, and one of them is gone when the server stops. */
 async function record() {
   mkdirSync(recordings);
-  const port = await freePort();
   const room = {
     simulation: "treasure_hunt", record_directory: recordings,
     params: { columns: 8, rows: 8, near_cells: 1, far_cells: 1, treasures: 10, obstacles: 10 },
   };
   const namespace = {
-    name: "arena", room, history_size: 100, history_ttl: "60s", allow_subscribe_for_client: true, allow_subscribe_for_anonymous: true, allow_publish_for_subscriber: true,
-    allow_publish_for_client: true, allow_publish_for_anonymous: true,
+    name: "arena", room, history_size: 100, history_ttl: "60s", allow_subscribe_for_client: true, allow_subscribe_for_anonymous: true,
+    allow_publish_for_subscriber: true, allow_publish_for_client: true, allow_publish_for_anonymous: true,
   };
   writeFileSync(join(folder, "config.json"), JSON.stringify({
-    http_server: { address: "127.0.0.1", port }, health: { enabled: true }, client: { allow_anonymous_connect_without_token: true },
+    health: { enabled: true }, client: { allow_anonymous_connect_without_token: true },
     channel: { namespaces: [namespace] },
   }));
-  const server = start(["serve", "-c", join(folder, "config.json")]);
-  const isHealthy = () => fetch(`http://127.0.0.1:${port}/health`).then((answer) => answer.ok, () => false);
-  for (const deadline = Date.now() + DEADLINE_MS; !(await isHealthy());) {
-    assert.equal(server.exitCode, null, "the server ends at start");
-    assert.ok(Date.now() < deadline, "no /health");
-    await wait(20); // between two attempts
-  }
-  const endpoint = `ws://127.0.0.1:${port}/connection/websocket`;
+  // It ends when its command has read a line.
+  const command = ["sh", "-c", "echo $DUNLIN_WS_URL; read line"];
+  const server = start(WITH_SERVER, [BINARY, "--config", join(folder, "config.json"), "--", ...command]);
+  const { value: endpoint } = await server.lines.next();
   const [ada, bob] = ["Ada", "Bob"].map((name) => new Player("protobuf", CHANNEL, { data: { name } }, endpoint));
   await ada.join();
   await bob.join();
@@ -74,14 +68,15 @@ async function record() {
   await ada.until("a game", () => ada.room.replica.tick > TICKS, DEADLINE_MS);
   bob.stop();
   ada.stop();
-  await stop(server);
+  server.stdin.end("\n");
+  await server.ended;
   const [file] = readdirSync(recordings);
   return join(recordings, file);
 }
 
 /** Starts the page of a recording; its address. */
 async function open(file) {
-  const program = start(["replay", file, "--page"]);
+  const program = start(BINARY, ["replay", file, "--page"]);
   const { value: line } = await program.lines.next();
   return line.match(/http:\S+:\d+\//)?.[0] ?? assert.fail(line);
 }
@@ -208,7 +203,7 @@ test("other sites read nothing, and nonsense is refused", async () => {
   }
   for (const query of ["", "?from=-1&count=1", "?from=x&count=1", "?from=99999999999&count=1"]) assert.equal(await status(`/ticks${query}`), 400, query);
   assert.equal(await status("/ticks?from=4000000000&count=1"), 422);
-  const refused = start(["replay", join(folder, "config.json"), "--page"]);
+  const refused = start(BINARY, ["replay", join(folder, "config.json"), "--page"]);
   const [code] = await refused.ended;
   assert.equal(code, 1);
   assert.equal(dirname(replay), recordings);

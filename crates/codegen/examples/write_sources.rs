@@ -6,7 +6,7 @@
 //! A line of `FOLDER/states` is a kind, a state in hexadecimal, and the values, or `-` if it does not have the form of the
 //! kind. Lines that begin with `between` have two states and a share.
 
-use std::{error::Error, fmt::Write as _, fs, path::PathBuf};
+use std::{env, error::Error, fmt::Write as _, fs, path::PathBuf};
 
 use dunlin_codegen::{Language, write_source};
 use dunlin_rooms::{ObjectId, Schema, State, StateReader, StateWriter, choice, state};
@@ -195,7 +195,7 @@ fn between(from: &Walker, to: &Walker, share: f64) -> String {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = PathBuf::from(std::env::args().nth(1).ok_or("name a folder")?);
+    let folder = PathBuf::from(env::args().nth(1).ok_or("name a folder")?);
     let schema = Schema::new().with::<Walker>().with::<Bag>().with::<Log>();
     let files = [
         (Language::C, "states.h"),

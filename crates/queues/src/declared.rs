@@ -67,6 +67,8 @@ queues! {
     ACCEPTED = "connections to the internal port that wait for their task",
         fixed(16), Bytes::OfMessage(SMALL), "wait in the backlog of the listener";
     MATCH_REQUESTS = "requests for matchmaking", fixed(4_096), counted(16 * MIB), "error 111";
+    REPLAY_QUESTIONS = "questions of the page of `dunlin replay` that wait for the game",
+        fixed(16), Bytes::OfMessage(SMALL), "503";
     /// Longer lines are dropped, so they have the size of `LOG_LINE_BYTES_MAX`.
     LOG_LINES = "log lines",
         keyed(4_096, "log.queue_limit"), Bytes::OfMessage(LOG_LINE_BYTES_MAX), "dropped and counted";

@@ -9,7 +9,7 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU32, Ordering},
-        mpsc::{Receiver, SyncSender, TrySendError, sync_channel},
+        mpsc::{Receiver, SyncSender, TrySendError},
     },
     thread,
 };
@@ -23,6 +23,7 @@ use axum::{
     routing::get,
 };
 use dunlin_games::Registry;
+use dunlin_queues::declared::REPLAY_QUESTIONS;
 use dunlin_rooms::recording::Header;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -47,9 +48,6 @@ const PAGE: [(&str, &str); 7] = [
     ("/why.js", include_str!("page/why.js")),
     ("/timeline.js", include_str!("page/timeline.js")),
 ];
-
-/// Maximum questions that wait for the game. A page asks for two pieces at once.
-const QUESTIONS_MAX: usize = 16;
 
 const PANICKED: &str = "the game has panicked: its message is in the terminal";
 
@@ -81,7 +79,7 @@ pub(super) fn run(path: &Path, recording: Vec<u8>, port: u16, registry: &Registr
     make(&header, registry).map_err(refused)?;
     let files = PAGE.iter().map(|(name, text)| (*name, text.as_bytes()));
     let site = Site::private(files, None).map_err(|error| Failure::File("the page".into(), error))?;
-    let (questions, asked) = sync_channel(QUESTIONS_MAX);
+    let (questions, asked) = REPLAY_QUESTIONS.std_channel();
     let shared = Arc::new(Shared { tick: AtomicU32::new(0), index: OnceLock::new(), questions });
     let (of_thread, registry) = (Arc::clone(&shared), registry.clone());
     thread::Builder::new()
