@@ -132,9 +132,9 @@ test("a game is scrubbed, played, and seen as a player saw it", async () => {
   const id = await select(page, "Player");
   // The page follows it, so it is in the middle of the map.
   await page.check("#follow");
-  const { x, y, width, height } = await page.locator("#map").boundingBox();
   await page.fill("#object", "");
   await page.fill("#object", String(id));
+  const { x, y, width, height } = await page.locator("#map").boundingBox();
   await page.mouse.click(x + width / 2, y + height / 2);
   assert.match(await page.textContent("#object-title"), new RegExp(`^Object \\d+: (Player|NameTag)$`), "its name is at the same place");
   await page.fill("#object", String(id));
