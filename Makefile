@@ -239,8 +239,7 @@ endif
 
 recorder: server-for-tests
 ifndef TESTED
-	cargo build --locked --package dunlin-games --example record_snapshots
-	cargo build --locked --package dunlin-codegen --example write_sources
+	cargo build --locked --package dunlin-games --package dunlin-codegen --example record_snapshots --example write_sources
 endif
 
 bench: ## Run a short version of every load scenario on a fresh server, and write bench/runs/report.html. BENCHED names a folder with built programs
