@@ -1,3 +1,4 @@
+using System;
 using System.Collections.Generic;
 using System.Globalization;
 using System.Text;
@@ -33,7 +34,7 @@ namespace Dunlin.Rooms
         {
             if (Text != null) return JsonValue.Quote(Text);
             if (Type == FieldType.Flag) return IsTrue ? "true" : "false";
-            if (Type == FieldType.List) return "[" + string.Join(",", Items) + "]";
+            if (Type == FieldType.List) return "[" + string.Join(",", Array.ConvertAll(items, one => one.ToString(CultureInfo.InvariantCulture))) + "]";
             return Number.ToString("R", CultureInfo.InvariantCulture);
         }
 

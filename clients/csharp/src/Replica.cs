@@ -144,7 +144,9 @@ namespace Dunlin.Rooms
             return isFound;
         }
 
-        /// <summary>Reads the name of a choice, without allocations, or a text. Returns false for other fields, and if the object has no such field.</summary>
+        /// <summary>
+        /// Reads the name of a choice, without allocations, or a text. Returns false for other fields, and if the object has no such field.
+        /// </summary>
         public bool TryGetText(SeenObject one, Field field, out string value)
         {
             RawValue raw;
@@ -155,7 +157,9 @@ namespace Dunlin.Rooms
             return value != null;
         }
 
-        /// <summary>Replaces the contents of <paramref name="values"/> by the elements of a list. Returns false for other fields, and if the object has no such field.</summary>
+        /// <summary>
+        /// Replaces the contents of <paramref name="values"/> by the elements of a list. Returns false for other fields, and if the object has no such field.
+        /// </summary>
         public bool TryGetList(SeenObject one, Field field, List<long> values)
         {
             RawValue raw;
