@@ -37,6 +37,7 @@ namespace Dunlin.Rooms
             Bytes = bytes;
             Min = min;
             Max = max;
+            Bits = BitReader.BitsOf(max - min);
         }
 
         /// <summary>Bytes in a state: 1, 2 or 4. They are little-endian, and have a sign if <see cref="Min"/> is negative.</summary>
@@ -57,7 +58,7 @@ namespace Dunlin.Rooms
         }
 
         /// <summary>Bits of a value in changes.</summary>
-        internal int Bits { get { return BitReader.BitsOf(Max - Min); } }
+        internal int Bits { get; }
 
         /// <summary>The number of values.</summary>
         internal long Count { get { return Max - Min + 1; } }

@@ -83,8 +83,9 @@ namespace Dunlin.Rooms
             int lengthBytes = field.LengthBytes;
             if (lengthBytes == 0)
             {
+                // Bytes that are no whole element are left over, so the state is not finished.
                 count = left / field.Range.Bytes;
-                return left % field.Range.Bytes == 0;
+                return true;
             }
             if (lengthBytes > left) return false;
             count = lengthBytes == 1 ? state[at] : state[at] | state[at + 1] << 8;

@@ -174,27 +174,15 @@ namespace Dunlin.Rooms.Tests
         /// <summary>The changes of all objects: their positions and headings, as whole values.</summary>
         private static byte[] Turns(uint tick, int objects)
         {
-            var bits = new List<bool>();
-            Action<long, int> put = (number, count) =>
-            {
-                for (int bit = 0; bit < count; bit += 1) bits.Add((number >> bit & 1) == 1);
-            };
-            // A number of objects of 273 and above: three ones and a zero, then 16 bits; of 17 and above: two ones and a zero, then 8 bits.
-            if (objects > 272) put(7 | (objects - 273) << 4, 20);
-            else put(3 | (objects - 17) << 3, 11);
+            BitWriter bits = new BitWriter().Count(objects);
             for (uint id = 1; id <= objects; id += 1)
             {
-                put(0, 1); // the next id
-                if (id == 1) put(3 << 1, 5); // a set of its own: the position and the first of three fields
-                else put(1, 1); // the set of the object before
-                put(3, 2);
-                put(tick % 256, 8);
-                put(id % 256, 8);
-                put(tick % 256, 8);
+                bits.Count(0); // the next id
+                if (id == 1) bits.Put(0, 1).Put(3, 4); // a set of its own: the position and the first of three fields
+                else bits.Put(1, 1); // the set of the object before
+                bits.Put(3, 2).Put(tick % 256, 8).Put(id % 256, 8).Put(tick % 256, 8);
             }
-            var bytes = new byte[(bits.Count + 7) / 8];
-            for (int bit = 0; bit < bits.Count; bit += 1) if (bits[bit]) bytes[bit / 8] |= (byte)(1 << bit % 8);
-            return bytes;
+            return bits.Finish();
         }
 
         private sealed class QueuedSocket : IRoomSocket

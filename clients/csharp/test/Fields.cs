@@ -32,6 +32,7 @@ namespace Dunlin.Rooms.Tests
                 { "a handle is of its kind and its schema", Handles },
                 { "a state has one form", Forms },
                 { "values in JSON are of their types", JsonValues },
+                { "changes build on what is in the cell", BitsOfChanges },
                 { "fields move as their motion says", Motions },
                 { "damaged snapshots are refused with a RoomException", () => Damage(Vectors.Read(folder, "typed.json")) },
                 { "damaged snapshots in JSON are refused with a RoomException", () => DamageJson(Vectors.Read(folder, "typed.json")) },
@@ -234,16 +235,66 @@ namespace Dunlin.Rooms.Tests
                 // 0 written out; values, lengths and ends that are not possible.
                 { "0300", "" }, { "0a", "" }, { "030a", "" }, { "03002d01", "" }, { "0301010002000300", "" }, { "030101", "" }, { "", "" },
             };
+            TestForms(bag, forms);
+            string pair = OfKind(1, Sequence("list", "\"bytes\":1,\"min\":0,\"max\":9,\"count_min\":2,\"count_max\":3"), Integer(1, 0, 9));
+            TestForms(pair, new Dictionary<string, string> { { "02010203", "[1,2] 3" }, { "0301020304", "[1,2,3] 4" }, { "010103", "" }, { "040102030405", "" }, { "02010a03", "" } });
+        }
+
+        private static void TestForms(string kind, Dictionary<string, string> forms)
+        {
             foreach (KeyValuePair<string, string> form in forms)
             {
                 var replica = new Replica();
-                replica.Apply(Snapshot.FromJson(JsonValue.Parse("{\"tick\":1," + Grid + ",\"schema\":" + Document(bag)
+                replica.Apply(Snapshot.FromJson(JsonValue.Parse("{\"tick\":1," + Grid + ",\"schema\":" + Document(kind)
                     + ",\"cells\":[{\"upserts\":[{\"id\":1,\"kind\":1,\"state\":\"" + Convert.ToBase64String(Vectors.Unhex(form.Key)) + "\"}]}]}")));
                 IReadOnlyDictionary<string, FieldValue> values = replica.Fields(replica.Object(1));
                 long value;
                 Check.Equal(values == null ? "" : string.Join(" ", values.Values), form.Value, "the state " + form.Key);
                 Check.True(replica.TryGetInteger(replica.Object(1), replica.Schema.Kind(1).Field("n"), out value) == (values != null), "a handle for the state " + form.Key);
             }
+        }
+
+        /// <summary>An object that turns in degrees and in steps, and one with an object and a flag.</summary>
+        private static readonly string Turners = Document(
+            OfKind(1, Integer(1, 0, 255, ",\"delta_bits\":4,\"motion\":\"angle\""), Integer(2, -180, 179, ",\"delta_bits\":5,\"motion\":\"angle\"").Replace("\"n\"", "\"m\"")),
+            OfKind(2, "{\"name\":\"target\",\"type\":\"object\"}", Flags(1)[0]));
+
+        /// <summary>What the changes of cell 0 make of its objects, or how they are refused.</summary>
+        private static string Changed(BitWriter bits)
+        {
+            Func<uint, int, string, string> one = (id, kind, state) =>
+                "{\"id\":" + id + ",\"kind\":" + kind + ",\"x\":9,\"state\":\"" + Convert.ToBase64String(Vectors.Unhex(state)) + "\"}";
+            var replica = new Replica();
+            replica.Apply(Snapshot.FromJson(JsonValue.Parse("{\"tick\":1," + Grid + ",\"schema\":" + Turners + ",\"cells\":[{\"upserts\":["
+                + one(1, 1, "ff4cff") + "," + one(2, 2, "0000000000") + "," + one(4, 1, "00000000") + "," + one(uint.MaxValue, 2, "0000000001")
+                + "]},{\"cell\":1,\"upserts\":[" + one(3, 1, "000000") + "]}]}")));
+            string shown = Vectors.Shown(replica);
+            var snapshot = new Snapshot { Tick = 2, Base = 1 };
+            snapshot.Cells.Add(new CellUpdate { Changes = bits.Finish() });
+            Changes changes = null;
+            string refusal = Refusal(() => changes = replica.Apply(snapshot));
+            if (refusal == "") return string.Join(", ", changes.Changed.Select(changed => changed.After.Id + " " + changed.After.X + " " + Vectors.Hex(changed.After.State)));
+            Check.Equal(Vectors.Shown(replica), shown, "the replica after a refusal");
+            return refusal;
+        }
+
+        private static void BitsOfChanges()
+        {
+            Func<BitWriter> first = () => new BitWriter().Count(1).Count(0).Put(0, 1);
+            Check.Equal(Changed(first().Put(6, 3).Put(1, 1).Put(1, 4).Put(1, 1).Put(-1, 5)), "1 9 00b300", "both angles pass the ends of their ranges");
+            Check.Equal(Changed(first().Put(6, 3).Put(1, 1).Put(-8, 4).Put(1, 1).Put(15, 5)), "1 9 f75bff", "both angles stay in their ranges");
+            Check.Equal(Changed(first().Put(1, 3).Put(0, 2).Put(3, 3).Put(0, 3)), "1 12 ff4cff", "a step");
+            Check.Equal(Changed(first().Put(1, 3).Put(0, 2).Put(0, 3).Put(-1, 3)), "Malformed", "a step above the cell");
+            Check.Equal(Changed(first().Put(1, 3).Put(3, 2).Put(99, 7).Put(99, 7)), "1 99 ff4cff", "the last place of the cell");
+            Check.Equal(Changed(first().Put(1, 3).Put(3, 2).Put(100, 7).Put(0, 7)), "Malformed", "beyond the cell");
+            Check.Equal(Changed(new BitWriter().Count(1).Count(1).Put(0, 1).Put(2, 3).Count(uint.MaxValue)), "2 9 ffffffff00", "the largest id in a field");
+            Check.Equal(Changed(new BitWriter().Count(1).Count(1).Put(0, 1).Put(2, 3).Count(1L << 32)), "Malformed", "a number above it");
+            Check.Equal(Changed(new BitWriter().Count(1).Count(uint.MaxValue - 1).Put(0, 1).Put(4, 3).Put(0, 1)), uint.MaxValue + " 9 0000000000", "the largest id");
+            Check.Equal(Changed(new BitWriter().Count(2).Count(uint.MaxValue - 1).Put(0, 1).Put(4, 3).Put(0, 1).Count(0)), "Malformed", "an id after the largest");
+            Check.Equal(Changed(new BitWriter().Count(2).Count(0).Put(0, 1).Put(4, 3).Put(1, 1).Put(0, 5).Count(0).Put(1, 1).Put(1, 1)), "Malformed", "the set of another kind");
+            Check.Equal(Changed(new BitWriter().Count(1).Count(2).Put(0, 1).Put(1, 3).Put(3, 2).Put(5, 7).Put(5, 7)), "Malformed", "an object of cell 1");
+            Check.Equal(Changed(new BitWriter().Count(1).Count(3).Put(0, 1).Put(2, 3).Put(0, 1).Put(5, 8)), "Malformed", "an object whose state is too long");
+            Check.Equal(Changed(new BitWriter().Count(0)), "", "no objects");
         }
 
         private static void JsonValues()
@@ -308,6 +359,9 @@ namespace Dunlin.Rooms.Tests
             Place place;
             Check.True(interpolation.TryPlace(1, 350, out place) && place.X == 25, "a move");
             Check.Equal(shown("heading", 350) + " " + shown("speed", 350), "250 -3", "fields during a move");
+            double other;
+            Field field = Schema.FromDocument(Encoding.UTF8.GetBytes(Document(Walker.Replace("heading", "other")))).Kinds[0].Fields[0];
+            Check.True(!interpolation.TryField(1, field, 350, out other) && !interpolation.TryField(1, null, 350, out other), "a field of another schema");
             // A teleport is no way, and a state without fields has no value.
             apply(At(5, 99, new byte[] { 1 }));
             Check.Equal(shown("heading", 450) + " " + shown("heading", 500), "250 nothing", "a state without fields");
