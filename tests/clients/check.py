@@ -3,8 +3,8 @@
 
     check.py vectors            the vectors of schema/vectors/room
     check.py recording FILE     snapshots that `record_snapshots` wrote
-    check.py play               on the server at DUNLIN_WS_URL, in each encoding: a treasure hunt of two players, the codes with which joins, subscriptions
-                                and connections are refused and end, tokens that expire, recovery of events, and matchmaking
+    check.py play               on the server at DUNLIN_WS_URL, in each encoding: a treasure hunt of two players, of whom one asks for fields, the codes with which
+                                joins, subscriptions and connections are refused and end, tokens that expire, recovery of events, and matchmaking
 """
 
 import base64
@@ -31,6 +31,9 @@ MAGIC = b"dunlin-snapshots-1\n"
 MESSAGES_MAX = 5_000
 #: By this tick of its room, the server has sent two pings and ended connections that did not answer the first (server.json).
 ANSWERED_TICK = 1750
+#: The states of two players are compared in each tick that is a multiple, because a client that computes for long answers no pings; and the least number of ticks.
+COMPARED_INTERVAL_TICKS = 10
+COMPARED_MIN = 20
 
 
 def main(arguments):
@@ -65,6 +68,7 @@ def shown(replica):
     """A replica in the format of the vectors."""
     objects = [
         {"id": id, "kind": seen.kind, "x": seen.x, "y": seen.y, "state": seen.state.hex(), "cell": seen.cell}
+        | ({"fields": replica.fields(id)} if replica.schema.kinds else {})
         for id, seen in sorted(replica.objects.items())
     ]
     names = ("tick", "time_us", "ack", "avatar", "view")
@@ -74,7 +78,7 @@ def shown(replica):
 
 def vectors():
     count = 0
-    for name in ("snapshots.json", "snapshots-lenient.json"):
+    for name in ("snapshots.json", "snapshots-lenient.json", "typed.json"):
         for vector in read(name)["vectors"]:
             for encoding in ENCODINGS:
                 replica = Replica()
@@ -83,20 +87,21 @@ def vectors():
                         replica.apply(data, encoding)
                         assert shown(replica) == step["replica"], f"{vector['name']}, {encoding}"
                         count += 1
-    file = read("snapshots-malformed.json")
-    for vector in file["vectors"]:
-        for encoding in ENCODINGS:
-            if (data := data_of(vector, encoding)) is None:
-                continue
-            replica = Replica()
-            replica.apply(data_of(file["first"], encoding), encoding)
-            try:
-                replica.apply(data, encoding)
-                raise AssertionError(f"{vector['name']}, {encoding}: accepted")
-            except RoomError as error:
-                assert error.kind == vector["error"], f"{vector['name']}, {encoding}: {error}"
-            assert shown(replica) == file["replica"], f"{vector['name']}, {encoding}"
-            count += 1
+    for name in ("snapshots-malformed.json", "typed-malformed.json"):
+        file = read(name)
+        for vector in file["vectors"]:
+            for encoding in ENCODINGS:
+                if (data := data_of(vector, encoding)) is None:
+                    continue
+                replica = Replica()
+                replica.apply(data_of(file["first"], encoding), encoding)
+                try:
+                    replica.apply(data, encoding)
+                    raise AssertionError(f"{vector['name']}, {encoding}: accepted")
+                except RoomError as error:
+                    assert error.kind == vector["error"], f"{vector['name']}, {encoding}: {error}"
+                assert shown(replica) == file["replica"], f"{vector['name']}, {encoding}"
+                count += 1
     for vector in read("inputs.json")["vectors"]:
         meaning = vector["meaning"]
         fields = {**meaning, "data": bytes.fromhex(meaning.get("data", ""))}
@@ -152,6 +157,7 @@ class Player:
         request = {"channel": room, "data": self.connection.payload(data), **(position or {})}
         self.joined = self.connection.ask({"subscribe": request})["subscribe"]
         self.offset = self.joined.get("offset", 0)
+        self.pictures = {}  # by tick: the view and the objects
         self.seat = self.connection.document(self.joined["data"]) if "data" in self.joined else None
 
     def read(self):
@@ -160,6 +166,8 @@ class Player:
             self.end = push["unsubscribe"]
         elif "pub" in push and not push["pub"].get("offset"):
             self.replica.apply(push["pub"]["data"], self.connection.encoding)
+            if self.replica.tick % COMPARED_INTERVAL_TICKS == 0:
+                self.pictures[self.replica.tick] = self.replica.view, self.replica.objects
         elif "pub" in push:
             assert push["pub"]["offset"] > self.offset, "events come in order"
             self.offset = push["pub"]["offset"]
@@ -190,9 +198,25 @@ def way(velocity, tick, ticks_per_second):
     return velocity * 640 * tick // (127 * ticks_per_second)
 
 
+def compare(typed, plain):
+    """Checks that both have seen the same states, in ticks of which both have a snapshot, in the cells that are near to both."""
+    grid = typed.replica.grid
+    columns, reach = grid["columns"], grid["near_cells"]
+    is_near = lambda view, cell: abs(view % columns - cell % columns) <= reach and abs(view // columns - cell // columns) <= reach
+    ticks = typed.pictures.keys() & plain.pictures.keys()
+    kinds = set()
+    for tick in ticks:
+        views, worlds = zip(typed.pictures[tick], plain.pictures[tick])
+        is_common = lambda seen: seen.cell is not None and all(is_near(view, seen.cell) for view in views)
+        one, other = ({id: seen for id, seen in objects.items() if is_common(seen)} for objects in worlds)
+        assert one == other, f"tick {tick}"
+        kinds |= {seen.kind for seen in one.values()}
+    assert len(ticks) >= COMPARED_MIN and len(kinds) >= 3, (len(ticks), kinds)
+
+
 def play(encoding):
     room = f"arena:{uuid.uuid4()}"
-    ada, bob = Player(encoding, room, name="Ada"), Player(encoding, room, name="Bob")
+    ada, bob = Player(encoding, room, name="Ada", snapshots="typed"), Player(encoding, room, name="Bob")
     for player in (ada, bob):
         player.until("the own object", lambda player=player: player.avatar)
     event = ada.until("a welcome", lambda: next((event for event in ada.events if "welcome" in event["event"]), None))
@@ -217,6 +241,9 @@ def play(encoding):
         ada.read()
         bob.until("the same tick", lambda: bob.replica.tick >= ada.replica.tick)
     assert ada.end is None and bob.end is None, (ada.end, bob.end)
+    vx, vy = struct.unpack("bb", ada.avatar.state[1:3])
+    assert ada.replica.fields(ada.replica.avatar) == {"colour": ada.avatar.state[0], "vx": vx, "vy": vy, "activity": ada.avatar.state[3]}
+    assert ada.replica.schema.kinds and not bob.replica.schema.kinds and bob.replica.fields(ada.replica.avatar) is None
     refused = ada.connection.ask({"publish": {"channel": room, "data": ada.connection.input(1, b"\0\0\0", room)}})
     assert refused["error"]["code"] == 107, refused
     # Another connection takes over Bob's seat, and a third one returns to it.
@@ -236,6 +263,7 @@ def play(encoding):
     carl = Connection(os.environ["DUNLIN_WS_URL"], encoding)
     reply = carl.ask({"subscribe": {"channel": room, "data": carl.payload({"name": 7})}})
     assert reply["error"]["code"] == 400, reply
+    compare(ada, bob)
     print(f"play, {encoding}: passed at tick {ada.replica.tick}")
 
 

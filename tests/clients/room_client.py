@@ -7,17 +7,19 @@ from collections import namedtuple
 
 from websockets.sync.client import connect
 
-Seen = namedtuple("Seen", "kind x y cell state")  # cell: None for what only this player receives
-UINT32_MAX = 2**32 - 1
+from room_fields import UINT32_MAX, RoomError, Schema, malformed, parse_json
 
-# Messages: for each field its name, its type, and whether it is repeated. The types: u32, f32, f64, u64, bool, bytes, text, or a message.
-OBJECT = {1: ("id", "u32", 0), 2: ("kind", "u32", 0), 3: ("x", "u32", 0), 4: ("y", "u32", 0), 5: ("state", "bytes", 0)}
-CELL = {1: ("cell", "u32", 0), 2: ("full", "bool", 0), 3: ("departed", "u32", 1), 4: ("upserts", OBJECT, 1)}
+Seen = namedtuple("Seen", "kind x y cell state")  # cell: None for what only this player receives
+
+# Messages: for each field its name, its type, and whether it is repeated. The types: u32, f32, f64, u64, bool, bytes, text, or a message. `bits` are bytes
+# that are not in JSON. A `payload` is bytes in Protobuf and any value in JSON; a field without a number is only in JSON.
+OBJECT = {1: ("id", "u32", 0), 2: ("kind", "u32", 0), 3: ("x", "u32", 0), 4: ("y", "u32", 0), 5: ("state", "bytes", 0), None: ("fields", "payload", 0)}
+CELL = {1: ("cell", "u32", 0), 2: ("full", "bool", 0), 3: ("departed", "u32", 1), 4: ("upserts", OBJECT, 1), 5: ("changes", "bits", 0)}
 GRID_NAMES = ["columns", "rows", "cell_units", "near_cells", "far_cells", "far_interval_ticks", "ticks_per_second"]
 GRID = {number: (name, "u32", 0) for number, name in enumerate(GRID_NAMES, 1)}
 SNAPSHOT = {
     1: ("ack", "f32", 0), 2: ("avatar", "f32", 0), 3: ("own", {1: ("objects", OBJECT, 1)}, 0), 4: ("tick", "u32", 0), 5: ("base", "u32", 0),
-    6: ("time_us", "f64", 0), 7: ("grid", GRID, 0), 8: ("view", "u32", 0), 9: ("cells", CELL, 1),
+    6: ("time_us", "f64", 0), 7: ("grid", GRID, 0), 8: ("view", "u32", 0), 9: ("cells", CELL, 1), 10: ("schema", "payload", 0),
 }
 INPUT = {1: ("number", "u32", 0), 2: ("data", "bytes", 0), 3: ("room", "text", 0)}
 PUBLICATION = {4: ("data", "payload", 0), 6: ("offset", "u64", 0)}
@@ -42,16 +44,6 @@ COMMAND = {
 }
 
 
-class RoomError(Exception):
-    def __init__(self, kind, message=""):
-        super().__init__(f"{kind}: {message}")
-        self.kind = kind  # the name of the reason in the vectors
-
-
-def malformed(message):
-    return RoomError("Malformed", message)
-
-
 def read_varint(data, at):
     value = 0
     for shift in range(0, 70, 7):
@@ -72,7 +64,7 @@ def cut(data, at, length):
 
 def read_value(wire, value, kind):
     """The value of a known field."""
-    if wire != (2 if isinstance(kind, dict) else {"f32": 5, "f64": 1, "bytes": 2, "payload": 2, "text": 2}.get(kind, 0)):
+    if wire != (2 if isinstance(kind, dict) else {"f32": 5, "f64": 1, "bytes": 2, "bits": 2, "payload": 2, "text": 2}.get(kind, 0)):
         raise malformed("a field has another type")
     if kind in ("f32", "f64"):
         return int.from_bytes(value, "little")
@@ -131,19 +123,6 @@ def encode(message, fields):
     return out
 
 
-def once(pairs):
-    if len(fields := dict(pairs)) < len(pairs):
-        raise malformed("a name occurs twice")
-    return fields
-
-
-def parse_json(text):
-    try:
-        return json.loads(text, object_pairs_hook=once)
-    except ValueError as error:
-        raise malformed(error) from None
-
-
 def from_json(value, message):
     """Checks a JSON object, and gives it the form that `decode` gives."""
     if type(value) is not dict:
@@ -155,7 +134,7 @@ def from_json(value, message):
             if not isinstance(found, list | None):
                 raise malformed(f"{name} is no array")
             fields[name] = [scalar(one, kind, name) for one in found or []]
-        elif found is not None:
+        elif found is not None and kind != "bits":
             fields[name] = scalar(found, kind, name)
     return fields
 
@@ -182,7 +161,7 @@ class Replica:
 
     def __init__(self):
         self.tick = self.time_us = self.ack = self.avatar = self.view = 0
-        self.grid, self.objects = None, {}
+        self.grid, self.schema, self.objects = None, Schema({"kinds": []}), {}
 
     def apply(self, data, encoding):
         snapshot = decode(data, SNAPSHOT) if encoding == "protobuf" else from_json(parse_json(data) if isinstance(data, (str, bytes)) else data, SNAPSHOT)
@@ -195,10 +174,11 @@ class Replica:
         if view >= grid["columns"] * grid["rows"]:
             raise RoomError("WrongCell", "the view is not on the map")
         own = snapshot["own"]["objects"] if "own" in snapshot else None
+        schema = Schema(snapshot["schema"]) if "schema" in snapshot else self.schema
         self.check(snapshot["cells"], own or [], view, grid)
         objects = {} if base == 0 else self.objects
         if own is not None:
-            objects = {id: seen for id, seen in objects.items() if seen.cell is not None} | {one["id"]: seen_of(one, 0, 0, None) for one in own}
+            objects = {id: seen for id, seen in objects.items() if seen.cell is not None} | {one["id"]: seen_of(one, 0, 0, None, schema) for one in own}
         emptied = {cell.get("cell", 0) for cell in snapshot["cells"] if cell.get("full")}
         is_kept = lambda cell: cell is None or cell not in emptied and is_visible(grid, view, cell)
         objects = {id: seen for id, seen in objects.items() if is_kept(seen.cell)}
@@ -208,10 +188,28 @@ class Replica:
         for cell in snapshot["cells"]:
             index = cell.get("cell", 0)
             left, top = (place * grid["cell_units"] for place in (index % grid["columns"], index // grid["columns"]))
-            for one in cell["upserts"]:
-                objects[one["id"]] = seen_of(one, left, top, index)
-        self.objects, self.grid, self.tick, self.view = objects, grid, tick, view
+            changed = self.changed(cell, index, left, top, base == 0) if cell.get("changes") else []
+            for one in cell["upserts"] + changed:
+                objects[one["id"]] = seen_of(one, left, top, index, schema)
+        self.objects, self.grid, self.schema, self.tick, self.view = objects, grid, schema, tick, view
         self.time_us, self.ack, self.avatar = (snapshot.get(name, 0) for name in ("time_us", "ack", "avatar"))
+
+    def changed(self, cell, index, left, top, is_full):
+        """The changed objects of a cell, which build on those before the snapshot."""
+        if is_full or cell.get("full"):
+            raise malformed("changes without a base")
+
+        def known(id):
+            if id not in self.objects or self.objects[id].cell != index:
+                raise malformed(f"object {id} is not in the cell")
+            kind, x, y, _, state = self.objects[id]
+            return kind, x - left, y - top, state
+
+        return list(self.schema.changes(cell["changes"], self.grid["cell_units"], known))
+
+    def fields(self, id):
+        """The values of an object by name, or None."""
+        return self.schema.fields(self.objects[id].kind, self.objects[id].state)
 
     def checked_grid(self, snapshot):
         if "grid" not in snapshot:
@@ -245,8 +243,8 @@ def is_visible(grid, view, cell):
     return abs(view % columns - cell % columns) <= reach and abs(view // columns - cell // columns) <= reach
 
 
-def seen_of(one, left, top, cell):
-    return Seen(one.get("kind", 0), left + one.get("x", 0), top + one.get("y", 0), cell, one.get("state", b""))
+def seen_of(one, left, top, cell, schema):
+    return Seen(one.get("kind", 0), left + one.get("x", 0), top + one.get("y", 0), cell, schema.state(one))
 
 
 class Connection:

@@ -61,6 +61,8 @@ namespace Dunlin.Rooms
         {
             internal double AtMs;
             internal Place Place;
+            /// <summary>The object, for its fields; null if its kind has none.</summary>
+            internal SeenObject Seen;
         }
 
         private sealed class Track
@@ -80,6 +82,7 @@ namespace Dunlin.Rooms
         private readonly double[] sorted = new double[ArrivalsMax];
         private readonly InterpolationOptions options;
         private Grid grid;
+        private Schema schema;
         /// <summary>The tick of the last snapshot with a far cell.</summary>
         private uint farTick;
         /// <summary>The tick of the last one that did not have to bring far cells; 0 for none.</summary>
@@ -118,6 +121,7 @@ namespace Dunlin.Rooms
         {
             double atMs = changes.Snapshot.TimeUs / 1000.0;
             grid = map;
+            schema = changes.Schema;
             // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
             if (lastMs != null && !changes.IsFull) Measure(arrivedMs - lastMs.Value);
             Snapshot snapshot = changes.Snapshot;
@@ -129,13 +133,13 @@ namespace Dunlin.Rooms
             {
                 bool isFar = IsFarFrom(snapshot, one.Cell);
                 var track = new Track { IsFar = isFar, LagMs = isFar ? FarDelayMs : 0 };
-                track.Samples.Add(new Sample { AtMs = atMs, Place = new Place(one.X, one.Y) });
+                track.Samples.Add(SampleOf(one, atMs));
                 tracks[one.Id] = track;
             }
             foreach (ChangedObject changed in changes.Changed)
             {
                 bool hasMoved = changed.Before.X != changed.After.X || changed.Before.Y != changed.After.Y;
-                if (hasMoved) Follow(changed, snapshot, atMs);
+                if (hasMoved || HasFields(changed.After)) Follow(changed, snapshot, atMs);
             }
             if (changes.IsFull || hasFarUpdate) farTick = snapshot.Tick;
             lastMs = atMs;
@@ -148,12 +152,12 @@ namespace Dunlin.Rooms
             track.IsFar = IsFarFrom(snapshot, changed.After.Cell);
             List<Sample> samples = track.Samples;
             double stoodUntilMs = StoodUntil(snapshot, IsFarFrom(snapshot, changed.Before.Cell), atMs);
-            // The object did not move until the base of this snapshot, or the last update of far cells.
+            // The object did not change until the base of this snapshot, or the last update of far cells.
             if (samples.Count == 0 || samples[samples.Count - 1].AtMs < stoodUntilMs)
             {
-                samples.Add(new Sample { AtMs = stoodUntilMs, Place = new Place(changed.Before.X, changed.Before.Y) });
+                samples.Add(SampleOf(changed.Before, stoodUntilMs));
             }
-            samples.Add(new Sample { AtMs = atMs, Place = new Place(changed.After.X, changed.After.Y) });
+            samples.Add(SampleOf(changed.After, atMs));
             if (samples.Count > SamplesMax) samples.RemoveRange(0, samples.Count - SamplesMax);
         }
 
@@ -179,25 +183,89 @@ namespace Dunlin.Rooms
         /// <summary>Where an object was at server time <paramref name="atMs"/>. Returns false if it is not followed.</summary>
         public bool TryPlace(uint id, double atMs, out Place place)
         {
+            Sample from;
+            Sample to;
+            double share;
             place = default(Place);
+            if (!TrySamples(id, atMs, out from, out to, out share)) return false;
+            double x = from.Place.X + (to.Place.X - from.Place.X) * share;
+            double y = from.Place.Y + (to.Place.Y - from.Place.Y) * share;
+            place = new Place(x, y);
+            return true;
+        }
+
+        /// <summary>
+        /// The number of a field at server time <paramref name="atMs"/>, between two known ones as its <see cref="Field.Motion"/> says, and divided by
+        /// <see cref="Field.PerUnit"/>. An angle stays inside its range, so that its last step and its first are neighbours. Of a flag the number is 1 or 0, of
+        /// a choice its index, and of a reference an id. Returns false if the object is not followed, or has no such number.
+        /// </summary>
+        public bool TryField(uint id, Field field, double atMs, out double value)
+        {
+            Sample from;
+            Sample to;
+            double share;
+            long start;
+            long end;
+            value = 0;
+            if (!TrySamples(id, atMs, out from, out to, out share) || !TryNumber(from, field, out start)) return false;
+            value = start;
+            bool moves = field.Motion != Motion.Step && field.Type == FieldType.Integer && share > 0;
+            if (moves && TryNumber(to, field, out end)) value = Between(field, start, end, share);
+            value /= field.PerUnit;
+            return true;
+        }
+
+        private static double Between(Field field, long start, long end, double share)
+        {
+            if (field.Motion != Motion.Angle) return start + (end - start) * share;
+            long turn = field.Range.Count;
+            long way = end - start;
+            if (way > turn / 2) way -= turn;
+            else if (way < -turn / 2) way += turn;
+            double value = start + way * share;
+            if (value < field.Range.Min) return value + turn;
+            return value >= field.Range.Min + turn ? value - turn : value;
+        }
+
+        private bool TryNumber(Sample sample, Field field, out long number)
+        {
+            number = 0;
+            RawValue raw;
+            bool isOfKind = sample.Seen != null && schema != null && field != null && schema.Kind(sample.Seen.Kind) == field.Kind;
+            if (!isOfKind || field.IsSequence || !field.TryFind(sample.Seen.State, out raw)) return false;
+            number = raw.Number;
+            return true;
+        }
+
+        private bool HasFields(SeenObject one)
+        {
+            return schema != null && schema.Kind(one.Kind) != null;
+        }
+
+        private Sample SampleOf(SeenObject one, double atMs)
+        {
+            return new Sample { AtMs = atMs, Place = new Place(one.X, one.Y), Seen = HasFields(one) ? one : null };
+        }
+
+        /// <summary>What is known before and after a time, and how far the time is from the one to the other; 0 if the object is shown as it was before.</summary>
+        private bool TrySamples(uint id, double atMs, out Sample from, out Sample to, out double share)
+        {
+            from = to = default(Sample);
+            share = 0;
             Track followed;
             if (!tracks.TryGetValue(id, out followed) || followed.Samples.Count == 0) return false;
             List<Sample> track = followed.Samples;
             atMs -= Lag(followed, atMs);
-            // Of the positions before the shown time, only the last is needed.
+            // Of what was known before the shown time, only the last is needed.
             int past = 0;
             while (past + 1 < track.Count && track[past + 1].AtMs <= atMs) past += 1;
             if (past > 0) track.RemoveRange(0, past);
-            Sample from = track[0];
-            place = from.Place;
+            from = to = track[0];
             if (track.Count == 1 || atMs <= from.AtMs) return true;
-            Sample to = track[1];
             double teleportUnits = options.TeleportUnits ?? grid.CellUnits;
-            if (from.Place.DistanceTo(to.Place) > teleportUnits) return true;
-            double share = (atMs - from.AtMs) / (to.AtMs - from.AtMs);
-            double x = from.Place.X + (to.Place.X - from.Place.X) * share;
-            double y = from.Place.Y + (to.Place.Y - from.Place.Y) * share;
-            place = new Place(x, y);
+            if (from.Place.DistanceTo(track[1].Place) > teleportUnits) return true;
+            to = track[1];
+            share = (atMs - from.AtMs) / (to.AtMs - from.AtMs);
             return true;
         }
 

@@ -74,6 +74,13 @@ namespace Dunlin.Rooms
             return Kind == JsonKind.Number && ulong.TryParse(Text, NumberStyles.None, CultureInfo.InvariantCulture, out value) && value <= most;
         }
 
+        /// <summary>Whether this is an integer of 64 bits, written without a fraction and an exponent.</summary>
+        public bool TryInteger(out long value)
+        {
+            value = 0;
+            return Kind == JsonKind.Number && long.TryParse(Text, NumberStyles.AllowLeadingSign, CultureInfo.InvariantCulture, out value);
+        }
+
         /// <exception cref="RoomException">if the text is no JSON document.</exception>
         public static JsonValue Parse(string text)
         {

@@ -31,6 +31,9 @@ namespace Dunlin.Rooms
 
         internal int At { get { return at; } }
 
+        /// <summary>The number of bytes that are left.</summary>
+        internal int Left { get { return end - at; } }
+
         /// <summary>The next field's number and wire type: <c>field &lt;&lt; 3 | type</c>.</summary>
         internal uint Tag()
         {

@@ -51,6 +51,8 @@ namespace Dunlin.Rooms
         public List<SeenObject> Added { get; } = new List<SeenObject>();
         public List<ChangedObject> Changed { get; } = new List<ChangedObject>();
         public List<SeenObject> Removed { get; } = new List<SeenObject>();
+        /// <summary>What the states are made of after it.</summary>
+        internal Schema Schema { get; set; }
     }
 
     /// <summary>A client's copy of the visible objects, updated by snapshots.</summary>
@@ -64,16 +66,21 @@ namespace Dunlin.Rooms
         private readonly Dictionary<uint, HashSet<uint>> cells = new Dictionary<uint, HashSet<uint>>();
         /// <summary>The new states of the objects in the last snapshot; null for removed objects. Kept, so that each snapshot does not allocate one.</summary>
         private Dictionary<uint, SeenObject> outcome = new Dictionary<uint, SeenObject>();
+        private readonly StateWriter writer = new StateWriter();
+        private readonly ChangeReader changeReader;
         private readonly int objectsMax;
         private readonly long stateBytesMax;
         /// <summary>Objects that only this player receives; some may have moved to a cell since.</summary>
         private List<uint> own = new List<uint>();
         private long stateBytes;
+        /// <summary>The last schema, also after <see cref="Clear"/>: handles of its fields stay valid if the next join brings the same one.</summary>
+        private Schema lastSchema;
 
         public Replica(int objectsMax = ObjectsMaxDefault, long stateBytesMax = StateBytesMaxDefault)
         {
             this.objectsMax = objectsMax;
             this.stateBytesMax = stateBytesMax;
+            changeReader = new ChangeReader(writer);
         }
 
         /// <summary>The tick that it shows; 0 before the first snapshot.</summary>
@@ -88,6 +95,8 @@ namespace Dunlin.Rooms
         public uint View { get; private set; }
         /// <summary>The map; null before the first snapshot.</summary>
         public Grid Grid { get; private set; }
+        /// <summary>What the states are made of; null if the room has not told.</summary>
+        public Schema Schema { get; private set; }
         public int Count { get { return seen.Count; } }
         public Dictionary<uint, SeenObject>.ValueCollection Objects { get { return seen.Values; } }
 
@@ -96,6 +105,75 @@ namespace Dunlin.Rooms
         {
             SeenObject found;
             return seen.TryGetValue(id, out found) ? found : null;
+        }
+
+        /// <summary>The fields of an object's state by name; null if its kind has none, or if its state does not have the form of its kind.</summary>
+        public IReadOnlyDictionary<string, FieldValue> Fields(SeenObject one)
+        {
+            Kind kind = Schema == null ? null : Schema.Kind(one.Kind);
+            if (kind == null) return null;
+            var values = new Dictionary<string, FieldValue>(kind.All.Length);
+            var reader = new StateReader(kind, one.State);
+            foreach (Field field in kind.All)
+            {
+                RawValue raw;
+                if (!reader.TryNext(out raw)) return null;
+                values.Add(field.Name, FieldValue.Of(field, one.State, raw));
+            }
+            return reader.IsFinished ? values : null;
+        }
+
+        /// <summary>
+        /// Reads a field as it is in the state, without allocations: an integer, the id of an object, 1 or 0 for a flag, or the index of a choice.
+        /// Returns false for other fields, and if the object has no such field.
+        /// </summary>
+        public bool TryGetInteger(SeenObject one, Field field, out long value)
+        {
+            RawValue raw;
+            bool isFound = TryFind(one, field, out raw) && !field.IsSequence;
+            value = isFound ? raw.Number : 0;
+            return isFound;
+        }
+
+        /// <summary>As <see cref="TryGetInteger"/>, divided by <see cref="Field.PerUnit"/>.</summary>
+        public bool TryGetNumber(SeenObject one, Field field, out double value)
+        {
+            long number;
+            bool isFound = TryGetInteger(one, field, out number);
+            value = isFound ? number / (double)field.PerUnit : 0;
+            return isFound;
+        }
+
+        /// <summary>
+        /// Reads the name of a choice, without allocations, or a text. Returns false for other fields, and if the object has no such field.
+        /// </summary>
+        public bool TryGetText(SeenObject one, Field field, out string value)
+        {
+            RawValue raw;
+            value = null;
+            if (!TryFind(one, field, out raw)) return false;
+            if (field.Type == FieldType.Choice) value = field.Names[(int)raw.Number];
+            if (field.Type == FieldType.Text) value = FieldValue.TextOf(one.State, raw);
+            return value != null;
+        }
+
+        /// <summary>
+        /// Replaces the contents of <paramref name="values"/> by the elements of a list. Returns false for other fields, and if the object has no such field.
+        /// </summary>
+        public bool TryGetList(SeenObject one, Field field, List<long> values)
+        {
+            RawValue raw;
+            values.Clear();
+            if (!TryFind(one, field, out raw) || field.Type != FieldType.List) return false;
+            for (int at = 0; at < raw.Count; at += 1) values.Add(FieldValue.ElementOf(field, one.State, raw, at));
+            return true;
+        }
+
+        private bool TryFind(SeenObject one, Field field, out RawValue raw)
+        {
+            raw = default(RawValue);
+            // A handle of another schema, or of another kind, does not fit.
+            return field != null && Schema != null && Schema.Kind(one.Kind) == field.Kind && field.TryFind(one.State, out raw);
         }
 
         /// <summary>
@@ -119,6 +197,7 @@ namespace Dunlin.Rooms
             Tick = Ack = Avatar = View = 0;
             TimeUs = 0;
             Grid = null;
+            Schema = null;
         }
 
         /// <summary>Applies a snapshot completely.</summary>
@@ -133,7 +212,8 @@ namespace Dunlin.Rooms
             Grid grid = isFull && !snapshot.Grid.Equals(Grid) ? snapshot.Grid : Grid;
             if (snapshot.View >= grid.CellCount) throw new RoomException(RoomErrorKind.WrongCell, "the view " + snapshot.View + " is not on the map");
             CheckCells(snapshot, grid);
-            FindOutcome(snapshot, grid, isFull);
+            Schema schema = SchemaOf(snapshot);
+            FindOutcome(snapshot, grid, schema);
             CheckSize();
             if (isFull || snapshot.Own != null)
             {
@@ -141,6 +221,8 @@ namespace Dunlin.Rooms
                 if (snapshot.Own != null) foreach (RoomObject one in snapshot.Own) own.Add(one.Id);
             }
             Grid = grid;
+            Schema = schema;
+            lastSchema = schema ?? lastSchema;
             Tick = snapshot.Tick;
             TimeUs = snapshot.TimeUs;
             Ack = snapshot.Ack;
@@ -168,13 +250,20 @@ namespace Dunlin.Rooms
             }
         }
 
-        private void FindOutcome(Snapshot snapshot, Grid grid, bool isFull)
+        private Schema SchemaOf(Snapshot snapshot)
         {
+            if (snapshot.Schema == null) return Schema;
+            return snapshot.Schema.IsSameAs(lastSchema) ? lastSchema : snapshot.Schema;
+        }
+
+        private void FindOutcome(Snapshot snapshot, Grid grid, Schema schema)
+        {
+            bool isFull = snapshot.Base == 0;
             // The time that Clear takes follows the largest number that it has held.
             if (outcome.Count > KeptOutcomesMax) outcome = new Dictionary<uint, SeenObject>();
             else outcome.Clear();
             if (isFull) foreach (uint id in seen.Keys) outcome[id] = null;
-            if (snapshot.Own != null) ReplaceOwn(snapshot.Own, grid);
+            if (snapshot.Own != null) ReplaceOwn(snapshot.Own, grid, schema);
             if (!isFull && snapshot.View != View)
             {
                 foreach (KeyValuePair<uint, HashSet<uint>> cell in cells)
@@ -192,10 +281,14 @@ namespace Dunlin.Rooms
                     if (known != null && known.Cell == cell.Cell && !outcome.ContainsKey(id)) outcome[id] = null;
                 }
             }
-            Upsert(snapshot, grid);
+            foreach (CellUpdate cell in snapshot.Cells)
+            {
+                Upsert(cell, grid, schema);
+                if (cell.Changes != null) Change(cell, grid, isFull);
+            }
         }
 
-        private void ReplaceOwn(List<RoomObject> objects, Grid grid)
+        private void ReplaceOwn(List<RoomObject> objects, Grid grid, Schema schema)
         {
             foreach (uint id in own)
             {
@@ -205,7 +298,7 @@ namespace Dunlin.Rooms
             foreach (RoomObject one in objects)
             {
                 if (one.X >= grid.WidthUnits || one.Y >= grid.HeightUnits) throw RoomException.Malformed("object " + one.Id + " lies outside the map");
-                outcome[one.Id] = new SeenObject(one, 0, 0, null);
+                outcome[one.Id] = new SeenObject(WithState(one, schema), 0, 0, null);
             }
         }
 
@@ -215,18 +308,44 @@ namespace Dunlin.Rooms
             foreach (uint id in ids) if (!outcome.ContainsKey(id)) outcome[id] = null;
         }
 
-        private void Upsert(Snapshot snapshot, Grid grid)
+        private void Upsert(CellUpdate cell, Grid grid, Schema schema)
         {
-            foreach (CellUpdate cell in snapshot.Cells)
+            foreach (RoomObject one in cell.Upserts) Place(WithState(one, schema), cell.Cell, grid);
+        }
+
+        /// <summary>The changes build on the objects as they were before the snapshot, so on those that are seen, and not on <see cref="outcome"/>.</summary>
+        private void Change(CellUpdate cell, Grid grid, bool isFull)
+        {
+            if (isFull || cell.Full || Schema == null) throw RoomException.Malformed("cell " + cell.Cell + " has changes of nothing");
+            uint left = grid.Column(cell.Cell) * grid.CellUnits;
+            uint top = grid.Row(cell.Cell) * grid.CellUnits;
+            changeReader.Begin(cell.Changes, Schema, grid.CellUnits);
+            for (uint id = changeReader.NextId(); id != 0; id = changeReader.NextId())
             {
-                uint left = grid.Column(cell.Cell) * grid.CellUnits;
-                uint top = grid.Row(cell.Cell) * grid.CellUnits;
-                foreach (RoomObject one in cell.Upserts)
-                {
-                    if (one.X >= grid.CellUnits || one.Y >= grid.CellUnits) throw RoomException.Malformed("object " + one.Id + " lies outside its cell");
-                    outcome[one.Id] = new SeenObject(one, left, top, cell.Cell);
-                }
+                SeenObject before = Object(id);
+                if (before == null || before.Cell != cell.Cell) throw RoomException.Malformed("object " + id + " has changes, and is not in cell " + cell.Cell);
+                Place(changeReader.Next(before, left, top), cell.Cell, grid);
             }
+            changeReader.End();
+        }
+
+        private void Place(RoomObject one, uint cell, Grid grid)
+        {
+            if (one.X >= grid.CellUnits || one.Y >= grid.CellUnits) throw RoomException.Malformed("object " + one.Id + " lies outside its cell");
+            outcome[one.Id] = new SeenObject(one, grid.Column(cell) * grid.CellUnits, grid.Row(cell) * grid.CellUnits, cell);
+        }
+
+        /// <summary>An object of a JSON session, with its state instead of its fields.</summary>
+        private RoomObject WithState(RoomObject one, Schema schema)
+        {
+            if (one.Fields == null) return one;
+            Kind kind = schema == null ? null : schema.Kind(one.Kind);
+            if (kind == null) throw RoomException.Malformed("object " + one.Id + " has fields, and its kind has none");
+            writer.Begin(kind);
+            FieldsJson.Write(one.Fields, kind, writer);
+            one.State = writer.Finish(Snapshot.NoState);
+            one.Fields = null;
+            return one;
         }
 
         private void CheckSize()
@@ -245,7 +364,7 @@ namespace Dunlin.Rooms
 
         private Changes TakeIn(Snapshot snapshot, bool isFull)
         {
-            var changes = new Changes { Snapshot = snapshot, IsFull = isFull };
+            var changes = new Changes { Snapshot = snapshot, IsFull = isFull, Schema = Schema };
             foreach (KeyValuePair<uint, SeenObject> pair in outcome)
             {
                 SeenObject before = Object(pair.Key);

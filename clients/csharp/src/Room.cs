@@ -23,6 +23,11 @@ namespace Dunlin.Rooms
         public Func<string, Task<string>> GetToken;
         /// <summary>Send inputs with <c>publish</c>: a refused input is then reported. Otherwise with <c>send</c>, which has no reply.</summary>
         public bool Publishes;
+        /// <summary>
+        /// Asks for the fields of states: <see cref="Replica.Fields"/> then has their values, and in Protobuf the room sends only those that have changed.
+        /// <see cref="Data"/> must be a JSON object, if there is any.
+        /// </summary>
+        public bool Typed;
         public InterpolationOptions Interpolation;
         public int ObjectsMax = Replica.ObjectsMaxDefault;
         public long StateBytesMax = Replica.StateBytesMaxDefault;
@@ -158,25 +163,33 @@ namespace Dunlin.Rooms
         }
 
         /// <summary>
-        /// The game's data, with the token that brings the player back to its seat. The newest token counts, so one in the data gives way to it.
+        /// The game's data, with the token that brings the player back to its seat, and the form of snapshots. The newest token counts, so one in
+        /// the data gives way to it.
         /// </summary>
         private string JoinData()
         {
-            // Data that is no object has no place for a token.
+            // Data that is no object has no place for them.
             bool hasPlace = data == null || data.Kind == JsonKind.Null || data.Kind == JsonKind.Object;
-            if (SeatToken != null && hasPlace) return WithSeat();
+            if (hasPlace && (SeatToken != null || options.Typed)) return WithMembers();
             return data == null ? null : data.ToString();
         }
 
-        private string WithSeat()
+        private string WithMembers()
         {
-            var text = new StringBuilder("{\"seat_token\":").Append(JsonValue.Quote(SeatToken));
+            var members = new Dictionary<string, string>();
+            if (SeatToken != null) members.Add("seat_token", JsonValue.Quote(SeatToken));
+            if (options.Typed) members.Add("snapshots", "\"typed\"");
             if (data != null && data.Kind == JsonKind.Object)
             {
                 foreach (KeyValuePair<string, JsonValue> member in data.Members)
                 {
-                    if (member.Key != "seat_token") text.Append(',').Append(JsonValue.Quote(member.Key)).Append(':').Append(member.Value);
+                    if (!members.ContainsKey(member.Key)) members.Add(member.Key, member.Value.ToString());
                 }
+            }
+            var text = new StringBuilder();
+            foreach (KeyValuePair<string, string> member in members)
+            {
+                text.Append(text.Length == 0 ? '{' : ',').Append(JsonValue.Quote(member.Key)).Append(':').Append(member.Value);
             }
             return text.Append('}').ToString();
         }

@@ -11,6 +11,8 @@ namespace Dunlin.Rooms
         public uint Y;
         /// <summary>In the game's own format.</summary>
         public byte[] State;
+        /// <summary>In a JSON session with fields: their values, instead of the state; otherwise null.</summary>
+        public JsonValue Fields;
     }
 
     /// <summary>What changed in a cell.</summary>
@@ -21,6 +23,8 @@ namespace Dunlin.Rooms
         public bool Full;
         public readonly List<uint> Departed = new List<uint>();
         public readonly List<RoomObject> Upserts = new List<RoomObject>();
+        /// <summary>In a Protobuf session with fields: the changes of objects that the client has in the cell, in bits; null for none.</summary>
+        public byte[] Changes;
     }
 
     /// <summary>What a player sees after a tick, as a room sends it: <c>schema/room.proto</c>.</summary>
@@ -42,6 +46,8 @@ namespace Dunlin.Rooms
         public ulong TimeUs;
         /// <summary>Null if it is the map of the base.</summary>
         public Grid Grid;
+        /// <summary>What the states are made of, in the first snapshot of a client that asked for fields; otherwise null.</summary>
+        public Schema Schema;
         public uint View;
         public readonly List<CellUpdate> Cells = new List<CellUpdate>();
 

@@ -21,6 +21,7 @@ namespace Dunlin.Rooms
                 Base = UInt32(value, "base"),
                 TimeUs = Whole(value["time_us"], "time_us", WholeMax),
                 Grid = value["grid"] == null ? null : ReadGrid(value["grid"]),
+                Schema = value["schema"] == null ? null : SchemaJson.Read(value["schema"]),
                 View = UInt32(value, "view"),
             };
             foreach (JsonValue cell in List(value, "cells")) snapshot.Cells.Add(ReadCell(cell));
@@ -52,6 +53,9 @@ namespace Dunlin.Rooms
             foreach (JsonValue one in List(value, name))
             {
                 RequireObject(one, "an object");
+                JsonValue fields = one["fields"];
+                if (fields != null) RequireObject(fields, "fields");
+                if (fields != null && one["state"] != null) throw RoomException.Malformed("an object has fields and a state");
                 objects.Add(new RoomObject
                 {
                     Id = UInt32(one, "id"),
@@ -59,6 +63,7 @@ namespace Dunlin.Rooms
                     X = UInt32(one, "x"),
                     Y = UInt32(one, "y"),
                     State = Bytes(one["state"]),
+                    Fields = fields,
                 });
             }
             return objects;

@@ -22,7 +22,8 @@ namespace Dunlin.Rooms
                     case 7 << 3 | WireType.Length: snapshot.Grid = ReadGrid(reader.Inner()); break;
                     case 8 << 3 | WireType.Varint: snapshot.View = reader.UInt32(); break;
                     case 9 << 3 | WireType.Length: snapshot.Cells.Add(ReadCell(reader.Inner())); break;
-                    default: reader.SkipUnknown(tag, 9); break;
+                    case 10 << 3 | WireType.Length: snapshot.Schema = Schema.FromDocument(reader.Inner()); break;
+                    default: reader.SkipUnknown(tag, 10); break;
                 }
             }
             return snapshot;
@@ -68,9 +69,11 @@ namespace Dunlin.Rooms
                         break;
                     case 3 << 3 | WireType.Varint: cell.Departed.Add(reader.UInt32()); break;
                     case 4 << 3 | WireType.Length: cell.Upserts.Add(ReadObject(reader.Inner())); break;
-                    default: reader.SkipUnknown(tag, 4); break;
+                    case 5 << 3 | WireType.Length: cell.Changes = reader.Bytes(); break;
+                    default: reader.SkipUnknown(tag, 5); break;
                 }
             }
+            if (cell.Changes != null && cell.Changes.Length == 0) cell.Changes = null;
             return cell;
         }
 

@@ -32,8 +32,9 @@ namespace Dunlin.Rooms.Tests
         private static void Hunt(Uri url, Func<RoomClientOptions> options)
         {
             string channel = "arena:" + Guid.NewGuid();
-            var ada = new Player(url, options(), channel, "{\"name\": \"Ada\"}", false);
-            var bob = new Player(url, options(), channel, null, true);
+            var ada = new Player(url, options(), channel, new RoomOptions { Data = "{\"name\": \"Ada\"}", Typed = true });
+            var bob = new Player(url, options(), channel, new RoomOptions { Publishes = true });
+            var pictures = new SamePictures(ada.Room, bob.Room);
             var all = new[] { ada, bob };
             Until(all, "both see themselves", () => ada.Avatar != null && bob.Avatar != null);
             Welcome(ada, all);
@@ -46,6 +47,7 @@ namespace Dunlin.Rooms.Tests
             Check.True(ada.Failures.Count == 1 && ada.Failures[0].Contains("malformed"), "the corruption: " + string.Join("; ", ada.Failures));
             SeenTick(ada);
             Closing(ada, bob, all);
+            pictures.Check();
             Console.WriteLine("play, " + ada.Client.Encoding + ": passed, round trip " + ada.RoundTripMs.ToString("0") + " ms");
         }
 
@@ -107,6 +109,7 @@ namespace Dunlin.Rooms.Tests
             prediction.Input(ada.Send(0, 0), 0);
             Until(all, "the stop is applied", () => ada.Room.Replica.Ack == 2);
             Check.True(prediction.Now.X == ada.Avatar.X && prediction.Now.Velocity == 0, "predicted " + prediction.Now.X + ", is " + ada.Avatar.X);
+            FieldsOf(ada, bob);
             Until(all, "Bob sees Ada where she is", () =>
             {
                 SeenObject seen = bob.Room.Replica.Object(ada.Room.Replica.Avatar);
@@ -117,9 +120,25 @@ namespace Dunlin.Rooms.Tests
             Check.True(ada.Failures.Count == 0 && bob.Failures.Count == 0, string.Join("; ", ada.Failures.Concat(bob.Failures)));
         }
 
+        /// <summary>Ada asked for fields, and Bob did not.</summary>
+        private static void FieldsOf(Player ada, Player bob)
+        {
+            IReadOnlyDictionary<string, FieldValue> fields = ada.Room.Replica.Fields(ada.Avatar);
+            byte[] state = ada.Avatar.State;
+            Check.True(fields != null && bob.Room.Replica.Schema == null && bob.Room.Replica.Fields(ada.Avatar) == null, "only Ada has fields");
+            Check.Equal(string.Join(" ", fields.OrderBy(pair => pair.Key).Select(pair => pair.Key + " " + pair.Value)),
+                "activity " + state[3] + " colour " + state[0] + " vx " + (sbyte)state[1] + " vy " + (sbyte)state[2], "Ada's fields");
+            long vx;
+            double shown;
+            Field field = ada.Room.Replica.Schema.Kind(ada.Avatar.Kind).Field("vx");
+            Check.True(ada.Room.Replica.TryGetInteger(ada.Avatar, field, out vx) && vx == (sbyte)state[1], "Ada's velocity by its handle");
+            double nowMs = ada.Room.Clock.ServerTimeMs(ada.NowMs) + 1000;
+            Check.True(ada.Room.Interpolation.TryField(ada.Avatar.Id, field, nowMs, out shown) && shown == vx, "Ada's velocity as it is shown");
+        }
+
         private static void Refusal(Uri url, RoomClientOptions options, string channel)
         {
-            var carl = new Player(url, options, channel, "{\"name\": 7}", false);
+            var carl = new Player(url, options, channel, new RoomOptions { Data = "{\"name\": 7}" });
             Until(new[] { carl }, "the refusal", () => carl.Lefts.Count > 0);
             Check.Equal(carl.Lefts[0], "400 False", "the game refuses the join");
             carl.Client.Disconnect();
@@ -165,7 +184,7 @@ namespace Dunlin.Rooms.Tests
     {
         private readonly Stopwatch watch = Stopwatch.StartNew();
 
-        internal Player(Uri url, RoomClientOptions options, string channel, string data, bool publishes)
+        internal Player(Uri url, RoomClientOptions options, string channel, RoomOptions roomOptions)
         {
             Func<IRoomSocket> newSocket = options.NewSocket;
             options.ReconnectMinMs = 20;
@@ -173,7 +192,7 @@ namespace Dunlin.Rooms.Tests
             options.NowMs = () => NowMs;
             options.NewSocket = () => Socket = new CorruptingSocket((ITestSocket)newSocket());
             Client = new RoomClient(url, options);
-            Room = Client.Room(channel, new RoomOptions { Data = data, Publishes = publishes });
+            Room = Client.Room(channel, roomOptions);
             Room.Updated += changes =>
             {
                 LastAvatar = Room.Replica.Avatar;

@@ -5,7 +5,8 @@ namespace Dunlin.Rooms.Tests
 {
     /// <summary>
     /// <c>vectors FOLDER</c>: the vectors of schema/vectors/room. <c>recording FILE</c>: snapshots that record_snapshots wrote.
-    /// <c>scripted all</c>: a client against a scripted server. <c>surface LIBRARY</c>: what the library uses of the platform.
+    /// <c>fields FOLDER</c>: schemas and the values of fields, and damaged vectors of them. <c>scripted all</c>: a client against a scripted server.
+    /// <c>surface LIBRARY</c>: what the library uses of the platform.
     /// <c>sockets all</c>: the library's socket, closed beside servers that do not close theirs (Mono alone, see <see cref="TcpSocket"/>).
     /// <c>allocations all</c>: what a frame allocates (.NET Core alone).
     /// <c>play URL</c>: a treasure hunt and matchmaking on a server, in each encoding. <c>play-over-tcp URL</c>: the same over a socket of these tests.
@@ -16,7 +17,8 @@ namespace Dunlin.Rooms.Tests
         {
             if (arguments.Length != 2)
             {
-                Console.Error.WriteLine("usage: vectors FOLDER | recording FILE | scripted all | allocations all | surface LIBRARY | sockets all | play URL | play-over-tcp URL");
+                Console.Error.WriteLine("usage: vectors FOLDER | fields FOLDER | recording FILE | "
+                    + "scripted all | allocations all | surface LIBRARY | sockets all | play URL | play-over-tcp URL");
                 return 2;
             }
             try
@@ -24,6 +26,7 @@ namespace Dunlin.Rooms.Tests
                 switch (arguments[0])
                 {
                     case "vectors": Vectors.Run(arguments[1]); return 0;
+                    case "fields": Fields.Run(arguments[1]); return 0;
                     case "recording": Recording.Run(File.ReadAllBytes(arguments[1])); return 0;
                     case "surface": Surface.Run(arguments[1]); return 0;
                     case "scripted": Scripted.Run(); return 0;

@@ -48,6 +48,7 @@ namespace Dunlin.Rooms.Tests
             {
                 { "a seat token is returned, and missed events are asked for", SeatAndRecovery },
                 { "a seat token of an earlier run is returned", SeatOfEarlierRun },
+                { "fields are asked for in each join", TypedJoin },
                 { "bad snapshots lead to another join, and then to none", BadSnapshots },
                 { "a token that cannot be had is asked for again", Tokens },
                 { "close codes and errors decide whether the client comes back", Endings },
@@ -175,6 +176,24 @@ namespace Dunlin.Rooms.Tests
         }
 
         /// <summary>To unsubscribe would give up the seat, so the client connects again, up to the last time.</summary>
+        private static void TypedJoin()
+        {
+            var joins = new Dictionary<string, string>
+            {
+                { "", "{\"snapshots\":\"typed\"}" }, { "null", "{\"snapshots\":\"typed\"}" }, { "{\"a\":1}", "{\"snapshots\":\"typed\",\"a\":1}" },
+                { "{\"snapshots\":\"other\"}", "{\"snapshots\":\"typed\"}" }, { "[1]", "[1]" },
+            };
+            foreach (KeyValuePair<string, string> join in joins)
+            {
+                var it = new Scripted(new RoomClientOptions(), new RoomOptions { Data = join.Key == "" ? null : join.Key, Typed = true });
+                it.Accept();
+                Check.True(it.Socket.Sent.Last().Contains("\"data\":" + join.Value + "}"), it.Socket.Sent.Last());
+            }
+            var back = new Scripted(new RoomClientOptions(), new RoomOptions { Data = "{\"a\":1}", SeatToken = "x", Typed = true });
+            back.Accept();
+            Check.True(back.Socket.Sent.Last().Contains("\"data\":{\"seat_token\":\"x\",\"snapshots\":\"typed\",\"a\":1}}"), back.Socket.Sent.Last());
+        }
+
         private static void BadSnapshots()
         {
             var it = new Scripted(new RoomClientOptions(), new RoomOptions());

@@ -14,17 +14,17 @@ namespace Dunlin.Rooms.Tests
         internal static void Run(string folder)
         {
             int count = 0;
-            foreach (string name in new[] { "snapshots.json", "snapshots-lenient.json" })
+            foreach (string name in new[] { "snapshots.json", "snapshots-lenient.json", "typed.json" })
             {
                 foreach (JsonValue vector in Read(folder, name)["vectors"].Items) count += Snapshots(vector);
             }
-            count += Malformed(Read(folder, "snapshots-malformed.json"));
+            foreach (string name in new[] { "snapshots-malformed.json", "typed-malformed.json" }) count += Malformed(Read(folder, name));
             foreach (JsonValue vector in Read(folder, "inputs.json")["vectors"].Items) count += Input(vector);
             count += Movement.Run(Read(folder, "movement.json"));
             Console.WriteLine("vectors: " + count + " passed, 0 failed");
         }
 
-        private static JsonValue Read(string folder, string name)
+        internal static JsonValue Read(string folder, string name)
         {
             return JsonValue.Parse(File.ReadAllText(Path.Combine(folder, name)));
         }
@@ -95,7 +95,7 @@ namespace Dunlin.Rooms.Tests
         }
 
         /// <summary>A function that reads a vector in an encoding; null if it does not apply to that encoding.</summary>
-        private static Func<Snapshot> Form(JsonValue vector, RoomEncoding encoding)
+        internal static Func<Snapshot> Form(JsonValue vector, RoomEncoding encoding)
         {
             if (encoding == RoomEncoding.Protobuf)
             {
@@ -113,7 +113,8 @@ namespace Dunlin.Rooms.Tests
             return () => Snapshot.FromJson(JsonValue.Parse(json));
         }
 
-        private static string Shown(Replica replica)
+        /// <summary>A replica in the form of <see cref="Written"/>: the fields of an object stand in the order of their names.</summary>
+        internal static string Shown(Replica replica)
         {
             Grid grid = replica.Grid;
             var lines = new List<string>
@@ -123,8 +124,23 @@ namespace Dunlin.Rooms.Tests
                     + grid.FarIntervalTicks + " " + grid.TicksPerSecond,
             };
             lines.AddRange(replica.Objects.OrderBy(one => one.Id).Select(one =>
-                one.Id + " " + one.Kind + " " + one.X + " " + one.Y + " " + Hex(one.State) + " " + (one.Cell == null ? "null" : one.Cell.ToString())));
+                one.Id + " " + one.Kind + " " + one.X + " " + one.Y + " " + Hex(one.State) + " " + (one.Cell == null ? "null" : one.Cell.ToString())
+                    + (replica.Schema == null ? "" : " " + ShownFields(replica, one))));
             return string.Join("\n", lines);
+        }
+
+        /// <summary>In the vectors, fixed-point numbers are integers, as in JSON.</summary>
+        private static string ShownFields(Replica replica, SeenObject one)
+        {
+            IReadOnlyDictionary<string, FieldValue> values = replica.Fields(one);
+            if (values == null) return "null";
+            return string.Join(" ", values.OrderBy(pair => pair.Key, StringComparer.Ordinal).Select(pair =>
+            {
+                long integer = 0;
+                Field field = replica.Schema.Kind(one.Kind).Field(pair.Key);
+                bool isInteger = field.Type == FieldType.Integer && replica.TryGetInteger(one, field, out integer);
+                return pair.Key + "=" + (isInteger ? integer.ToString() : pair.Value.ToString());
+            }));
         }
 
         private static string Written(JsonValue replica)
@@ -136,8 +152,15 @@ namespace Dunlin.Rooms.Tests
                 fields(replica, new[] { "tick", "time_us", "ack", "avatar", "view" }),
                 fields(replica["grid"], new[] { "columns", "rows", "cell_units", "near_cells", "far_cells", "far_interval_ticks", "ticks_per_second" }),
             };
-            lines.AddRange(replica["objects"].Items.Select(one => fields(one, new[] { "id", "kind", "x", "y", "state", "cell" })));
+            lines.AddRange(replica["objects"].Items.Select(one =>
+                fields(one, new[] { "id", "kind", "x", "y", "state", "cell" }) + (one.Members.ContainsKey("fields") ? " " + WrittenFields(one["fields"]) : "")));
             return string.Join("\n", lines);
+        }
+
+        private static string WrittenFields(JsonValue fields)
+        {
+            if (fields == null) return "null";
+            return string.Join(" ", fields.Members.OrderBy(member => member.Key, StringComparer.Ordinal).Select(member => member.Key + "=" + member.Value));
         }
 
         private static string Compact(JsonValue value)
@@ -152,7 +175,7 @@ namespace Dunlin.Rooms.Tests
             return digits.ToString();
         }
 
-        private static byte[] Unhex(string digits)
+        internal static byte[] Unhex(string digits)
         {
             var bytes = new byte[digits.Length / 2];
             for (int at = 0; at < bytes.Length; at += 1) bytes[at] = Convert.ToByte(digits.Substring(at * 2, 2), 16);
