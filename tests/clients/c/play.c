@@ -209,7 +209,7 @@ static void ask(stage *on, bool publishes) {
   uint32_t call, number;
   CHECK(ada, dunlin_call(ada->client, "dunlin.other", "{}", &call) == DUNLIN_OK);
   UNTIL(on, ada, ada->counts[DUNLIN_EVENT_REPLY] == 1);
-  CHECK(ada, ada->last[DUNLIN_EVENT_REPLY].number == call && ada->last[DUNLIN_EVENT_REPLY].code == 104);
+  CHECK(ada, ada->last[DUNLIN_EVENT_REPLY].number == call && ada->last[DUNLIN_EVENT_REPLY].code == 103); /* for users without an id */
   CHECK(ada, dunlin_input(ada->room, long_input, sizeof long_input, &number) == DUNLIN_OK);
   if (!publishes) return;
   UNTIL(on, ada, ada->counts[DUNLIN_EVENT_INPUT_REFUSED] == 1);

@@ -1,0 +1,4 @@
+#include "check.h"
+void scripted(void) {}
+void scripted_memory(void) {}
+void scripted_fuzz(double seconds) { (void)seconds; }
