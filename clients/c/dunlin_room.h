@@ -46,8 +46,8 @@ typedef enum dunlin_status {
   DUNLIN_BAD_ARGUMENT  /* the game has passed something invalid */
 } dunlin_status;
 
-/* `resize` is like realloc: memory is NULL for a new block, bytes_after is 0 to free one. It may return NULL. If it is NULL itself,
- * realloc and free of the C library are used. */
+/* `resize` is like realloc: memory is NULL for a new block, bytes_after is 0 to free one. It may return NULL; the old block stays then. Blocks
+ * are aligned as those of malloc. If `resize` itself is NULL, realloc and free of the C library are used. */
 typedef struct dunlin_allocator {
   void *(*resize)(void *context, void *memory, size_t bytes_before, size_t bytes_after);
   void *context;
@@ -119,7 +119,8 @@ dunlin_client *dunlin_client_new(const dunlin_options *options);
 /* Frees the client and all of its rooms. NULL is nothing. */
 void dunlin_client_free(dunlin_client *client);
 
-/* Connects, and connects again after a loss, until dunlin_disconnect. `now_ms` is a clock of the game that does not go back. */
+/* Connects, and connects again after a loss, until dunlin_disconnect. `now_ms` is a clock of the game that begins at 0 or above and does not go
+ * back, the same in all calls. */
 void dunlin_connect(dunlin_client *client, double now_ms);
 /* Closes the connection. Players keep their seats for a while, as after a lost connection. */
 void dunlin_disconnect(dunlin_client *client);
@@ -2710,8 +2711,9 @@ typedef struct dunlin__inbox {
   dunlin__list bytes;
   size_t at;
   size_t frame_end;
-  dunlin_room *replayed; /* whose recovered publications come next */
-  dunlin__reader replay;
+  dunlin_room *replayed; /* whose recovered publications come next, from this part of the last message */
+  size_t replay_at;
+  size_t replay_end;
 } dunlin__inbox;
 
 typedef struct dunlin__outbox {
@@ -3258,7 +3260,8 @@ static bool dunlin__take_joined(dunlin_room *room, const dunlin__message *messag
   /* After a recovery this is the position that was asked for, and each publication moves it. */
   position->offset = answer.offset;
   client->inbox.replayed = room;
-  client->inbox.replay = dunlin__inner(&message->result);
+  client->inbox.replay_at = (size_t)(message->result.bytes - (const uint8_t *)client->inbox.bytes.items);
+  client->inbox.replay_end = client->inbox.replay_at + message->result.byte_count;
   return true;
 }
 
@@ -3478,11 +3481,17 @@ static bool dunlin__take_message(dunlin_client *client, dunlin__reader message_b
 
 /* The next recovered publication. False if there are no more. */
 static bool dunlin__replay(dunlin_client *client, dunlin_event *event) {
-  dunlin_room *room = client->inbox.replayed;
+  dunlin__inbox *inbox = &client->inbox;
+  dunlin_room *room = inbox->replayed;
+  const uint8_t *bytes = (const uint8_t *)inbox->bytes.items;
   dunlin__publication publication;
+  dunlin__reader reader;
   dunlin__field field;
-  while (client->inbox.replayed != NULL && dunlin__next_field(&client->inbox.replay, &field)) {
+  if (room == NULL) return false;
+  reader = dunlin__reader_of(bytes + inbox->replay_at, inbox->replay_end - inbox->replay_at);
+  while (inbox->replayed != NULL && dunlin__next_field(&reader, &field)) {
     if (field.number != 7) continue;
+    inbox->replay_at = (size_t)(reader.at - bytes);
     if (!dunlin__read_publication(&field, &publication)) {
       dunlin__lose(client, 0, "a malformed publication", true);
       return false;
@@ -3728,6 +3737,8 @@ dunlin_status dunlin_set_token(dunlin_client *client, const char *token) {
   dunlin__ask ask = client->tokens.ask;
   bool has_token = token != NULL && token[0] != 0;
   if (has_token && strlen(token) > DUNLIN_DATA_BYTES_MAX) return DUNLIN_TOO_LARGE;
+  /* It says nothing about a question that the game has not heard yet. */
+  if (!has_token && ask == DUNLIN__TO_ASK) return DUNLIN_OK;
   if (!dunlin__keep(&client->options.allocator, &client->tokens.token, token)) {
     client->tokens.token.count = 0;
     return DUNLIN_NO_MEMORY;
@@ -3772,17 +3783,8 @@ void dunlin_received(dunlin_client *client, const void *message, size_t byte_cou
     return;
   }
   (void)dunlin__write_integer(head, (int64_t)byte_count, 4);
-  {
-    size_t replay_at = inbox->replayed == NULL ? 0 : (size_t)(inbox->replay.at - (const uint8_t *)inbox->bytes.items);
-    size_t replay_end = inbox->replayed == NULL ? 0 : (size_t)(inbox->replay.end - (const uint8_t *)inbox->bytes.items);
-    if (!dunlin__append(&client->options.allocator, &inbox->bytes, head, 4) || !dunlin__append(&client->options.allocator, &inbox->bytes, message, byte_count)) {
-      dunlin__lose(client, 0, "no memory for a message", true);
-      return;
-    }
-    if (inbox->replayed != NULL) {
-      inbox->replay.at = (const uint8_t *)inbox->bytes.items + replay_at;
-      inbox->replay.end = (const uint8_t *)inbox->bytes.items + replay_end;
-    }
+  if (!dunlin__append(&client->options.allocator, &inbox->bytes, head, 4) || !dunlin__append(&client->options.allocator, &inbox->bytes, message, byte_count)) {
+    dunlin__lose(client, 0, "no memory for a message", true);
   }
 }
 
@@ -3909,6 +3911,8 @@ dunlin_status dunlin_room_set_token(dunlin_room *room, const char *token) {
   dunlin__ask ask = room->tokens.ask;
   bool has_token = token != NULL && token[0] != 0;
   if (has_token && strlen(token) > DUNLIN_DATA_BYTES_MAX) return DUNLIN_TOO_LARGE;
+  /* It says nothing about a question that the game has not heard yet. */
+  if (!has_token && ask == DUNLIN__TO_ASK) return DUNLIN_OK;
   if (!dunlin__keep(&client->options.allocator, &room->tokens.token, token)) {
     room->tokens.token.count = 0;
     return DUNLIN_NO_MEMORY;

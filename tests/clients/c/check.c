@@ -1,14 +1,10 @@
 /* Tests of clients/c without a server.
  *
- *   check vectors LINES        what lines.py has written; then with allocations that fail, and with mutations for some seconds
- *   check recording FILE       snapshots that record_snapshots wrote
- *   check scripted             a scripted server; then with allocations that fail, and with mutations for some seconds */
+ *   check recording FILE             snapshots that record_snapshots wrote
+ *   check vectors SECONDS LINES      what lines.py has written; then with allocations that fail, and with mutations for these seconds
+ *   check scripted SECONDS           a scripted server; then the same */
 #define DUNLIN_ROOM_IMPLEMENTATION
 #include "check.h"
-
-#include <time.h>
-
-static const double FUZZ_SECONDS = 4;
 
 static void *resize(void *context, void *block, size_t before, size_t after) {
   test_memory *memory = (test_memory *)context;
@@ -114,20 +110,20 @@ uint8_t *test_mutate(test_random *random, uint8_t *bytes, size_t *byte_count) {
 int main(int count, char **arguments) {
   size_t byte_count;
   char *lines;
-  if (count == 3 && strcmp(arguments[1], "vectors") == 0) {
-    lines = test_read_file(arguments[2], &byte_count);
+  if (count == 4 && strcmp(arguments[1], "vectors") == 0) {
+    lines = test_read_file(arguments[3], &byte_count);
     vectors(lines);
     memory(lines);
-    fuzz(lines, FUZZ_SECONDS);
+    fuzz(lines, strtod(arguments[2], NULL));
     free(lines);
   } else if (count == 3 && strcmp(arguments[1], "recording") == 0) {
     recording(arguments[2]);
-  } else if (count == 2 && strcmp(arguments[1], "scripted") == 0) {
+  } else if (count == 3 && strcmp(arguments[1], "scripted") == 0) {
     scripted();
     scripted_memory();
-    scripted_fuzz(FUZZ_SECONDS);
+    scripted_fuzz(strtod(arguments[2], NULL));
   } else {
-    fprintf(stderr, "check vectors LINES | recording FILE | scripted\n");
+    fprintf(stderr, "check recording FILE | vectors SECONDS LINES | scripted SECONDS\n");
     return 2;
   }
   return 0;

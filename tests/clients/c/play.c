@@ -15,7 +15,7 @@
 
 enum { PLAYERS_MAX = 4, NUMBERS_MAX = 16 };
 
-static const double DEADLINE_MS = 60000;
+static const double DEADLINE_MS = 120000;
 /* By this tick of its room, the server has sent two pings and ended connections that did not answer the first (server.json). */
 static const uint32_t ANSWERED_TICK = 1750;
 
@@ -204,7 +204,7 @@ static void lose_and_return(stage *on) {
 }
 
 static void ask(stage *on, bool publishes) {
-  static const uint8_t long_input[2000];
+  static const uint8_t long_input[2000] = {0};
   player *ada = &on->players[0];
   uint32_t call, number;
   CHECK(ada, dunlin_call(ada->client, "dunlin.other", "{}", &call) == DUNLIN_OK);

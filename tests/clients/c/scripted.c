@@ -131,9 +131,10 @@ static void publication(writer *to, const void *data, size_t byte_count, uint64_
   if (offset > 0) put_number(to, 6, offset);
 }
 
+static const uint8_t GRID[] = {8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60};
+
 /* A full snapshot of an empty map, or one that builds on `base`. */
 static void push_snapshot(script *of, uint32_t tick, uint32_t base, uint32_t ack) {
-  static const uint8_t grid[] = {8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60};
   writer snapshot, pub;
   uint32_t at;
   snapshot.count = 0;
@@ -141,7 +142,7 @@ static void push_snapshot(script *of, uint32_t tick, uint32_t base, uint32_t ack
   for (at = 0; at < 4; at += 1) snapshot.bytes[snapshot.count++] = (uint8_t)(ack >> (8 * at));
   put_number(&snapshot, 4, tick);
   put_number(&snapshot, 5, base);
-  if (base == 0) put_bytes(&snapshot, 7, grid, sizeof grid);
+  if (base == 0) put_bytes(&snapshot, 7, GRID, sizeof GRID);
   publication(&pub, snapshot.bytes, snapshot.count, 0);
   push(of, 4, &pub);
 }
@@ -351,6 +352,7 @@ static void play_tokens(script *of) {
   writer result;
   dunlin_join(of->room);
   dunlin_connect(of->client, of->now_ms);
+  (void)dunlin_set_token(of->client, NULL);
   NEXT(of, DUNLIN_EVENT_TOKEN);
   EXPECT(of, of->event.room == NULL);
   NEXT(of, DUNLIN_EVENT_NONE);
@@ -424,6 +426,133 @@ static bool play(script *of, dunlin_allocator allocator) {
   return true;
 }
 
+/* A ship in the only full cell, with a heading and a height: two moving fields, and one in steps. */
+static void push_ship(script *of, uint32_t tick, uint32_t base, const uint8_t *state, size_t state_bytes) {
+  static const char schema[] = "{\"kinds\":[{\"kind\":3,\"name\":\"Ship\",\"fields\":["
+    "{\"name\":\"fuel\",\"type\":\"integer\",\"bytes\":1,\"min\":0,\"max\":255},"
+    "{\"name\":\"heading\",\"type\":\"integer\",\"bytes\":1,\"min\":0,\"max\":255,\"motion\":\"angle\"},"
+    "{\"name\":\"height\",\"type\":\"integer\",\"bytes\":2,\"min\":-300,\"max\":300,\"per_unit\":10,\"motion\":\"linear\"}]}]}";
+  writer snapshot, cell, object, pub;
+  uint64_t time_us = 1000000 + (uint64_t)tick * 100000;
+  uint32_t at;
+  snapshot.count = cell.count = object.count = 0;
+  put_number(&object, 1, 9);
+  put_number(&object, 2, 3);
+  put_number(&object, 3, tick * 4);
+  put_bytes(&object, 5, state, state_bytes);
+  put_number(&cell, 1, 1);
+  put_message(&cell, 4, &object);
+  put_number(&snapshot, 4, tick);
+  put_number(&snapshot, 5, base);
+  put_varint(&snapshot, 6 << 3 | 1);
+  for (at = 0; at < 8; at += 1) snapshot.bytes[snapshot.count++] = (uint8_t)(time_us >> (8 * at));
+  if (base == 0) put_bytes(&snapshot, 7, GRID, sizeof GRID), put_text(&snapshot, 10, schema);
+  put_number(&snapshot, 8, 1);
+  put_message(&snapshot, 9, &cell);
+  publication(&pub, snapshot.bytes, snapshot.count, 0);
+  push(of, 4, &pub);
+}
+
+static bool is_near(double one, double other) {
+  return one - other < 1e-6 && other - one < 1e-6;
+}
+
+/* The heading crosses the end of its range; the height falls. A tick is a hundred milliseconds here. */
+static void moving_fields(dunlin_allocator allocator) {
+  static const uint8_t first[] = {7, 250, 0x9c, 0xff}, second[] = {8, 6, 0x64, 0}, broken[] = {8, 6};
+  dunlin_room_options options;
+  const dunlin_kind *kind;
+  int heading, height, fuel;
+  double x, y;
+  script of;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  options.is_typed = true;
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  join_now(&of, 2, "{}", false);
+  push_ship(&of, 1, 0, first, sizeof first);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  of.now_ms += 100;
+  push_ship(&of, 2, 1, second, sizeof second);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  kind = dunlin_kind_of(dunlin_room_world(of.room), 3);
+  fuel = dunlin_field_index(kind, "fuel");
+  heading = dunlin_field_index(kind, "heading");
+  height = dunlin_field_index(kind, "height");
+  CHECK(fuel == 0 && heading == 1 && height == 2 && dunlin_field_index(kind, "no such") == -1, "fields");
+  CHECK(dunlin_place(of.room, 9, 1125, &x, &y) && is_near(x, 105) && y == 0, "a quarter of the way");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1125), 253), "a quarter of the turn");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, height, 1125), -5), "a quarter of the height");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1175), 3), "over the end of the range");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, height, 1300), 10), "not beyond the last known value");
+  CHECK(dunlin_shown_field(of.room, 9, fuel, 1125) == 8 && dunlin_shown_field(of.room, 9, 3, 1125) == 0 && dunlin_shown_field(of.room, 8, 0, 0) == 0, "others");
+  CHECK(dunlin_tick_at(of.room, 1200) == 2 && dunlin_tick_at(of.room, -1e300) == 1 && dunlin_tick_at(of.room, 1e300) == UINT32_MAX, "ticks");
+  push_ship(&of, 3, 2, broken, sizeof broken);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1300) == 0, "a state without fields");
+  dunlin_client_free(of.client);
+}
+
+/* The limits of a replica: the object and the bytes at the limit, and one past it. */
+static void replica_limits(dunlin_allocator allocator) {
+  static const uint8_t one[] = {0x20, 1, 0x3a, 12, 8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60, 0x4a, 9, 8, 0, 0x22, 5, 8, 1, 0x2a, 1, 5};
+  static const uint8_t another[] = {0x20, 2, 0x28, 1, 0x4a, 9, 8, 0, 0x22, 5, 8, 2, 0x2a, 1, 6};
+  size_t at;
+  for (at = 0; at < 3; at += 1) {
+    dunlin_replica *replica = dunlin_replica_new(allocator, at == 0 ? 1 : 2, at == 1 ? 1 : 2);
+    CHECK(replica != NULL && dunlin_replica_apply(replica, one, sizeof one) == DUNLIN_OK, "one object");
+    CHECK(dunlin_replica_apply(replica, another, sizeof another) == (at < 2 ? DUNLIN_TOO_LARGE : DUNLIN_OK), "another");
+    CHECK(dunlin_replica_world(replica)->object_count == (at < 2 ? 1u : 2u), "objects");
+    dunlin_replica_free(replica);
+  }
+}
+
+/* A plain channel, and limits of a client. */
+static void channel(dunlin_allocator allocator) {
+  static uint8_t large[1000] = {0};
+  dunlin_room_options room;
+  dunlin_options options;
+  script of;
+  uint32_t at;
+  char name[16];
+  memset(&of, 0, sizeof of);
+  memset(&room, 0, sizeof room);
+  memset(&options, 0, sizeof options);
+  options.allocator = allocator;
+  options.received_bytes_max = 1004;
+  of.now_ms = 1000;
+  of.client = dunlin_client_new(&options);
+  room.channel = "hunt:1";
+  room.is_channel = true;
+  of.room = dunlin_room_new(of.client, &room);
+  for (at = 2; at <= DUNLIN_ROOMS_MAX + 1; at += 1) {
+    sprintf(name, "hunt:%u", at);
+    room.channel = name;
+    CHECK((dunlin_room_new(of.client, &room) != NULL) == (at <= DUNLIN_ROOMS_MAX), "rooms");
+  }
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  join_now(&of, 2, "{}", false);
+  CHECK(dunlin_input(of.room, "x", 1, NULL) == DUNLIN_NOT_READY, "no input of a channel");
+  push_event(&of, "{\"room\":\"arena:7\"}", 0);
+  NEXT(&of, DUNLIN_EVENT_PUBLICATION);
+  CHECK(strcmp(of.bytes, "{\"room\":\"arena:7\"}") == 0 && of.event.offset == 0 && of.event.room == of.room, "a publication");
+  for (at = 0; at < DUNLIN_REQUESTS_MAX; at += 1) CHECK(dunlin_call(of.client, "x", NULL, NULL) == DUNLIN_OK, "calls");
+  CHECK(dunlin_call(of.client, "x", NULL, NULL) == DUNLIN_TOO_LARGE, "one call more");
+  dunlin_received(of.client, large, 1000, of.now_ms);
+  CHECK(dunlin_is_connected(of.client), "the longest message");
+  dunlin_received(of.client, large, 1, of.now_ms);
+  CHECK(!dunlin_is_connected(of.client), "one byte more");
+  NEXT(&of, DUNLIN_EVENT_CLOSE);
+  dunlin_client_free(of.client);
+}
+
 /* What is refused at once, and limits. */
 static void arguments(dunlin_allocator allocator) {
   static const char *const documents[] = {"{", "{\"a\":1,}", "[1] 2", "\"\\ud800\"", "01", "\x80", "nul", "1.", "\"\n\"", ""};
@@ -467,6 +596,9 @@ void scripted(void) {
   memset(&of, 0, sizeof of);
   CHECK(play(&of, allocator), "memory of the test");
   arguments(allocator);
+  moving_fields(allocator);
+  replica_limits(allocator);
+  channel(allocator);
   CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
   printf("scripted: passed\n");
 }
