@@ -225,6 +225,7 @@ static void wait_for_open(script *of) {
 
 static void play_session(script *of) {
   static const uint8_t ping[] = {0};
+  dunlin_pending_input pending;
   writer empty;
   uint32_t number = 0, call;
   empty.count = 0;
@@ -242,6 +243,8 @@ static void play_session(script *of) {
   push_snapshot(of, 5, 0, 1);
   NEXT(of, DUNLIN_EVENT_SNAPSHOT);
   EXPECT(of, of->event.tick == 5 && dunlin_room_world(of->room)->grid.columns == 4 && dunlin_pending_count(of->room) == 1);
+  EXPECT(of, dunlin_pending_at(of->room, 0, &pending) && pending.number == 2 && pending.byte_count == 4 && memcmp(pending.data, "fire", 4) == 0);
+  EXPECT(of, !dunlin_pending_at(of->room, 1, &pending));
   push_event(of, "{\"tick\":6,\"event\":{\"clue\":[1, 2]}}", 12);
   push_event(of, "{\"event\":{}}", 12);
   NEXT(of, DUNLIN_EVENT_EVENT);
@@ -491,7 +494,11 @@ static void moving_fields(dunlin_allocator allocator) {
   CHECK(is_near(dunlin_shown_field(of.room, 9, height, 1300), 10), "not beyond the last known value");
   CHECK(dunlin_shown_field(of.room, 9, fuel, 1125) == 8 && dunlin_shown_field(of.room, 9, 3, 1125) == 0 && dunlin_shown_field(of.room, 8, 0, 0) == 0, "others");
   CHECK(dunlin_tick_at(of.room, 1200) == 2 && dunlin_tick_at(of.room, -1e300) == 1 && dunlin_tick_at(of.room, 1e300) == UINT32_MAX, "ticks");
-  push_ship(&of, 3, 2, broken, sizeof broken);
+  of.now_ms += 100;
+  push_ship(&of, 3, 2, first, sizeof first);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1225), 3) && is_near(dunlin_shown_field(of.room, 9, heading, 1275), 253), "the way back");
+  push_ship(&of, 4, 3, broken, sizeof broken);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
   CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1300) == 0, "a state without fields");
   dunlin_client_free(of.client);
