@@ -360,8 +360,9 @@ double dunlin_clock_observe(dunlin_clock *clock, uint64_t time_us, double now_ms
 /* What to add to the local clock. */
 double dunlin_clock_offset_ms(const dunlin_clock *clock);
 
-/* Writes the Protobuf message of an input, for connections of another kind. Returns its size; nothing is written above `capacity`. */
-size_t dunlin_write_input(uint32_t number, const void *data, size_t byte_count, const char *room, void *out, size_t capacity);
+/* Writes the Protobuf message of an input, for connections of another kind. Returns its size; nothing is written if `capacity` is below that.
+ * `room` is the channel, for `send`; it may be NULL. */
+size_t dunlin_write_input(const dunlin_pending_input *input, const char *room, void *out, size_t capacity);
 
 #ifdef __cplusplus
 }
@@ -645,16 +646,16 @@ static size_t dunlin__input_bytes(uint32_t number, size_t byte_count, size_t roo
   return (number == 0 ? 0 : 1 + dunlin__varint_bytes(number)) + dunlin__bytes_field_bytes(byte_count) + dunlin__bytes_field_bytes(room_bytes);
 }
 
-size_t dunlin_write_input(uint32_t number, const void *data, size_t byte_count, const char *room, void *out, size_t capacity) {
+size_t dunlin_write_input(const dunlin_pending_input *input, const char *room, void *out, size_t capacity) {
   size_t room_bytes = room == NULL ? 0 : strlen(room);
-  size_t needed = dunlin__input_bytes(number, byte_count, room_bytes);
+  size_t needed = dunlin__input_bytes(input->number, input->byte_count, room_bytes);
   uint8_t *at = (uint8_t *)out;
   if (needed > capacity) return needed;
-  if (number != 0) {
+  if (input->number != 0) {
     *at++ = 1 << 3 | DUNLIN__VARINT;
-    at = dunlin__write_varint(at, number);
+    at = dunlin__write_varint(at, input->number);
   }
-  at = dunlin__write_bytes_field(at, 2, data, byte_count);
+  at = dunlin__write_bytes_field(at, 2, input->data, input->byte_count);
   (void)dunlin__write_bytes_field(at, 3, room, room_bytes);
   return needed;
 }
@@ -2237,6 +2238,13 @@ typedef struct dunlin__delays {
   size_t count;
 } dunlin__delays;
 
+/* The shown time, and what the server's clock said then. */
+typedef struct dunlin__shown {
+  bool is_set;
+  double time_ms;
+  double clock_ms;
+} dunlin__shown;
+
 struct dunlin_interpolation {
   dunlin_allocator allocator;
   dunlin__list tracks; /* in ascending order of ids */
@@ -2248,10 +2256,8 @@ struct dunlin_interpolation {
   uint32_t far_tick; /* of the last snapshot with a far cell */
   uint32_t far_late_tick; /* of the last one that did not have to have one */
   bool has_last;
-  bool has_shown;
   double last_ms;
-  double shown_ms;
-  double shown_at_ms;
+  dunlin__shown shown;
 };
 
 /* Adds a value, and returns the delay that covers nearly all of the last `max`. */
@@ -2454,16 +2460,16 @@ void dunlin_interpolation_observe(dunlin_interpolation *interpolation, const dun
 }
 
 double dunlin_interpolation_advance(dunlin_interpolation *interpolation, double server_ms) {
-  double wanted_ms = server_ms - interpolation->delay_ms, ahead_ms = wanted_ms - interpolation->shown_ms;
-  if (!interpolation->has_shown || ahead_ms > DUNLIN__SHOWN_JUMP_MS || ahead_ms < -DUNLIN__SHOWN_JUMP_MS) {
-    interpolation->shown_ms = wanted_ms;
+  double wanted_ms = server_ms - interpolation->delay_ms, ahead_ms = wanted_ms - interpolation->shown.time_ms;
+  if (!interpolation->shown.is_set || ahead_ms > DUNLIN__SHOWN_JUMP_MS || ahead_ms < -DUNLIN__SHOWN_JUMP_MS) {
+    interpolation->shown.time_ms = wanted_ms;
   } else {
-    double passed_ms = server_ms > interpolation->shown_at_ms ? server_ms - interpolation->shown_at_ms : 0;
-    interpolation->shown_ms += passed_ms + dunlin__between(ahead_ms - passed_ms, -DUNLIN__SLEW_MAX * passed_ms, DUNLIN__SLEW_MAX * passed_ms);
+    double passed_ms = server_ms > interpolation->shown.clock_ms ? server_ms - interpolation->shown.clock_ms : 0;
+    interpolation->shown.time_ms += passed_ms + dunlin__between(ahead_ms - passed_ms, -DUNLIN__SLEW_MAX * passed_ms, DUNLIN__SLEW_MAX * passed_ms);
   }
-  interpolation->has_shown = true;
-  interpolation->shown_at_ms = server_ms;
-  return interpolation->shown_ms;
+  interpolation->shown.is_set = true;
+  interpolation->shown.clock_ms = server_ms;
+  return interpolation->shown.time_ms;
 }
 
 /* The delay of an object changes slowly, so that it does not jump. */
@@ -2510,35 +2516,6 @@ bool dunlin_interpolation_place(dunlin_interpolation *interpolation, uint32_t id
     *x += (samples[1].x - samples[0].x) * share;
     *y += (samples[1].y - samples[0].y) * share;
   }
-  return true;
-}
-
-/* A moving field at a time; false if it is not known between snapshots. */
-static bool dunlin__moving_at(dunlin_interpolation *interpolation, const dunlin_world *world, const dunlin_object *object, int index, double at_ms, double *number) {
-  const dunlin_kind *kind = dunlin_kind_of(world, object->kind);
-  const dunlin_field *field;
-  const dunlin__track *track;
-  const double *values;
-  double share, difference, turn;
-  size_t place = 0;
-  int at;
-  if (kind == NULL || index < 0 || (uint32_t)index >= kind->field_count || dunlin__moving_field(&kind->fields[index]) == NULL) return false;
-  field = &kind->fields[index];
-  for (at = 0; at < index; at += 1) place += dunlin__moving_field(&kind->fields[at]) != NULL;
-  track = dunlin__track_at(interpolation, object->id, at_ms, &share);
-  if (track == NULL || track->kind != object->kind || place >= track->moving_count) return false;
-  values = (const double *)track->values.items;
-  *number = values[place];
-  if (share > 0) {
-    difference = values[track->moving_count + place] - values[place];
-    turn = (double)(field->range.max - field->range.min) + 1;
-    if (field->motion == DUNLIN_ANGLE && difference > turn / 2) difference -= turn;
-    if (field->motion == DUNLIN_ANGLE && difference < -turn / 2) difference += turn;
-    *number += difference * share;
-    if (field->motion == DUNLIN_ANGLE && *number < (double)field->range.min) *number += turn;
-    if (field->motion == DUNLIN_ANGLE && *number >= (double)field->range.max + 1) *number -= turn;
-  }
-  *number /= field->per_unit;
   return true;
 }
 
@@ -2687,22 +2664,32 @@ typedef struct dunlin__terms {
   dunlin__list data;
 } dunlin__terms;
 
+/* Another attempt to join. */
+typedef struct dunlin__retry {
+  bool is_planned;
+  double at_ms;
+  uint32_t attempts;
+} dunlin__retry;
+
+/* What the player sees. */
+typedef struct dunlin__sight {
+  dunlin_replica replica;
+  dunlin_clock clock;
+  dunlin_interpolation interpolation;
+} dunlin__sight;
+
 struct dunlin_room {
   dunlin_client *client;
   dunlin__terms terms;
   dunlin__stay stay;
   uint32_t turn; /* counts subscriptions, so that a late reply is recognized */
-  uint32_t attempts;
   uint32_t bad_snapshots;
-  bool has_retry;
-  double retry_at_ms;
+  dunlin__retry retry;
   dunlin__tokens tokens;
   dunlin__position position;
   dunlin__inputs inputs;
   dunlin__ending left;
-  dunlin_replica replica;
-  dunlin_clock clock;
-  dunlin_interpolation interpolation;
+  dunlin__sight sight;
   char seat_token[DUNLIN__SEAT_TOKEN_BYTES_MAX + 1];
 };
 
@@ -2730,24 +2717,34 @@ typedef struct dunlin__heartbeat {
   double silence_ms; /* 0: the server sends no pings */
 } dunlin__heartbeat;
 
+/* The connection, and the next one. */
+typedef struct dunlin__line {
+  dunlin__link link;
+  bool has_to_close;
+  uint32_t attempts;
+  double connect_at_ms;
+  uint64_t random;
+  dunlin__ending lost;
+} dunlin__line;
+
+/* The last numbers that were given. */
+typedef struct dunlin__ids {
+  uint32_t command;
+  uint32_t call;
+} dunlin__ids;
+
 struct dunlin_client {
   dunlin_options options;
+  double now_ms;
   dunlin__list name;
   dunlin__list rooms; /* of pointers */
   dunlin__list requests;
-  uint32_t last_id;
-  uint32_t last_call;
-  dunlin__link link;
-  double now_ms;
-  double connect_at_ms;
-  uint32_t attempts;
-  uint64_t random;
-  bool has_to_close;
+  dunlin__ids ids;
+  dunlin__line line;
   dunlin__tokens tokens;
   dunlin__heartbeat heartbeat;
   dunlin__inbox inbox;
   dunlin__outbox outbox;
-  dunlin__ending lost;
   dunlin__ending shown; /* the text of the last event */
 };
 
@@ -2782,8 +2779,8 @@ static double dunlin__delay_ms(dunlin_client *client, uint32_t attempt) {
   uint64_t mixed;
   for (; attempt > 0 && most < client->options.reconnect_max_ms; attempt -= 1) most *= 2;
   most = dunlin__least(most, client->options.reconnect_max_ms);
-  client->random += 0x9e3779b97f4a7c15u;
-  mixed = client->random;
+  client->line.random += 0x9e3779b97f4a7c15u;
+  mixed = client->line.random;
   mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
   mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
   mixed ^= mixed >> 31;
@@ -2856,13 +2853,13 @@ static dunlin_status dunlin__queue(dunlin_client *client, uint32_t id, uint32_t 
 static dunlin_status dunlin__ask_server(dunlin_client *client, uint32_t command, dunlin_room *room, uint32_t number) {
   dunlin_status status;
   dunlin__request *request;
-  if (client->requests.count >= DUNLIN_REQUESTS_MAX || client->last_id == UINT32_MAX) return DUNLIN_TOO_LARGE;
+  if (client->requests.count >= DUNLIN_REQUESTS_MAX || client->ids.command == UINT32_MAX) return DUNLIN_TOO_LARGE;
   if (!dunlin__reserve(&client->options.allocator, &client->requests, client->requests.count + 1)) return DUNLIN_NO_MEMORY;
-  status = dunlin__queue(client, client->last_id + 1, command);
+  status = dunlin__queue(client, client->ids.command + 1, command);
   if (status != DUNLIN_OK) return status;
-  client->last_id += 1;
+  client->ids.command += 1;
   request = (dunlin__request *)dunlin__push(&client->options.allocator, &client->requests);
-  request->id = client->last_id;
+  request->id = client->ids.command;
   request->command = command;
   request->number = number;
   request->turn = room == NULL ? 0 : room->turn;
@@ -2880,7 +2877,7 @@ static void dunlin__send_connect(dunlin_client *client) {
   dunlin__begin_request(client);
   dunlin__put_text(client, 1, &client->tokens.token);
   dunlin__put_text(client, 4, &client->name);
-  client->link = DUNLIN__GREETING;
+  client->line.link = DUNLIN__GREETING;
   dunlin__ask_or_lose(client, DUNLIN__CONNECT, NULL);
 }
 
@@ -2942,7 +2939,7 @@ static void dunlin__send_subscribe(dunlin_room *room) {
 }
 
 static void dunlin__begin_join(dunlin_room *room) {
-  room->has_retry = false;
+  room->retry.is_planned = false;
   if (room->terms.asks_for_tokens) room->tokens.ask = DUNLIN__TO_ASK;
   else dunlin__send_subscribe(room);
 }
@@ -2959,9 +2956,9 @@ static void dunlin__retry_refresh(dunlin_client *client, dunlin__tokens *tokens)
 }
 
 static void dunlin__retry_join(dunlin_room *room) {
-  room->has_retry = true;
-  room->retry_at_ms = room->client->now_ms + dunlin__delay_ms(room->client, room->attempts);
-  if (room->attempts < 32) room->attempts += 1;
+  room->retry.is_planned = true;
+  room->retry.at_ms = room->client->now_ms + dunlin__delay_ms(room->client, room->retry.attempts);
+  if (room->retry.attempts < 32) room->retry.attempts += 1;
 }
 
 /* -- Ends -- */
@@ -2980,12 +2977,12 @@ static void dunlin__forget_position(dunlin_room *room) {
 static void dunlin__end_stay(dunlin_room *room, bool returns) {
   room->stay = returns ? DUNLIN__JOINING : DUNLIN__AWAY;
   room->turn += 1;
-  room->has_retry = room->tokens.has_refresh = false;
+  room->retry.is_planned = room->tokens.has_refresh = false;
   room->tokens.ask = DUNLIN__NOT_ASKED;
   if (room->client->inbox.replayed == room) room->client->inbox.replayed = NULL;
-  dunlin__replica_clear(&room->replica);
-  dunlin__interpolation_clear(&room->interpolation);
-  memset(&room->clock, 0, sizeof room->clock);
+  dunlin__replica_clear(&room->sight.replica);
+  dunlin__interpolation_clear(&room->sight.interpolation);
+  memset(&room->sight.clock, 0, sizeof room->sight.clock);
   dunlin__forget_inputs(&room->inputs);
 }
 
@@ -3008,21 +3005,21 @@ static void dunlin__lose_requests(dunlin_client *client) {
     kept += 1;
   }
   client->requests.count = kept;
-  client->last_id = 0;
+  client->ids.command = 0;
 }
 
 static void dunlin__lose_for(dunlin_client *client, uint32_t code, dunlin_json reason, bool returns) {
   size_t at;
   if ((code >= 3500 && code < 4000) || (code >= 4500 && code < 5000)) returns = false;
-  client->has_to_close = client->has_to_close || client->link >= DUNLIN__OPENING;
-  client->link = returns ? DUNLIN__WAITING : DUNLIN__OFFLINE;
-  client->lost.is_reported = true;
-  client->lost.code = code;
-  client->lost.returns = returns;
-  client->lost.delay_ms = returns ? dunlin__delay_ms(client, client->attempts) : 0;
-  dunlin__set_text(&client->lost, reason.text, reason.byte_count);
-  client->connect_at_ms = client->now_ms + client->lost.delay_ms;
-  if (client->attempts < 32) client->attempts += 1;
+  client->line.has_to_close = client->line.has_to_close || client->line.link >= DUNLIN__OPENING;
+  client->line.link = returns ? DUNLIN__WAITING : DUNLIN__OFFLINE;
+  client->line.lost.is_reported = true;
+  client->line.lost.code = code;
+  client->line.lost.returns = returns;
+  client->line.lost.delay_ms = returns ? dunlin__delay_ms(client, client->line.attempts) : 0;
+  dunlin__set_text(&client->line.lost, reason.text, reason.byte_count);
+  client->line.connect_at_ms = client->now_ms + client->line.lost.delay_ms;
+  if (client->line.attempts < 32) client->line.attempts += 1;
   client->tokens.ask = DUNLIN__NOT_ASKED;
   client->tokens.has_refresh = client->heartbeat.has_deadline = false;
   client->inbox.bytes.count = client->inbox.at = client->inbox.frame_end = 0;
@@ -3040,7 +3037,7 @@ static void dunlin__lose(dunlin_client *client, uint32_t code, const char *text,
 }
 
 static void dunlin__begin_connection(dunlin_client *client) {
-  client->link = client->options.asks_for_tokens ? DUNLIN__ASKING : DUNLIN__CALLING;
+  client->line.link = client->options.asks_for_tokens ? DUNLIN__ASKING : DUNLIN__CALLING;
   client->tokens.ask = client->options.asks_for_tokens ? DUNLIN__TO_ASK : DUNLIN__NOT_ASKED;
 }
 
@@ -3198,20 +3195,20 @@ static bool dunlin__take_connected(dunlin_client *client, const dunlin__message 
     dunlin__lose_for(client, error.code, error.text, dunlin__may_retry(&error, client->options.asks_for_tokens));
     return false;
   }
-  client->link = DUNLIN__ONLINE;
-  client->attempts = client->tokens.attempts = 0;
+  client->line.link = DUNLIN__ONLINE;
+  client->line.attempts = client->tokens.attempts = 0;
   client->heartbeat.pongs = answer.pongs;
   client->heartbeat.silence_ms = answer.ping_s == 0 ? 0 : (double)answer.ping_s * 1000 + DUNLIN__PING_MARGIN_MS;
   client->heartbeat.has_deadline = answer.ping_s != 0;
   client->heartbeat.deadline_ms = client->now_ms + client->heartbeat.silence_ms;
   dunlin__plan_refresh(client, &client->tokens, client->options.asks_for_tokens, answer.expires ? &answer.ttl_s : NULL);
-  for (at = 0; at < client->rooms.count && client->link == DUNLIN__ONLINE; at += 1) {
+  for (at = 0; at < client->rooms.count && client->line.link == DUNLIN__ONLINE; at += 1) {
     dunlin_room *room = dunlin__room_at(client, at);
-    room->attempts = 0;
+    room->retry.attempts = 0;
     if (room->stay == DUNLIN__JOINING) dunlin__begin_join(room);
   }
   event->kind = DUNLIN_EVENT_CONNECTED;
-  return client->link == DUNLIN__ONLINE;
+  return client->line.link == DUNLIN__ONLINE;
 }
 
 static void dunlin__take_seat(dunlin_room *room, const dunlin__answer *answer, dunlin_event *event) {
@@ -3247,7 +3244,7 @@ static bool dunlin__take_joined(dunlin_room *room, const dunlin__message *messag
     return false;
   }
   room->stay = DUNLIN__JOINED;
-  room->attempts = room->tokens.attempts = 0;
+  room->retry.attempts = room->tokens.attempts = 0;
   event->kind = DUNLIN_EVENT_JOINED;
   event->room = room;
   event->missed = position->was_joined && !answer.has_recovered;
@@ -3321,19 +3318,22 @@ static bool dunlin__take_publication(dunlin_room *room, const dunlin__publicatio
   if (publication->offset == 0) {
     event->bytes = NULL;
     event->byte_count = 0;
-    status = dunlin_replica_apply(&room->replica, publication->bytes, publication->byte_count);
+    status = dunlin_replica_apply(&room->sight.replica, publication->bytes, publication->byte_count);
     if (status != DUNLIN_OK) return dunlin__take_bad_snapshot(room, status, event);
     room->bad_snapshots = 0;
-    (void)dunlin_clock_observe(&room->clock, room->replica.world.time_us, client->now_ms);
-    dunlin__acknowledge(room, room->replica.world.ack);
-    dunlin_interpolation_observe(&room->interpolation, &room->replica, dunlin_server_time_ms(room, client->now_ms));
+    (void)dunlin_clock_observe(&room->sight.clock, room->sight.replica.world.time_us, client->now_ms);
+    dunlin__acknowledge(room, room->sight.replica.world.ack);
+    dunlin_interpolation_observe(&room->sight.interpolation, &room->sight.replica, dunlin_server_time_ms(room, client->now_ms));
     event->kind = DUNLIN_EVENT_SNAPSHOT;
-    event->tick = room->replica.world.tick;
+    event->tick = room->sight.replica.world.tick;
     return true;
   }
   document = dunlin_json_parse(publication->bytes, publication->byte_count);
   inner = dunlin_json_member(document, "event");
-  if (inner.text == NULL || !dunlin__json_integer(dunlin_json_member(document, "tick"), 0, UINT32_MAX, &tick)) return dunlin__failed(event, room, DUNLIN_MALFORMED, "an event without its tick");
+  if (inner.text == NULL
+      || !dunlin__json_integer(dunlin_json_member(document, "tick"), 0, UINT32_MAX, &tick)) {
+    return dunlin__failed(event, room, DUNLIN_MALFORMED, "an event without its tick");
+  }
   event->kind = DUNLIN_EVENT_EVENT;
   event->tick = (uint32_t)tick;
   event->bytes = (const uint8_t *)inner.text;
@@ -3461,9 +3461,12 @@ static bool dunlin__take_push(dunlin_client *client, const dunlin__field *push, 
 
 /* A ping is an empty message, and so is the answer. */
 static void dunlin__take_ping(dunlin_client *client) {
-  if (!client->heartbeat.pongs || client->link != DUNLIN__ONLINE) return;
+  if (!client->heartbeat.pongs || client->line.link != DUNLIN__ONLINE) return;
   dunlin__drop_sent(client);
-  if (client->outbox.bytes.count >= client->options.unsent_bytes_max || dunlin__push(&client->options.allocator, &client->outbox.bytes) == NULL) dunlin__lose(client, 0, "a command does not fit into memory", true);
+  if (client->outbox.bytes.count >= client->options.unsent_bytes_max
+      || dunlin__push(&client->options.allocator, &client->outbox.bytes) == NULL) {
+    dunlin__lose(client, 0, "a command does not fit into memory", true);
+  }
 }
 
 static bool dunlin__take_message(dunlin_client *client, dunlin__reader message_bytes, dunlin_event *event) {
@@ -3510,7 +3513,7 @@ static bool dunlin__take_next(dunlin_client *client, dunlin_event *event) {
     dunlin__reader frame;
     uint64_t length;
     if (dunlin__replay(client, event)) return true;
-    if (client->has_to_close || inbox->at == inbox->bytes.count) return false;
+    if (client->line.has_to_close || inbox->at == inbox->bytes.count) return false;
     if (inbox->at == inbox->frame_end) {
       inbox->frame_end = inbox->at + 4 + (size_t)dunlin__little_endian(bytes + inbox->at, 4);
       inbox->at += 4;
@@ -3533,8 +3536,8 @@ static bool dunlin__take_next(dunlin_client *client, dunlin_event *event) {
 static bool dunlin__report(dunlin_client *client, dunlin_event *event) {
   const dunlin__request *requests = (const dunlin__request *)client->requests.items;
   size_t at;
-  if (client->has_to_close) {
-    client->has_to_close = false;
+  if (client->line.has_to_close) {
+    client->line.has_to_close = false;
     event->kind = DUNLIN_EVENT_CLOSE;
     return true;
   }
@@ -3556,13 +3559,13 @@ static bool dunlin__report(dunlin_client *client, dunlin_event *event) {
     dunlin__forget_first(&client->requests, 1);
     return true;
   }
-  if (!client->lost.is_reported) return false;
-  client->lost.is_reported = false;
+  if (!client->line.lost.is_reported) return false;
+  client->line.lost.is_reported = false;
   event->kind = DUNLIN_EVENT_DISCONNECTED;
-  event->code = client->lost.code;
-  event->text = client->lost.text;
-  event->returns = client->lost.returns;
-  event->delay_ms = client->lost.delay_ms;
+  event->code = client->line.lost.code;
+  event->text = client->line.lost.text;
+  event->returns = client->line.lost.returns;
+  event->delay_ms = client->line.lost.delay_ms;
   return true;
 }
 
@@ -3594,15 +3597,15 @@ static bool dunlin__expire_requests(dunlin_client *client, dunlin_event *event) 
 
 static void dunlin__pass_time(dunlin_client *client) {
   size_t at;
-  if (client->link == DUNLIN__WAITING && client->now_ms >= client->connect_at_ms) dunlin__begin_connection(client);
+  if (client->line.link == DUNLIN__WAITING && client->now_ms >= client->line.connect_at_ms) dunlin__begin_connection(client);
   if (client->heartbeat.has_deadline && client->now_ms > client->heartbeat.deadline_ms) dunlin__lose(client, 0, "no message from the server", true);
   if (client->tokens.has_refresh && client->now_ms >= client->tokens.refresh_at_ms) {
     client->tokens.has_refresh = false;
     client->tokens.ask = DUNLIN__TO_ASK;
   }
-  for (at = 0; at < client->rooms.count && client->link == DUNLIN__ONLINE; at += 1) {
+  for (at = 0; at < client->rooms.count && client->line.link == DUNLIN__ONLINE; at += 1) {
     dunlin_room *room = dunlin__room_at(client, at);
-    if (room->has_retry && client->now_ms >= room->retry_at_ms) dunlin__begin_join(room);
+    if (room->retry.is_planned && client->now_ms >= room->retry.at_ms) dunlin__begin_join(room);
     if (room->tokens.has_refresh && client->now_ms >= room->tokens.refresh_at_ms) {
       room->tokens.has_refresh = false;
       room->tokens.ask = DUNLIN__TO_ASK;
@@ -3626,14 +3629,14 @@ static bool dunlin__demand(dunlin_client *client, dunlin_event *event) {
     dunlin_room *room = dunlin__room_at(client, at);
     if (dunlin__ask_for_token(&room->tokens, room, event)) return true;
   }
-  if (client->link == DUNLIN__CALLING) {
-    client->link = DUNLIN__OPENING;
+  if (client->line.link == DUNLIN__CALLING) {
+    client->line.link = DUNLIN__OPENING;
     client->heartbeat.has_deadline = true;
     client->heartbeat.deadline_ms = client->now_ms + DUNLIN__OPEN_TIMEOUT_MS;
     event->kind = DUNLIN_EVENT_OPEN;
     return true;
   }
-  if (client->link >= DUNLIN__GREETING && client->outbox.bytes.count > 0) {
+  if (client->line.link >= DUNLIN__GREETING && client->outbox.bytes.count > 0) {
     const uint8_t *bytes = (const uint8_t *)client->outbox.bytes.items;
     dunlin__reader reader = dunlin__reader_of(bytes, client->outbox.bytes.count);
     uint64_t length;
@@ -3680,7 +3683,7 @@ dunlin_client *dunlin_client_new(const dunlin_options *options) {
   if (options->received_bytes_max == 0) client->options.received_bytes_max = (size_t)16 << 20;
   if (client->options.received_bytes_max > UINT32_MAX / 2) client->options.received_bytes_max = UINT32_MAX / 2;
   if (options->unsent_bytes_max == 0) client->options.unsent_bytes_max = (size_t)1 << 20;
-  client->random = options->seed ^ (uint64_t)(uintptr_t)client;
+  client->line.random = options->seed ^ (uint64_t)(uintptr_t)client;
   client->name.item_bytes = client->tokens.token.item_bytes = 1;
   client->inbox.bytes.item_bytes = client->outbox.bytes.item_bytes = client->outbox.request.item_bytes = 1;
   client->rooms.item_bytes = sizeof(dunlin_room *);
@@ -3692,8 +3695,8 @@ dunlin_client *dunlin_client_new(const dunlin_options *options) {
 
 static void dunlin__room_end(dunlin_room *room) {
   const dunlin_allocator allocator = room->client->options.allocator;
-  dunlin__replica_end(&room->replica);
-  dunlin__interpolation_end(&room->interpolation);
+  dunlin__replica_end(&room->sight.replica);
+  dunlin__interpolation_end(&room->sight.interpolation);
   dunlin__release(&allocator, &room->terms.channel);
   dunlin__release(&allocator, &room->terms.data);
   dunlin__release(&allocator, &room->tokens.token);
@@ -3720,17 +3723,17 @@ void dunlin_client_free(dunlin_client *client) {
 
 void dunlin_connect(dunlin_client *client, double now_ms) {
   dunlin__set_now(client, now_ms);
-  if (client->link != DUNLIN__OFFLINE) return;
-  client->attempts = 0;
+  if (client->line.link != DUNLIN__OFFLINE) return;
+  client->line.attempts = 0;
   dunlin__begin_connection(client);
 }
 
 void dunlin_disconnect(dunlin_client *client) {
-  if (client->link != DUNLIN__OFFLINE) dunlin__lose(client, 0, "disconnected", false);
+  if (client->line.link != DUNLIN__OFFLINE) dunlin__lose(client, 0, "disconnected", false);
 }
 
 bool dunlin_is_connected(const dunlin_client *client) {
-  return client->link == DUNLIN__ONLINE;
+  return client->line.link == DUNLIN__ONLINE;
 }
 
 dunlin_status dunlin_set_token(dunlin_client *client, const char *token) {
@@ -3744,11 +3747,11 @@ dunlin_status dunlin_set_token(dunlin_client *client, const char *token) {
     return DUNLIN_NO_MEMORY;
   }
   client->tokens.ask = DUNLIN__NOT_ASKED;
-  if (client->link == DUNLIN__ASKING && has_token) {
-    client->link = DUNLIN__CALLING;
-  } else if (client->link == DUNLIN__ASKING && ask == DUNLIN__ASKED) {
+  if (client->line.link == DUNLIN__ASKING && has_token) {
+    client->line.link = DUNLIN__CALLING;
+  } else if (client->line.link == DUNLIN__ASKING && ask == DUNLIN__ASKED) {
     dunlin__lose(client, 0, "no token", true);
-  } else if (client->link == DUNLIN__ONLINE && ask != DUNLIN__NOT_ASKED) {
+  } else if (client->line.link == DUNLIN__ONLINE && ask != DUNLIN__NOT_ASKED) {
     /* The server ends a connection that refreshes without a token, for good. */
     if (!has_token) {
       dunlin__retry_refresh(client, &client->tokens);
@@ -3763,15 +3766,15 @@ dunlin_status dunlin_set_token(dunlin_client *client, const char *token) {
 
 void dunlin_opened(dunlin_client *client, double now_ms) {
   dunlin__set_now(client, now_ms);
-  if (client->link == DUNLIN__OPENING) dunlin__send_connect(client);
+  if (client->line.link == DUNLIN__OPENING) dunlin__send_connect(client);
 }
 
 void dunlin_received(dunlin_client *client, const void *message, size_t byte_count, double now_ms) {
   dunlin__inbox *inbox = &client->inbox;
   uint8_t head[4];
   dunlin__set_now(client, now_ms);
-  if (client->link < DUNLIN__GREETING || byte_count == 0) return;
-  if (client->link == DUNLIN__ONLINE) client->heartbeat.deadline_ms = client->now_ms + client->heartbeat.silence_ms;
+  if (client->line.link < DUNLIN__GREETING || byte_count == 0) return;
+  if (client->line.link == DUNLIN__ONLINE) client->heartbeat.deadline_ms = client->now_ms + client->heartbeat.silence_ms;
   /* What is replayed lies in the last frame. */
   if (inbox->replayed == NULL) {
     dunlin__forget_first(&inbox->bytes, inbox->at);
@@ -3790,10 +3793,10 @@ void dunlin_received(dunlin_client *client, const void *message, size_t byte_cou
 
 void dunlin_closed(dunlin_client *client, uint32_t code, const char *reason, double now_ms) {
   dunlin__set_now(client, now_ms);
-  if (client->link < DUNLIN__OPENING) return;
+  if (client->line.link < DUNLIN__OPENING) return;
   dunlin__lose(client, code, reason == NULL ? "" : reason, true);
   /* The socket is closed already. */
-  client->has_to_close = false;
+  client->line.has_to_close = false;
 }
 
 static dunlin_status dunlin__check_json(const char *json) {
@@ -3807,14 +3810,14 @@ dunlin_status dunlin_call(dunlin_client *client, const char *method, const char 
   size_t method_bytes = method == NULL ? 0 : strlen(method);
   if (status != DUNLIN_OK) return status;
   if (method_bytes == 0 || method_bytes > 255 || !dunlin__is_utf8((const uint8_t *)method, method_bytes)) return DUNLIN_BAD_ARGUMENT;
-  if (client->link != DUNLIN__ONLINE) return DUNLIN_NOT_READY;
+  if (client->line.link != DUNLIN__ONLINE) return DUNLIN_NOT_READY;
   dunlin__begin_request(client);
   if (json != NULL) dunlin__put_bytes(client, 1, json, strlen(json));
   dunlin__put_bytes(client, 2, method, method_bytes);
-  status = dunlin__ask_server(client, DUNLIN__RPC, NULL, client->last_call + 1);
+  status = dunlin__ask_server(client, DUNLIN__RPC, NULL, client->ids.call + 1);
   if (status != DUNLIN_OK) return status;
-  client->last_call += 1;
-  if (number != NULL) *number = client->last_call;
+  client->ids.call += 1;
+  if (number != NULL) *number = client->ids.call;
   return DUNLIN_OK;
 }
 
@@ -3849,9 +3852,9 @@ dunlin_room *dunlin_room_new(dunlin_client *client, const dunlin_room_options *o
   room->terms.is_channel = options->is_channel;
   room->terms.publishes = options->publishes;
   room->terms.asks_for_tokens = options->asks_for_tokens;
-  dunlin__replica_begin(&room->replica, *allocator, options->objects_max, options->state_bytes_max);
-  room->interpolation.allocator = *allocator;
-  dunlin__interpolation_clear(&room->interpolation);
+  dunlin__replica_begin(&room->sight.replica, *allocator, options->objects_max, options->state_bytes_max);
+  room->sight.interpolation.allocator = *allocator;
+  dunlin__interpolation_clear(&room->sight.interpolation);
   if (options->seat_token != NULL) memcpy(room->seat_token, options->seat_token, strlen(options->seat_token) + 1);
   if (!dunlin__keep(allocator, &room->terms.channel, options->channel) || (options->data != NULL && !dunlin__keep(allocator, &room->terms.data, options->data))) {
     dunlin__room_end(room);
@@ -3882,8 +3885,8 @@ void dunlin_room_free(dunlin_room *room) {
 void dunlin_join(dunlin_room *room) {
   if (room->stay != DUNLIN__AWAY) return;
   room->stay = DUNLIN__JOINING;
-  room->attempts = room->bad_snapshots = 0;
-  if (room->client->link == DUNLIN__ONLINE) dunlin__begin_join(room);
+  room->retry.attempts = room->bad_snapshots = 0;
+  if (room->client->line.link == DUNLIN__ONLINE) dunlin__begin_join(room);
 }
 
 void dunlin_leave(dunlin_room *room) {
@@ -3891,7 +3894,7 @@ void dunlin_leave(dunlin_room *room) {
   dunlin__end_stay(room, false);
   dunlin__forget_position(room);
   room->left.is_reported = false;
-  if (room->client->link == DUNLIN__ONLINE) dunlin__send_unsubscribe(room);
+  if (room->client->line.link == DUNLIN__ONLINE) dunlin__send_unsubscribe(room);
 }
 
 bool dunlin_is_joined(const dunlin_room *room) {
@@ -3918,7 +3921,7 @@ dunlin_status dunlin_room_set_token(dunlin_room *room, const char *token) {
     return DUNLIN_NO_MEMORY;
   }
   room->tokens.ask = DUNLIN__NOT_ASKED;
-  if (ask == DUNLIN__NOT_ASKED || client->link != DUNLIN__ONLINE) return DUNLIN_OK;
+  if (ask == DUNLIN__NOT_ASKED || client->line.link != DUNLIN__ONLINE) return DUNLIN_OK;
   if (room->stay == DUNLIN__JOINING && has_token) {
     dunlin__send_subscribe(room);
   } else if (room->stay == DUNLIN__JOINING) {
@@ -3998,42 +4001,71 @@ double dunlin_round_trip_ms(const dunlin_room *room) {
 }
 
 const dunlin_world *dunlin_room_world(const dunlin_room *room) {
-  return &room->replica.world;
+  return &room->sight.replica.world;
 }
 
 double dunlin_server_time_ms(const dunlin_room *room, double now_ms) {
-  return now_ms + dunlin_clock_offset_ms(&room->clock);
+  return now_ms + dunlin_clock_offset_ms(&room->sight.clock);
 }
 
 double dunlin_tick_now(const dunlin_room *room, double now_ms) {
-  const dunlin_world *world = &room->replica.world;
+  const dunlin_world *world = &room->sight.replica.world;
   return world->tick + (dunlin_server_time_ms(room, now_ms) - (double)world->time_us / 1000) * world->grid.ticks_per_second / 1000;
 }
 
 double dunlin_shown_ms(dunlin_room *room, double now_ms) {
-  return dunlin_interpolation_advance(&room->interpolation, dunlin_server_time_ms(room, now_ms));
+  return dunlin_interpolation_advance(&room->sight.interpolation, dunlin_server_time_ms(room, now_ms));
 }
 
 bool dunlin_place(dunlin_room *room, uint32_t id, double shown_ms, double *x, double *y) {
-  const dunlin_object *object = dunlin_find(&room->replica.world, id);
+  const dunlin_object *object = dunlin_find(&room->sight.replica.world, id);
   if (object == NULL) return false;
-  if (dunlin_interpolation_place(&room->interpolation, id, shown_ms, x, y)) return true;
+  if (dunlin_interpolation_place(&room->sight.interpolation, id, shown_ms, x, y)) return true;
   *x = object->x;
   *y = object->y;
   return true;
 }
 
+/* A moving field at a time; false if it is not known between snapshots. */
+static bool dunlin__moving_at(dunlin_room *room, const dunlin_object *object, int index, double at_ms, double *number) {
+  const dunlin_kind *kind = dunlin_kind_of(&room->sight.replica.world, object->kind);
+  const dunlin_field *field;
+  const dunlin__track *track;
+  const double *values;
+  double share, difference, turn;
+  size_t place = 0;
+  int at;
+  if (kind == NULL || index < 0 || (uint32_t)index >= kind->field_count || dunlin__moving_field(&kind->fields[index]) == NULL) return false;
+  field = &kind->fields[index];
+  for (at = 0; at < index; at += 1) place += dunlin__moving_field(&kind->fields[at]) != NULL;
+  track = dunlin__track_at(&room->sight.interpolation, object->id, at_ms, &share);
+  if (track == NULL || track->kind != object->kind || place >= track->moving_count) return false;
+  values = (const double *)track->values.items;
+  *number = values[place];
+  if (share > 0) {
+    difference = values[track->moving_count + place] - values[place];
+    turn = (double)(field->range.max - field->range.min) + 1;
+    if (field->motion == DUNLIN_ANGLE && difference > turn / 2) difference -= turn;
+    if (field->motion == DUNLIN_ANGLE && difference < -turn / 2) difference += turn;
+    *number += difference * share;
+    if (field->motion == DUNLIN_ANGLE && *number < (double)field->range.min) *number += turn;
+    if (field->motion == DUNLIN_ANGLE && *number >= (double)field->range.max + 1) *number -= turn;
+  }
+  *number /= field->per_unit;
+  return true;
+}
+
 double dunlin_shown_field(dunlin_room *room, uint32_t id, int index, double shown_ms) {
-  const dunlin_world *world = &room->replica.world;
+  const dunlin_world *world = &room->sight.replica.world;
   const dunlin_object *object = dunlin_find(world, id);
   double number;
   if (object == NULL || !object->has_fields) return 0;
-  if (dunlin__moving_at(&room->interpolation, world, object, index, shown_ms, &number)) return number;
+  if (dunlin__moving_at(room, object, index, shown_ms, &number)) return number;
   return dunlin_field_number(world, object, index);
 }
 
 uint32_t dunlin_tick_at(const dunlin_room *room, double shown_ms) {
-  return dunlin__tick_at(&room->replica.world, shown_ms);
+  return dunlin__tick_at(&room->sight.replica.world, shown_ms);
 }
 
 #ifdef __cplusplus

@@ -508,7 +508,12 @@ static void moving_fields(dunlin_allocator allocator) {
 static void replica_limits(dunlin_allocator allocator) {
   static const uint8_t one[] = {0x20, 1, 0x3a, 12, 8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60, 0x4a, 9, 8, 0, 0x22, 5, 8, 1, 0x2a, 1, 5};
   static const uint8_t another[] = {0x20, 2, 0x28, 1, 0x4a, 9, 8, 0, 0x22, 5, 8, 2, 0x2a, 1, 6};
+  static const uint8_t own_twice[] = {0x20, 1, 0x3a, 12, 8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60, 0x1a, 4, 10, 2, 8, 1, 0x1a, 4, 10, 2, 8, 2};
+  dunlin_replica *last = dunlin_replica_new(allocator, 0, 0);
   size_t at;
+  CHECK(last != NULL && dunlin_replica_apply(last, own_twice, sizeof own_twice) == DUNLIN_OK, "own objects twice");
+  CHECK(dunlin_replica_world(last)->object_count == 1 && dunlin_find(dunlin_replica_world(last), 2) != NULL, "the last counts");
+  dunlin_replica_free(last);
   for (at = 0; at < 3; at += 1) {
     dunlin_replica *replica = dunlin_replica_new(allocator, at == 0 ? 1 : 2, at == 1 ? 1 : 2);
     CHECK(replica != NULL && dunlin_replica_apply(replica, one, sizeof one) == DUNLIN_OK, "one object");

@@ -168,11 +168,16 @@ static void input(const stage *on, const char *line) {
   uint8_t *data_block = test_unhex(data, &data_bytes), *room_block = test_unhex(room, &room_bytes), *wanted_block = test_unhex(wanted, &wanted_bytes);
   char *room_text = (char *)calloc(room_bytes + 1, 1);
   uint8_t *out = (uint8_t *)malloc(wanted_bytes + 1);
+  dunlin_pending_input given;
   CHECK(out != NULL && room_text != NULL, "memory of the test");
   memcpy(room_text, room_block, room_bytes);
-  count = dunlin_write_input((uint32_t)number, data_block, data_bytes, room_text, out, 0);
+  memset(&given, 0, sizeof given);
+  given.number = (uint32_t)number;
+  given.data = data_block;
+  given.byte_count = data_bytes;
+  count = dunlin_write_input(&given, room_text, out, 0);
   CHECK(count == wanted_bytes, on->name);
-  count = dunlin_write_input((uint32_t)number, data_block, data_bytes, room_text, out, wanted_bytes);
+  count = dunlin_write_input(&given, room_text, out, wanted_bytes);
   CHECK(count == wanted_bytes && memcmp(out, wanted_block, count) == 0, on->name);
   free(data_block);
   free(room_block);
