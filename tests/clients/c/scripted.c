@@ -565,6 +565,33 @@ static void channel(dunlin_allocator allocator) {
   dunlin_client_free(of.client);
 }
 
+/* The reply to a subscription that has ended, and a message that arrives before recovered events are taken. */
+static void late_reply(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  writer result;
+  script of;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  dunlin_leave(of.room);
+  dunlin_join(of.room);
+  result.count = 0;
+  reply(&of, 2, 6, &result);
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  CHECK(!dunlin_is_joined(of.room), "a late reply");
+  join_now(&of, 4, "{}", true);
+  push_snapshot(&of, 5, 0, 0);
+  NEXT(&of, DUNLIN_EVENT_EVENT);
+  CHECK(of.event.offset == 13 && of.event.tick == 8, "a recovered event");
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  dunlin_client_free(of.client);
+}
+
 /* What is refused at once, and limits. */
 static void arguments(dunlin_allocator allocator) {
   static const char *const documents[] = {"{", "{\"a\":1,}", "[1] 2", "\"\\ud800\"", "01", "\x80", "nul", "1.", "\"\n\"", ""};
@@ -609,6 +636,7 @@ void scripted(void) {
   CHECK(play(&of, allocator), "memory of the test");
   arguments(allocator);
   moving_fields(allocator);
+  late_reply(allocator);
   replica_limits(allocator);
   channel(allocator);
   CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
