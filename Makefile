@@ -150,11 +150,11 @@ sdk: server-for-tests ## Run the official SDKs for JavaScript, Go, Python and Ja
 	tests/sdk/run $(BINARIES)/dunlin
 
 clients: recorder ## Check the room clients in other languages: vectors, 10,000 recorded snapshots, generated sources, the real server
-	@scripts/need python node mono dotnet
+	@scripts/need python node mono dotnet cc c++
 	tests/clients/run $(BINARIES)
 
 recordings: recorder ## The same with 100,000 recorded snapshots (a minute)
-	@scripts/need python node mono dotnet
+	@scripts/need python node mono dotnet cc c++
 	tests/clients/run $(BINARIES) 100000
 
 browser: server-for-tests page ## Check the demo's pages in headless Chromium

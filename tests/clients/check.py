@@ -5,6 +5,7 @@
     check.py recording FILE     snapshots that `record_snapshots` wrote
     check.py play               on the server at DUNLIN_WS_URL, in each encoding: a treasure hunt of two players, of whom one asks for fields, the codes with which
                                 joins, subscriptions and connections are refused and end, tokens that expire, recovery of events, and matchmaking
+    check.py token USER SECONDS a connection token, for the clients of other languages
 """
 
 import base64
@@ -41,6 +42,8 @@ def main(arguments):
         vectors()
     elif len(arguments) == 2 and arguments[0] == "recording":
         recording(arguments[1])
+    elif len(arguments) == 3 and arguments[0] == "token":
+        print(token(arguments[1], float(arguments[2])))
     elif arguments == ["play"]:
         plays = [(part, encoding) for encoding in ENCODINGS for part in (play, endings, expiries, recovery, matchmaking)]
         with ThreadPoolExecutor(len(plays)) as pool:

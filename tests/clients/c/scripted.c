@@ -1,0 +1,680 @@
+/* A scripted server: what the client sends, in order, and what it makes of replies, pushes, ends and time. */
+#include "check.h"
+
+#include <time.h>
+
+enum { FRAME_BYTES = 4096, EVENTS_MAX = 64 };
+
+/* A message that is written from its fields. */
+typedef struct writer {
+  uint8_t bytes[FRAME_BYTES];
+  size_t count;
+} writer;
+
+/* A client and what it has told. The texts of events are copied; `sent` has all that it has sent since the last look. */
+typedef struct script {
+  dunlin_client *client;
+  dunlin_room *room;
+  double now_ms;
+  dunlin_event event;
+  char text[256];
+  char bytes[FRAME_BYTES];
+  uint8_t sent[FRAME_BYTES];
+  size_t sent_bytes;
+  test_random *random; /* of mutations of what the server sends; NULL for none */
+  bool is_lenient; /* memory fails, or messages are damaged: nothing is checked */
+} script;
+
+static void put_varint(writer *to, uint64_t number) {
+  for (; number >= 0x80; number >>= 7) to->bytes[to->count++] = (uint8_t)(number | 0x80);
+  to->bytes[to->count++] = (uint8_t)number;
+}
+
+static void put_number(writer *to, uint32_t field, uint64_t number) {
+  put_varint(to, field << 3);
+  put_varint(to, number);
+}
+
+static void put_bytes(writer *to, uint32_t field, const void *bytes, size_t count) {
+  put_varint(to, field << 3 | 2);
+  put_varint(to, count);
+  memcpy(to->bytes + to->count, bytes, count);
+  to->count += count;
+}
+
+static void put_text(writer *to, uint32_t field, const char *text) {
+  put_bytes(to, field, text, strlen(text));
+}
+
+static void put_message(writer *to, uint32_t field, const writer *message) {
+  put_bytes(to, field, message->bytes, message->count);
+}
+
+#define EXPECT(of, condition) do { if (!(of)->is_lenient) CHECK(condition, (of)->text); } while (0)
+
+/* The next event, which is not that something is to be sent. */
+static dunlin_event_kind next(script *of) {
+  while (dunlin_next(of->client, of->now_ms, &of->event)) {
+    if (of->event.kind == DUNLIN_EVENT_SEND) {
+      CHECK(of->event.byte_count > 0 && of->sent_bytes + of->event.byte_count <= sizeof of->sent, "a message");
+      memcpy(of->sent + of->sent_bytes, of->event.bytes, of->event.byte_count);
+      of->sent_bytes += of->event.byte_count;
+      continue;
+    }
+    snprintf(of->text, sizeof of->text, "%s", of->event.text);
+    snprintf(of->bytes, sizeof of->bytes, "%.*s", (int)of->event.byte_count, of->event.bytes == NULL ? "" : (const char *)of->event.bytes);
+    return of->event.kind;
+  }
+  return DUNLIN_EVENT_NONE;
+}
+
+#define NEXT(of, wanted) do { \
+    dunlin_event_kind kind = next(of); \
+    if (kind != (wanted) && !(of)->is_lenient) fprintf(stderr, "%s:%d: event %d, not %d\n", __FILE__, __LINE__, kind, (wanted)); \
+    EXPECT(of, kind == (wanted)); \
+  } while (0)
+
+static void arrive(script *of, const uint8_t *frame, size_t byte_count) {
+  uint8_t *copy = (uint8_t *)malloc(byte_count == 0 ? 1 : byte_count);
+  CHECK(copy != NULL, "memory of the test");
+  memcpy(copy, frame, byte_count);
+  if (of->random != NULL && test_next(of->random, 4) == 0) copy = test_mutate(of->random, copy, &byte_count);
+  dunlin_received(of->client, copy, byte_count, of->now_ms);
+  free(copy);
+}
+
+static void arrive_message(script *of, const writer *message) {
+  static writer frame;
+  frame.count = 0;
+  put_varint(&frame, message->count);
+  memcpy(frame.bytes + frame.count, message->bytes, message->count);
+  arrive(of, frame.bytes, frame.count + message->count);
+}
+
+static void reply(script *of, uint32_t id, uint32_t field, const writer *result) {
+  static writer message;
+  message.count = 0;
+  put_number(&message, 1, id);
+  put_message(&message, field, result);
+  arrive_message(of, &message);
+}
+
+static void reply_error(script *of, uint32_t id, uint32_t code, bool is_temporary) {
+  writer error;
+  error.count = 0;
+  put_number(&error, 1, code);
+  put_text(&error, 2, "refused");
+  put_number(&error, 3, is_temporary);
+  reply(of, id, 2, &error);
+}
+
+static void push(script *of, uint32_t field, const writer *part) {
+  static writer message, inner;
+  message.count = inner.count = 0;
+  put_text(&inner, 2, "hunt:1");
+  put_message(&inner, field, part);
+  put_message(&message, 4, &inner);
+  arrive_message(of, &message);
+}
+
+static void push_end(script *of, uint32_t code) {
+  writer end;
+  end.count = 0;
+  put_number(&end, 2, code);
+  put_text(&end, 3, "the end");
+  push(of, 7, &end);
+}
+
+static void publication(writer *to, const void *data, size_t byte_count, uint64_t offset) {
+  to->count = 0;
+  put_bytes(to, 4, data, byte_count);
+  if (offset > 0) put_number(to, 6, offset);
+}
+
+static const uint8_t GRID[] = {8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60};
+
+/* A full snapshot of an empty map, or one that builds on `base`. */
+static void push_snapshot(script *of, uint32_t tick, uint32_t base, uint32_t ack) {
+  writer snapshot, pub;
+  uint32_t at;
+  snapshot.count = 0;
+  put_varint(&snapshot, 1 << 3 | 5);
+  for (at = 0; at < 4; at += 1) snapshot.bytes[snapshot.count++] = (uint8_t)(ack >> (8 * at));
+  put_number(&snapshot, 4, tick);
+  put_number(&snapshot, 5, base);
+  if (base == 0) put_bytes(&snapshot, 7, GRID, sizeof GRID);
+  publication(&pub, snapshot.bytes, snapshot.count, 0);
+  push(of, 4, &pub);
+}
+
+static void push_event(script *of, const char *document, uint64_t offset) {
+  writer pub;
+  publication(&pub, document, strlen(document), offset);
+  push(of, 4, &pub);
+}
+
+static bool has_sent(script *of, const char *text) {
+  size_t count = strlen(text), at;
+  bool is_found = false;
+  for (at = 0; at + count <= of->sent_bytes; at += 1) is_found = is_found || memcmp(of->sent + at, text, count) == 0;
+  return is_found;
+}
+
+/* False if there is no memory. */
+static bool begin(script *of, dunlin_allocator allocator, const dunlin_room_options *given, bool asks_for_tokens) {
+  dunlin_options options;
+  dunlin_room_options room = *given;
+  test_random *random = of->random;
+  bool is_lenient = of->is_lenient;
+  memset(of, 0, sizeof *of);
+  memset(&options, 0, sizeof options);
+  of->random = random;
+  of->is_lenient = is_lenient;
+  of->now_ms = 1000;
+  options.allocator = allocator;
+  options.asks_for_tokens = asks_for_tokens;
+  options.seed = 7;
+  of->client = dunlin_client_new(&options);
+  if (of->client == NULL) return false;
+  room.channel = "hunt:1";
+  of->room = dunlin_room_new(of->client, &room);
+  if (of->room != NULL) return true;
+  dunlin_client_free(of->client);
+  return false;
+}
+
+/* Opens the socket and answers `connect`. */
+static void connect_now(script *of, bool expires) {
+  writer result;
+  dunlin_opened(of->client, of->now_ms);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  result.count = 0;
+  put_text(&result, 1, "client");
+  if (expires) put_number(&result, 3, 1), put_number(&result, 4, 60);
+  put_number(&result, 7, 25);
+  put_number(&result, 8, 1);
+  reply(of, 1, 5, &result);
+  NEXT(of, DUNLIN_EVENT_CONNECTED);
+}
+
+/* Answers `subscribe`, with a recovered event if `offset` is below 12. */
+static void join_now(script *of, uint32_t id, const char *data, bool has_recovered) {
+  static const char missed[] = "{\"tick\":8,\"event\":{\"clue\":1}}";
+  writer result, pub;
+  result.count = 0;
+  put_number(&result, 3, 1);
+  put_text(&result, 6, "xkJa");
+  if (has_recovered) {
+    publication(&pub, missed, sizeof missed - 1, 13);
+    put_message(&result, 7, &pub);
+    put_number(&result, 8, 1);
+  }
+  put_number(&result, 9, 12);
+  put_text(&result, 11, data);
+  reply(of, id, 6, &result);
+  NEXT(of, DUNLIN_EVENT_JOINED);
+}
+
+/* Waits until the client opens another socket. */
+static void wait_for_open(script *of) {
+  uint32_t left = 1000;
+  NEXT(of, DUNLIN_EVENT_NONE);
+  do of->now_ms += 50; while (left-- > 0 && next(of) == DUNLIN_EVENT_NONE);
+  EXPECT(of, of->event.kind == DUNLIN_EVENT_OPEN);
+}
+
+static void play_session(script *of) {
+  static const uint8_t ping[] = {0};
+  dunlin_pending_input pending;
+  writer empty;
+  uint32_t number = 0, call;
+  empty.count = 0;
+  dunlin_join(of->room);
+  dunlin_connect(of->client, of->now_ms);
+  NEXT(of, DUNLIN_EVENT_OPEN);
+  connect_now(of, false);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  EXPECT(of, has_sent(of, "hunt:1") && has_sent(of, "{\"name\":\"Ada\",\"seat\":1,\"snapshots\":\"typed\"}"));
+  EXPECT(of, dunlin_input(of->room, "x", 1, &number) == DUNLIN_NOT_READY);
+  join_now(of, 2, "{\"seat_token\":\"abc\",\"seat_resumed\":false}", false);
+  EXPECT(of, !of->event.returns && !of->event.missed && strcmp(dunlin_room_seat_token(of->room), "abc") == 0);
+  EXPECT(of, dunlin_input(of->room, "move", 4, &number) == DUNLIN_OK && number == 1);
+  EXPECT(of, dunlin_input(of->room, "fire", 4, &number) == DUNLIN_OK && number == 2 && dunlin_pending_count(of->room) == 2);
+  push_snapshot(of, 5, 0, 1);
+  NEXT(of, DUNLIN_EVENT_SNAPSHOT);
+  EXPECT(of, of->event.tick == 5 && dunlin_room_world(of->room)->grid.columns == 4 && dunlin_pending_count(of->room) == 1);
+  EXPECT(of, dunlin_pending_at(of->room, 0, &pending) && pending.number == 2 && pending.byte_count == 4 && memcmp(pending.data, "fire", 4) == 0);
+  EXPECT(of, !dunlin_pending_at(of->room, 1, &pending));
+  push_event(of, "{\"tick\":6,\"event\":{\"clue\":[1, 2]}}", 12);
+  push_event(of, "{\"event\":{}}", 12);
+  NEXT(of, DUNLIN_EVENT_EVENT);
+  EXPECT(of, of->event.tick == 6 && strcmp(of->bytes, "{\"clue\":[1, 2]}") == 0);
+  NEXT(of, DUNLIN_EVENT_FAILED);
+  reply_error(of, 3, 107, false);
+  NEXT(of, DUNLIN_EVENT_INPUT_REFUSED);
+  EXPECT(of, of->event.number == 1 && of->event.code == 107);
+  EXPECT(of, dunlin_call(of->client, "dunlin.match", "{]", &call) == DUNLIN_BAD_ARGUMENT);
+  EXPECT(of, dunlin_call(of->client, "dunlin.match", "{\"namespace\":\"arena\"}", &call) == DUNLIN_OK);
+  put_text(&empty, 1, "{\"ticket\":\"5\"}");
+  reply(of, 5, 13, &empty);
+  NEXT(of, DUNLIN_EVENT_REPLY);
+  EXPECT(of, of->event.number == call && of->event.code == 0 && strcmp(of->bytes, "{\"ticket\":\"5\"}") == 0);
+  of->sent_bytes = 0;
+  arrive(of, ping, 1);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  EXPECT(of, of->sent_bytes == 1 && of->sent[0] == 0);
+  /* A call without a reply in time, and one whose connection is lost. */
+  EXPECT(of, dunlin_call(of->client, "slow", NULL, &call) == DUNLIN_OK);
+  of->now_ms += 10001;
+  NEXT(of, DUNLIN_EVENT_REPLY);
+  EXPECT(of, of->event.code == 1 && of->event.number == call);
+  EXPECT(of, dunlin_call(of->client, "lost", NULL, &call) == DUNLIN_OK);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  dunlin_closed(of->client, 1006, NULL, of->now_ms);
+  NEXT(of, DUNLIN_EVENT_LEFT);
+  EXPECT(of, of->event.returns && of->event.code == 1006 && of->event.room == of->room && dunlin_room_world(of->room)->tick == 0);
+  NEXT(of, DUNLIN_EVENT_REPLY);
+  EXPECT(of, of->event.code == 0 && of->event.number == call && of->text[0] != 0);
+  NEXT(of, DUNLIN_EVENT_DISCONNECTED);
+  EXPECT(of, of->event.returns && of->event.delay_ms >= 500 && of->event.delay_ms <= 1000);
+  wait_for_open(of);
+  of->sent_bytes = 0;
+  connect_now(of, false);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  EXPECT(of, has_sent(of, "\"seat_token\":\"abc\"") && has_sent(of, "xkJa"));
+  join_now(of, 2, "{\"seat_token\":\"def\",\"seat_resumed\":true}", true);
+  EXPECT(of, of->event.returns && !of->event.missed);
+  NEXT(of, DUNLIN_EVENT_EVENT);
+  EXPECT(of, of->event.tick == 8 && of->event.offset == 13);
+  NEXT(of, DUNLIN_EVENT_NONE);
+}
+
+/* Three invalid snapshots in a row: the client connects again after each of the first two, and leaves after the third. */
+static void play_bad_snapshots(script *of) {
+  uint32_t at;
+  for (at = 0; at < 3; at += 1) {
+    push_snapshot(of, 9, 8, 0);
+    NEXT(of, DUNLIN_EVENT_FAILED);
+    EXPECT(of, of->event.code == DUNLIN_WRONG_BASE && of->event.room == of->room);
+    if (at == 2) break;
+    NEXT(of, DUNLIN_EVENT_CLOSE);
+    NEXT(of, DUNLIN_EVENT_LEFT);
+    NEXT(of, DUNLIN_EVENT_DISCONNECTED);
+    EXPECT(of, of->event.returns);
+    wait_for_open(of);
+    connect_now(of, false);
+    NEXT(of, DUNLIN_EVENT_NONE);
+    join_now(of, 2, "{}", false);
+    EXPECT(of, of->event.missed);
+  }
+  of->sent_bytes = 0;
+  NEXT(of, DUNLIN_EVENT_LEFT);
+  EXPECT(of, !of->event.returns);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  EXPECT(of, of->sent_bytes > 0 && dunlin_is_connected(of->client) && !dunlin_is_joined(of->room));
+}
+
+/* How a join and a subscription may end. */
+static void play_endings(script *of) {
+  dunlin_join(of->room);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  reply_error(of, 4, 111, true);
+  NEXT(of, DUNLIN_EVENT_FAILED);
+  EXPECT(of, of->event.code == 111);
+  of->now_ms += 1001;
+  NEXT(of, DUNLIN_EVENT_NONE);
+  reply_error(of, 5, 423, false);
+  NEXT(of, DUNLIN_EVENT_LEFT);
+  EXPECT(of, of->event.code == 423 && !of->event.returns && strcmp(of->text, "refused") == 0);
+  dunlin_join(of->room);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  join_now(of, 6, "[]", false);
+  push_end(of, 2510);
+  NEXT(of, DUNLIN_EVENT_LEFT);
+  EXPECT(of, of->event.code == 2510 && of->event.returns);
+  of->now_ms += 1001;
+  NEXT(of, DUNLIN_EVENT_NONE);
+  join_now(of, 7, "{}", false);
+  push_end(of, 2012);
+  NEXT(of, DUNLIN_EVENT_LEFT);
+  EXPECT(of, of->event.code == 2012 && !of->event.returns);
+  of->now_ms += 60000;
+  NEXT(of, DUNLIN_EVENT_CLOSE);
+  NEXT(of, DUNLIN_EVENT_DISCONNECTED);
+  EXPECT(of, of->event.returns && strcmp(of->text, "no message from the server") == 0);
+  wait_for_open(of);
+  dunlin_closed(of->client, 3501, "bad request", of->now_ms);
+  NEXT(of, DUNLIN_EVENT_DISCONNECTED);
+  EXPECT(of, !of->event.returns && of->event.code == 3501 && strcmp(of->text, "bad request") == 0);
+  of->now_ms += 60000;
+  NEXT(of, DUNLIN_EVENT_NONE);
+}
+
+/* Tokens of the connection and of the room: asked for, refreshed, refused, absent. */
+static void play_tokens(script *of) {
+  writer result;
+  dunlin_join(of->room);
+  dunlin_connect(of->client, of->now_ms);
+  (void)dunlin_set_token(of->client, NULL);
+  NEXT(of, DUNLIN_EVENT_TOKEN);
+  EXPECT(of, of->event.room == NULL);
+  NEXT(of, DUNLIN_EVENT_NONE);
+  (void)dunlin_set_token(of->client, NULL);
+  NEXT(of, DUNLIN_EVENT_LEFT);
+  NEXT(of, DUNLIN_EVENT_DISCONNECTED);
+  EXPECT(of, of->event.returns);
+  of->now_ms += 1001;
+  NEXT(of, DUNLIN_EVENT_TOKEN);
+  (void)dunlin_set_token(of->client, "first");
+  NEXT(of, DUNLIN_EVENT_OPEN);
+  connect_now(of, true);
+  EXPECT(of, has_sent(of, "first"));
+  NEXT(of, DUNLIN_EVENT_TOKEN);
+  EXPECT(of, of->event.room == of->room);
+  (void)dunlin_room_set_token(of->room, "of the room");
+  NEXT(of, DUNLIN_EVENT_NONE);
+  EXPECT(of, has_sent(of, "of the room"));
+  reply_error(of, 2, 109, false);
+  NEXT(of, DUNLIN_EVENT_FAILED);
+  of->now_ms += 1001;
+  NEXT(of, DUNLIN_EVENT_TOKEN);
+  (void)dunlin_room_set_token(of->room, "another");
+  NEXT(of, DUNLIN_EVENT_NONE);
+  result.count = 0;
+  put_number(&result, 1, 1);
+  put_number(&result, 2, 30);
+  reply(of, 3, 6, &result);
+  NEXT(of, DUNLIN_EVENT_JOINED);
+  of->now_ms += 30001;
+  NEXT(of, DUNLIN_EVENT_TOKEN);
+  EXPECT(of, of->event.room == of->room);
+  of->sent_bytes = 0;
+  (void)dunlin_room_set_token(of->room, "the next");
+  NEXT(of, DUNLIN_EVENT_NONE);
+  EXPECT(of, has_sent(of, "the next") && of->sent[3] == (15 << 3 | 2));
+  reply(of, 4, 15, &result);
+  push_snapshot(of, 1, 0, 0);
+  NEXT(of, DUNLIN_EVENT_SNAPSHOT);
+  of->now_ms += 29000;
+  NEXT(of, DUNLIN_EVENT_TOKEN);
+  EXPECT(of, of->event.room == NULL);
+  (void)dunlin_set_token(of->client, "second");
+  NEXT(of, DUNLIN_EVENT_NONE);
+  reply_error(of, 5, 109, false);
+  NEXT(of, DUNLIN_EVENT_FAILED);
+  dunlin_disconnect(of->client);
+  NEXT(of, DUNLIN_EVENT_CLOSE);
+  NEXT(of, DUNLIN_EVENT_LEFT);
+  EXPECT(of, !of->event.returns);
+  NEXT(of, DUNLIN_EVENT_DISCONNECTED);
+}
+
+/* The whole script. False if the client could not be made. */
+static bool play(script *of, dunlin_allocator allocator) {
+  dunlin_room_options options;
+  memset(&options, 0, sizeof options);
+  options.data = " { \"name\":\"Ada\", \"seat\" : 1, \"snapshots\": 7}";
+  options.is_typed = options.publishes = true;
+  if (!begin(of, allocator, &options, false)) return false;
+  play_session(of);
+  play_bad_snapshots(of);
+  play_endings(of);
+  dunlin_room_free(of->room);
+  dunlin_client_free(of->client);
+  memset(&options, 0, sizeof options);
+  options.asks_for_tokens = true;
+  if (!begin(of, allocator, &options, true)) return false;
+  play_tokens(of);
+  dunlin_client_free(of->client);
+  return true;
+}
+
+/* A ship in the only full cell, with a heading and a height: two moving fields, and one in steps. */
+static void push_ship(script *of, uint32_t tick, uint32_t base, const uint8_t *state, size_t state_bytes) {
+  static const char schema[] = "{\"kinds\":[{\"kind\":3,\"name\":\"Ship\",\"fields\":["
+    "{\"name\":\"fuel\",\"type\":\"integer\",\"bytes\":1,\"min\":0,\"max\":255},"
+    "{\"name\":\"heading\",\"type\":\"integer\",\"bytes\":1,\"min\":0,\"max\":255,\"motion\":\"angle\"},"
+    "{\"name\":\"height\",\"type\":\"integer\",\"bytes\":2,\"min\":-300,\"max\":300,\"per_unit\":10,\"motion\":\"linear\"}]}]}";
+  writer snapshot, cell, object, pub;
+  uint64_t time_us = 1000000 + (uint64_t)tick * 100000;
+  uint32_t at;
+  snapshot.count = cell.count = object.count = 0;
+  put_number(&object, 1, 9);
+  put_number(&object, 2, 3);
+  put_number(&object, 3, tick * 4);
+  put_bytes(&object, 5, state, state_bytes);
+  put_number(&cell, 1, 1);
+  put_message(&cell, 4, &object);
+  put_number(&snapshot, 4, tick);
+  put_number(&snapshot, 5, base);
+  put_varint(&snapshot, 6 << 3 | 1);
+  for (at = 0; at < 8; at += 1) snapshot.bytes[snapshot.count++] = (uint8_t)(time_us >> (8 * at));
+  if (base == 0) put_bytes(&snapshot, 7, GRID, sizeof GRID), put_text(&snapshot, 10, schema);
+  put_number(&snapshot, 8, 1);
+  put_message(&snapshot, 9, &cell);
+  publication(&pub, snapshot.bytes, snapshot.count, 0);
+  push(of, 4, &pub);
+}
+
+static bool is_near(double one, double other) {
+  return one - other < 1e-6 && other - one < 1e-6;
+}
+
+/* The heading crosses the end of its range; the height falls. A tick is a hundred milliseconds here. */
+static void moving_fields(dunlin_allocator allocator) {
+  static const uint8_t first[] = {7, 250, 0x9c, 0xff}, second[] = {8, 6, 0x64, 0}, broken[] = {8, 6};
+  dunlin_room_options options;
+  const dunlin_kind *kind;
+  int heading, height, fuel;
+  double x, y;
+  script of;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  options.is_typed = true;
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  join_now(&of, 2, "{}", false);
+  push_ship(&of, 1, 0, first, sizeof first);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  of.now_ms += 100;
+  push_ship(&of, 2, 1, second, sizeof second);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  kind = dunlin_kind_of(dunlin_room_world(of.room), 3);
+  fuel = dunlin_field_index(kind, "fuel");
+  heading = dunlin_field_index(kind, "heading");
+  height = dunlin_field_index(kind, "height");
+  CHECK(fuel == 0 && heading == 1 && height == 2 && dunlin_field_index(kind, "no such") == -1, "fields");
+  CHECK(dunlin_place(of.room, 9, 1125, &x, &y) && is_near(x, 105) && y == 0, "a quarter of the way");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1125), 253), "a quarter of the turn");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, height, 1125), -5), "a quarter of the height");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1175), 3), "over the end of the range");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, height, 1300), 10), "not beyond the last known value");
+  CHECK(dunlin_shown_field(of.room, 9, fuel, 1125) == 8 && dunlin_shown_field(of.room, 9, 3, 1125) == 0 && dunlin_shown_field(of.room, 8, 0, 0) == 0, "others");
+  CHECK(dunlin_tick_at(of.room, 1200) == 2 && dunlin_tick_at(of.room, -1e300) == 1 && dunlin_tick_at(of.room, 1e300) == UINT32_MAX, "ticks");
+  of.now_ms += 100;
+  push_ship(&of, 3, 2, first, sizeof first);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1225), 3) && is_near(dunlin_shown_field(of.room, 9, heading, 1275), 253), "the way back");
+  push_ship(&of, 4, 3, broken, sizeof broken);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1300) == 0, "a state without fields");
+  dunlin_client_free(of.client);
+}
+
+/* The limits of a replica: the object and the bytes at the limit, and one past it. */
+static void replica_limits(dunlin_allocator allocator) {
+  static const uint8_t one[] = {0x20, 1, 0x3a, 12, 8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60, 0x4a, 9, 8, 0, 0x22, 5, 8, 1, 0x2a, 1, 5};
+  static const uint8_t another[] = {0x20, 2, 0x28, 1, 0x4a, 9, 8, 0, 0x22, 5, 8, 2, 0x2a, 1, 6};
+  static const uint8_t own_twice[] = {0x20, 1, 0x3a, 12, 8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60, 0x1a, 4, 10, 2, 8, 1, 0x1a, 4, 10, 2, 8, 2};
+  dunlin_replica *last = dunlin_replica_new(allocator, 0, 0);
+  size_t at;
+  CHECK(last != NULL && dunlin_replica_apply(last, own_twice, sizeof own_twice) == DUNLIN_OK, "own objects twice");
+  CHECK(dunlin_replica_world(last)->object_count == 1 && dunlin_find(dunlin_replica_world(last), 2) != NULL, "the last counts");
+  dunlin_replica_free(last);
+  for (at = 0; at < 3; at += 1) {
+    dunlin_replica *replica = dunlin_replica_new(allocator, at == 0 ? 1 : 2, at == 1 ? 1 : 2);
+    CHECK(replica != NULL && dunlin_replica_apply(replica, one, sizeof one) == DUNLIN_OK, "one object");
+    CHECK(dunlin_replica_apply(replica, another, sizeof another) == (at < 2 ? DUNLIN_TOO_LARGE : DUNLIN_OK), "another");
+    CHECK(dunlin_replica_world(replica)->object_count == (at < 2 ? 1u : 2u), "objects");
+    dunlin_replica_free(replica);
+  }
+}
+
+/* A plain channel, and limits of a client. */
+static void channel(dunlin_allocator allocator) {
+  static uint8_t large[1000] = {0};
+  dunlin_room_options room;
+  dunlin_options options;
+  script of;
+  uint32_t at;
+  char name[16];
+  memset(&of, 0, sizeof of);
+  memset(&room, 0, sizeof room);
+  memset(&options, 0, sizeof options);
+  options.allocator = allocator;
+  options.received_bytes_max = 1004;
+  of.now_ms = 1000;
+  of.client = dunlin_client_new(&options);
+  room.channel = "hunt:1";
+  room.is_channel = true;
+  of.room = dunlin_room_new(of.client, &room);
+  for (at = 2; at <= DUNLIN_ROOMS_MAX + 1; at += 1) {
+    sprintf(name, "hunt:%u", at);
+    room.channel = name;
+    CHECK((dunlin_room_new(of.client, &room) != NULL) == (at <= DUNLIN_ROOMS_MAX), "rooms");
+  }
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  join_now(&of, 2, "{}", false);
+  CHECK(dunlin_input(of.room, "x", 1, NULL) == DUNLIN_NOT_READY, "no input of a channel");
+  push_event(&of, "{\"room\":\"arena:7\"}", 0);
+  NEXT(&of, DUNLIN_EVENT_PUBLICATION);
+  CHECK(strcmp(of.bytes, "{\"room\":\"arena:7\"}") == 0 && of.event.offset == 0 && of.event.room == of.room, "a publication");
+  for (at = 0; at < DUNLIN_REQUESTS_MAX; at += 1) CHECK(dunlin_call(of.client, "x", NULL, NULL) == DUNLIN_OK, "calls");
+  CHECK(dunlin_call(of.client, "x", NULL, NULL) == DUNLIN_TOO_LARGE, "one call more");
+  dunlin_received(of.client, large, 1000, of.now_ms);
+  CHECK(dunlin_is_connected(of.client), "the longest message");
+  dunlin_received(of.client, large, 1, of.now_ms);
+  CHECK(!dunlin_is_connected(of.client), "one byte more");
+  NEXT(&of, DUNLIN_EVENT_CLOSE);
+  dunlin_client_free(of.client);
+}
+
+/* The reply to a subscription that has ended, and a message that arrives before recovered events are taken. */
+static void late_reply(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  writer result;
+  script of;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  dunlin_leave(of.room);
+  dunlin_join(of.room);
+  result.count = 0;
+  reply(&of, 2, 6, &result);
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  CHECK(!dunlin_is_joined(of.room), "a late reply");
+  join_now(&of, 4, "{}", true);
+  push_snapshot(&of, 5, 0, 0);
+  NEXT(&of, DUNLIN_EVENT_EVENT);
+  CHECK(of.event.offset == 13 && of.event.tick == 8, "a recovered event");
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  dunlin_client_free(of.client);
+}
+
+/* What is refused at once, and limits. */
+static void arguments(dunlin_allocator allocator) {
+  static const char *const documents[] = {"{", "{\"a\":1,}", "[1] 2", "\"\\ud800\"", "01", "\x80", "nul", "1.", "\"\n\"", ""};
+  static uint8_t long_input[DUNLIN_DATA_BYTES_MAX + 1];
+  dunlin_room_options options;
+  script of;
+  size_t at;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  options.channel = "hunt:1";
+  CHECK(dunlin_room_new(of.client, &options) == NULL, "a second room of the channel");
+  options.channel = "hunt:2";
+  for (at = 0; at < sizeof documents / sizeof *documents; at += 1) {
+    options.data = documents[at];
+    CHECK(dunlin_room_new(of.client, &options) == NULL, documents[at]);
+  }
+  options.data = "[1, 2.5e3, true, null, \"\\u00e9\\ud83d\\ude00\"]";
+  options.is_typed = true;
+  CHECK(dunlin_room_new(of.client, &options) == NULL, "typed without an object");
+  options.is_typed = false;
+  options.is_channel = true;
+  CHECK(dunlin_room_new(of.client, &options) != NULL, "a plain channel");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  join_now(&of, 2, "{}", false);
+  CHECK(dunlin_input(of.room, long_input, DUNLIN_DATA_BYTES_MAX, NULL) == DUNLIN_OK, "the longest input");
+  CHECK(dunlin_input(of.room, long_input, DUNLIN_DATA_BYTES_MAX + 1, NULL) == DUNLIN_TOO_LARGE, "one past it");
+  CHECK(dunlin_pending_count(of.room) == 1, "it is not kept");
+  for (at = 1; dunlin_input(of.room, long_input, 50000, NULL) == DUNLIN_OK; at += 1) CHECK(at < 100, "a bound of what is not sent");
+  CHECK(dunlin_pending_count(of.room) <= at, "kept inputs");
+  dunlin_client_free(of.client);
+}
+
+void scripted(void) {
+  test_memory used;
+  dunlin_allocator allocator = test_allocator(&used);
+  script of;
+  memset(&of, 0, sizeof of);
+  CHECK(play(&of, allocator), "memory of the test");
+  arguments(allocator);
+  moving_fields(allocator);
+  late_reply(allocator);
+  replica_limits(allocator);
+  channel(allocator);
+  CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
+  printf("scripted: passed\n");
+}
+
+void scripted_memory(void) {
+  size_t at;
+  for (at = 1; at > 0; at += 1) {
+    test_memory used;
+    dunlin_allocator allocator = test_allocator(&used);
+    script of;
+    memset(&of, 0, sizeof of);
+    of.is_lenient = true;
+    used.fails_at = at;
+    (void)play(&of, allocator);
+    CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
+    if (used.calls < at) break;
+  }
+  printf("scripted: %lu failing allocations\n", (unsigned long)(at - 1));
+}
+
+void scripted_fuzz(double seconds) {
+  clock_t start = clock();
+  test_random random;
+  size_t count = 0;
+  random.state = 2;
+  while ((double)(clock() - start) < seconds * CLOCKS_PER_SEC) {
+    test_memory used;
+    dunlin_allocator allocator = test_allocator(&used);
+    script of;
+    memset(&of, 0, sizeof of);
+    of.is_lenient = true;
+    of.random = &random;
+    if (test_next(&random, 4) == 0) used.fails_at = 1 + test_next(&random, 200);
+    (void)play(&of, allocator);
+    CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
+    count += 1;
+  }
+  printf("scripted: %lu sessions with damaged messages\n", (unsigned long)count);
+}
