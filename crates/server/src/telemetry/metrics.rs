@@ -411,6 +411,7 @@ readings! {
     Gauge "dunlin_cluster_peers_clock_off" "Of these, nodes whose clock differs from this node's by more than a minute." = |state| state.counters.peers.clock_off;
     Gauge "dunlin_cluster_same_id" "1 while another node has the id of this one, otherwise 0." = |state| u64::from(state.counters.peers.same_id);
     Counter "dunlin_cluster_peers_lost_total" "Nodes that became silent without stopping in order." = |state| state.counters.peers.lost;
+    Counter "dunlin_cluster_silences_total" "How often this node has sent no heartbeat for so long that other nodes may have counted it as lost: its process was paused, or a connection to NATS was down." = |state| state.counters.peers.silences;
     Gauge "dunlin_cluster_lease_held" "1 while this node holds its lease, otherwise 0. Without streams there are no leases." = |state| u64::from(state.counters.leases.term > 0);
     Gauge "dunlin_cluster_leases_elsewhere" "Leases that other nodes hold." = |state| state.counters.leases.others;
     Counter "dunlin_cluster_leases_lost_total" "How often another node has taken the lease of this node, because this node did not renew it in broker.nats.peers.silence_timeout." = |state| state.counters.leases.lost;
