@@ -131,7 +131,7 @@ twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on tw
 	tests/oracle/run $(BINARIES)/dunlin --cluster
 	tests/sdk/run $(BINARIES)/dunlin --cluster
 
-chaos: server-for-tests page ## The same with RUNS=300 crashes, a third of it losses of power, and RUNS faults of a cluster (2 hours)
+chaos: server-for-tests page ## What crash and clustered do, with RUNS=300 crashes, RUNS/3 losses of power, RUNS faults of a cluster and 100 killed hosts of a room (2 to 3 hours)
 	@scripts/need python cc nats network node go chromium
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
 	tests/cluster/chaos $(BINARIES)/dunlin --rounds $(RUNS)

@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -111,19 +112,24 @@ def pages_of_cluster(pages, folder):
     return folder
 
 
+@dataclass
+class NodeSettings:
+    """What all nodes have in common. `api_key` is the one of their server API."""
+
+    servers: list
+    hook_port: int
+    api_key: str
+    seat_grace: str | None
+
+
 class Node(Process):
     stop_timeout_s = NODE_STOP_TIMEOUT_S
 
-    def __init__(self, binary, pages, folder, index, port, servers, hook_port, key, seat_grace):
+    def __init__(self, command, folder, index, port, settings):
         name = f"node-{index}"
         config = folder / f"{name}.json"
-        urls = ",".join(f"nats://127.0.0.1:{server.port}" for server in servers)
-        hook = f"http://127.0.0.1:{hook_port}/connect/{name}"
-        settings = node_config(name, port, urls, len(servers), key, hook)
-        if seat_grace:
-            next(each for each in settings["channel"]["namespaces"] if each["name"] == "arena")["room"]["seat_grace"] = seat_grace
-        config.write_text(json.dumps(settings), "utf-8")
-        super().__init__(name, port, [binary, "serve", "-c", config, "--demo", pages], folder / f"{name}.log")
+        config.write_text(json.dumps(node_config(name, port, settings)), "utf-8")
+        super().__init__(name, port, [*command, "-c", config], folder / f"{name}.log")
 
 
 class Prices(Process):
@@ -137,24 +143,28 @@ class Prices(Process):
         super().__init__("prices", None, command, folder / "prices.log", {"DUNLIN_HTTP_API_KEY": key})
 
 
-def node_config(name, port, urls, server_count, key, hook):
+def node_config(name, port, settings):
     """The configuration of `make run`, for a node of a cluster: NATS keeps the channels and the arena, and there is no lobby."""
     config = json.loads(DEMO_CONFIG.read_text("utf-8"))
     del config["storage"]
     config["node"] = {"name": name}
     config["shards"] = 1
     config["http_server"]["port"] = port
-    config["http_api"] = {"key": key}
+    config["http_api"] = {"key": settings.api_key}
     config["shutdown"] = {"timeout": "2s"}
     # Three streams for each namespace: while one of them elects a leader, the others go on.
-    jetstream = {"replicas": 3 if server_count >= 3 else 1, "partitions": 3}
+    jetstream = {"replicas": 3 if len(settings.servers) >= 3 else 1, "partitions": 3}
+    urls = ",".join(f"nats://127.0.0.1:{server.port}" for server in settings.servers)
     config["broker"] = {"enabled": True, "type": "nats", "nats": {"url": urls, "jetstream": jetstream}}
+    hook = f"http://127.0.0.1:{settings.hook_port}/connect/{name}"
     config["client"]["proxy"] = {"connect": {"enabled": True, "endpoint": hook, "timeout": "5s"}}
     namespaces = [each for each in config["channel"]["namespaces"] if each["name"] not in ("tag", "rooms")]
     for each in namespaces:
         each.pop("durability", None)
         # Paths of players need a storage.
         each.get("room", {}).pop("paths", None)
+        if each["name"] == "arena" and settings.seat_grace:
+            each["room"]["seat_grace"] = settings.seat_grace
     namespaces.append({
         "name": "nodes",
         "history_size": 1,

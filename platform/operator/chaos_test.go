@@ -74,7 +74,7 @@ func TestFailingCalls(t *testing.T) {
 	faults.begin(faultyShare)
 	edits := world.editFor(times, random)
 	world.waitUntilSeen()
-	faults.late.Wait()
+	wait(t, "the server has performed the late writes", faults.hasNoLateWrites)
 	world.waitUntilSeen()
 	calls, failed := faults.counts()
 	t.Logf("%d changes: %d calls, %d have failed: %v", edits, calls, failed, faults.kinds)
@@ -91,7 +91,7 @@ func TestFailingCalls(t *testing.T) {
 
 	faults.begin(0)
 	begin := time.Now()
-	faults.late.Wait()
+	wait(t, "the server has performed the late writes", faults.hasNoLateWrites)
 	world.waitUntilSeen()
 	t.Logf("all is well %s after the outage", time.Since(begin).Round(time.Millisecond))
 	world.nothingIsLeftToWrite()

@@ -20,8 +20,8 @@ type faults struct {
 	share         float64
 	calls, failed int
 	kinds         map[string]int
-	// late are the writes of statuses that the server has still to perform.
-	late sync.WaitGroup
+	// late counts the writes of statuses that the server has still to perform. No WaitGroup: while a test waits for its end, further ones begin.
+	late int
 }
 
 // lateAfter is the time between the end of the operator's wait for an answer and the write.
@@ -64,8 +64,24 @@ func (faults *faults) next(request *http.Request) string {
 		// Another late write is drift, and the test does not see when that is undone.
 		kind = "never answered"
 	}
+	if kind == "performed late" {
+		faults.late++
+	}
 	faults.kinds[kind]++
 	return kind
+}
+
+// hasNoLateWrites reports whether the server has performed all writes that it performs late.
+func (faults *faults) hasNoLateWrites() bool {
+	faults.mutex.Lock()
+	defer faults.mutex.Unlock()
+	return faults.late == 0
+}
+
+func (faults *faults) endLateWrite() {
+	faults.mutex.Lock()
+	defer faults.mutex.Unlock()
+	faults.late--
 }
 
 type faultyTransport struct {
@@ -98,12 +114,13 @@ func (transport *faultyTransport) RoundTrip(request *http.Request) (*http.Respon
 	case "performed late":
 		late := request.Clone(context.Background())
 		<-request.Context().Done()
-		transport.faults.late.Go(func() {
+		go func() {
+			defer transport.faults.endLateWrite()
 			time.Sleep(lateAfter) // the time in which other passes end
 			if response, err := transport.next.RoundTrip(late); err == nil {
 				response.Body.Close()
 			}
-		})
+		}()
 		return nil, request.Context().Err()
 	}
 	return transport.next.RoundTrip(request)

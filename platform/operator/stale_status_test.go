@@ -3,9 +3,11 @@ package operator_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,6 +43,75 @@ func (writer lossyStatusWriter) Patch(ctx context.Context, object client.Object,
 		return err
 	}
 	return errInjected
+}
+
+// repeatingWriter writes statuses twice, as the transport of the operator does if the first answer is lost.
+type repeatingWriter struct {
+	client.Client
+	// between is called between the two.
+	between func(client.Object)
+}
+
+func (writer repeatingWriter) Status() client.SubResourceWriter {
+	return repeatingStatusWriter{writer.Client.Status(), writer.between}
+}
+
+type repeatingStatusWriter struct {
+	client.SubResourceWriter
+	between func(client.Object)
+}
+
+func (writer repeatingStatusWriter) Patch(ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+	first := object.DeepCopyObject().(client.Object)
+	if err := writer.SubResourceWriter.Patch(ctx, first, patch, options...); err != nil {
+		return err
+	}
+	writer.between(first)
+	return writer.SubResourceWriter.Patch(ctx, object, patch, options...)
+}
+
+// TestAStatusThatIsWrittenTwiceIsWritten has the API server refuse the second write, because the first one has changed the resourceVersion.
+func TestAStatusThatIsWrittenTwiceIsWritten(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		// change is what somebody else does between the two writes.
+		change     func(*v1alpha1.App)
+		isConflict bool
+	}{
+		{"alone", func(*v1alpha1.App) {}, false},
+		{"with another change", func(app *v1alpha1.App) { app.Annotations = map[string]string{"example.com/note": "new"} }, false},
+		{"with another status", func(app *v1alpha1.App) { app.Status.Conditions = nil }, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			world := newWorld(t, "twice-"+strings.ReplaceAll(row.name, " ", "-"))
+			world.create(world.app("shop"))
+			world.converge("App", "shop")
+			world.haveNoReadyPod("shop")
+			writer := world.operator.Writer
+			world.operator.Writer = repeatingWriter{writer, func(written client.Object) {
+				app := written.(*v1alpha1.App)
+				row.change(app)
+				if row.isConflict {
+					if err := world.admin.Status().Update(t.Context(), app); err != nil {
+						t.Error(err)
+					}
+				} else {
+					world.update(app)
+				}
+			}}
+			if err := world.pass("App", "shop"); apierrors.IsConflict(err) != row.isConflict || !row.isConflict && err != nil {
+				t.Fatal(err)
+			}
+			world.operator.Writer = writer
+			world.calls.reset(0, false)
+			err := world.pass("App", "shop")
+			if isWritten := len(world.calls.writes) > 0; err != nil || isWritten != row.isConflict {
+				t.Errorf("%v, %v", err, world.calls.writes)
+			}
+		})
+	}
 }
 
 // haveNoReadyPod has the Deployment of an app say that no pod is ready.

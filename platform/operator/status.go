@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -41,6 +42,9 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 	operator.recent.sendStatus(subject.key(), next)
 	err = operator.Writer.Status().Patch(ctx, written, client.RawPatch(types.ApplyPatchType, body),
 		client.FieldOwner(statusManager), client.ForceOwnership)
+	if apierrors.IsConflict(err) && operator.hasStatus(ctx, subject, next, written) {
+		err = nil
+	}
 	if err != nil {
 		operator.recent.addStatus(subject.key(), unknownVersion)
 		return err
@@ -48,6 +52,13 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 	operator.recent.addStatus(subject.key(), versionIn(written))
 	operator.record(subject, reconcile.StatusEvents(*subject.status, next))
 	return nil
+}
+
+// hasStatus reads the App or the Dunlin, and reports whether it has this status. If the response to a write is lost, retry sends it again, and the API
+// server refuses the second one because of its resourceVersion: that of the object is the one of the first write.
+func (operator *Operator) hasStatus(ctx context.Context, subject *subject, status v1alpha1.Status, into client.Object) bool {
+	err := operator.Live.Get(ctx, client.ObjectKeyFromObject(subject.object), into)
+	return err == nil && into.GetUID() == subject.object.GetUID() && equality.Semantic.DeepEqual(*subjectOf(into).status, status)
 }
 
 // nextStatus keeps the times of conditions that hold as they did.

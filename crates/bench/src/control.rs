@@ -29,7 +29,7 @@ pub enum Role {
     Publisher(PublisherRole),
     /// Subscribers that reconnect after they were cut off. Takes [`WorkerCommand::Connect`], [`WorkerCommand::Cut`] and
     /// [`WorkerCommand::End`].
-    Returners(ClientsRole),
+    ReconnectingSubscribers(ClientsRole),
     /// Subscribers that connect once, from given positions. Takes [`WorkerCommand::Recover`].
     Recoverers(ClientsRole),
     /// Players of rooms. Takes [`WorkerCommand::Connect`] and [`WorkerCommand::Play`].
@@ -110,7 +110,7 @@ pub struct ClientsRole {
     pub tally: PathBuf,
     /// Cores to run on.
     pub cores: Vec<usize>,
-    /// Other nodes of the server's cluster. Returners are spread over all nodes, and reconnect to the next one.
+    /// Other nodes of the server's cluster. Reconnecting subscribers are spread over all nodes, and reconnect to the next one.
     #[serde(default)]
     pub others: Vec<SocketAddr>,
 }

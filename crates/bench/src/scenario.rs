@@ -144,7 +144,7 @@ fn load(source: &str, args: &ScenarioArgs) -> Result<Profile, Error> {
 /// The file for a result in the folder of results.
 fn path_of(folder: &Path, result: &RunResult) -> PathBuf {
     let time = result.origin.started_at.replace([':', '-'], "");
-    folder.join(format!("{time}-{}.json", result.scenario.profile))
+    result::new_file_in(folder, &format!("{time}-{}", result.scenario.profile))
 }
 
 /// Runs a profile once. If the run ends early, the result is partial: it has what was measured until then.

@@ -158,7 +158,7 @@ impl StormRig {
         };
         let count = args.workers.unwrap_or_else(|| args.sessions.div_ceil(SESSIONS_PER_WORKER)).max(1);
         let workers = (0..count).map(|worker| {
-            Worker::start(&Role::Returners(ClientsRole {
+            Worker::start(&Role::ReconnectingSubscribers(ClientsRole {
                 target: target.clone(),
                 worker,
                 source: source_address(worker),

@@ -50,7 +50,7 @@ fn play(role: Role) -> Result<(), Error> {
     let cores = match &role {
         Role::Sender(role) => &role.cores,
         Role::Drain(role) => &role.cores,
-        Role::Clients(role) | Role::Returners(role) | Role::Recoverers(role) => &role.cores,
+        Role::Clients(role) | Role::ReconnectingSubscribers(role) | Role::Recoverers(role) => &role.cores,
         Role::Publisher(role) => &role.cores,
         Role::Players(role) => &role.cores,
         Role::Crew(role) => &role.place.cores,
@@ -61,7 +61,7 @@ fn play(role: Role) -> Result<(), Error> {
         Role::Sender(role) => sender::play(&role),
         Role::Drain(role) => drain::play(&role),
         Role::Clients(role) => clients::play(role),
-        Role::Returners(role) => reconnecting_subscribers::play(role),
+        Role::ReconnectingSubscribers(role) => reconnecting_subscribers::play(role),
         Role::Recoverers(role) => recoverers::play(role),
         Role::Publisher(role) => publisher::play(role),
         Role::Players(role) => players::play(role),

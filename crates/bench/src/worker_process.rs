@@ -42,7 +42,7 @@ impl Worker {
         let name = match role {
             Role::Sender(_) => "sender",
             Role::Drain(_) => "receiver",
-            Role::Clients(_) | Role::Returners(_) | Role::Recoverers(_) => "client",
+            Role::Clients(_) | Role::ReconnectingSubscribers(_) | Role::Recoverers(_) => "client",
             Role::Publisher(_) => "publisher",
             Role::Players(_) => "player",
             Role::Crew(_) => "crew",

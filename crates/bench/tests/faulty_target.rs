@@ -82,11 +82,17 @@ impl Subscriber {
 
 /// Starts the target.
 pub fn start(fault: Fault) -> SocketAddr {
+    start_counting(fault).0
+}
+
+/// Starts the target. Returns as well how many publications it has received until a moment.
+pub fn start_counting(fault: Fault) -> (SocketAddr, impl Fn() -> u64) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("it has an address");
     let state =
         State { fault, published: 0, subscribed: 0, subscribers: HashMap::new(), connections: Vec::new(), held: None };
     let state = Arc::new(Mutex::new(state));
+    let counted = Arc::clone(&state);
     if matches!(fault, Fault::DropAndPing(_)) {
         let state = Arc::clone(&state);
         thread::spawn(move || ping(&state));
@@ -97,7 +103,7 @@ pub fn start(fault: Fault) -> SocketAddr {
             thread::spawn(move || serve(socket, &state));
         }
     });
-    address
+    (address, move || lock(&counted).published)
 }
 
 fn ping(state: &Mutex<State>) {

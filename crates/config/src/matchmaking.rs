@@ -131,8 +131,8 @@ pub(super) fn lobbies(r: &mut Reader<'_>, engine: &mut Options) -> Vec<LobbySett
         }
         let path = at("lobby_channel");
         if broker::is_on(r) {
-            let text = "is not supported in a cluster, whose nodes do not share their rooms: remove it, or run one node \
-                without `broker.enabled`";
+            let text = "is not supported in a cluster, whose nodes do not share their lists of rooms: remove it, or run one \
+                node without `broker.enabled`";
             r.error(&path, text);
         }
         let boundary = engine.channel.namespace_boundary;

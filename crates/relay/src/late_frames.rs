@@ -12,13 +12,13 @@ const WINDOW_US: u64 = 60_000_000;
 /// The shortest time that frames of a node took lately. The clocks of two nodes begin at different moments, so only the
 /// difference between two times says something.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Transit {
+pub(crate) struct LateFrameDetector {
     window_ends_us: u64,
     shortest_us: Option<i128>,
     before_us: Option<i128>,
 }
 
-impl Transit {
+impl LateFrameDetector {
     pub(crate) const fn new(now_us: u64) -> Self {
         Self { window_ends_us: now_us.saturating_add(WINDOW_US), shortest_us: None, before_us: None }
     }
@@ -46,10 +46,10 @@ mod tests {
     #[test]
     fn a_frame_is_late_two_seconds_after_the_fastest() {
         for ahead_us in [0, 7_000 * SECOND_US] {
-            let mut transit = Transit::new(10_000 * SECOND_US);
+            let mut late_frames = LateFrameDetector::new(10_000 * SECOND_US);
             let mut is_late = |now_s: u64, took_us: u64| {
                 let now_us = now_s * SECOND_US;
-                transit.is_late(now_us, now_us - took_us - ahead_us)
+                late_frames.is_late(now_us, now_us - took_us - ahead_us)
             };
             assert!(!is_late(10_000, 900), "nothing is known of the first one");
             assert!(!is_late(10_001, 300));
@@ -60,11 +60,11 @@ mod tests {
 
     #[test]
     fn a_clock_that_drifts_makes_no_frame_late() {
-        let mut transit = Transit::new(0);
+        let mut late_frames = LateFrameDetector::new(0);
         for now_s in 0..100_000 {
             // One ten-thousandth: ten seconds in all.
             let now_us = now_s * SECOND_US;
-            assert!(!transit.is_late(now_us, now_us - now_us / 10_000), "after {now_s} s");
+            assert!(!late_frames.is_late(now_us, now_us - now_us / 10_000), "after {now_s} s");
         }
     }
 }

@@ -17,7 +17,7 @@ use serde::Serialize as _;
 
 use crate::{
     format::{BATCH_BYTES_MAX, FrameHead, FrameKind, Message, VERSION},
-    late_frames::Transit,
+    late_frames::LateFrameDetector,
 };
 
 /// The link to one other node.
@@ -26,7 +26,7 @@ pub(crate) struct NodeLink {
     epoch: u64,
     out: Outgoing,
     inward: Inward,
-    transit: Transit,
+    late_frames: LateFrameDetector,
     /// When a frame of this epoch arrived last, or the epoch began.
     heard_us: u64,
     /// Since when there may have been rooms or players between the nodes.
@@ -102,7 +102,7 @@ impl NodeLink {
             epoch,
             out: Outgoing { number: 0, batches: Vec::new(), sent_us: now_us, unheard: Some(Vec::new()) },
             inward: Inward::default(),
-            transit: Transit::new(now_us),
+            late_frames: LateFrameDetector::new(now_us),
             heard_us: now_us,
             used_since_us: None,
             answered_us: None,
@@ -228,14 +228,14 @@ impl NodeLink {
         if number < *next {
             return Arrived::Nothing;
         }
-        let is_late = self.transit.is_late(now_us, sent_us);
+        let is_late = self.late_frames.is_late(now_us, sent_us);
         if number > *next {
             return Arrived::Gap;
         }
         if is_late {
             // If the clock of the other node stood still, as that of a suspended machine does, all its frames seem late from
             // now on. What comes in the next epoch is compared with itself.
-            self.transit = Transit::new(now_us);
+            self.late_frames = LateFrameDetector::new(now_us);
             return Arrived::Late;
         }
         if parts.len() + part.len() > BATCH_BYTES_MAX {

@@ -64,7 +64,7 @@ pub struct HttpParts {
     /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
     /// The surveys of the shards, which the health check asks to react.
-    pub surveys: Option<Arc<shared_shard_reports::Surveys>>,
+    pub surveys: Option<Arc<shared_shard_reports::SharedShardReports>>,
     /// Path of the health check.
     pub health_path: Option<String>,
     /// Whether the health check fails while the node cannot use its cluster.
@@ -117,7 +117,7 @@ impl HttpParts {
 /// The sources of the metrics page.
 pub struct Metrics {
     /// Surveys of the shards.
-    pub surveys: Arc<shared_shard_reports::Surveys>,
+    pub surveys: Arc<shared_shard_reports::SharedShardReports>,
     /// State that persists between scrapes.
     pub scrape: Scrape,
     /// The control thread's counters.

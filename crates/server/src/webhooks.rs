@@ -139,6 +139,9 @@ impl Webhooks {
         };
         let event = LifecycleEvent { unix_ms: counters::unix_ms().saturating_sub(age_ms), what };
         if self.kinds.contains(event.kind()) {
+            if let Some(channels) = &self.channels {
+                channels.begin_sending(event.unix_ms);
+            }
             self.enqueue(Happened { event, traffic: None });
         }
     }
@@ -161,14 +164,16 @@ impl Webhooks {
 
     /// The age of the oldest change of the cluster's channels that the backend may not have taken, if this node tells it.
     pub fn behind_ms(&self) -> u64 {
-        let untold = self.channels.as_ref().and_then(|channels| channels.untold_since_unix_ms());
-        let oldest_unix_ms = self.counters.oldest_unix_ms().into_iter().chain(untold).min();
+        let oldest_unix_ms = self.channels.as_ref().and_then(|channels| channels.oldest_unix_ms());
         oldest_unix_ms.map_or(0, |oldest_unix_ms| counters::unix_ms().saturating_sub(oldest_unix_ms))
     }
 
     fn enqueue(&self, happened: Happened) {
         let bytes = happened.event.kept_bytes() + size_of::<Option<Traffic>>();
-        if let Err(Refused::Full(_) | Refused::Closed(_)) = self.queue.try_send(happened, bytes) {
+        if let Err(Refused::Full(happened) | Refused::Closed(happened)) = self.queue.try_send(happened, bytes) {
+            if let Some(channels) = &self.channels {
+                channels.end_sending(&[happened]);
+            }
             self.counters.count_lost(EventLoss::QueueFull, 1);
             webhook_events::WebhookQueueFull.emit();
         }

@@ -2,12 +2,10 @@
 
 use std::{collections::VecDeque, fmt::Write as _};
 
-use dunlin_engine::log::LogRecord;
+use dunlin_engine::log::{KEPT_OVERHEAD_BYTES, LogRecord};
 
 use crate::records::StoredResult;
 
-/// Bytes of a publication besides its data and tags.
-const PUBLICATION_BYTES: u64 = 256;
 /// Maximum number of segments. More make evictions and expiries more precise, and the stored value larger.
 const SEGMENTS_MAX: usize = 10;
 /// A segment ends when it has this part of the channel's bytes, and the minimum; or this part of the channel's limit.
@@ -19,7 +17,7 @@ const SEGMENT_BYTES_MIN: u64 = 4 << 10;
 pub(crate) fn publication_bytes(record: &LogRecord) -> u64 {
     let publication = &record.publication;
     let tags: usize = publication.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
-    PUBLICATION_BYTES + (publication.data.bytes().len() + tags) as u64
+    (KEPT_OVERHEAD_BYTES + publication.data.bytes().len() + tags) as u64
 }
 
 /// The bytes of a channel's publications, oldest first. Bytes of a segment count until its newest publication leaves.

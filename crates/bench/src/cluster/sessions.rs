@@ -30,7 +30,7 @@ impl NodeSessions {
         let tally = Tally::create()?;
         let count = sessions.div_ceil(SESSIONS_PER_WORKER);
         let start = |worker| {
-            Worker::start(&Role::Returners(ClientsRole {
+            Worker::start(&Role::ReconnectingSubscribers(ClientsRole {
                 target: target(&nodes[0], channel),
                 worker,
                 source: source_address(worker),

@@ -83,8 +83,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         ratios: ratios(&runs[0], &runs[1]),
         broken,
     };
-    let name = format!("{}-compare.json", comparison.started_at.replace([':', '-'], ""));
-    let path = args.json.clone().unwrap_or_else(|| args.common.runs.join(name));
+    let stem = format!("{}-compare", comparison.started_at.replace([':', '-'], ""));
+    let path = args.json.clone().unwrap_or_else(|| result::new_file_in(&args.common.runs, &stem));
     result::write_file(&path, &serde_json::to_string_pretty(&comparison).expect("it has string keys only"))?;
     if !args.common.quiet {
         report::print(&comparison.lines());

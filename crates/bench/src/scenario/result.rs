@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -254,6 +254,13 @@ impl RunResult {
     }
 }
 
+/// A file of the folder that is not there yet: `STEM.json`, or with a number if another run began in the same second.
+pub fn new_file_in(folder: &Path, stem: &str) -> PathBuf {
+    let path = folder.join(format!("{stem}.json"));
+    let numbered = (2..u32::MAX).map(|number| folder.join(format!("{stem}-{number}.json")));
+    std::iter::once(path.clone()).chain(numbered).find(|path| !path.exists()).unwrap_or(path)
+}
+
 /// Writes a file and the folders above it.
 pub fn write_file(path: &Path, text: &str) -> Result<(), Error> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -264,6 +271,17 @@ pub fn write_file(path: &Path, text: &str) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_of_the_same_second_have_different_files() {
+        let folder = crate::folder::DataFolder::make(None, "results").expect("a folder");
+        let names = [(); 3].map(|()| {
+            let path = new_file_in(folder.path(), "20261129T220000Z-idle");
+            write_file(&path, "{}").expect("the folder has space");
+            path.file_name().expect("a name").to_string_lossy().into_owned()
+        });
+        assert_eq!(names, ["", "-2", "-3"].map(|end| format!("20261129T220000Z-idle{end}.json")));
+    }
 
     #[test]
     fn the_memory_of_a_connection_is_a_slope() {

@@ -74,14 +74,18 @@ pub fn shown_url(url: &str) -> String {
 /// `KEY=VALUE` without the value, if that is a secret.
 fn shown_setting(setting: &str) -> String {
     let Some((path, text)) = setting.split_once('=') else { return setting.to_owned() };
-    if path.trim().starts_with("crew") && path.trim().ends_with(JOIN) {
-        return format!("{path}={HIDDEN}");
+    // A table or a list has its secrets inside.
+    let has_parts = text.trim_start().starts_with(['{', '[']);
+    let key = path.trim();
+    if key == "crew" || key.starts_with("crew.") {
+        // A key in a table may be written with escapes.
+        let may_join = has_parts && (text.contains(JOIN) || text.contains('\\'));
+        let is_secret = may_join || key.split('.').any(|part| part == JOIN);
+        return if is_secret { format!("{path}={HIDDEN}") } else { setting.to_owned() };
     }
     let Some(in_server) = path.trim().strip_prefix("server") else { return setting.to_owned() };
     let mut parts = in_server.split('.').filter(|part| !part.is_empty());
     let schema = parts.try_fold(&*SCHEMA, child);
-    // A table or a list has its secrets inside.
-    let has_parts = text.trim_start().starts_with(['{', '[']);
     if is_secret(schema, in_server) || (has_parts && holds_secrets(schema)) {
         format!("{path}={HIDDEN}")
     } else {
@@ -215,6 +219,17 @@ mod tests {
         let document = json!({ "crew": [{ "role": "player", "join": "{\"token\":\"t\"}" }, { "role": "subscriber" }] });
         let shown = json!({ "crew": [{ "role": "player", "join": HIDDEN }, { "role": "subscriber" }] });
         assert_eq!(without_secrets(document), shown);
-        assert_eq!(shown_setting("crew.0.join={\"token\":\"t\"}"), format!("crew.0.join={HIDDEN}"));
+        for (setting, expected) in [
+            ("crew.0.join={\"token\":\"t\"}", "crew.0.join=…"),
+            ("crew.players.join=t", "crew.players.join=…"),
+            ("crew=[{name=\"a\",join=\"t\"}]", "crew=…"),
+            ("crew = [ { \"join\" = 't' } ]", "crew =…"),
+            ("crew=[{\"jo\\u0069n\"=\"t\"}]", "crew=…"),
+            ("crew.0={role=\"player\",join=\"t\"}", "crew.0=…"),
+            ("crew=[{name=\"a\",connections=5}]", "crew=[{name=\"a\",connections=5}]"),
+            ("crew.joiners.connections=5", "crew.joiners.connections=5"),
+        ] {
+            assert_eq!(shown_setting(setting), expected);
+        }
     }
 }

@@ -36,7 +36,7 @@ pub fn play(role: ClientsRole) -> Result<(), Error> {
     let commands = commands_for(&poll, COMMANDS)?;
     let tally = Tally::open(Path::new(&role.tally))?;
     let random = proc::now_ns() ^ (role.worker as u64) << 48 | 1;
-    let returners = Returners {
+    let subscribers = ReconnectingSubscribers {
         poll,
         sessions: Vec::new(),
         finder: StampFinder::new(),
@@ -53,13 +53,13 @@ pub fn play(role: ClientsRole) -> Result<(), Error> {
         patience: None,
         role,
     };
-    returners.run(&commands, &tally)
+    subscribers.run(&commands, &tally)
 }
 
-struct Returners {
+struct ReconnectingSubscribers {
     role: ClientsRole,
     poll: Poll,
-    sessions: Vec<Returner>,
+    sessions: Vec<ReconnectingSubscriber>,
     finder: StampFinder,
     buffer: Vec<u8>,
     /// Number of sessions that are not opened for the first time yet.
@@ -81,7 +81,7 @@ struct Returners {
 }
 
 /// A session, or the state for its reconnect.
-struct Returner {
+struct ReconnectingSubscriber {
     session: Option<Session>,
     sequences: Sequences,
     attempts: u32,
@@ -130,7 +130,7 @@ impl Observer for Sink<'_> {
     }
 }
 
-impl Returners {
+impl ReconnectingSubscribers {
     fn run(mut self, commands: &Receiver<WorkerCommand>, tally: &Tally) -> Result<(), Error> {
         let mut events = Events::with_capacity(1024);
         let slot = tally.slot(self.role.worker);
@@ -169,8 +169,8 @@ impl Returners {
             WorkerCommand::Lose { address } => self.expect_loss(address),
             WorkerCommand::End { end_sequence } => {
                 let mut received = SubscriberReport::default();
-                for returner in &mut self.sessions {
-                    let settled = returner.sequences.settle(end_sequence);
+                for subscriber in &mut self.sessions {
+                    let settled = subscriber.sequences.settle(end_sequence);
                     received.deliveries += settled.received;
                     received.lost += settled.lost;
                     received.duplicated += settled.duplicated;
@@ -188,11 +188,11 @@ impl Returners {
         self.patience = Some(Instant::now() + RETURN_PATIENCE);
         let now = Instant::now();
         for number in 0..self.sessions.len() {
-            let returner = &mut self.sessions[number];
-            returner.session = None;
-            returner.attempts = 0;
-            returner.is_back = false;
-            returner.away_since = Some(now);
+            let subscriber = &mut self.sessions[number];
+            subscriber.session = None;
+            subscriber.attempts = 0;
+            subscriber.is_back = false;
+            subscriber.away_since = Some(now);
             self.come_back_later(number);
         }
         self.ready = 0;
@@ -201,8 +201,8 @@ impl Returners {
     /// Marks the sessions of this address, which will be lost without a cut.
     fn expect_loss(&mut self, address: SocketAddr) {
         self.failed.clear();
-        self.sessions.iter_mut().for_each(|returner| returner.is_back = false);
-        let cut = self.sessions.iter().filter(|returner| address_of(&self.role, returner.place) == address).count();
+        self.sessions.iter_mut().for_each(|subscriber| subscriber.is_back = false);
+        let cut = self.sessions.iter().filter(|subscriber| address_of(&self.role, subscriber.place) == address).count();
         self.returned = Some(Returned { cut: cut as u64, ..Returned::default() });
         self.patience = Some(Instant::now() + RETURN_PATIENCE);
     }
@@ -226,7 +226,7 @@ impl Returners {
         while self.to_open > 0 && self.handshakes < self.role.handshakes_max {
             self.to_open -= 1;
             self.handshakes += 1;
-            self.sessions.push(Returner {
+            self.sessions.push(ReconnectingSubscriber {
                 session: None,
                 sequences: Sequences::default(),
                 attempts: 0,
@@ -253,9 +253,9 @@ impl Returners {
 
     fn open(&mut self, number: usize) -> Result<(), Error> {
         let target = &self.role.target;
-        let returner = &mut self.sessions[number];
-        returner.attempts += 1;
-        let opened = Session::open(self.role.source, address_of(&self.role, returner.place), None, true);
+        let subscriber = &mut self.sessions[number];
+        subscriber.attempts += 1;
+        let opened = Session::open(self.role.source, address_of(&self.role, subscriber.place), None, true);
         let mut session = match opened {
             Ok(session) => session,
             Err(err) => {
@@ -263,21 +263,21 @@ impl Returners {
                 return Ok(());
             }
         };
-        if returner.away_since.is_some() {
+        if subscriber.away_since.is_some() {
             // With one publisher and one channel from its beginning, the offset is the number of publications so far.
             let is_alone = self.role.others.is_empty();
-            let offset = if is_alone { returner.sequences.next } else { returner.offset };
+            let offset = if is_alone { subscriber.sequences.next } else { subscriber.offset };
             session.greet_with(commands::hello_again(target.encoding, &target.channel, &self.epoch, offset));
         }
         let interest = Interest::READABLE | Interest::WRITABLE;
         self.poll.registry().register(session.socket(), Token(number), interest).map_err(poll_failed)?;
-        returner.session = Some(session);
+        subscriber.session = Some(session);
         Ok(())
     }
 
     fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
-        let Some(returner) = self.sessions.get_mut(number) else { return };
-        let Some(session) = &mut returner.session else { return };
+        let Some(subscriber) = self.sessions.get_mut(number) else { return };
+        let Some(session) = &mut subscriber.session else { return };
         let before = session.stage;
         let mut unrecovered = 0;
         let result = if before == LoadSessionStage::Connecting && writable {
@@ -290,10 +290,10 @@ impl Returners {
         } else {
             let mut sink = Sink {
                 finder: &self.finder,
-                sequences: &mut returner.sequences,
+                sequences: &mut subscriber.sequences,
                 encoding: self.role.target.encoding,
                 epoch: &mut self.epoch,
-                offset: (!self.role.others.is_empty()).then_some(&mut returner.offset),
+                offset: (!self.role.others.is_empty()).then_some(&mut subscriber.offset),
                 deliveries: &mut self.deliveries,
                 unrecovered: 0,
             };
@@ -316,12 +316,12 @@ impl Returners {
 
     fn welcome(&mut self, number: usize) {
         self.ready += 1;
-        let returner = &mut self.sessions[number];
-        match (returner.away_since.take(), &mut self.returned) {
+        let subscriber = &mut self.sessions[number];
+        match (subscriber.away_since.take(), &mut self.returned) {
             (Some(since), Some(outcome)) => {
                 outcome.back += 1;
-                returner.is_back = true;
-                outcome.attempts += u64::from(returner.attempts);
+                subscriber.is_back = true;
+                outcome.attempts += u64::from(subscriber.attempts);
                 outcome.absence.record_ns(since.elapsed().as_nanos() as u64);
             }
             _ => self.handshakes = self.handshakes.saturating_sub(1),
@@ -332,19 +332,19 @@ impl Returners {
     /// failed.
     fn fail(&mut self, number: usize, why: Ended) {
         *self.failed.entry(why).or_default() += 1;
-        let returner = &mut self.sessions[number];
-        returner.session = None;
+        let subscriber = &mut self.sessions[number];
+        subscriber.session = None;
         if let Some(returned) = &mut self.returned {
             // A session that was back and is lost again counts as away.
-            returned.back -= u64::from(std::mem::take(&mut returner.is_back));
-            if returner.away_since.is_none() {
-                returner.away_since = Some(Instant::now());
-                returner.attempts = 0;
+            returned.back -= u64::from(std::mem::take(&mut subscriber.is_back));
+            if subscriber.away_since.is_none() {
+                subscriber.away_since = Some(Instant::now());
+                subscriber.attempts = 0;
                 returned.ended_at_ms.push(proc::now_ns() / 1_000_000);
             }
             // The sessions of a node are spread over all other nodes.
             let others = self.role.others.len();
-            returner.place = (returner.place + 1 + number.checked_rem(others).unwrap_or(0)) % (1 + others);
+            subscriber.place = (subscriber.place + 1 + number.checked_rem(others).unwrap_or(0)) % (1 + others);
             self.come_back_later(number);
         } else {
             self.handshakes = self.handshakes.saturating_sub(1);

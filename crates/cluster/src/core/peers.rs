@@ -393,9 +393,22 @@ impl Peers {
 
     fn send_heartbeat(&mut self, context: &mut Context) {
         let Membership::Member(about) = &self.view.membership else { return };
+        if self.was_silent(context.now.mono_us) {
+            self.view.counters.silences += 1;
+        }
         let heartbeat = self.heartbeat(about, context.now.unix_ms);
         context.publish(self.view.subjects.heartbeats.clone(), MessageHeaders::new(), heartbeat.encode());
         self.heartbeat_due_us = Some(context.now.mono_us + self.view.limits.heartbeat_interval_ms * 1_000);
+    }
+
+    /// Whether other nodes may have counted this one as lost since its last heartbeat: its process was paused, or a connection was
+    /// down.
+    fn was_silent(&self, now_us: u64) -> bool {
+        let PeerLimits { heartbeat_interval_ms, silence_timeout_ms, .. } = self.view.limits;
+        // The next heartbeat may take half an interval longer to arrive than the last one did.
+        let late_us =
+            silence_timeout_ms.saturating_mul(1_000).saturating_sub(heartbeat_interval_ms.saturating_mul(1_500));
+        self.heartbeat_due_us.is_some_and(|due_us| now_us > due_us.saturating_add(late_us))
     }
 
     fn send_due_heartbeat(&mut self, context: &mut Context) {

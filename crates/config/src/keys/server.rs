@@ -167,7 +167,7 @@ const HTTP_API: &[Key] = &[
         "insecure",
         Bool,
         "false",
-        "Accept requests without a key. For development, or behind a proxy that authenticates requests.",
+        "Accept requests without a key. For development, or behind a proxy that authenticates requests. If browsers send them, the proxy has to remove `Origin` and `Sec-Fetch-Site`.",
     ),
     own(
         "request_size_limit",

@@ -9,9 +9,10 @@ use dunlin_rooms::PlayerId;
 
 use crate::room::{SeatClaim, SeatToken, TokenRefusal};
 
-/// The players of a room that keeps them for clients that come back.
+/// The players of a room that keeps them while their clients are away.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ReturningPlayers {
+pub(super) struct AbsentPlayers {
+    /// Of all players of the room, whether their clients are away or not.
     entries: BTreeMap<PlayerId, SeatEntry>,
     /// Both tokens of each player.
     by_token: BTreeMap<u128, PlayerId>,
@@ -42,7 +43,7 @@ pub(super) struct SeatEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LeavesAt(pub(super) u64);
 
-impl ReturningPlayers {
+impl AbsentPlayers {
     /// Assigns a player to a client.
     pub(super) fn insert(&mut self, player: PlayerId, seat: SeatEntry) {
         self.forget(player);
@@ -209,8 +210,8 @@ mod tests {
         SeatEntry { user: user.into(), token: SeatToken(token.into()), returned: None }
     }
 
-    fn table() -> ReturningPlayers {
-        let mut table = ReturningPlayers::default();
+    fn table() -> AbsentPlayers {
+        let mut table = AbsentPlayers::default();
         for (player, user, token) in [(1, "ann", 11), (2, "ann", 12), (3, "ben", 13), (4, "", 14)] {
             table.insert(PlayerId(player), seat(user, token));
         }
@@ -254,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_presented_token_stays_valid_until_the_client_has_the_new_one() {
-        let rejoin = |table: &mut ReturningPlayers, given, returned| {
+        let rejoin = |table: &mut AbsentPlayers, given, returned| {
             let claim = SeatClaim { given: Some(SeatToken(given)), ..claim(Some(returned), false) };
             let player = table.claimed_by("", claim);
             if let Some(player) = player {
@@ -262,7 +263,7 @@ mod tests {
             }
             player.is_some()
         };
-        let finds = |table: &ReturningPlayers| -> Vec<u128> {
+        let finds = |table: &AbsentPlayers| -> Vec<u128> {
             (10..30).filter(|token| table.by_token.get(token) == Some(&PlayerId(4))).collect()
         };
         let mut table = table();
@@ -287,7 +288,7 @@ mod tests {
         for player in 1..=4 {
             table.forget(PlayerId(player));
         }
-        assert_eq!(table, ReturningPlayers::default(), "no state remains of players that left");
+        assert_eq!(table, AbsentPlayers::default(), "no state remains of players that left");
     }
 
     #[test]
@@ -303,7 +304,7 @@ mod tests {
 
     #[test]
     fn away_players_per_user_are_limited() {
-        let mut table = ReturningPlayers::default();
+        let mut table = AbsentPlayers::default();
         for (player, user) in [(1, "ann"), (2, "ann"), (3, "ann"), (4, ""), (5, ""), (6, "ben")] {
             table.insert(PlayerId(player), seat(user, player));
             assert!(table.set_away(PlayerId(player), LeavesAt(100 + u64::from(player))));
@@ -320,7 +321,7 @@ mod tests {
         for player in 1..=6 {
             table.forget(PlayerId(player));
         }
-        assert_eq!(table, ReturningPlayers::default(), "no state remains of players that left");
+        assert_eq!(table, AbsentPlayers::default(), "no state remains of players that left");
     }
 
     #[test]
@@ -331,7 +332,7 @@ mod tests {
             table.set_away(PlayerId(player), LeavesAt(tick));
         }
         table.end_absence(PlayerId(3));
-        let expired = |table: &ReturningPlayers, tick| table.expired(tick).map(|player| player.0).collect::<Vec<_>>();
+        let expired = |table: &AbsentPlayers, tick| table.expired(tick).map(|player| player.0).collect::<Vec<_>>();
         assert_eq!(expired(&table, 4), Vec::<u32>::new());
         assert_eq!(expired(&table, 5), [2]);
         assert_eq!(expired(&table, 6), [2, 1]);

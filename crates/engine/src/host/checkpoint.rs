@@ -15,7 +15,7 @@ use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
 
 use super::{
     NotRestored, Runner, Step,
-    absent_players::{LeavesAt, ReturningPlayers, SeatEntry},
+    absent_players::{AbsentPlayers, LeavesAt, SeatEntry},
     seated_players::SeatedPlayers,
 };
 use crate::room::{SeatKey, SeatToken};
@@ -43,7 +43,7 @@ pub struct Checkpoint<'a> {
     ticks_run: u64,
     state_hash: u64,
     players: Vec<(SeatKey, PlayerId)>,
-    returning_players: ReturningPlayers,
+    absent_players: AbsentPlayers,
     room: &'a [u8],
 }
 
@@ -66,7 +66,7 @@ pub(super) fn put_begin(origin: &RoomOrigin, ticks_run: u64, state_hash: u64, ou
     out.extend_from_slice(&state_hash.to_le_bytes());
 }
 
-pub(super) fn put_players(seated_players: &SeatedPlayers, returning_players: &ReturningPlayers, out: &mut Vec<u8>) {
+pub(super) fn put_players(seated_players: &SeatedPlayers, absent_players: &AbsentPlayers, out: &mut Vec<u8>) {
     let mut players: Vec<_> = seated_players.iter().map(|(seat, player)| (player, seat)).collect();
     players.sort_unstable();
     put_number(players.len() as u64, out);
@@ -74,8 +74,8 @@ pub(super) fn put_players(seated_players: &SeatedPlayers, returning_players: &Re
         put_number(player.0.into(), out);
         put_seat(seat, out);
     }
-    put_number(returning_players.iter().len() as u64, out);
-    for (player, seat, away) in returning_players.iter() {
+    put_number(absent_players.iter().len() as u64, out);
+    for (player, seat, away) in absent_players.iter() {
         put_number(player.0.into(), out);
         put_bytes(seat.user.as_bytes(), out);
         out.extend_from_slice(&seat.token.0.to_le_bytes());
@@ -103,19 +103,19 @@ impl<'a> Checkpoint<'a> {
             let player = PlayerId(reader.number_of()?);
             players.push((reader.seat()?, player));
         }
-        let mut returning_players = ReturningPlayers::default();
+        let mut absent_players = AbsentPlayers::default();
         for _ in 0..reader.count()? {
             let player = PlayerId(reader.number_of()?);
             let (user, token) = (reader.text()?.into(), SeatToken(u128::from_le_bytes(reader.array()?)));
             let returned = if version >= 3 { reader.token()? } else { None };
-            returning_players.insert(player, SeatEntry { user, token, returned });
+            absent_players.insert(player, SeatEntry { user, token, returned });
             if let Some(tick) = reader.number()?.checked_sub(1) {
-                returning_players.set_away(player, LeavesAt(tick));
+                absent_players.set_away(player, LeavesAt(tick));
             }
         }
         match reader.0.first() {
             Some(version) if *version > SAVED_ROOM_VERSION => Err(NotRestored::NewerState(*version)),
-            _ => Ok(Self { origin, ticks_run, state_hash, players, returning_players, room: reader.0 }),
+            _ => Ok(Self { origin, ticks_run, state_hash, players, absent_players, room: reader.0 }),
         }
     }
 
@@ -164,7 +164,7 @@ impl<'a> Checkpoint<'a> {
         for (seat, player) in self.players {
             seated_players.put(seat, player);
         }
-        let runner = Runner::continued(room, self.ticks_run, seated_players, self.returning_players);
+        let runner = Runner::continued(room, self.ticks_run, seated_players, self.absent_players);
         runner.check_state(self.state_hash)?;
         Ok(runner)
     }

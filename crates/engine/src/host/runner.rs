@@ -12,7 +12,7 @@ use dunlin_rooms::{
 
 use super::{
     ByShard, CallCounts, NotRestored, RoomOrigin, ShardBefore, TickBatch, TickRecord,
-    absent_players::{LeavesAt, ReturningPlayers},
+    absent_players::{AbsentPlayers, LeavesAt},
     checkpoint,
     seated_players::SeatedPlayers,
     tokens_refused::TokensRefused,
@@ -122,7 +122,7 @@ pub struct Runner {
     undecodable_inputs: u64,
     /// Ticks since the room was created. Unlike the world's tick number, it never restarts.
     ticks_run: u64,
-    returning_players: ReturningPlayers,
+    absent_players: AbsentPlayers,
 }
 
 /// The results of a batch of steps.
@@ -182,8 +182,8 @@ pub struct CompletedTick {
 impl Runner {
     /// A runner of a room without players.
     pub fn new(room: Room) -> Self {
-        let (seated_players, returning_players) = (SeatedPlayers::default(), ReturningPlayers::default());
-        Self::continued(room, 0, seated_players, returning_players)
+        let (seated_players, absent_players) = (SeatedPlayers::default(), AbsentPlayers::default());
+        Self::continued(room, 0, seated_players, absent_players)
     }
 
     /// A runner of a room that has run before.
@@ -191,9 +191,9 @@ impl Runner {
         room: Room,
         ticks_run: u64,
         seated_players: SeatedPlayers,
-        returning_players: ReturningPlayers,
+        absent_players: AbsentPlayers,
     ) -> Self {
-        Self { room, seated_players, undecodable_inputs: 0, ticks_run, returning_players }
+        Self { room, seated_players, undecodable_inputs: 0, ticks_run, absent_players }
     }
 
     /// The room.
@@ -203,7 +203,7 @@ impl Runner {
 
     /// The players that clients can take over after a restart, with their users.
     pub fn seat_users(&self) -> impl Iterator<Item = (PlayerId, &Arc<str>)> {
-        self.returning_players.iter().map(|(player, seat, _)| (player, &seat.user))
+        self.absent_players.iter().map(|(player, seat, _)| (player, &seat.user))
     }
 
     /// The number of inputs so far that the game could not decode.
@@ -225,7 +225,7 @@ impl Runner {
         let keyframe = keyframe.map(|keyframe| (keyframe, formats));
         let outcome = self.room.tick(time_us);
         let kicked = self.on_removals(&outcome.removals);
-        let away = self.returning_players.away_count();
+        let away = self.absent_players.away_count();
         calls.timed_out += u64::from(outcome.calls.timed_out);
         calls.refused += u64::from(outcome.calls.refused);
         CompletedTick {
@@ -247,7 +247,7 @@ impl Runner {
     /// Appends a checkpoint. Call it directly after a tick, for the reason given at [`Room::save`].
     pub fn save(&self, origin: &RoomOrigin, out: &mut Vec<u8>) {
         checkpoint::put_begin(origin, self.ticks_run, self.room.state_hash(), out);
-        checkpoint::put_players(&self.seated_players, &self.returning_players, out);
+        checkpoint::put_players(&self.seated_players, &self.absent_players, out);
         self.room.save(out);
     }
 
@@ -276,7 +276,7 @@ impl Runner {
 
     /// The players that leave at the start of the next tick because they did not come back in time, in order.
     pub fn expiring(&self) -> impl Iterator<Item = PlayerId> {
-        self.returning_players.expired(self.ticks_run + 1)
+        self.absent_players.expired(self.ticks_run + 1)
     }
 
     /// The player on a seat.
@@ -286,14 +286,14 @@ impl Runner {
 
     /// The player that a user would come back to.
     pub(super) fn claimed_by(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
-        self.returning_players.claimed_by(user, claim)
+        self.absent_players.claimed_by(user, claim)
     }
 
     /// Forgets players that the game has removed. Returns their seats, with the reasons.
     fn on_removals(&mut self, removals: &Removals) -> Vec<(SeatKey, Box<str>)> {
         let mut seats = Vec::new();
         for (player, reason) in &removals.kicked {
-            self.returning_players.forget(*player);
+            self.absent_players.forget(*player);
             if let Some(seat) = self.seated_players.remove_player(*player) {
                 seats.push((seat, reason.clone()));
             }
@@ -305,7 +305,7 @@ impl Runner {
     fn apply(&mut self, steps: &[Step]) -> Applied {
         let expiring: Vec<PlayerId> = self.expiring().collect();
         self.ticks_run += 1;
-        let expired = expiring.iter().filter(|player| !self.returning_players.is_displaced(**player)).count();
+        let expired = expiring.iter().filter(|player| !self.absent_players.is_displaced(**player)).count();
         let mut applied = Applied { expired, ..Applied::default() };
         for player in expiring {
             self.leave(player);
@@ -320,10 +320,10 @@ impl Runner {
         match step {
             Step::Join { seat, info, address, is_spectator, format, data, claim } => {
                 let visitor = visitor_of(info, *address, *is_spectator);
-                applied.tokens_refused.count(self.returning_players.token_refusal(&info.user, *claim));
+                applied.tokens_refused.count(self.absent_players.token_refusal(&info.user, *claim));
                 let joined = self.join_or_come_back(*seat, &visitor, *format, data, *claim);
                 if let Ok(entered) = &joined {
-                    self.returning_players.insert_join(entered.player, Arc::clone(&info.user), *claim);
+                    self.absent_players.insert_join(entered.player, Arc::clone(&info.user), *claim);
                 }
                 applied.entered.push((place, *seat, joined));
             }
@@ -336,7 +336,7 @@ impl Runner {
             Step::Input { seat, number, data } => {
                 // Inputs of players that have left are dropped.
                 if let Some(player) = self.seated_players.player(*seat) {
-                    self.returning_players.confirm(player);
+                    self.absent_players.confirm(player);
                     self.undecodable_inputs += u64::from(!self.room.input(player, *number, data));
                 }
             }
@@ -368,13 +368,13 @@ impl Runner {
                 applied.calls.lost += self.room.lose_calls() as u64;
                 // Spectators cannot come back.
                 let seated = self.seated_players.iter().map(|(_, player)| player);
-                let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.returning_players.has(*player)).collect();
+                let mut leaving: Vec<PlayerId> = seated.filter(|player| !self.absent_players.has(*player)).collect();
                 leaving.sort_unstable();
                 for player in leaving {
                     self.room.leave(player);
                 }
                 self.seated_players.clear();
-                self.returning_players.set_all_away(LeavesAt(self.ticks_run.saturating_add(u64::from(*grace_ticks))));
+                self.absent_players.set_all_away(LeavesAt(self.ticks_run.saturating_add(u64::from(*grace_ticks))));
             }
         }
     }
@@ -384,7 +384,7 @@ impl Runner {
         let mut players: BTreeSet<PlayerId> =
             seats.iter().filter_map(|seat| self.seated_players.player(*seat)).collect();
         match &order.target {
-            KickTarget::User(user) => players.extend(self.returning_players.of_user(user)),
+            KickTarget::User(user) => players.extend(self.absent_players.of_user(user)),
             KickTarget::Player(player) => players.extend([*player]),
             KickTarget::Client(_) => {}
         }
@@ -395,15 +395,13 @@ impl Runner {
     /// Keeps a player without its client, if it has a seat. Returns whether another player of the user has to leave.
     fn go_away(&mut self, player: PlayerId, stay: Option<AwayTerms>) -> bool {
         let grace_ticks = stay.map_or(u64::MAX, |stay| stay.grace_ticks.into());
-        if !self.returning_players.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
+        if !self.absent_players.set_away(player, LeavesAt(self.ticks_run.saturating_add(grace_ticks))) {
             self.leave(player);
             return false;
         }
         self.room.away(player);
         // In the next tick, like all players that do not come back, so that it is in the recording.
-        stay.is_some_and(|stay| {
-            self.returning_players.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1))
-        })
+        stay.is_some_and(|stay| self.absent_players.displace(player, stay.per_user_max, LeavesAt(self.ticks_run + 1)))
     }
 
     fn join_or_come_back(
@@ -414,9 +412,9 @@ impl Runner {
         data: &[u8],
         claim: SeatClaim,
     ) -> Result<Entered, Refusal> {
-        let (player, is_back) = match self.returning_players.claimed_by(visitor.user, claim) {
+        let (player, is_back) = match self.absent_players.claimed_by(visitor.user, claim) {
             Some(player) => {
-                self.returning_players.end_absence(player);
+                self.absent_players.end_absence(player);
                 self.room.back(player, visitor, format);
                 (player, true)
             }
@@ -426,7 +424,7 @@ impl Runner {
     }
 
     fn leave(&mut self, player: PlayerId) {
-        self.returning_players.forget(player);
+        self.absent_players.forget(player);
         self.room.leave(player);
     }
 
@@ -449,7 +447,7 @@ impl Runner {
         let mut shards: Option<ByShard<ShardBefore>> = None;
         batch.steps.iter().any(|step| match step {
             // The player's seat on another shard may be the last one there.
-            Step::Join { info, claim, .. } if self.returning_players.claimed_by(&info.user, *claim).is_some() => true,
+            Step::Join { info, claim, .. } if self.absent_players.claimed_by(&info.user, *claim).is_some() => true,
             Step::Join { seat, format, .. } => {
                 let shards = shards.as_ref().unwrap_or(&batch.shards);
                 shards.get(seat.shard).is_none_or(|shard| !shard.known.contains(*format))

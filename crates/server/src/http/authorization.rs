@@ -8,6 +8,7 @@ use dunlin_config::ApiAccess;
 use serde::Deserialize;
 
 use super::browser::is_from_other_site;
+use crate::telemetry::api_counters::HttpRefusal;
 
 /// Why a request may not use the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,15 @@ pub(crate) fn authorize(access: &ApiAccess, headers: &HeaderMap, uri: &Uri) -> R
 }
 
 impl Unauthorized {
-    /// The reason, for the log.
+    /// What it is counted as.
+    pub(crate) const fn reason(self) -> HttpRefusal {
+        match self {
+            Self::Key => HttpRefusal::Unauthorized,
+            Self::OtherSite => HttpRefusal::Origin,
+        }
+    }
+
+    /// The reason, for the log, and for the response where a key would not help.
     pub(crate) const fn detail(self) -> &'static str {
         match self {
             Self::Key => "missing or wrong API key",
@@ -120,6 +129,7 @@ mod tests {
         headers.insert(header::ORIGIN, HeaderValue::from_static("http://evil.example"));
         let uri = "/api/publish?api_key=k3y".parse().expect("a target");
         assert_eq!(authorize(&ApiAccess::Everyone, &headers, &uri), Err(Unauthorized::OtherSite));
+        assert_eq!(Unauthorized::OtherSite.reason(), HttpRefusal::Origin, "a key is not what it lacks");
         assert_eq!(authorize(&access, &headers, &uri), Ok(()));
     }
 }

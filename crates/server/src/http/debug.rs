@@ -12,7 +12,7 @@ use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::shared_shard_reports::Surveys;
+use super::shared_shard_reports::SharedShardReports;
 use crate::node::ShardReport;
 
 /// Number of channels on the page: those with the most subscribers.
@@ -20,7 +20,7 @@ const CHANNELS_SHOWN: usize = 20;
 
 /// The sources of the page.
 pub struct Debug {
-    surveys: Arc<Surveys>,
+    surveys: Arc<SharedShardReports>,
     /// Allows one request at a time, because each reads the names of all channels.
     permit: Semaphore,
 }
@@ -62,7 +62,7 @@ struct Channel {
 
 impl Debug {
     /// The page for these reports.
-    pub fn new(surveys: Arc<Surveys>) -> Self {
+    pub fn new(surveys: Arc<SharedShardReports>) -> Self {
         Self { surveys, permit: Semaphore::new(1) }
     }
 

@@ -15,14 +15,14 @@ use dunlin_engine::ShardIndex;
 use dunlin_storage::{SpaceShortage, Storage};
 use serde_json::{Map, Value, json};
 
-use super::shared_shard_reports::Surveys;
+use super::shared_shard_reports::SharedShardReports;
 use crate::node::{NodeCluster, NodeStorage};
 
 /// The sources of the health check.
 #[derive(Clone)]
 pub(super) struct HealthSources {
     /// The surveys of the shards, which are asked to react; `None` in tests.
-    pub surveys: Option<Arc<Surveys>>,
+    pub surveys: Option<Arc<SharedShardReports>>,
     /// Whether the node is shutting down.
     pub is_going: Arc<AtomicBool>,
     /// `None` without a storage.

@@ -9,13 +9,13 @@ use axum::{
     response::{IntoResponse, Response},
 };
 
-use super::{Peer, authorization::authorize};
+use super::{
+    Peer,
+    authorization::{Unauthorized, authorize},
+};
 use crate::{
     serve::{Reloaded, Reloader},
-    telemetry::{
-        api_counters::{ControlCounters, HttpRefusal},
-        events,
-    },
+    telemetry::{api_counters::ControlCounters, events},
 };
 
 /// The path of the endpoint.
@@ -39,10 +39,15 @@ impl Reload {
     pub(super) fn authorize(&self, request: &Request) -> Result<(), Response> {
         let checked = authorize(&self.reloader.access(), request.headers(), request.uri());
         let Err(why) = checked else { return Ok(()) };
-        let reason = HttpRefusal::Unauthorized;
+        let reason = why.reason();
         self.counters.count_refusal(reason);
         events::HttpRefused { reason, peer: Peer::of(request).0, detail: &why.detail() }.emit();
-        Err(StatusCode::UNAUTHORIZED.into_response())
+        Err(match why {
+            Unauthorized::Key => StatusCode::UNAUTHORIZED.into_response(),
+            Unauthorized::OtherSite => {
+                (StatusCode::FORBIDDEN, format!("Forbidden: {}\n", why.detail())).into_response()
+            }
+        })
     }
 }
 

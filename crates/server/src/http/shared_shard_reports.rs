@@ -8,7 +8,7 @@ use tokio::{sync::Mutex, time::Instant};
 use crate::node::{Node, NodeSurvey};
 
 /// Cached reports of the shards.
-pub struct Surveys {
+pub struct SharedShardReports {
     node: Node,
     reports: Shared<NodeSurvey>,
     silent: Shared<Vec<ShardIndex>>,
@@ -27,7 +27,7 @@ struct Taken<A> {
     answer: Arc<A>,
 }
 
-impl Surveys {
+impl SharedShardReports {
     /// Surveys of `node`; cached reports are used up to this age.
     pub fn new(node: Node, age_max: Duration) -> Self {
         Self { node, reports: Shared::new(age_max), silent: Shared::new(Duration::ZERO) }

@@ -12,7 +12,7 @@ const SAMPLE_EVERY_S: u32 = 10;
 /// Samples of the sessions' sockets. A session is sampled when its client sends something, which every client does that
 /// answers pings.
 #[derive(Debug, Default)]
-pub(super) struct Networks {
+pub(super) struct RecentRetransmissions {
     /// By the connection's index, in pages. A page without samples is not there, so that a crowd that has left takes no memory.
     pages: Vec<Option<Box<Page>>>,
     round_trip: Histogram,
@@ -44,8 +44,8 @@ struct Sample {
     segments: SegmentCounts,
 }
 
-impl Networks {
-    /// Whether to call [`Networks::note`].
+impl RecentRetransmissions {
+    /// Whether to call [`RecentRetransmissions::note`].
     #[inline]
     pub(super) fn is_due(&self, connection: ConnectionKey, now_us: u64) -> bool {
         self.of(connection).is_none_or(|samples| seconds(now_us).saturating_sub(samples.last.at_s) >= SAMPLE_EVERY_S)
@@ -133,53 +133,57 @@ mod tests {
 
     #[test]
     fn recent_counts_begin_at_least_ten_seconds_ago() {
-        let (key, mut networks) = (ConnectionKey { index: 3, generation: 7 }, Networks::default());
-        assert_eq!(networks.recent(key, &counted(5, 1), 0), recent(None, 5, 1), "no sample yet");
+        let (key, mut retransmissions) = (ConnectionKey { index: 3, generation: 7 }, RecentRetransmissions::default());
+        assert_eq!(retransmissions.recent(key, &counted(5, 1), 0), recent(None, 5, 1), "no sample yet");
         for (at_s, sent, retransmitted) in [(100, 10, 5), (110, 1_000, 5), (121, 2_000, 6)] {
-            assert!(!networks.is_due(key, at_s * SECOND_US - SECOND_US) || at_s != 110);
-            assert!(networks.is_due(key, at_s * SECOND_US));
-            networks.note(key, &counted(sent, retransmitted), at_s * SECOND_US);
+            assert!(!retransmissions.is_due(key, at_s * SECOND_US - SECOND_US) || at_s != 110);
+            assert!(retransmissions.is_due(key, at_s * SECOND_US));
+            retransmissions.note(key, &counted(sent, retransmitted), at_s * SECOND_US);
         }
         let now = counted(2_100, 36);
-        assert_eq!(networks.recent(key, &now, 125 * SECOND_US), recent(Some(15), 1_100, 31), "since the one before");
-        assert_eq!(networks.recent(key, &now, 131 * SECOND_US), recent(Some(10), 100, 30), "since the last one");
-        assert_eq!(networks.recent(key, &now, 500 * SECOND_US), recent(Some(379), 100, 30));
-        assert_eq!(networks.round_trip().count(), 3);
+        assert_eq!(
+            retransmissions.recent(key, &now, 125 * SECOND_US),
+            recent(Some(15), 1_100, 31),
+            "since the one before"
+        );
+        assert_eq!(retransmissions.recent(key, &now, 131 * SECOND_US), recent(Some(10), 100, 30), "since the last one");
+        assert_eq!(retransmissions.recent(key, &now, 500 * SECOND_US), recent(Some(379), 100, 30));
+        assert_eq!(retransmissions.round_trip().count(), 3);
     }
 
     #[test]
     fn another_connection_with_the_same_index_begins_anew() {
-        let mut networks = Networks::default();
+        let mut retransmissions = RecentRetransmissions::default();
         let [old, new] = [0, 1].map(|generation| ConnectionKey { index: 0, generation });
         // The index before it has no sample.
-        networks.note(ConnectionKey { index: 1, generation: 0 }, &counted(1, 0), SECOND_US);
-        assert!(networks.is_due(old, SECOND_US));
-        assert_eq!(networks.recent(old, &counted(7, 7), SECOND_US), recent(None, 7, 7));
-        networks.note(old, &counted(1_000, 900), SECOND_US);
-        assert!(networks.is_due(new, SECOND_US) && !networks.is_due(old, SECOND_US));
-        networks.note(new, &counted(1, 0), SECOND_US);
-        assert_eq!(networks.recent(new, &counted(11, 1), 2 * SECOND_US), recent(Some(1), 10, 1));
-        assert_eq!(networks.recent(old, &counted(7, 7), SECOND_US), recent(None, 7, 7), "its samples are gone");
+        retransmissions.note(ConnectionKey { index: 1, generation: 0 }, &counted(1, 0), SECOND_US);
+        assert!(retransmissions.is_due(old, SECOND_US));
+        assert_eq!(retransmissions.recent(old, &counted(7, 7), SECOND_US), recent(None, 7, 7));
+        retransmissions.note(old, &counted(1_000, 900), SECOND_US);
+        assert!(retransmissions.is_due(new, SECOND_US) && !retransmissions.is_due(old, SECOND_US));
+        retransmissions.note(new, &counted(1, 0), SECOND_US);
+        assert_eq!(retransmissions.recent(new, &counted(11, 1), 2 * SECOND_US), recent(Some(1), 10, 1));
+        assert_eq!(retransmissions.recent(old, &counted(7, 7), SECOND_US), recent(None, 7, 7), "its samples are gone");
     }
 
     #[test]
     fn connections_that_have_ended_take_no_memory() {
         const CROWD: u32 = 10 * PAGE as u32;
-        let mut networks = Networks::default();
+        let mut retransmissions = RecentRetransmissions::default();
         let key = |index| ConnectionKey { index, generation: 0 };
-        let pages = |networks: &Networks| networks.pages.iter().flatten().count();
-        (0..CROWD).for_each(|index| networks.note(key(index), &counted(1, 0), SECOND_US));
-        assert_eq!(pages(&networks), 10);
+        let pages = |retransmissions: &RecentRetransmissions| retransmissions.pages.iter().flatten().count();
+        (0..CROWD).for_each(|index| retransmissions.note(key(index), &counted(1, 0), SECOND_US));
+        assert_eq!(pages(&retransmissions), 10);
         // Of the last page, one stays.
         for index in 0..CROWD - 1 {
-            networks.forget(key(index));
-            networks.forget(key(index));
+            retransmissions.forget(key(index));
+            retransmissions.forget(key(index));
         }
-        assert_eq!(pages(&networks), 1);
-        networks.forget(ConnectionKey { index: CROWD - 1, generation: 1 });
-        assert!(!networks.is_due(key(CROWD - 1), SECOND_US), "another one with its index has ended");
-        networks.forget(key(CROWD - 1));
-        networks.forget(key(u32::MAX));
-        assert_eq!(pages(&networks), 0);
+        assert_eq!(pages(&retransmissions), 1);
+        retransmissions.forget(ConnectionKey { index: CROWD - 1, generation: 1 });
+        assert!(!retransmissions.is_due(key(CROWD - 1), SECOND_US), "another one with its index has ended");
+        retransmissions.forget(key(CROWD - 1));
+        retransmissions.forget(key(u32::MAX));
+        assert_eq!(pages(&retransmissions), 0);
     }
 }

@@ -12,14 +12,16 @@ use dunlin_net::{
     SendOutcome, SocketFacts, TlsSession, Traffic,
 };
 
-use super::{NetCounters, SessionSocket, engine::Engine, recent_retransmissions::Networks, secure::Secure};
+use super::{
+    NetCounters, SessionSocket, engine::Engine, recent_retransmissions::RecentRetransmissions, secure::Secure,
+};
 
 /// The sockets of one shard.
 pub(super) struct Sockets<R> {
     reactor: R,
     /// The TLS states; `None` without TLS.
     secure: Option<Secure>,
-    networks: Networks,
+    retransmissions: RecentRetransmissions,
     /// The peer of this connection has ended TLS after its last bytes.
     ended: Option<ConnectionKey>,
     /// The buffer of [`Sockets::flush`]; reused to keep its capacity.
@@ -44,7 +46,7 @@ impl<R: Reactor> Sockets<R> {
         Self {
             reactor,
             secure: certificates.map(Secure::new),
-            networks: Networks::default(),
+            retransmissions: RecentRetransmissions::default(),
             ended: None,
             flushing: Vec::new(),
             tls_handshakes: 0,
@@ -138,10 +140,10 @@ impl<R: Reactor> Sockets<R> {
     /// Adds a sample of the connection's network, if the last one is old enough.
     #[inline]
     pub(super) fn sample(&mut self, connection: ConnectionKey, now_us: u64) {
-        if self.networks.is_due(connection, now_us)
+        if self.retransmissions.is_due(connection, now_us)
             && let Some(kernel) = self.reactor.socket(connection).and_then(SocketFacts::read)
         {
-            self.networks.note(connection, &kernel, now_us);
+            self.retransmissions.note(connection, &kernel, now_us);
         }
     }
 
@@ -152,7 +154,7 @@ impl<R: Reactor> Sockets<R> {
             is_full: !self.reactor.takes_bytes(connection),
             tls_bytes: self.secure.as_ref().map_or(0, |secure| secure.waiting(connection).len()),
             kernel,
-            recent: kernel.map(|kernel| self.networks.recent(connection, &kernel, now_us)).unwrap_or_default(),
+            recent: kernel.map(|kernel| self.retransmissions.recent(connection, &kernel, now_us)).unwrap_or_default(),
         }
     }
 
@@ -186,7 +188,7 @@ impl<R: Reactor> Sockets<R> {
 
     pub(super) fn close(&mut self, connection: ConnectionKey) {
         self.reactor.close(connection);
-        self.networks.forget(connection);
+        self.retransmissions.forget(connection);
         if let Some(secure) = &mut self.secure {
             drop(secure.remove(connection));
         }
@@ -279,7 +281,7 @@ impl<R: Reactor> Sockets<R> {
         net.write_bytes += self.write_bytes;
         net.blocked_writes += self.blocked_writes;
         net.reactor = self.reactor.counters();
-        net.round_trip = self.networks.round_trip().clone();
+        net.round_trip = self.retransmissions.round_trip().clone();
     }
 }
 

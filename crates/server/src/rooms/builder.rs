@@ -182,7 +182,7 @@ impl RoomBuilder {
         let registry = &self.shared.options.registry;
         let made = match &entries {
             Some(entries) => open_kept(registry, request, entries, &|| self.go_on(generation, settings)),
-            None => make_room(registry, request).map(|runner| OpenedRoom { runner, keeper: None }),
+            None => make_room(registry, request).map(|runner| OpenedRoom { runner, writer: None }),
         };
         let is_in_time = self.finish(generation, namespace);
         if let Some(entries) = entries.filter(|_| made.is_err() || !is_in_time) {
@@ -193,11 +193,11 @@ impl RoomBuilder {
             let _ = catch_unwind(AssertUnwindSafe(|| drop(made)));
             return false;
         }
-        if let Ok(OpenedRoom { keeper: Some(keeper), .. }) = &made
+        if let Ok(OpenedRoom { writer: Some(writer), .. }) = &made
             && self.shared.is_stopping()
         {
             // Its room thread may have ended already.
-            keeper.entries.end(false);
+            writer.entries.end(false);
         }
         let outcome = made.map(|opened| self.enliven(request, opened));
         self.hand_over(thread, Made { place, key, outcome });
@@ -219,10 +219,10 @@ impl RoomBuilder {
 
     fn enliven(&self, request: &BuildRequest, opened: OpenedRoom) -> (Box<Live>, Grid) {
         let BuildRequest { channel, namespace, settings, overrides, .. } = request;
-        let OpenedRoom { runner, keeper } = opened;
+        let OpenedRoom { runner, writer } = opened;
         let alive = self.progress().alive.clone();
         // A recording begins with the first tick.
-        let is_new = runner.ticks_run() == 0 && keeper.as_ref().is_none_or(|keeper| !keeper.is_restored);
+        let is_new = runner.ticks_run() == 0 && writer.as_ref().is_none_or(|writer| !writer.is_restored);
         let recorder =
             is_new.then(|| RoomRecorder::start(runner.room(), settings, &overrides.listing, alive)).flatten();
         let paths = RoomPaths::start(channel, settings, self.progress().paths.as_ref(), &runner);
@@ -231,7 +231,7 @@ impl RoomBuilder {
         // Without the game's report, which follows after the first tick: no game code runs here.
         share.set(runner.room().world_bytes() as u64, 0);
         let (namespace, settings) = (*namespace, Arc::clone(settings));
-        (Box::new(Live { runner, recorder, keeper, paths, namespace, settings, share }), grid)
+        (Box::new(Live { runner, recorder, writer, paths, namespace, settings, share }), grid)
     }
 
     /// Restarts the watchdog's timeout, because the task continues with another call of the game.

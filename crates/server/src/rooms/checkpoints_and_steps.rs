@@ -19,7 +19,7 @@ use super::{
 const HASH_INTERVAL_S: u64 = 1;
 
 /// Stores one room; see the module's documentation.
-pub(super) struct Keeper {
+pub(super) struct RoomWriter {
     pub(super) entries: Arc<RoomEntries>,
     /// Whether the room continues from a checkpoint, and its players wait for their clients.
     pub(super) is_restored: bool,
@@ -46,8 +46,8 @@ pub(super) fn ticks_of(duration_ms: u64, settings: &RoomSettings) -> u64 {
     duration_ms.saturating_mul(settings.room.ticks_per_second.into()) / 1_000
 }
 
-impl Keeper {
-    /// Creates a keeper for a room that has run `ticks_run` ticks.
+impl RoomWriter {
+    /// Creates a writer for a room that has run `ticks_run` ticks.
     pub(super) fn new(entries: Arc<RoomEntries>, settings: &RoomSettings, ticks_run: u64, is_restored: bool) -> Self {
         Self {
             entries,

@@ -54,10 +54,10 @@ impl Job {
 }
 
 fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Live>, CompletedTick), Failure> {
-    let Live { runner, recorder, keeper, paths, share, .. } = &mut *live;
+    let Live { runner, recorder, writer, paths, share, .. } = &mut *live;
     let steps = &batch.steps;
-    if let Some(keeper) = keeper
-        && let Err(failure) = keeper.before_tick(runner, steps)
+    if let Some(writer) = writer
+        && let Err(failure) = writer.before_tick(runner, steps)
     {
         discard(live);
         return Err(failure);
@@ -89,8 +89,8 @@ fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Liv
         // No game code runs here.
         paths.end_tick(steps, &done, runner.room(), time_us);
     }
-    if let Some(keeper) = keeper
-        && let Err(failure) = keeper.after_tick(runner)
+    if let Some(writer) = writer
+        && let Err(failure) = writer.after_tick(runner)
     {
         discard(live);
         return Err(failure);
@@ -100,11 +100,11 @@ fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Liv
 
 /// Saves a stored room when the node stops, and drops it.
 pub(super) fn save_and_discard(mut live: Box<Live>) {
-    let Live { runner, keeper, .. } = &mut *live;
-    if let Some(keeper) = keeper {
+    let Live { runner, writer, .. } = &mut *live;
+    if let Some(writer) = writer {
         // The room ends in any case, and an earlier checkpoint remains. The storage writes its queue before it closes.
-        let _ = keeper.save(runner, CheckpointPieces::One);
-        keeper.entries.end(false);
+        let _ = writer.save(runner, CheckpointPieces::One);
+        writer.entries.end(false);
     }
     discard(live);
 }

@@ -16,7 +16,7 @@ use dunlin_rooms::{RoomOptions, Simulation};
 use super::{
     FailureReason,
     builder::{BuildRequest, make_room},
-    checkpoints_and_steps::{Keeper, origin_of},
+    checkpoints_and_steps::{RoomWriter, origin_of},
     job::{Failure, panicked},
     survival::{CheckpointPieces, NotRead, RoomEntries},
 };
@@ -28,7 +28,7 @@ const REMEDY: &str = "undo the change of its namespace, or give the room up with
 pub(super) struct OpenedRoom {
     pub(super) runner: Runner,
     /// `None` if the room is not stored.
-    pub(super) keeper: Option<Keeper>,
+    pub(super) writer: Option<RoomWriter>,
 }
 
 /// Opens a stored room. `go_on` is called between the calls of the game, because there may be many calls.
@@ -63,19 +63,19 @@ pub(super) fn open_kept(
         Err(detail) => return Err(not_restored(detail)),
     };
     entries.note_restored(&runner, replayed_ticks);
-    let keeper = Keeper::new(Arc::clone(entries), settings, runner.ticks_run(), true);
-    Ok(OpenedRoom { runner, keeper: Some(keeper) })
+    let writer = RoomWriter::new(Arc::clone(entries), settings, runner.ticks_run(), true);
+    Ok(OpenedRoom { runner, writer: Some(writer) })
 }
 
 fn open_new(registry: &Registry, request: &BuildRequest, entries: &Arc<RoomEntries>) -> Result<OpenedRoom, Failure> {
     let settings = &*request.settings;
     let runner = make_room(registry, request)?;
-    let keeper = Keeper::new(Arc::clone(entries), settings, 0, false);
+    let writer = RoomWriter::new(Arc::clone(entries), settings, 0, false);
     if settings.survival == RoomSurvival::Exact {
         // The checkpoint precedes the log, which begins with the first tick.
-        keeper.save(&runner, CheckpointPieces::One)?;
+        writer.save(&runner, CheckpointPieces::One)?;
     }
-    Ok(OpenedRoom { runner, keeper: Some(keeper) })
+    Ok(OpenedRoom { runner, writer: Some(writer) })
 }
 
 /// A room that is being restored.

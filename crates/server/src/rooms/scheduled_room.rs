@@ -15,7 +15,7 @@ use dunlin_rooms::{CallId, Grid, Refusal, Room};
 
 use super::{
     FailureReason, RoomReport,
-    checkpoints_and_steps::{Keeper, ticks_of},
+    checkpoints_and_steps::{RoomWriter, ticks_of},
     held_ticks::HeldTicks,
     job::Failure,
     paths::RoomPaths,
@@ -48,7 +48,7 @@ pub(super) struct ScheduledRoom {
 pub(super) struct Live {
     pub(super) runner: Runner,
     pub(super) recorder: Option<RoomRecorder>,
-    pub(super) keeper: Option<Keeper>,
+    pub(super) writer: Option<RoomWriter>,
     /// `None` if its namespace stores no paths.
     pub(super) paths: Option<RoomPaths>,
     pub(super) namespace: u16,
@@ -150,14 +150,14 @@ impl ScheduledRoom {
         self.stats.take_listing(live.runner.room());
         self.recording = live.recorder.as_ref().map(|recorder| Arc::clone(recorder.tail()));
         let mut host = Box::new(RoomHost::new(self.key, Arc::clone(&self.channel), grid, terms));
-        if let Some(keeper) = &live.keeper {
-            self.entries = Some(Arc::clone(&keeper.entries));
-            let held = || HeldTicks::new(Arc::clone(&keeper.entries), self.settings.held_ticks_max);
-            self.held = keeper.is_exact().then(held);
+        if let Some(writer) = &live.writer {
+            self.entries = Some(Arc::clone(&writer.entries));
+            let held = || HeldTicks::new(Arc::clone(&writer.entries), self.settings.held_ticks_max);
+            self.held = writer.is_exact().then(held);
             if shared.is_draining() {
                 host.begin_drain();
             }
-            if keeper.is_restored {
+            if writer.is_restored {
                 host.restored(seat_grace_ticks);
             }
         }

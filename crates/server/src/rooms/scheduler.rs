@@ -184,8 +184,8 @@ impl Scheduler {
         let Some(scheduled_room) = self.places[place].as_mut().filter(|scheduled_room| scheduled_room.key == key)
         else {
             // The room was closed in the meantime.
-            if let Some(keeper) = &live.keeper {
-                keeper.entries.end(true);
+            if let Some(writer) = &live.writer {
+                writer.entries.end(true);
             }
             return self.discard(live);
         };

@@ -16,7 +16,7 @@ use crate::{
         debug::Debug,
         forwards::Forwards,
         reload::Reload,
-        shared_shard_reports::Surveys,
+        shared_shard_reports::SharedShardReports,
     },
     matchmaking::MatchHandle,
     node::Node,
@@ -104,12 +104,12 @@ pub(super) struct Served<'a> {
     pub(super) node: &'a Node,
     pub(super) identity: &'a NodeIdentity,
     pub(super) counters: &'a Arc<ControlCounters>,
-    pub(super) surveys: &'a Arc<Surveys>,
+    pub(super) surveys: &'a Arc<SharedShardReports>,
 }
 
 /// The surveys of the node's shards, which all endpoints share.
-pub(super) fn surveys(config: &Config, node: &Node) -> Arc<Surveys> {
-    Arc::new(Surveys::new(node.clone(), Duration::from_millis(config.prometheus_survey_age_max_ms)))
+pub(super) fn surveys(config: &Config, node: &Node) -> Arc<SharedShardReports> {
+    Arc::new(SharedShardReports::new(node.clone(), Duration::from_millis(config.prometheus_survey_age_max_ms)))
 }
 
 pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {

@@ -82,7 +82,8 @@ pub enum HttpRefusal {
     Malformed,
     /// An invalid WebSocket handshake on a kept-alive connection.
     Handshake,
-    /// A WebSocket handshake from an origin that is not allowed.
+    /// A page of another site: a handshake with an origin that is not allowed, or a request to the console, or to the API with
+    /// `http_api.insecure`.
     Origin,
     /// A limit on new sessions is reached.
     Admission,

@@ -109,7 +109,7 @@ pub(super) struct Counters {
     requests: [AtomicU64; RequestOutcome::ALL.len()],
     /// Events of the request in progress.
     in_flight: AtomicU64,
-    /// Unix time of the oldest one; 0 for none. Those in the queue have come later.
+    /// Unix time of the oldest one; 0 for none. Those in the queue have come later, unless they are of the cluster.
     oldest_unix_ms: AtomicU64,
 }
 
@@ -156,7 +156,7 @@ impl Counters {
     }
 
     /// Unix time of the oldest event of the request in progress.
-    pub(super) fn oldest_unix_ms(&self) -> Option<u64> {
+    fn oldest_unix_ms(&self) -> Option<u64> {
         Some(self.oldest_unix_ms.load(Ordering::Relaxed)).filter(|oldest_unix_ms| *oldest_unix_ms > 0)
     }
 

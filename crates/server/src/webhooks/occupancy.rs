@@ -153,10 +153,12 @@ impl ClusterChannels {
         }
     }
 
-    /// The backend may have been told that any channel is vacated.
+    /// The backend may have been told that any channel is vacated. Changes that were not told before keep their time.
     pub(super) fn tell_occupied_again(&mut self, now_ms: u64) {
         for channel in &self.occupied {
-            self.untold.push(now_ms, Arc::clone(channel));
+            if !self.untold.contains(channel) {
+                self.untold.push(now_ms, Arc::clone(channel));
+            }
         }
     }
 
@@ -494,6 +496,20 @@ mod tests {
         world.is_away = false;
         world.pass(5_000);
         assert_eq!(world.states(), [Occupied]);
+    }
+
+    #[test]
+    fn what_was_not_told_keeps_its_age_when_all_is_told_again() {
+        let mut cluster = ClusterChannels::default();
+        let occupied = |channel: &str| Changes { version: 1, occupied: vec![channel.into()], ..Changes::default() };
+        cluster.apply("a", occupied("told"));
+        cluster.settle(0, 0);
+        assert_eq!(tell_all(&mut cluster), [("told".into(), Occupied)]);
+        cluster.apply("a", occupied("untold"));
+        cluster.settle(1_000, 0);
+        cluster.tell_occupied_again(60_000);
+        assert_eq!(cluster.untold(60_000), (2, 59_000), "the other nodes remember for as long");
+        assert_eq!(tell_all(&mut cluster), [("untold".into(), Occupied), ("told".into(), Occupied)]);
     }
 
     #[test]

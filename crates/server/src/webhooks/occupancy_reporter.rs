@@ -41,8 +41,8 @@ pub struct OccupancyReporter {
     /// Whether this node has been without the cluster since the last round. Another one has told the backend meanwhile that the
     /// channels of this node are vacated.
     was_apart: bool,
-    /// How often other nodes had taken the lease of this node, as of the last round.
-    leases_lost: u64,
+    /// How often others may have counted this node as lost, as of the last round.
+    silences: u64,
     begun: Instant,
 }
 
@@ -69,7 +69,7 @@ impl OccupancyReporter {
             without: BTreeSet::new(),
             behind_ms: BTreeMap::new(),
             was_apart: false,
-            leases_lost: 0,
+            silences: 0,
             begun: Instant::now(),
         })
     }
@@ -128,9 +128,10 @@ impl OccupancyReporter {
 
     fn note_absence(&mut self) {
         let state = self.cluster.state();
-        let leases_lost = state.counters.leases.lost;
-        // A process that was paused keeps its connections, so it is ready all the time. But others have taken its lease.
-        let was_silent = leases_lost != std::mem::replace(&mut self.leases_lost, leases_lost);
+        // A process that was paused keeps its connections, so it is ready all the time. Others may have taken its lease, if
+        // there are leases, or have heard none of its heartbeats.
+        let silences = state.counters.leases.lost + state.counters.peers.silences;
+        let was_silent = silences != std::mem::replace(&mut self.silences, silences);
         self.was_apart |= !state.is_ready || was_silent;
     }
 

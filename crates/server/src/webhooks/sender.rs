@@ -133,6 +133,9 @@ impl Sender {
                 None => self.counters.count_taken(events),
                 Some(why) => self.lose(why, part),
             }
+            if let Some(channels) = &self.channels {
+                channels.end_sending(part);
+            }
         }
     }
 

@@ -29,6 +29,9 @@ pub(super) struct SharedChannels {
     /// Changes that do not fit into the queue, and the Unix time of the oldest one; 0 if this node does not tell.
     untold: AtomicU64,
     untold_since_unix_ms: AtomicU64,
+    /// The Unix times of changes that the sender has, in the queue or in a request, and how many have each. One in the queue may
+    /// be older than all before it.
+    sending: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl SharedChannels {
@@ -53,9 +56,35 @@ impl SharedChannels {
         }
     }
 
-    /// The channels whose state has to be told again, and since when.
+    /// The channels whose state has to be told again, and since when. Until [`Self::set_untold`], the oldest one counts as untold.
     pub(super) fn take_given_up(&self) -> BTreeMap<Arc<str>, u64> {
-        std::mem::take(&mut *lock(&self.given_up))
+        let mut given_up = lock(&self.given_up);
+        if let Some(oldest_unix_ms) = given_up.values().min() {
+            let since_unix_ms = self.untold_since_unix_ms.load(Ordering::Relaxed);
+            let is_older = since_unix_ms == 0 || *oldest_unix_ms < since_unix_ms;
+            self.untold_since_unix_ms.store(if is_older { *oldest_unix_ms } else { since_unix_ms }, Ordering::Relaxed);
+        }
+        std::mem::take(&mut *given_up)
+    }
+
+    /// The sender gets a change that happened at this time.
+    pub(super) fn begin_sending(&self, unix_ms: u64) {
+        *lock(&self.sending).entry(unix_ms).or_insert(0) += 1;
+    }
+
+    /// These events are taken or lost.
+    pub(super) fn end_sending(&self, events: &[Happened]) {
+        let mut sending = lock(&self.sending);
+        for happened in events {
+            if let Lifecycle::Occupied { .. } | Lifecycle::Vacated { .. } = &happened.event.what
+                && let Some(count) = sending.get_mut(&happened.event.unix_ms)
+            {
+                *count -= 1;
+                if *count == 0 {
+                    sending.remove(&happened.event.unix_ms);
+                }
+            }
+        }
     }
 
     /// What the reporter has not told yet: the number of changes, and the age of the oldest one.
@@ -70,11 +99,13 @@ impl SharedChannels {
         self.untold.load(Ordering::Relaxed)
     }
 
-    /// Unix time of the oldest of them, and of those that were told in vain.
-    pub(super) fn untold_since_unix_ms(&self) -> Option<u64> {
+    /// Unix time of the oldest change that the backend may not have taken.
+    pub(super) fn oldest_unix_ms(&self) -> Option<u64> {
+        // A change goes from one to the next in this order, and comes to the first one again only without this lock.
+        let given_up = lock(&self.given_up);
         let untold = Some(self.untold_since_unix_ms.load(Ordering::Relaxed)).filter(|since_unix_ms| *since_unix_ms > 0);
-        let given_up = lock(&self.given_up).values().min().copied();
-        untold.into_iter().chain(given_up).min()
+        let sending = lock(&self.sending).first_key_value().map(|(unix_ms, _)| *unix_ms);
+        given_up.values().copied().chain(untold).chain(sending).min()
     }
 }
 
@@ -99,9 +130,11 @@ mod tests {
         let ended = Lifecycle::RoomOpened { channel: "room".into() };
         let of_room = Happened { event: LifecycleEvent { unix_ms: 5, what: ended }, traffic: None };
         shared.give_up(&[occupied("b"), of_room, occupied("a"), occupied("b")]);
-        assert_eq!((shared.untold(), shared.untold_since_unix_ms()), (0, Some(5)), "others have to remember it");
+        assert_eq!((shared.untold(), shared.oldest_unix_ms()), (0, Some(5)), "others have to remember it");
         assert_eq!(shared.take_given_up(), [("a".into(), 5), ("b".into(), 5)].into());
-        assert_eq!((shared.take_given_up(), shared.untold_since_unix_ms()), (BTreeMap::new(), None));
+        assert_eq!(shared.oldest_unix_ms(), Some(5), "until the reporter says what it has not told");
+        shared.set_untold(0, 0);
+        assert_eq!((shared.take_given_up(), shared.oldest_unix_ms()), (BTreeMap::new(), None));
         let many: Vec<_> = (0..=GIVEN_UP_MAX).map(|number| occupied(&number.to_string())).collect();
         shared.give_up(&many[..GIVEN_UP_MAX]);
         shared.give_up(&many[GIVEN_UP_MAX..]);

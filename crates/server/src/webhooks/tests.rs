@@ -281,6 +281,27 @@ fn what_the_reporter_has_not_told_waits_and_is_lost_with_the_node() {
     assert_eq!(lost(&rig.webhooks.counts(), EventLoss::Shutdown), 7);
 }
 
+/// The reporter may tell an old change behind new ones.
+#[test]
+fn the_age_of_what_the_backend_has_not_taken_counts_the_queue() {
+    let rig = Rig::start_as(true, Reaction::Hang, |options| {
+        (options.batch_events_max, options.queue_events_max) = (1, 1);
+    });
+    rig.webhooks.tell("new".into(), ChannelState::Occupied, 0);
+    rig.wait_for("a request is in progress", |counts| counts.waiting == 1 && counts.waiting_bytes == 0);
+    rig.webhooks.tell("old".into(), ChannelState::Occupied, 600_000);
+    rig.webhooks.tell("refused".into(), ChannelState::Occupied, 900_000);
+    assert_eq!(lost(&rig.webhooks.counts(), EventLoss::QueueFull), 1);
+    let behind_ms = rig.webhooks.behind_ms();
+    assert!((600_000..700_000).contains(&behind_ms), "{behind_ms}");
+
+    let rig = Rig::start_as(true, Reaction::answer("204 No Content", ""), |_| ());
+    for age_ms in [600_000, 700_000, 600_000] {
+        rig.webhooks.tell("old".into(), ChannelState::Occupied, age_ms);
+    }
+    rig.wait_for("nothing is behind", |counts| counts.taken == 3 && rig.webhooks.behind_ms() == 0);
+}
+
 #[test]
 fn channels_beyond_the_limit_of_the_cluster_are_counted_as_lost() {
     let rig = Rig::start_as(true, Reaction::Hang, |_| ());

@@ -193,8 +193,15 @@ fn without_a_key_requests_are_refused_unless_insecure() {
     assert_eq!(server.ask("POST", "/api/info", "{}").status, 401);
     let server = Server::start(&json!({ "http_api": { "key": "", "insecure": true } }));
     let mut client = server.connect();
-    client.send(request("POST", "/api/info", "{}").replace(&format!("X-API-Key: {KEY}\r\n"), ""));
+    let key = format!("X-API-Key: {KEY}\r\n");
+    client.send(request("POST", "/api/info", "{}").replace(&key, ""));
     assert_eq!(client.answer().status, 200);
+    client.send(request("POST", "/api/info", "{}").replace(&key, "Origin: http://evil.example\r\n"));
+    let answer = client.answer();
+    assert_eq!(answer.status, 403);
+    assert_eq!(answer.text(), "Forbidden: with http_api.insecure, pages of other sites may not use the API\n");
+    let metrics = server.ask("GET", "/metrics", "").text();
+    assert!(metrics.contains("dunlin_http_refused_total{reason=\"origin\"} 1\n"), "{metrics}");
 }
 
 fn until(condition: impl FnMut() -> bool) {

@@ -6,7 +6,7 @@ use axum::{body::Body, extract::State, http::Request};
 use dunlin::{
     http::{
         api::{ApiOptions, Executor, NodeIdentity, OwnNode, RequestLimits, Service, answer_legacy},
-        shared_shard_reports::Surveys,
+        shared_shard_reports::SharedShardReports,
     },
     node::NodeNetOptions,
     telemetry::api_counters::ControlCounters,
@@ -68,7 +68,7 @@ fn executor(rig: &Rig, age_max: Duration) -> (Executor, Arc<ControlCounters>) {
         reactor: "epoll",
         started: std::time::Instant::now(),
     };
-    let surveys = Arc::new(Surveys::new(rig.node.clone(), age_max));
+    let surveys = Arc::new(SharedShardReports::new(rig.node.clone(), age_max));
     let own = OwnNode::new(surveys, identity, Arc::clone(&counters));
     (Executor::new(own, Arc::clone(&counters)), counters)
 }

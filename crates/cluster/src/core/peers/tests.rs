@@ -217,6 +217,25 @@ fn nodes_discover_each_other_and_drop_silent_ones() {
 }
 
 #[test]
+fn a_node_counts_how_often_others_may_have_lost_it() {
+    for (paused_ms, silences) in [(1_250, 0), (1_300, 1), (20_000, 1)] {
+        let mut network = Network::new(&["a", "b"]);
+        network.pass_ms(2_000);
+        let sent = |network: &Network| network.members[1].core.next_deadline_us();
+        // Until the moment after a heartbeat.
+        let due = sent(&network);
+        while sent(&network) == due {
+            network.pass_ms(50);
+        }
+        network.members[1].is_paused = true;
+        network.pass_ms(paused_ms - 50);
+        network.members[1].is_paused = false;
+        network.pass_ms(5_000);
+        assert_eq!((network.counters(0).silences, network.counters(1).silences), (0, silences), "{paused_ms} ms");
+    }
+}
+
+#[test]
 fn a_node_that_stops_cleanly_is_dropped_at_once() {
     let mut network = Network::new(&["a", "b"]);
     network.changes(0);

@@ -14,7 +14,7 @@ use super::{
     sessions, status,
 };
 use crate::{
-    http::shared_shard_reports::Surveys,
+    http::shared_shard_reports::SharedShardReports,
     insight::NodeJson,
     node::{Node, NodeSurvey, ShardReport},
     peers::{
@@ -53,7 +53,7 @@ pub struct NodeIdentity {
 
 /// This node, as the server API and other nodes see it.
 pub struct OwnNode {
-    surveys: Arc<Surveys>,
+    surveys: Arc<SharedShardReports>,
     identity: NodeIdentity,
     counters: Arc<ControlCounters>,
     cpu_share: CpuShare,
@@ -61,7 +61,7 @@ pub struct OwnNode {
 
 impl OwnNode {
     /// The running node that has these surveys.
-    pub const fn new(surveys: Arc<Surveys>, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
+    pub const fn new(surveys: Arc<SharedShardReports>, identity: NodeIdentity, counters: Arc<ControlCounters>) -> Self {
         let cpu_share = CpuShare::since(identity.started);
         Self { surveys, identity, counters, cpu_share }
     }

@@ -89,6 +89,7 @@ impl Service {
         events::HttpRefused { reason: refused.reason, peer: peer.0, detail: &refused.detail }.emit();
         match refused.reason {
             HttpRefusal::Unauthorized => StatusCode::UNAUTHORIZED.into_response(),
+            HttpRefusal::Origin => plain(StatusCode::FORBIDDEN, format!("Forbidden: {}\n", refused.detail)),
             HttpRefusal::BodyTooLarge => plain(StatusCode::PAYLOAD_TOO_LARGE, "Payload Too Large\n"),
             HttpRefusal::BodyTimeout => plain(StatusCode::REQUEST_TIMEOUT, "Request Timeout\n"),
             HttpRefusal::Busy => {
@@ -103,7 +104,7 @@ impl Service {
     async fn admit(&self, request: Request) -> Result<(HeaderMap, Bytes), Refused> {
         let (parts, body) = request.into_parts();
         authorize(&self.options().access, &parts.headers, &parts.uri)
-            .map_err(|why| Refused { reason: HttpRefusal::Unauthorized, detail: why.detail().into() })?;
+            .map_err(|why| Refused { reason: why.reason(), detail: why.detail().into() })?;
         let most = self.options().request_bytes_max;
         let body = tokio::time::timeout(self.options().timeout, Self::read(body, most)).await;
         let body = body.unwrap_or_else(|_| Err(body_timeout()))?;
