@@ -350,7 +350,7 @@ fn with_changes(base: u8, cell: u8, is_full: bool, changes: &[u8]) -> Vec<u8> {
 
 /// Bits of changes that no client takes. One object is `100000`, its id begins with `0` for the next number, and `0`
 /// before the set of its fields.
-const WRONG_BITS: [(&str, u8, &str); 16] = [
+const WRONG_BITS: [(&str, u8, &str); 17] = [
     ("the end before the fields", 0, "100000 0"),
     ("an object that is not there", 0, "100000 101001 0 10000000 11"),
     ("an object of another cell", 0, "100000 100100 0 10000 00 000 000"),
@@ -368,6 +368,7 @@ const WRONG_BITS: [(&str, u8, &str); 16] = [
         0,
         "100000 0 0 00000001 111 00000000 00000000 00000000 00000000 00000000 00000000 00000000",
     ),
+    ("a text that is not UTF-8", 0, "100000 0 0 00000001 100 11111111"),
     ("a list that is too long", 1, "100000 100100 0 00001 101 0000000000 0000000000 0000000000 0000000000 0000000000"),
     ("a count above 32 bits", 0, "1111 11111111111111111111111111111111"),
     ("a byte after the changes", 0, "100000 0 0 00010000 0 00000000 00000000"),
