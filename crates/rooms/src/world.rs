@@ -177,6 +177,8 @@ pub enum WorldError {
     StateTooLong,
     /// There is no such object.
     NoSuchObject,
+    /// The object is of another kind, or its state does not have the form of the struct.
+    WrongState,
     /// The maximum number of events in this tick is reached.
     TooManyEvents,
     /// An event is not JSON or longer than the limit, or its channel's name is empty or longer than the limit.
@@ -271,7 +273,7 @@ impl World {
         }
         // The visibility of objects follows from the rest of the state, so no change is reported now.
         world.settle();
-        world.forget_changes();
+        world.forget_changes(false);
         for player in world.players.iter_mut() {
             (player.is_dirty, player.is_own_dirty) = (true, !player.own.is_empty());
         }
@@ -587,18 +589,22 @@ impl World {
     /// Changes the state of an object. Only the fields that differ afterwards are sent. [`World::add`] shows an example.
     ///
     /// # Errors
-    /// [`WorldError::NoSuchObject`] if there is no such object of this kind.
+    /// [`WorldError::NoSuchObject`]; [`WorldError::WrongState`], also if the state does not have the form of the struct,
+    /// for instance because it was saved before a field was added; [`WorldError::StateTooLong`]
     pub fn update<T: State, R>(&mut self, id: ObjectId, change: impl FnOnce(&mut T) -> R) -> Result<R, WorldError> {
-        let mut state: T = self.get(id).ok_or(WorldError::NoSuchObject)?;
+        let slot = self.objects.find_of_kind(id, T::KIND)?;
+        let mut state: T = StateReader::read(&self.objects.at(slot).state).ok_or(WorldError::WrongState)?;
         let outcome = change(&mut state);
-        self.set(id, &state)?;
+        self.encode(&state);
+        self.objects.set_state_at(slot, &self.state)?;
         Ok(outcome)
     }
 
     /// Replaces the state of an object. Only the fields that differ are sent.
     ///
     /// # Errors
-    /// [`WorldError::NoSuchObject`] if there is no such object of this kind, [`WorldError::StateTooLong`]
+    /// [`WorldError::NoSuchObject`], [`WorldError::WrongState`] if the object is of another kind,
+    /// [`WorldError::StateTooLong`]
     ///
     /// ```
     /// use dunlin_rooms::{Position, Visibility, WorldError, state};
@@ -612,21 +618,21 @@ impl World {
     /// }
     /// # example::in_world(|world, ada| {
     /// # let chest = example::spawn_chest(world)?;
-    /// assert_eq!(world.set(chest, &Door { is_open: true }), Err(WorldError::NoSuchObject), "a chest is no door");
+    /// assert_eq!(world.set(chest, &Door { is_open: true }), Err(WorldError::WrongState), "a chest is no door");
     /// # Ok(())
     /// # })
     /// ```
     pub fn set<T: State>(&mut self, id: ObjectId, state: &T) -> Result<(), WorldError> {
-        if self.object(id).is_none_or(|object| object.kind != T::KIND) {
-            return Err(WorldError::NoSuchObject);
-        }
+        let slot = self.objects.find_of_kind(id, T::KIND)?;
         self.encode(state);
-        self.objects.set_state(id, &self.state)
+        self.objects.set_state_at(slot, &self.state)
     }
 
     fn encode<T: State>(&mut self, state: &T) {
         self.state.clear();
         let limited = StateWriter::write(state, &mut self.state);
+        let is_declared = || self.schema().kind(T::KIND).is_some_and(|kind| *kind.fields == *T::FIELDS);
+        assert!(!self.is_strict || is_declared(), "the schema of the game does not declare {}", T::NAME);
         assert!(limited == 0 || !self.is_strict, "{limited} values of a {} are outside of their ranges", T::NAME);
         self.limited_values += u64::from(limited);
     }
@@ -653,7 +659,7 @@ impl World {
         self.limited_values
     }
 
-    /// From now on, a value outside of its range is a panic.
+    /// From now on, a value outside of its range is a panic, and so is a struct that the schema does not declare.
     pub(crate) fn be_strict(&mut self) {
         self.is_strict = true;
     }
@@ -1161,8 +1167,9 @@ impl World {
     }
 
     /// Clears the changes after they were encoded. Later changes belong to the next tick.
-    pub(crate) fn forget_changes(&mut self) {
-        self.objects.forget_changes();
+    /// `keeps_states`: whether the next update may say which fields have changed since this one.
+    pub(crate) fn forget_changes(&mut self, keeps_states: bool) {
+        self.objects.forget_changes(keeps_states);
         for player in self.players.iter_mut() {
             (player.is_dirty, player.is_own_dirty) = (false, false);
         }
@@ -1196,6 +1203,7 @@ impl fmt::Display for WorldError {
             Self::TooManyObjects => "the world holds as many objects as it may",
             Self::StateTooLong => "an object's state is longer than it may be",
             Self::NoSuchObject => "there is no such object",
+            Self::WrongState => "the object is of another kind, or its state does not have the form of the struct",
             Self::TooManyEvents => "there have been as many events in this tick as there may be",
             Self::BadEvent => "an event is not JSON, or longer than it may be",
             Self::BadMetadata => "the metadata is not JSON, or longer than room.metadata_size_limit",
