@@ -252,7 +252,10 @@ mod tests {
     #[test]
     fn the_bytes_between_nodes_are_those_of_the_vectors() {
         let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
-        let hex = |update: TickUpdate| update.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hex = |update: TickUpdate| {
+            let digits = |all: String, byte: u8| all + &format!("{byte:02x}");
+            update.to_bytes().into_iter().fold(String::new(), digits)
+        };
         assert_eq!(hex(update(false, sent)), SENT_UPDATE.trim_end());
         assert_eq!(hex(update(true, sent)), SENT_KEYFRAME.trim_end());
     }

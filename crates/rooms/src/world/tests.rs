@@ -235,7 +235,7 @@ impl Model {
             let to_it = visible.iter().filter(|(_, visible)| **visible == SeenBy::To(player.id)).map(|(&id, _)| id);
             assert_eq!(own, to_it.collect::<Vec<_>>());
         }
-        self.keeps_states = world.tick() % 3 > 0;
+        self.keeps_states = !world.tick().is_multiple_of(3);
         world.forget_changes(self.keeps_states);
         self.before.clone_from(&self.objects);
         self.visible = visible;

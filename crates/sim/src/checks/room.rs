@@ -281,7 +281,7 @@ impl Seat {
         }
         let snapshot: serde_json::Value = serde_json::from_slice(data).map_err(|error| error.to_string())?;
         let cells = snapshot["cells"].as_array().into_iter().flatten();
-        let objects = cells.flat_map(|cell| cell["upserts"].as_array()).chain(snapshot["own"]["objects"].as_array());
+        let objects = cells.filter_map(|cell| cell["upserts"].as_array()).chain(snapshot["own"]["objects"].as_array());
         for object in objects.flatten() {
             let id = object["id"].as_u64().and_then(|id| u32::try_from(id).ok()).ok_or("an object without an id")?;
             let seen = self.replica.object(ObjectId(id)).ok_or_else(|| format!("{object} is not in the replica"))?;
