@@ -64,7 +64,7 @@ fn next_walker(before: &[u8], what: u8, much: u8, more: u8) -> Vec<u8> {
     let small = (much % 16).wrapping_sub(8);
     match what % 7 {
         0 => state[0] = state[0].wrapping_add(small),
-        1 => state[1] = (i16::from(much) * 200 / 255 - 100).to_le_bytes()[0],
+        1 => state[1] = (i16::from(much % 201) - 100).to_le_bytes()[0],
         2 => {
             let steps = u16::from_le_bytes([state[2], state[3]]).wrapping_add_signed(small.cast_signed().into());
             state[2..4].copy_from_slice(&steps.to_le_bytes());
