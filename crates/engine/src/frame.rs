@@ -474,7 +474,7 @@ mod tests {
     fn a_head_does_not_keep_the_memory_of_a_schema() {
         for encoding in Encoding::ALL {
             let mut head = RoomHead::default();
-            head.write(encoding, "arena:1", &[b' '; 64 << 10], 10, 10);
+            head.write(encoding, "arena:1", &vec![b' '; 64 << 10], 10, 10);
             assert!(head.bytes().len() > 64 << 10);
             head.write(encoding, "arena:1", &[b' '; 40], 10, 10);
             assert!(head.buffer.capacity() <= HEAD_BYTES_KEPT, "{} bytes are kept", head.buffer.capacity());
