@@ -153,7 +153,7 @@ impl ShardPart {
     }
 }
 
-/// The form of the frames of a client that joins.
+/// The form of frames that a client asks for.
 fn format_of(request: &SubscriptionRequest) -> SnapshotFormat {
     let encoding = request.subscriber.class.encoding();
     let is_typed = request.join.as_ref().is_some_and(|join| join.is_typed);
@@ -420,7 +420,7 @@ impl RoomHost {
     /// Sends the world before the tick to the shards that need it.
     fn send_keyframes(&mut self, keyframe: &Arc<TickUpdate>, formats: FormatSet, outgoing: &mut Vec<RoutedMessage>) {
         for (shard, part) in self.shards.iter_mut() {
-            if !part.known.covers(part.read()) {
+            if !part.known.covers_objects_of(part.read()) {
                 part.known = formats;
                 let message = FromRoom::Keyframe {
                     room: self.key,
@@ -464,14 +464,13 @@ impl RoomHost {
 
     /// Assigns a seat to a player. Returns its former seat.
     fn add(&mut self, entered: Entered, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
-        let Entered { player, is_back, .. } = entered;
+        let Entered { player, is_back, format, .. } = entered;
         if let Some(join) = request.join.as_ref().filter(|join| !join.is_spectator) {
             self.places.use_place(&join.info.user);
         }
         let info = request.join.as_ref().map(|join| &join.info);
         let text = |text: Option<&Arc<str>>| text.map_or_else(|| Arc::from(""), Arc::clone);
         let (user, client) = (text(info.map(|info| &info.user)), text(info.map(|info| &info.client)));
-        let format = format_of(request);
         let before = self.players.insert(player, Player { seat, format, user, client, is_back });
         self.seats.insert(seat, player);
         self.shards.get_or_insert(seat.shard).players[format.index()] += 1;

@@ -70,6 +70,16 @@ fn a_recovery_without_pacing_is_found() {
 }
 
 #[test]
+fn a_missing_schema_is_found() {
+    find_in_node("SchemaNotSent", &["the snapshot is malformed", "asked for fields"]);
+}
+
+#[test]
+fn a_missing_keyframe_for_the_names_of_fields_is_found() {
+    find_in_node("NamesNeedNoKeyframe", &["fields are due", "is seen as"]);
+}
+
+#[test]
 fn attaching_without_a_fence_is_found() {
     find_in_cluster("AttachWithoutFence", &[]);
 }

@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 108] = [
+const REACHED: [&str; 110] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -102,7 +102,9 @@ const REACHED: [&str; 108] = [
     "room closed",
     "room failed",
     "snapshot in JSON",
+    "snapshot in JSON with fields",
     "snapshot in Protobuf",
+    "snapshot in Protobuf with fields",
     "snapshot: caught up",
     "snapshot: first",
     "snapshot: from an expired base",

@@ -1,6 +1,7 @@
 //! The reference model of rooms: what the game recorded and what clients sent. It shares no code with the engine.
 
 mod game;
+mod kinds;
 mod record;
 mod seats;
 
@@ -16,6 +17,7 @@ use dunlin_rooms::PlayerId;
 use crate::{model::Outcome, plan::RoomPlan, wire::ClientPosition};
 
 pub use game::{Game, GameOptions};
+pub use kinds::has_form;
 pub use record::{PlayerAt, RoomRecord, Version, between};
 pub use seats::{Departures, SeatModel};
 
@@ -65,6 +67,8 @@ pub struct Join {
     pub answered_at: Option<ClientPosition>,
     /// When the owner got the outcome, in Unix milliseconds.
     pub answered_ms: u64,
+    /// Whether the client asked for the fields of states.
+    pub is_typed: bool,
     /// Whether the player was in the room before.
     pub is_back: bool,
     /// Number of events of the room before the tick of the join.
@@ -119,6 +123,7 @@ impl RoomModel {
             outcome: None,
             answered_at: None,
             answered_ms: 0,
+            is_typed: false,
             is_back: false,
             events_before: 0,
         });
