@@ -170,7 +170,7 @@ impl NodeWorld {
             ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
             ToRoom::Close { room, code, reason } => {
                 if let Some(mut hosted) = self.threads.rooms[thread].remove(&room) {
-                    hosted.host.end(code, reason.as_ref(), &mut outgoing);
+                    hosted.host.end(code, reason.as_ref(), &NotJoined::Gone, &mut outgoing);
                 }
             }
             ToRoom::Join { room, ref request } if !self.threads.rooms[thread].contains_key(&room) => {
@@ -310,7 +310,7 @@ impl NodeWorld {
         let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
         self.harness.line(|| format!("room thread {thread}: {room:?} fails"));
         let mut outgoing = Vec::new();
-        hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
+        hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &NotJoined::Gone, &mut outgoing);
         let channel = Arc::clone(hosted.host.channel());
         outgoing.push((room.owner, FromRoom::Failed { room, channel, refusal: None }));
         self.record_end(room, UnsubscribeCode::ROOM_FAILED);
