@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 108] = [
+const REACHED: [&str; 112] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -95,12 +95,16 @@ const REACHED: [&str; 108] = [
     "input rejected by the rate limit",
     "input rejected by the game",
     "join",
+    "join given up",
     "join rejected by the game",
     "join to an ended room",
     "leave",
+    "other nodes asked",
     "room",
     "room closed",
     "room failed",
+    "room goes on elsewhere",
+    "room left to another node",
     "snapshot in JSON",
     "snapshot in Protobuf",
     "snapshot: caught up",
