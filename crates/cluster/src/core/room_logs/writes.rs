@@ -250,8 +250,8 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_behind_the_end() {
-        let (given_up, wanted): (fn(&mut Writes), fn(&mut Writes)) = (Writes::give_up, |writes| writes.end(true));
-        for end in [given_up, wanted] {
+        let release: fn(&mut Writes) = |writes| writes.end(true);
+        for end in [Writes::give_up, release] {
             let mut writes = Writes::default();
             end(&mut writes);
             assert!(writes.push_record(2, Bytes::from_static(b"steps")), "there is no limit on what is dropped");
@@ -264,10 +264,12 @@ mod tests {
 
     #[test]
     fn a_room_that_has_ended_for_good_is_not_kept_when_its_log_is_lost() {
-        let (first, second): (fn(&mut Writes), fn(&mut Writes)) = (Writes::give_up, |writes| writes.end(false));
-        for order in [[first, second], [second, first]] {
+        let close: fn(&mut Writes) = |writes| writes.end(false);
+        for order in [[Writes::give_up, close], [close, Writes::give_up]] {
             let mut writes = Writes::default();
-            order.into_iter().for_each(|change| change(&mut writes));
+            for change in order {
+                change(&mut writes);
+            }
             let (kind, _) = writes.next(1 << 20).expect("it fits").expect("the end waits");
             assert!(matches!(kind, MessageKind::End { keeps: false }), "{kind:?}");
         }
