@@ -232,10 +232,15 @@ impl Nodes {
         self.pass_on(outgoing);
     }
 
-    /// The room ends with its node.
+    /// The room fails.
     pub fn fail(&mut self) {
+        self.fail_with(&NotJoined::Gone);
+    }
+
+    /// The room fails, and its joins with this reason.
+    pub fn fail_with(&mut self, not_joined: &NotJoined) {
         let mut outgoing = Vec::new();
-        self.host.host.end(dunlin_protocol::UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
+        self.host.host.end(dunlin_protocol::UnsubscribeCode::ROOM_FAILED, None, not_joined, &mut outgoing);
         self.pass_on(outgoing);
     }
 

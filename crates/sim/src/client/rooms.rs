@@ -41,7 +41,7 @@ impl Client {
         if !is_room {
             return (Vec::new(), None);
         }
-        let join = context.model.rooms.lock().begin_join(channel, &self.profile.user);
+        let join = context.model.rooms.lock().begin_join(channel, &self.profile.user, context.now_us);
         let has_seats = context.plan.rooms.as_ref().is_some_and(|rooms| rooms.seat_grace_ticks > 0);
         let token = if has_seats { self.seat_token(context, channel) } else { String::new() };
         let is_typed = join.is_multiple_of(3);
