@@ -304,7 +304,7 @@ func TestBootstrapFilesThatAreWrong(t *testing.T) {
 	for identity, sentence := range map[string]string{
 		"{ name: C I, namespace: web, role: deployer }":   `bootstrap.yaml: identities[0].name: "C I" is not the name of an access identity; use a-z, 0-9 and -`,
 		"{ name: ci, namespace: Web, role: deployer }":    `bootstrap.yaml: identities[0].namespace: "Web" is not the name of a namespace; use a-z, 0-9 and -`,
-		"{ name: ci, namespace: web, role: deploy-role }": `bootstrap.yaml: identities[0].role: "deploy-role" is not a role; write deployer, reader, runner or operator`,
+		"{ name: ci, namespace: web, role: deploy-role }": `bootstrap.yaml: identities[0].role: "deploy-role" is not a role; write deployer, reader, runner, debugger or operator`,
 	} {
 		before, _, _ := strings.Cut(bootstrapYAML, "identities:")
 		person.write("cluster/bootstrap.yaml", before+"identities: ["+identity+"]\napps: [apps]\n")

@@ -23,6 +23,8 @@ type person struct {
 	t         *testing.T
 	folder    string
 	variables map[string]string
+	// input is standard input.
+	input string
 	// all is the complete output, to search for secrets.
 	all *bytes.Buffer
 }
@@ -30,7 +32,8 @@ type person struct {
 func newPerson(t *testing.T) *person {
 	t.Helper()
 	folder := t.TempDir()
-	return &person{t, folder, map[string]string{"HOME": filepath.Join(folder, "home"), "PATH": os.Getenv("PATH")}, &bytes.Buffer{}}
+	variables := map[string]string{"HOME": filepath.Join(folder, "home"), "PATH": os.Getenv("PATH")}
+	return &person{t: t, folder: folder, variables: variables, all: &bytes.Buffer{}}
 }
 
 // roost runs the command. Arguments that begin with @ are paths in the folder.
@@ -43,7 +46,7 @@ func (person *person) roost(exitCode int, arguments ...string) (out, err string)
 	}
 	var stdout, stderr bytes.Buffer
 	code := command.Run(arguments, command.Surroundings{
-		In: strings.NewReader(""), Out: &stdout, Err: &stderr,
+		In: strings.NewReader(person.input), Out: &stdout, Err: &stderr,
 		Variable: func(name string) string { return person.variables[name] },
 	})
 	person.all.Write(stdout.Bytes())

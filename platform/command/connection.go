@@ -35,6 +35,7 @@ const (
 	roleDeployer = "roost-deployer"
 	roleReader   = "roost-reader"
 	roleRunner   = "roost-runner"
+	roleDebugger = "roost-debugger"
 )
 
 // cluster is a connection to an API server.

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"filippo.io/age"
 	"github.com/spf13/cobra"
 
 	"github.com/dunlin-project/dunlin/platform/dotenv"
@@ -23,8 +24,8 @@ import (
 func (program *program) editCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "edit FILE",
-		Short: "Edit an encrypted .env file with $EDITOR",
-		Long: `Edit an encrypted .env file with $EDITOR.
+		Short: "Edit an encrypted file with $EDITOR",
+		Long: `Edit an encrypted .env file, or a file that is encrypted as a whole, with $EDITOR.
 
 The editor gets the decrypted text in a file in memory (tmpfs), which only you can read and which is removed afterwards. Lines of
 unchanged values stay the same. If the text is not valid, nothing is written, and the editor opens again.`,
@@ -38,26 +39,26 @@ func (program *program) edit(path string) error {
 	if err != nil {
 		return err
 	}
-	if !settings.IsEncrypted(content) {
+	if !isEncrypted(content) {
 		return fmt.Errorf("%s is not encrypted; `roost secrets encrypt %s` encrypts it", path, path)
 	}
 	identities, err := program.identities()
 	if err != nil {
 		return err
 	}
-	decrypted, err := settings.Decrypt(content, identities)
+	text, err := editableText(content, identities)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	after, err := program.editText(filepath.Base(path), decrypted.Lines)
+	after, err := program.editText(filepath.Base(path), text)
 	if err != nil {
 		return err
 	}
-	lines, err := dotenv.ParseChange(after, decrypted.Lines)
+	sealed, err := text.seal(after)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	if bytes.Equal(dotenv.Format(lines), dotenv.Format(decrypted.Lines)) {
+	if sealed == nil {
 		recipients, err := settings.RecipientsOf(content)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
@@ -65,11 +66,57 @@ func (program *program) edit(path string) error {
 		program.note("%s: no change", path)
 		return program.printChanges([]fileChange{{path, false, recipients}})
 	}
-	sealed, err := settings.Replace(content, identities, lines, time.Now())
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
 	return program.replaceAndPrint(map[string][]byte{path: sealed})
+}
+
+// editable is the decrypted text of a file.
+type editable struct {
+	text []byte
+	// check returns why an edited text cannot be encrypted.
+	check func(edited []byte) error
+	// seal encrypts an edited text. It returns nil if nothing has changed.
+	seal func(edited []byte) ([]byte, error)
+}
+
+func editableText(content []byte, identities []age.Identity) (*editable, error) {
+	if settings.IsEncryptedContent(content) {
+		return editableContent(content, identities)
+	}
+	decrypted, err := settings.Decrypt(content, identities)
+	if err != nil {
+		return nil, err
+	}
+	return &editable{
+		text: dotenv.Text(decrypted.Lines),
+		check: func(edited []byte) error {
+			_, err := dotenv.ParseChange(edited, decrypted.Lines)
+			return err
+		},
+		seal: func(edited []byte) ([]byte, error) {
+			lines, err := dotenv.ParseChange(edited, decrypted.Lines)
+			if err != nil || bytes.Equal(dotenv.Format(lines), dotenv.Format(decrypted.Lines)) {
+				return nil, err
+			}
+			return settings.Replace(content, identities, lines, time.Now())
+		},
+	}, nil
+}
+
+func editableContent(content []byte, identities []age.Identity) (*editable, error) {
+	plain, err := settings.DecryptContent(content, identities)
+	if err != nil {
+		return nil, err
+	}
+	return &editable{
+		text:  plain,
+		check: settings.CheckContent,
+		seal: func(edited []byte) ([]byte, error) {
+			if bytes.Equal(edited, plain) {
+				return nil, nil
+			}
+			return settings.ReplaceContent(content, identities, edited, time.Now())
+		},
+	}, nil
 }
 
 // fileChange is the result of a command for an encrypted file.
@@ -104,8 +151,8 @@ func (program *program) printChanges(changes []fileChange) error {
 }
 
 // editText opens the editor. It opens the editor again while the text changes and is invalid.
-func (program *program) editText(name string, before []dotenv.Line) (edited []byte, err error) {
-	text := dotenv.Text(before)
+func (program *program) editText(name string, before *editable) (edited []byte, err error) {
+	text := before.text
 	editor := strings.Fields(program.Variable("EDITOR"))
 	if len(editor) == 0 {
 		return nil, errNoEditor
@@ -136,7 +183,7 @@ func (program *program) editText(name string, before []dotenv.Line) (edited []by
 		if edited, err = os.ReadFile(file); err != nil {
 			return nil, err
 		}
-		_, wrong := dotenv.ParseChange(edited, before)
+		wrong := before.check(edited)
 		if wrong == nil || bytes.Equal(edited, text) {
 			return edited, nil
 		}

@@ -34,16 +34,16 @@ const kustomizeNames = gitopsHeader + `nameReference:
 
 // kustomization is the part of kustomize's format that `roost gitops` writes.
 type kustomization struct {
-	APIVersion         string          `json:"apiVersion"`
-	Kind               string          `json:"kind"`
-	Resources          []string        `json:"resources"`
-	ConfigMapGenerator []filesOf       `json:"configMapGenerator,omitempty"`
-	Patches            []kustomizePart `json:"patches,omitempty"`
-	Configurations     []string        `json:"configurations,omitempty"`
+	APIVersion         string           `json:"apiVersion"`
+	Kind               string           `json:"kind"`
+	Resources          []string         `json:"resources"`
+	ConfigMapGenerator []filesGenerator `json:"configMapGenerator,omitempty"`
+	Patches            []kustomizePart  `json:"patches,omitempty"`
+	Configurations     []string         `json:"configurations,omitempty"`
 }
 
-// filesOf returns the generator of a ConfigMap with the encrypted files of a manifest. The ConfigMap is like that of render.Files.
-type filesOf struct {
+// filesGenerator is the generator of a ConfigMap with the encrypted files of a manifest. The ConfigMap is like that of render.Files.
+type filesGenerator struct {
 	Name      string       `json:"name"`
 	Namespace string       `json:"namespace"`
 	Files     []string     `json:"files"`
@@ -63,12 +63,12 @@ func (program *program) gitopsCommand() *cobra.Command {
 	isCheck := false
 	command := &cobra.Command{
 		Use:   "gitops FOLDER",
-		Short: "Write the kustomization with which Argo CD applies a folder of manifests and their .env files",
+		Short: "Write the kustomization with which Argo CD applies a folder of manifests and their files",
 		Long: `Write kustomization.yaml and kustomizeconfig.yaml into a folder of manifests. With them, Argo CD, or ` + "`kubectl apply -k FOLDER`" + `,
-applies the manifests and their encrypted .env files to the cluster: each app's files become a ConfigMap, whose name contains the hash of
+applies the manifests, their encrypted .env files and the files of spec.files to the cluster: each app's files become a ConfigMap, whose name contains the hash of
 their content, and the annotation ` + render.AnnotationFiles + ` names the ConfigMap. The files stay encrypted; the operator decrypts them.
 
-Commit both files. Run the command again after you add an .env file to a manifest or remove one; a change inside an .env file needs no new run.
+Commit both files. Run the command again after you add a file to a manifest or remove one; a change inside a file needs no new run.
 --check writes nothing, and exits with 1 if the files are out of date: run it in CI.`,
 		Args: exactlyOne,
 		RunE: func(_ *cobra.Command, folders []string) error {
@@ -136,11 +136,11 @@ func (made *kustomization) add(folder string, manifest manifest) error {
 	if release.annotations[render.AnnotationFiles] != "" {
 		return fmt.Errorf("the manifest has the annotation %s; remove it: `roost gitops` sets it", render.AnnotationFiles)
 	}
-	generator := filesOf{
+	generator := filesGenerator{
 		Name: render.FilesName(release.name), Namespace: release.namespace,
 		Options: filesOptions{Labels: release.files.Labels, Immutable: true},
 	}
-	for _, name := range envFilesOf(manifest) {
+	for _, name := range filesOf(manifest) {
 		path := filepath.ToSlash(filepath.Join(filepath.Dir(resource), name))
 		generator.Files = append(generator.Files, render.FilesKey(name)+"="+path)
 	}

@@ -30,13 +30,14 @@ const (
 	tokenMin, tokenDefault, tokenMax = 10 * time.Minute, time.Hour, 24 * time.Hour
 )
 
-var identityRoles = []string{"deployer", "reader", "runner", "operator"}
+var identityRoles = []string{"deployer", "reader", "runner", "debugger", "operator"}
 
-const identityRolesText = "deployer, reader, runner or operator"
+const identityRolesText = "deployer, reader, runner, debugger or operator"
 
 // clusterRoles are those of deploy/roles.yaml. The ClusterRole of the operator program is named roost-operator.
 var clusterRoles = map[string]string{
-	"deployer": "roost-deployer", "reader": "roost-reader", "runner": "roost-runner", "operator": "roost-identity-operator",
+	"deployer": "roost-deployer", "reader": "roost-reader", "runner": "roost-runner", "debugger": "roost-debugger",
+	"operator": "roost-identity-operator",
 }
 
 func roleOf(clusterRole string) string {
@@ -69,10 +70,10 @@ func (program *program) identityCommand() *cobra.Command {
 		Short: "Create and revoke access identities: short-lived access to a namespace, for people and CI",
 		Long: `Create and revoke access identities: short-lived access to a namespace, for people and CI. They are not age identities, which decrypt .env files.
 
-An access identity is a ServiceAccount with one role in one namespace. A deployer can use deploy, rollback and status. A reader can use status
-and logs, and can list what runs. Neither can read Secrets, open a shell in a pod, or delete an App. But an app that a deployer deploys can use a
+An access identity is a ServiceAccount with one role in one namespace. A deployer can use deploy, rollback and status. A reader can use status,
+logs and top, and can list what runs. Neither can read Secrets, open a shell in a pod, or delete an App. But an app that a deployer deploys can use a
 Secret of the namespace as its keys. A runner can use status, logs and run; it can make Jobs, and a Job can read each Secret of the
-namespace. An operator is a person who has the rights of a deployer and a reader, and can also delete Apps, Dunlins, pods and Jobs.
+namespace. A debugger can use status, logs, top, exec and port-forward; a shell in a pod can read what the app can. An operator is a person who has the rights of a deployer and a reader, and can also delete Apps, Dunlins, pods and Jobs.
 
 You need the rights to create ServiceAccounts, their tokens and RoleBindings in the namespace.`,
 		Args: cobra.NoArgs,

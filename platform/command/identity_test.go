@@ -34,37 +34,38 @@ const (
 )
 
 // rights of each role in its namespace. Rights that are not listed are forbidden.
-var rights = []struct{ group, version, resource, deployer, reader, runner, operator, program string }{
-	{"apps.roost.dev", "v1alpha1", "apps", "get list watch create patch", watch, watch, write, watch},
-	{"apps.roost.dev", "v1alpha1", "dunlins", "get list watch create patch", watch, watch, write, watch},
-	{"apps.roost.dev", "v1alpha1", "apps/status", "", "", "", "", "get patch"},
-	{"", "v1", "configmaps", "get list create patch delete", watch, "", write, write},
-	{"", "v1", "secrets", "", "", "", "", write},
-	{"", "v1", "services", "", watch, "", watch, write},
-	{"", "v1", "serviceaccounts", "", "", "", "", write},
-	{"", "v1", "serviceaccounts/token", "", "", "", "", ""},
-	{"", "v1", "pods", "", watch, watch, "get list watch delete", "get list watch delete"},
-	{"", "v1", "pods/log", "", watch, watch, watch, ""},
-	{"", "v1", "pods/exec", "", "", "", "", ""},
-	{"", "v1", "pods/attach", "", "", "", "", ""},
-	{"", "v1", "events", "", watch, "", watch, "create patch"},
-	{"", "v1", "persistentvolumeclaims", "", "", "", "", "get create"},
-	{"", "v1", "resourcequotas", "", "", "", "", ""},
-	{"apps", "v1", "controllerrevisions", read, watch, watch, watch, write},
-	{"apps", "v1", "deployments", "", watch, watch, watch, write},
-	{"apps", "v1", "deployments/scale", "", "", "", "", ""},
-	{"apps", "v1", "replicasets", "", watch, watch, watch, ""},
-	{"apps", "v1", "daemonsets", "", "", "", "", ""},
-	{"apps", "v1", "statefulsets", "", watch, watch, watch, write},
-	{"batch", "v1", "cronjobs", "", watch, watch, watch, write},
-	{"batch", "v1", "jobs", "", watch, "get list watch create delete", "get list watch delete", write},
-	{"networking.k8s.io", "v1", "ingresses", "", watch, "", watch, write},
-	{"networking.k8s.io", "v1", "networkpolicies", "", watch, "", watch, write},
-	{"policy", "v1", "poddisruptionbudgets", "", watch, "", watch, write},
-	{"autoscaling", "v2", "horizontalpodautoscalers", "", watch, "", watch, write},
-	{"coordination.k8s.io", "v1", "leases", "", "", "", "", ""},
-	{"rbac.authorization.k8s.io", "v1", "roles", "", "", "", "", ""},
-	{"rbac.authorization.k8s.io", "v1", "rolebindings", "", "", "", "", ""},
+var rights = []struct{ group, version, resource, deployer, reader, runner, operator, program, debugger string }{
+	{"apps.roost.dev", "v1alpha1", "apps", "get list watch create patch", watch, watch, write, watch, watch},
+	{"apps.roost.dev", "v1alpha1", "dunlins", "get list watch create patch", watch, watch, write, watch, watch},
+	{"apps.roost.dev", "v1alpha1", "apps/status", "", "", "", "", "get patch", ""},
+	{"", "v1", "configmaps", "get list create patch delete", watch, "", write, write, ""},
+	{"", "v1", "secrets", "", "", "", "", write, ""},
+	{"", "v1", "services", "", watch, "", watch, write, ""},
+	{"", "v1", "serviceaccounts", "", "", "", "", write, ""},
+	{"", "v1", "serviceaccounts/token", "", "", "", "", "", ""},
+	{"", "v1", "pods", "", watch, watch, "get list watch delete", "get list watch delete", watch},
+	{"", "v1", "pods/log", "", watch, watch, watch, "", watch},
+	{"", "v1", "pods/exec", "", "", "", "", "", "get create"},
+	{"", "v1", "pods/portforward", "", "", "", "", "", "get create"},
+	{"", "v1", "pods/attach", "", "", "", "", "", ""},
+	{"", "v1", "events", "", watch, "", watch, "create patch", ""},
+	{"", "v1", "persistentvolumeclaims", "", "", "", "", "get create", ""},
+	{"", "v1", "resourcequotas", "", "", "", "", "", ""},
+	{"apps", "v1", "controllerrevisions", read, watch, watch, watch, write, watch},
+	{"apps", "v1", "deployments", "", watch, watch, watch, write, watch},
+	{"apps", "v1", "deployments/scale", "", "", "", "", "", ""},
+	{"apps", "v1", "replicasets", "", watch, watch, watch, "", watch},
+	{"apps", "v1", "daemonsets", "", "", "", "", "", ""},
+	{"apps", "v1", "statefulsets", "", watch, watch, watch, write, watch},
+	{"batch", "v1", "cronjobs", "", watch, watch, watch, write, watch},
+	{"batch", "v1", "jobs", "", watch, "get list watch create delete", "get list watch delete", write, watch},
+	{"networking.k8s.io", "v1", "ingresses", "", watch, "", watch, write, ""},
+	{"networking.k8s.io", "v1", "networkpolicies", "", watch, "", watch, write, ""},
+	{"policy", "v1", "poddisruptionbudgets", "", watch, "", watch, write, ""},
+	{"autoscaling", "v2", "horizontalpodautoscalers", "", watch, "", watch, write, ""},
+	{"coordination.k8s.io", "v1", "leases", "", "", "", "", "", ""},
+	{"rbac.authorization.k8s.io", "v1", "roles", "", "", "", "", "", ""},
+	{"rbac.authorization.k8s.io", "v1", "rolebindings", "", "", "", "", "", ""},
 }
 
 var verbs = []string{"get", "list", "watch", "create", "patch", "update", "delete", "deletecollection"}
@@ -75,7 +76,7 @@ func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 	site := newSite(t)
 	site.asAdmin()
 	site.namespace("other")
-	for _, role := range []string{"deployer", "reader", "runner", "operator", "program"} {
+	for _, role := range []string{"deployer", "reader", "runner", "operator", "program", "debugger"} {
 		connection := site.operatorConnection()
 		if role != "program" {
 			out, _ := site.roost(command.ExitFine, "identity", "create", "ci-"+role, "--role", role, "-n", "web")
@@ -87,7 +88,7 @@ func TestIdentitiesHaveTheRightsOfTheirRole(t *testing.T) {
 			return isGranted(t, caller, attributesOf("apps.roost.dev", "v1alpha1", "apps", "get", "web"))
 		})
 		for _, row := range rights {
-			allowed := strings.Fields(map[string]string{"deployer": row.deployer, "reader": row.reader, "runner": row.runner, "operator": row.operator, "program": row.program}[role])
+			allowed := strings.Fields(map[string]string{"deployer": row.deployer, "reader": row.reader, "runner": row.runner, "operator": row.operator, "program": row.program, "debugger": row.debugger}[role])
 			for _, verb := range verbs {
 				_, part, _ := strings.Cut(row.resource, "/")
 				for _, namespace := range []string{"web", "other"} {
@@ -179,7 +180,7 @@ func TestAnIdentityFromCreationToRevocation(t *testing.T) {
 func TestWrongIdentitiesAreRefused(t *testing.T) {
 	person := newPerson(t)
 	for _, row := range [][]string{
-		{"--role is \"admin\"; write deployer, reader, runner or operator", "create", "ci", "--role", "admin"},
+		{"--role is \"admin\"; write deployer, reader, runner, debugger or operator", "create", "ci", "--role", "admin"},
 		{"--role is \"\"", "create", "ci"},
 		{"--lifetime is 48h0m0s; write 10m0s to 24h0m0s", "create", "ci", "--role", "reader", "--lifetime", "48h"},
 		{"--lifetime is 9m0s", "create", "ci", "--role", "reader", "--lifetime", "9m"},

@@ -112,9 +112,13 @@ func (kubelet *kubelet) state(pod string) (lines []logLine, changed chan struct{
 	return log.lines, log.changed, log.isEnd
 }
 
-// ServeHTTP answers /containerLogs/NAMESPACE/POD/CONTAINER.
+// ServeHTTP answers /containerLogs/NAMESPACE/POD/CONTAINER, /exec/NAMESPACE/POD/CONTAINER and /portForward/NAMESPACE/POD.
 func (kubelet *kubelet) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
+	if parts[0] == "exec" || parts[0] == "portForward" {
+		serveStreams(answer, request, parts)
+		return
+	}
 	if len(parts) != 4 || parts[0] != "containerLogs" || parts[1] != "web" || parts[3] != "app" {
 		http.Error(answer, request.URL.Path, http.StatusNotFound)
 		return

@@ -164,6 +164,12 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 	if isWhole && err == nil {
 		merged = result.withRepository(manifest, merged, identities)
 	}
+	if contents := result.contents(manifest, identities); len(contents) > 0 {
+		merged = merged.WithContents(contents)
+	}
+	if manifest.app != nil && len(manifest.app.Spec.Files) > 0 {
+		path = "spec.files"
+	}
 	result.checkTransport(manifest, path)
 	manifest.settings = merged
 	result.manifests = append(result.manifests, manifest)
@@ -172,7 +178,7 @@ func (result *loaded) add(manifest manifest, identities []age.Identity) {
 // checkTransport finds files that a ConfigMap cannot contain. It ignores files that cannot be read, because another check reports them.
 func (result *loaded) checkTransport(manifest manifest, path string) {
 	files := map[string]string{}
-	for _, name := range envFilesOf(manifest) {
+	for _, name := range filesOf(manifest) {
 		content, err := os.ReadFile(filepath.Join(filepath.Dir(manifest.file), name))
 		if err == nil {
 			files[name] = string(content)
@@ -226,6 +232,51 @@ func (result *loaded) read(manifest, path string, names v1alpha1.EnvFiles, ident
 		}
 	}
 	return files, len(files) == len(names)
+}
+
+// contents reads the files that pods mount.
+func (result *loaded) contents(manifest manifest, identities []age.Identity) []settings.Content {
+	if manifest.app == nil {
+		return nil
+	}
+	var contents []settings.Content
+	for index, file := range manifest.app.Spec.Files {
+		full := filepath.Join(filepath.Dir(manifest.file), file.File)
+		content, isSealed, err := readContent(full, file.File, identities)
+		switch {
+		case err != nil:
+			result.find(manifest.file, fmt.Sprintf("spec.files[%d].file", index), err.Error())
+		case isSealed:
+			result.sealed = append(result.sealed, full)
+		default:
+			contents = append(contents, content)
+		}
+	}
+	return contents
+}
+
+// readContent reads a file that pods mount. Without an age identity, an encrypted file stays sealed.
+func readContent(path, name string, identities []age.Identity) (settings.Content, bool, error) {
+	content, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return settings.Content{}, false, fmt.Errorf("%q does not exist; create it beside the manifest", name)
+	}
+	if err != nil {
+		return settings.Content{}, false, err
+	}
+	if !settings.IsEncryptedContent(content) {
+		plain, err := settings.PlainContent(name, content)
+		return plain, false, err
+	}
+	if len(identities) == 0 {
+		_, err := settings.RecipientsOf(content)
+		return settings.Content{}, true, err
+	}
+	text, err := settings.DecryptContent(content, identities)
+	if err != nil {
+		return settings.Content{}, false, fmt.Errorf("%s: %w", name, err)
+	}
+	return settings.Content{Name: name, Text: string(text), IsSecret: true}, false, nil
 }
 
 func (result *loaded) find(file, path, message string) {

@@ -223,7 +223,7 @@ func (site *site) completeNames() {
 		{"status -n web x", ":4\n"},
 		{"rollback -n other s", ":4\n"},
 		{"logs -o j", "text\njson\n:4\n"},
-		{"identity create x --role r", "deployer\nreader\nrunner\noperator\n:4\n"},
+		{"identity create x --role r", "deployer\nreader\nrunner\ndebugger\noperator\n:4\n"},
 	} {
 		out, _ := site.roost(command.ExitFine, append([]string{"__complete"}, strings.Fields(row.arguments)...)...)
 		if out != row.completion {

@@ -48,7 +48,7 @@ func releaseOf(manifest manifest) (*release, error) {
 		made.namespace = "default"
 	}
 	files := map[string]string{}
-	for _, name := range envFilesOf(manifest) {
+	for _, name := range filesOf(manifest) {
 		content, err := os.ReadFile(filepath.Join(filepath.Dir(manifest.file), name))
 		if err != nil {
 			return nil, err
@@ -58,13 +58,14 @@ func releaseOf(manifest manifest) (*release, error) {
 	return made, made.take(files)
 }
 
-// envFilesOf returns the names of the .env files, relative to the manifest.
-func envFilesOf(manifest manifest) []string {
+// filesOf returns the names of the .env files and of the mounted files, relative to the manifest.
+func filesOf(manifest manifest) []string {
 	var names []string
 	if manifest.app != nil {
 		for _, name := range manifest.app.Spec.EnvFiles {
 			names = append(names, string(name))
 		}
+		names = append(names, manifest.app.Spec.MountedNames()...)
 	} else if file := manifest.dunlin.Spec.Keys.File; file != "" {
 		names = append(names, string(file))
 	}

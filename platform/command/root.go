@@ -21,9 +21,9 @@ const (
 	// ExitFailed is for files that cannot be read, written or decrypted, and for an API server that does not answer, refuses a request, or does
 	// not have the named object.
 	ExitFailed = 3
-	// ExitNotRun is for `roost run`: the program has not run, or its exit code is unknown. Otherwise the exit code is that of the program.
+	// ExitNotRun is for `roost run` and `roost exec`: the program has not run, or its exit code is unknown. Otherwise the exit code is that of the program.
 	ExitNotRun = 125
-	// ExitInterrupted is for `roost run` when the user interrupts it.
+	// ExitInterrupted is for `roost run` and `roost exec` when the user interrupts it.
 	ExitInterrupted = 130
 )
 
@@ -106,7 +106,7 @@ func (program *program) root() *cobra.Command {
 		Long: `Roost validates, renders and deploys manifests of the kinds App and Dunlin, and edits and checks encrypted .env files.
 
 Exit codes: 0 success; 1 problems or differences were found, or an app does not serve; 2 the command line is wrong; 3 a file could not be
-read, written or decrypted, or the API server could not be reached, refused a request, or does not have a named object. ` + "`roost run`" + ` has its own exit codes.`,
+read, written or decrypted, or the API server could not be reached, refused a request, or does not have a named object. ` + "`roost run`" + ` and ` + "`roost exec`" + ` have their own exit codes.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -131,7 +131,8 @@ read, written or decrypted, or the API server could not be reached, refused a re
 	}
 	root.Args = cobra.ArbitraryArgs
 	root.AddCommand(program.initCommand(), program.validateCommand(), program.renderCommand(), program.diffCommand(), program.secretsCommand(),
-		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.runCommand(), program.deleteCommand(),
+		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.topCommand(),
+		program.runCommand(), program.execCommand(), program.portForwardCommand(), program.deleteCommand(),
 		program.backupCommand(), program.drillCommand(), program.restoreCommand(), program.gitopsCommand(), program.identityCommand(),
 		program.bootstrapCommand(), program.replaceNATSCommand())
 	return root

@@ -22,7 +22,7 @@ import (
 func (program *program) secretsCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "secrets",
-		Short: "Encrypt, edit, rotate and check .env files, and write age identities",
+		Short: "Encrypt, edit, rotate and check .env files and mounted files, and write age identities",
 		Args:  cobra.ArbitraryArgs,
 		RunE: func(command *cobra.Command, arguments []string) error {
 			if len(arguments) > 0 {
@@ -40,10 +40,11 @@ func (program *program) encryptCommand() *cobra.Command {
 	plainKeys := ""
 	command := &cobra.Command{
 		Use:   "encrypt FILE",
-		Short: "Encrypt an .env file in place",
-		Long: `Encrypt an .env file in place, for the recipients that roost.yaml has for its folder, or those of --recipient.
+		Short: "Encrypt an .env file or a file of spec.files in place",
+		Long: `Encrypt a file in place, for the recipients that roost.yaml has for its folder, or those of --recipient.
 
-Keys that match --plain stay readable and become a ConfigMap. All others become a Secret.`,
+In an .env file, each value is encrypted. Keys that match --plain stay readable and become a ConfigMap. All others become a Secret.
+A file with another name is encrypted as a whole, as ` + "`sops encrypt --input-type binary`" + ` does: spec.files mounts it from a Secret.`,
 		Args: exactlyOne,
 		RunE: func(_ *cobra.Command, paths []string) error {
 			path := paths[0]
@@ -64,15 +65,11 @@ Keys that match --plain stay readable and become a ConfigMap. All others become 
 			if err != nil {
 				return err
 			}
-			if settings.IsEncrypted(content) {
+			if isEncrypted(content) {
 				return fmt.Errorf("%s is already encrypted; `roost secrets edit` changes it", path)
 			}
-			lines, err := dotenv.Parse(content)
-			if err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
 			options := settings.Options{Recipients: recipients, PlainKeys: plainKeys, Now: time.Now()}
-			sealed, err := settings.Encrypt(lines, options)
+			sealed, err := encrypt(path, content, options)
 			if err != nil {
 				return fmt.Errorf("%s: %w", path, err)
 			}
@@ -87,6 +84,24 @@ Keys that match --plain stay readable and become a ConfigMap. All others become 
 	command.Flags().StringArrayVar(&recipients, "recipient", nil, "age public key, instead of those of roost.yaml")
 	command.Flags().StringVar(&plainKeys, "plain", "", "regular expression for keys that are not secrets")
 	return command
+}
+
+// encrypt encrypts each value of an .env file, and any other file as a whole.
+func encrypt(path string, content []byte, options settings.Options) ([]byte, error) {
+	if !isEnvFile(path) {
+		return settings.EncryptContent(content, options)
+	}
+	lines, err := dotenv.Parse(content)
+	if err != nil {
+		return nil, err
+	}
+	return settings.Encrypt(lines, options)
+}
+
+func isEnvFile(path string) bool { return strings.HasSuffix(path, ".env") }
+
+func isEncrypted(content []byte) bool {
+	return settings.IsEncrypted(content) || settings.IsEncryptedContent(content)
 }
 
 func (program *program) keygenCommand() *cobra.Command {
@@ -119,8 +134,8 @@ func (program *program) rotateCommand() *cobra.Command {
 	withNewDataKey := false
 	command := &cobra.Command{
 		Use:   "rotate FILE|FOLDER...",
-		Short: "Encrypt .env files for the recipients of roost.yaml",
-		Long: `Encrypt .env files for the recipients of roost.yaml. Values stay the same, so no pod restarts.
+		Short: "Encrypt encrypted files for the recipients of roost.yaml",
+		Long: `Encrypt .env files and mounted files for the recipients of roost.yaml. Values stay the same, so no pod restarts.
 
 To replace a key: add the new recipient to roost.yaml, rotate, give the new age identity to everyone who decrypts, remove the old recipient,
 and rotate with --new-data-key. A holder of the old age identity may have read the values: change them as well.`,
@@ -166,12 +181,19 @@ func rotate(path string, identities []age.Identity, withNewDataKey bool) ([]byte
 	})
 }
 
-// envFiles returns the named files, and the files in folders whose names end with .env.
+// envFiles returns the named files, and the files in folders that are encrypted or whose names end with .env.
 func envFiles(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
 		err := filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() && (file == path || strings.HasSuffix(file, ".env")) {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			isFound := file == path || isEnvFile(file)
+			if !isFound {
+				isFound, err = isEncryptedContent(file, entry)
+			}
+			if isFound {
 				files = append(files, file)
 			}
 			return err
@@ -181,6 +203,16 @@ func envFiles(paths []string) ([]string, error) {
 		}
 	}
 	return files, nil
+}
+
+// isEncryptedContent reports whether a file is encrypted as a whole. It reads no file that is larger than such a file can be.
+func isEncryptedContent(path string, entry fs.DirEntry) (bool, error) {
+	info, err := entry.Info()
+	if err != nil || !info.Mode().IsRegular() || info.Size() > settings.EncryptedBytesMax {
+		return false, err
+	}
+	content, err := os.ReadFile(path)
+	return err == nil && settings.IsEncryptedContent(content), err
 }
 
 func encryptedFiles(paths []string) ([]string, error) {
@@ -194,12 +226,12 @@ func encryptedFiles(paths []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if settings.IsEncrypted(content) {
+		if isEncrypted(content) {
 			files = append(files, path)
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("%s: there is no encrypted .env file; `roost secrets encrypt` encrypts one", strings.Join(paths, ", "))
+		return nil, fmt.Errorf("%s: there is no encrypted file; `roost secrets encrypt` encrypts one", strings.Join(paths, ", "))
 	}
 	return files, nil
 }
@@ -216,8 +248,8 @@ type fileState struct {
 func (program *program) checkCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "check FILE|FOLDER...",
-		Short: "Check that .env files are intact and encrypted for the recipients of roost.yaml",
-		Long: `Check that .env files have valid syntax, are intact, and are encrypted for the recipients of roost.yaml.
+		Short: "Check that .env files and mounted files are intact and encrypted for the recipients of roost.yaml",
+		Long: `Check that .env files have valid syntax, and that encrypted files are intact and encrypted for the recipients of roost.yaml.
 
 A plain file whose keys look like secrets is a problem. With an age identity, files are decrypted as well; no value is printed.`,
 		Args: atLeastOne,
@@ -276,7 +308,7 @@ func checkFile(path string, identities []age.Identity) fileState {
 		state.Problem = err.Error()
 		return state
 	}
-	if !settings.IsEncrypted(content) {
+	if !isEncrypted(content) {
 		state.Problem = checkPlain(path, content)
 		return state
 	}
@@ -297,7 +329,7 @@ func checkFile(path string, identities []age.Identity) fileState {
 	if len(identities) == 0 {
 		return state
 	}
-	if _, err := settings.Decrypt(content, identities); err != nil {
+	if err := decryptable(content, identities); err != nil {
 		state.Problem = err.Error()
 		return state
 	}
@@ -305,10 +337,26 @@ func checkFile(path string, identities []age.Identity) fileState {
 	return state
 }
 
+// decryptable returns why a file cannot be decrypted, or nil.
+func decryptable(content []byte, identities []age.Identity) error {
+	if settings.IsEncryptedContent(content) {
+		_, err := settings.DecryptContent(content, identities)
+		return err
+	}
+	_, err := settings.Decrypt(content, identities)
+	return err
+}
+
 // secretKey matches names of keys whose values are usually secret.
 var secretKey = regexp.MustCompile(`(?i)(SECRET|PASSWORD|PASSWD|TOKEN|PRIVATE|CREDENTIAL|API_?KEY|DATABASE_URL|DSN)`)
 
 func checkPlain(path string, content []byte) string {
+	if !isEnvFile(path) {
+		if _, err := settings.PlainContent(filepath.Base(path), content); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
 	file, err := settings.PlainFile(filepath.Base(path), content)
 	if err != nil {
 		return strings.TrimPrefix(err.Error(), filepath.Base(path)+": ")

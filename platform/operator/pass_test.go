@@ -70,6 +70,9 @@ func TestEachCaseEndsWithoutAWrite(t *testing.T) {
 				files := world.encrypted(object.GetName(), string(backup.Repository.File), "RESTIC_PASSWORD=c4n4ry-repository\n")
 				object.SetAnnotations(map[string]string{render.AnnotationFiles: files})
 			}
+			if app := document.App; app != nil && len(app.Spec.Files) > 0 {
+				object.SetAnnotations(map[string]string{render.AnnotationFiles: world.mounted(app)})
+			}
 			world.create(object)
 			world.converge(kind, object.GetName())
 			world.calls.reset(0, false)
@@ -310,7 +313,12 @@ func (world *world) encrypted(app, file, text string) string {
 // written creates a ConfigMap with one file, and returns its name.
 func (world *world) written(app, file, content string) string {
 	world.t.Helper()
-	files, err := render.Files(world.namespace, app, map[string]string{file: content})
+	return world.writtenFiles(app, map[string]string{file: content})
+}
+
+func (world *world) writtenFiles(app string, contents map[string]string) string {
+	world.t.Helper()
+	files, err := render.Files(world.namespace, app, contents)
 	if err != nil {
 		world.t.Fatal(err)
 	}

@@ -28,11 +28,12 @@ type decrypted struct {
 func (operator *Operator) settings(ctx context.Context, subject *subject) (decrypted, error) {
 	var result decrypted
 	var files []settings.File
+	var contents []settings.Content
 	names := subject.envFiles
 	if subject.repositoryFile != "" {
 		names = append(slices.Clone(names), subject.repositoryFile)
 	}
-	if len(names) > 0 {
+	if len(names)+len(subject.mounted) > 0 {
 		result.from = subject.object.GetAnnotations()[render.AnnotationFiles]
 		if result.from == "" {
 			result.from = render.FilesName(subject.object.GetName())
@@ -49,11 +50,18 @@ func (operator *Operator) settings(ctx context.Context, subject *subject) (decry
 			result.problem = err.Error()
 			return result, nil
 		}
+		if contents, err = operator.decryptContents(subject.mounted, content, result.files); err != nil {
+			result.problem = err.Error()
+			return result, nil
+		}
 	}
 	values, err := merged(files, subject)
 	if err != nil {
 		result.problem = err.Error()
 		return result, nil
+	}
+	if len(contents) > 0 {
+		values = values.WithContents(contents)
 	}
 	if subject.secret != "" {
 		// mountedSecret has checked its keys.
@@ -99,9 +107,9 @@ func (operator *Operator) decryptAll(names []string, content *corev1.ConfigMap) 
 	var files []settings.File
 	raw := map[string]string{}
 	for _, name := range names {
-		text, isThere := content.Data[render.FilesKey(name)]
-		if !isThere {
-			return nil, nil, fmt.Errorf("the ConfigMap %s has no %s; run `roost deploy`", content.Name, render.FilesKey(name))
+		text, err := fileIn(content, name)
+		if err != nil {
+			return nil, nil, err
 		}
 		raw[name] = text
 		file, err := operator.decrypt(content.Namespace, name, []byte(text))
@@ -111,6 +119,47 @@ func (operator *Operator) decryptAll(names []string, content *corev1.ConfigMap) 
 		files = append(files, file)
 	}
 	return files, raw, nil
+}
+
+func fileIn(content *corev1.ConfigMap, name string) (string, error) {
+	text, isThere := content.Data[render.FilesKey(name)]
+	if !isThere {
+		return "", fmt.Errorf("the ConfigMap %s has no %s; run `roost deploy`", content.Name, render.FilesKey(name))
+	}
+	return text, nil
+}
+
+// decryptContents decrypts the files that pods mount, and adds them to the unchanged files.
+func (operator *Operator) decryptContents(names []string, content *corev1.ConfigMap, raw map[string]string) ([]settings.Content, error) {
+	var contents []settings.Content
+	for _, name := range names {
+		text, err := fileIn(content, name)
+		if err != nil {
+			return nil, err
+		}
+		raw[name] = text
+		decrypted, err := operator.decryptContent(content.Namespace, name, []byte(text))
+		if err != nil {
+			return nil, err
+		}
+		contents = append(contents, decrypted)
+	}
+	return contents, nil
+}
+
+func (operator *Operator) decryptContent(namespace, name string, sealed []byte) (settings.Content, error) {
+	if !settings.IsEncryptedContent(sealed) {
+		return settings.PlainContent(name, sealed)
+	}
+	identities, err := operator.identities(namespace)
+	if err != nil {
+		return settings.Content{}, err
+	}
+	plain, err := settings.DecryptContent(sealed, identities)
+	if err != nil {
+		return settings.Content{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return settings.Content{Name: name, Text: string(plain), IsSecret: true}, nil
 }
 
 func (operator *Operator) decrypt(namespace, name string, content []byte) (settings.File, error) {

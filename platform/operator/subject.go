@@ -32,6 +32,8 @@ type subject struct {
 	hosts    []string
 	path     string
 	envFiles []string
+	// mounted are the files that pods mount.
+	mounted []string
 	// secret of somebody else that pods get to read.
 	secret string
 	// pullSecret has the credentials of the registry.
@@ -103,7 +105,8 @@ func appSubject(app *v1alpha1.App) *subject {
 	}
 	return &subject{
 		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, hosts: app.Spec.AllHosts(), path: app.Spec.Path,
-		envFiles: files, env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss, deletionPolicy: app.Spec.DeletionPolicy, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
+		envFiles: files, mounted: app.Spec.MountedNames(), env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss,
+		deletionPolicy: app.Spec.DeletionPolicy, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
 		unusable: func(settings.Settings) string { return "" },

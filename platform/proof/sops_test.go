@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -15,13 +16,14 @@ import (
 	"github.com/getsops/sops/v3/config"
 	"github.com/getsops/sops/v3/decrypt"
 	"github.com/getsops/sops/v3/stores/dotenv"
+	"github.com/getsops/sops/v3/stores/json"
 	"github.com/sirupsen/logrus"
 
 	ours "github.com/dunlin-project/dunlin/platform/dotenv"
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
-const filesMin = 1000
+const filesMin, contentsMin = 1000, 200
 
 // randomFile is in the form that Roost writes: one line for each entry.
 func randomFile(random *rand.Rand) []ours.Line {
@@ -86,6 +88,49 @@ func TestSopsAndWeReadEachOther(t *testing.T) {
 	}
 }
 
+// TestSopsAndWeReadFilesThatAreEncryptedAsAWhole holds the JSON of whole files against the sops library, in both directions.
+func TestSopsAndWeReadFilesThatAreEncryptedAsAWhole(t *testing.T) {
+	logrus.SetLevel(logrus.PanicLevel)
+	identity, err := age.GenerateX25519Identity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SOPS_AGE_KEY", identity.String())
+	recipient := identity.Recipient().String()
+	random := rand.New(rand.NewPCG(7, 8))
+	for index := range contentsMin {
+		plain := make([]byte, random.IntN(400))
+		for position := range plain {
+			plain[position] = byte(random.IntN(256))
+		}
+		content, err := settings.EncryptContent(plain, settings.Options{Recipients: []string{recipient}, Now: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := decrypt.Data(content, "binary"); err != nil || !bytes.Equal(found, plain) {
+			t.Fatalf("file %d: sops reads %q, %v\nexpected %q\n%s", index, found, err, plain, content)
+		}
+		store := json.NewBinaryStore(&config.JSONBinaryStoreConfig{})
+		branches, err := store.LoadPlainFile(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs := emitted(t, store, branches, "", recipient, random.IntN(2) == 0)
+		if found, err := settings.DecryptContent(theirs, []age.Identity{identity}); err != nil || !bytes.Equal(found, plain) {
+			t.Fatalf("file %d: we read %q, %v\nexpected %q\n%s", index, found, err, plain, theirs)
+		}
+		again, err := settings.Rotate(theirs, []age.Identity{identity}, settings.Rotation{
+			Recipients: []string{recipient}, WithNewDataKey: random.IntN(2) == 0, Now: time.Now(),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := decrypt.Data(again, "binary"); err != nil || !bytes.Equal(found, plain) {
+			t.Fatalf("file %d after rotation: sops reads %q, %v\nexpected %q", index, found, err, plain)
+		}
+	}
+}
+
 func encryptWithSops(t *testing.T, plain, unencryptedRegex, recipient string, macOnlyEncrypted bool) []byte {
 	t.Helper()
 	store := dotenv.NewStore(&config.DotenvStoreConfig{})
@@ -93,6 +138,11 @@ func encryptWithSops(t *testing.T, plain, unencryptedRegex, recipient string, ma
 	if err != nil {
 		t.Fatal(err)
 	}
+	return emitted(t, store, branches, unencryptedRegex, recipient, macOnlyEncrypted)
+}
+
+func emitted(t *testing.T, store sops.EncryptedFileEmitter, branches sops.TreeBranches, unencryptedRegex, recipient string, macOnlyEncrypted bool) []byte {
+	t.Helper()
 	key, err := sopsage.MasterKeyFromRecipient(recipient)
 	if err != nil {
 		t.Fatal(err)

@@ -33,6 +33,7 @@ func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtim
 	}
 	objects := []runtime.Object{view.serviceAccount(app.Name, partMain), view.networkPolicy()}
 	objects = append(objects, view.environment()...)
+	objects = append(objects, view.mountedFiles()...)
 	objects = append(objects, view.services()...)
 	objects = append(objects, view.workload(), view.budget())
 	if view.spec.Autoscaling != nil {
@@ -79,7 +80,7 @@ func (view *appView) user() int64 {
 	return defaultUser
 }
 
-// container runs the app's image with its settings and volumes. All parts of the app start from it.
+// container runs the app's image with its settings, volumes and files. All parts of the app start from it.
 func (view *appView) container() corev1.Container {
 	container := corev1.Container{
 		Name:      "app",
@@ -91,6 +92,7 @@ func (view *appView) container() corev1.Container {
 		mount := corev1.VolumeMount{Name: string(volume.Name), MountPath: volume.Path}
 		container.VolumeMounts = append(container.VolumeMounts, mount)
 	}
+	container.VolumeMounts = append(container.VolumeMounts, view.fileMounts()...)
 	return container
 }
 
@@ -121,7 +123,7 @@ func (view *appView) template() corev1.PodTemplateSpec {
 		container.Lifecycle = sleepBeforeStop(endpointSeconds)
 		grace += endpointSeconds
 	}
-	pod := podOf(view.user(), container, view.temporaryVolumes())
+	pod := podOf(view.user(), container, append(view.temporaryVolumes(), view.fileVolumes()...))
 	pod.ServiceAccountName = view.name
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.TerminationGracePeriodSeconds = &grace

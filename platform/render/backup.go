@@ -395,5 +395,7 @@ func (view *appView) addDump(pod *corev1.PodSpec) {
 		volume.Name = prefix + volume.Name
 		pod.Volumes = append(pod.Volumes, volume)
 	}
+	dump.VolumeMounts = append(dump.VolumeMounts, view.fileMounts()...)
+	pod.Volumes = append(pod.Volumes, view.fileVolumes()...)
 	pod.InitContainers = []corev1.Container{dump}
 }

@@ -40,6 +40,8 @@ func (view *appView) loadDump(pod *corev1.PodSpec, task string) {
 	load.VolumeMounts = []corev1.VolumeMount{
 		{Name: "work", MountPath: backupFolder}, {Name: "dump", MountPath: backupFolder + "/" + dumpFolder}, {Name: tmpVolume, MountPath: "/tmp"},
 	}
+	load.VolumeMounts = append(load.VolumeMounts, view.fileMounts()...)
+	pod.Volumes = append(pod.Volumes, view.fileVolumes()...)
 	pod.InitContainers = []corev1.Container{stage}
 	if task == TaskVerify {
 		load.Env[len(load.Env)-1].Value = scratchHost

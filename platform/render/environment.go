@@ -29,7 +29,9 @@ func Revision(spec any, values settings.Settings, scope string) (string, error) 
 
 // environmentName contains the hash of the content. So pods of an old revision keep their settings until they end, and only a change of the
 // content restarts pods.
-func (view *appView) environmentName() string { return view.name + "-env-" + view.hash[:10] }
+func (view *appView) environmentName() string {
+	return view.name + "-env-" + view.values.Environment().Hash(view.namespace + "/" + view.name)[:10]
+}
 
 // environment returns a Secret and a ConfigMap, each only if it has content. Both are immutable.
 func (view *appView) environment() []runtime.Object {

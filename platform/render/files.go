@@ -1,6 +1,7 @@
 package render
 
 import (
+	"encoding/json"
 	"fmt"
 	"regexp"
 	"strings"
@@ -14,6 +15,9 @@ import (
 // FilesBytesMax bounds the encrypted files of an app. It is the limit of Kubernetes for one ConfigMap.
 const FilesBytesMax = 1 << 20
 
+// RecordBytesMax bounds the JSON of the files in a revision. etcd takes at most 1.5 MiB for the revision with the spec.
+const RecordBytesMax = 5 << 18
+
 var filesKeyPattern = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
 
 // FilesKey returns the key of a file in the ConfigMap of files. A key must not contain `/`, and file names do not contain `..`.
@@ -22,7 +26,7 @@ func FilesKey(name string) string { return strings.ReplaceAll(name, "/", "..") }
 // FilesName returns the name of the ConfigMap of an app's files, unless an annotation names another.
 func FilesName(name string) string { return name + "-files" }
 
-// Files returns the ConfigMap that carries .env files to the operator as they are in the repository. It is never changed: other files get
+// Files returns the ConfigMap that carries .env files and mounted files to the operator as they are in the repository. It is never changed: other files get
 // another name, so a spec and its files change together.
 func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, error) {
 	size, data := 0, map[string]string{}
@@ -37,6 +41,9 @@ func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, 
 	if size > FilesBytesMax {
 		return nil, fmt.Errorf("the files have %d bytes, more than the limit of %d for a ConfigMap; encrypted values are a third longer; mount large content as a volume", size, FilesBytesMax)
 	}
+	if size, err := sizeInRecord(data); err != nil || size > RecordBytesMax {
+		return nil, fmt.Errorf("the files take %d bytes in a revision, more than the limit of %d, because line breaks and control characters take up to 6; shorten the largest one, or mount it as a volume", size, RecordBytesMax)
+	}
 	hash := settings.Settings{Plain: data}.Hash(namespace + "/" + name)
 	return &corev1.ConfigMap{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
@@ -47,4 +54,10 @@ func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, 
 		Data:      data,
 		Immutable: new(true),
 	}, nil
+}
+
+// sizeInRecord returns the size of files in the JSON of a Record.
+func sizeInRecord(files map[string]string) (int, error) {
+	text, err := json.Marshal(files)
+	return len(text), err
 }

@@ -60,12 +60,24 @@ func rendered(t *testing.T, file string) []runtime.Object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	values = withRepository(t, values, document.App.Spec.Backup)
+	values = withRepository(t, withContents(values, document.App), document.App.Spec.Backup)
 	objects, err := render.App(document.App, values, render.Cluster{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return objects
+}
+
+// withContents adds the files that pods mount. Those in a folder called secret count as encrypted.
+func withContents(values settings.Settings, app *v1alpha1.App) settings.Settings {
+	var contents []settings.Content
+	for _, name := range app.Spec.MountedNames() {
+		contents = append(contents, settings.Content{Name: name, Text: "content of " + name + "\n", IsSecret: strings.HasPrefix(name, "secret/")})
+	}
+	if len(contents) == 0 {
+		return values
+	}
+	return values.WithContents(contents)
 }
 
 // withRepository adds the password of a repository, if a backup has one.

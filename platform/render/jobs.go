@@ -46,7 +46,7 @@ func (view *appView) jobs() []runtime.Object {
 // BackupName returns the name of the CronJob of an app's backup.
 func BackupName(name string) string { return name + "-backup" }
 
-// jobSpec runs a command with the app's image, settings and temporary volumes.
+// jobSpec runs a command with the app's image, settings, files and temporary volumes.
 func (view *appView) jobSpec(part string, command v1alpha1.Command, timeout *v1alpha1.Seconds, defaultSeconds int64) batchv1.JobSpec {
 	deadline := defaultSeconds
 	if timeout != nil {
@@ -60,7 +60,8 @@ func (view *appView) jobSpec(part string, command v1alpha1.Command, timeout *v1a
 			container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: string(volume.Name), MountPath: volume.Path})
 		}
 	}
-	pod := podOf(view.user(), container, view.temporaryVolumes())
+	container.VolumeMounts = append(container.VolumeMounts, view.fileMounts()...)
+	pod := podOf(view.user(), container, append(view.temporaryVolumes(), view.fileVolumes()...))
 	pod.ServiceAccountName = view.name
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.RestartPolicy = corev1.RestartPolicyNever

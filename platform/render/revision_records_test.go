@@ -60,3 +60,17 @@ func TestOtherFilesHaveAnotherName(t *testing.T) {
 		t.Errorf("%v", names)
 	}
 }
+
+// A revision has the files as JSON, in which a line break takes two bytes.
+func TestFilesHaveABoundInARevision(t *testing.T) {
+	const name = "shop.txt"
+	overhead := len(`{"` + name + `":""}`)
+	full := strings.Repeat("\n", (render.RecordBytesMax-overhead)/2)
+	if _, err := render.Files("web", "shop", map[string]string{name: full}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := render.Files("web", "shop", map[string]string{name: full + "\n"})
+	if err == nil || !strings.HasPrefix(err.Error(), "the files take 1310721 bytes in a revision, more than the limit of 1310720, because line breaks") {
+		t.Error(err)
+	}
+}

@@ -14,8 +14,8 @@ const (
 	sealedPrefix   = "ENC["
 	// formatVersion is the version of sops whose format this package writes.
 	formatVersion = "3.13.3"
-	// encryptedBytesMax is the maximum size of an encrypted file: base64 makes the values a third longer, and each value has a nonce and a tag.
-	encryptedBytesMax = 8 << 20
+	// EncryptedBytesMax is the maximum size of an encrypted file: base64 makes the values a third longer, and each value has a nonce and a tag.
+	EncryptedBytesMax = 8 << 20
 )
 
 // rawLine is a line as sops parses it: quotes are part of the value, and `\n` is a line feed.
@@ -31,7 +31,7 @@ type recipientKey struct {
 	armored   string
 }
 
-// encryptedFile is an .env file in the format of sops.
+// encryptedFile is an .env file, or a file as a whole, in the format of sops.
 type encryptedFile struct {
 	lines        []rawLine
 	recipients   []recipientKey
@@ -39,6 +39,8 @@ type encryptedFile struct {
 	mac          string
 	rule         cryptRule
 	macEncrypted bool
+	// isContent means that the file is encrypted as a whole: its only line has the key data.
+	isContent bool
 }
 
 // cryptRule selects the keys that are encrypted. At most one field is set.
@@ -119,8 +121,8 @@ func formatRaw(lines []rawLine) []byte {
 
 // parseEncrypted splits a file into its lines and its metadata.
 func parseEncrypted(content []byte) (*encryptedFile, error) {
-	if len(content) > encryptedBytesMax {
-		return nil, fmt.Errorf("the file has %d bytes, more than %d; split it", len(content), encryptedBytesMax)
+	if len(content) > EncryptedBytesMax {
+		return nil, fmt.Errorf("the file has %d bytes, more than %d; split it", len(content), EncryptedBytesMax)
 	}
 	lines, err := rawLines(content)
 	if err != nil {
@@ -195,6 +197,9 @@ func (file *encryptedFile) readMetadata(metadata map[string]string) error {
 
 // format writes the file as sops does, metadata last.
 func (file *encryptedFile) format() []byte {
+	if file.isContent {
+		return file.formatContent()
+	}
 	metadata := map[string]string{
 		"lastmodified": file.modified.Format(time.RFC3339),
 		"mac":          file.mac,

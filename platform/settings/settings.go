@@ -19,6 +19,8 @@ type Settings struct {
 	Repository map[string]string
 	// Mounted is the content of a Secret that Roost does not manage. A rollback cannot restore it, so it is not part of a revision.
 	Mounted map[string]string
+	// SecretFiles and PlainFiles are the contents of the files that pods mount, by their names beside the manifest.
+	SecretFiles, PlainFiles map[string]string
 }
 
 // BytesMax is the maximum size of all values together. It is the limit of Kubernetes for one Secret.
@@ -104,15 +106,38 @@ func (settings Settings) WithRepository(file File) (Settings, error) {
 	return settings, nil
 }
 
+// WithContents adds the files that pods mount.
+func (settings Settings) WithContents(contents []Content) Settings {
+	settings.SecretFiles, settings.PlainFiles = map[string]string{}, map[string]string{}
+	for _, content := range contents {
+		if content.IsSecret {
+			settings.SecretFiles[content.Name] = content.Text
+		} else {
+			settings.PlainFiles[content.Name] = content.Text
+		}
+	}
+	return settings
+}
+
+// Environment has the variables only.
+func (settings Settings) Environment() Settings {
+	return Settings{Secret: settings.Secret, Plain: settings.Plain}
+}
+
 const keyRepositoryPassword = "RESTIC_PASSWORD"
 
-// Hash returns a hash of the keys and values. It does not depend on the files, their order or their encryption. The scope makes the hashes of apps
+// Hash returns a hash of the keys and values, and of the files if there are any. It does not depend on the files, their order or their encryption. The scope makes the hashes of apps
 // with the same content differ.
 func (settings Settings) Hash(scope string) string {
 	hash := sha256.New()
 	write := func(text string) { fmt.Fprintf(hash, "%d:%s", len(text), text) }
 	write(scope)
-	for _, part := range []map[string]string{settings.Secret, settings.Plain} {
+	parts := []map[string]string{settings.Secret, settings.Plain}
+	// Without files, the hash is that of earlier versions: an update of the operator restarts no pod.
+	if len(settings.SecretFiles)+len(settings.PlainFiles) > 0 {
+		parts = append(parts, settings.SecretFiles, settings.PlainFiles)
+	}
+	for _, part := range parts {
 		fmt.Fprintf(hash, "%d entries", len(part))
 		for _, key := range sortedKeys(part) {
 			write(key)

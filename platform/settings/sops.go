@@ -121,7 +121,7 @@ type Rotation struct {
 
 // Rotate writes the file for other recipients. The values stay the same, so no pod restarts.
 func Rotate(content []byte, identities []age.Identity, rotation Rotation) ([]byte, error) {
-	file, err := parseEncrypted(content)
+	file, err := parseAny(content)
 	if err != nil {
 		return nil, err
 	}
@@ -129,9 +129,18 @@ func Rotate(content []byte, identities []age.Identity, rotation Rotation) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	decrypted, err := file.decrypt(dataKey)
+	plain, _, err := file.opened(dataKey)
 	if err != nil {
 		return nil, err
+	}
+	if !file.isContent {
+		decrypted, err := file.decrypt(dataKey)
+		if err != nil {
+			return nil, err
+		}
+		if plain, err = rawLines(dotenv.Format(decrypted.Lines)); err != nil {
+			return nil, err
+		}
 	}
 	if rotation.WithNewDataKey {
 		if dataKey, err = newDataKey(); err != nil {
@@ -144,12 +153,20 @@ func Rotate(content []byte, identities []age.Identity, rotation Rotation) ([]byt
 	if !rotation.WithNewDataKey {
 		return file.format(), nil
 	}
-	return file.write(decrypted.Lines, dataKey, rotation.Now)
+	return file.writeRaw(plain, dataKey, rotation.Now)
+}
+
+// parseAny parses an .env file, or a file that is encrypted as a whole.
+func parseAny(content []byte) (*encryptedFile, error) {
+	if IsEncryptedContent(content) {
+		return parseContent(content)
+	}
+	return parseEncrypted(content)
 }
 
 // RecipientsOf lists the recipients of an encrypted file.
 func RecipientsOf(content []byte) ([]string, error) {
-	file, err := parseEncrypted(content)
+	file, err := parseAny(content)
 	if err != nil {
 		return nil, err
 	}
@@ -189,6 +206,22 @@ func (file *encryptedFile) dataKey(identities []age.Identity) ([]byte, error) {
 }
 
 func (file *encryptedFile) decrypt(dataKey []byte) (*Decrypted, error) {
+	plain, secrets, err := file.opened(dataKey)
+	if err != nil {
+		return nil, err
+	}
+	lines, err := dotenv.ParseStored(formatRaw(plain))
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseCiphertext(lines); err != nil {
+		return nil, err
+	}
+	return &Decrypted{lines, secrets}, nil
+}
+
+// opened returns the decrypted lines and the encrypted keys, if nobody has changed the file.
+func (file *encryptedFile) opened(dataKey []byte) ([]rawLine, map[string]bool, error) {
 	hash := sha512.New()
 	if file.macEncrypted {
 		hash.Write(macOnlyEncryptedPrefix)
@@ -204,7 +237,7 @@ func (file *encryptedFile) decrypt(dataKey []byte) (*Decrypted, error) {
 			case err == nil:
 				plain[index].value = opened
 			case !line.isComment:
-				return nil, fmt.Errorf("%s: %w; restore the file from Git", line.key, err)
+				return nil, nil, fmt.Errorf("%s: %w; restore the file from Git", line.key, err)
 			}
 		}
 		if line.isComment {
@@ -217,16 +250,9 @@ func (file *encryptedFile) decrypt(dataKey []byte) (*Decrypted, error) {
 	}
 	mac, err := open(file.mac, file.modified.Format(time.RFC3339), dataKey)
 	if err != nil || subtle.ConstantTimeCompare([]byte(mac), fmt.Appendf(nil, "%X", hash.Sum(nil))) != 1 {
-		return nil, errors.New("a line was added, removed or changed after the file was encrypted; restore the file from Git")
+		return nil, nil, errors.New("a line was added, removed or changed after the file was encrypted; restore the file from Git")
 	}
-	lines, err := dotenv.ParseStored(formatRaw(plain))
-	if err != nil {
-		return nil, err
-	}
-	if err := refuseCiphertext(lines); err != nil {
-		return nil, err
-	}
-	return &Decrypted{lines, secrets}, nil
+	return plain, secrets, nil
 }
 
 // write encrypts lines into the file.
@@ -235,6 +261,11 @@ func (file *encryptedFile) write(lines []dotenv.Line, dataKey []byte, now time.T
 	if err != nil {
 		return nil, err
 	}
+	return file.writeRaw(plain, dataKey, now)
+}
+
+func (file *encryptedFile) writeRaw(plain []rawLine, dataKey []byte, now time.Time) ([]byte, error) {
+	var err error
 	before := map[string]string{}
 	for _, line := range file.lines {
 		before[line.key] = line.value

@@ -45,6 +45,7 @@ func App(app *v1alpha1.App) []Problem {
 	found.host(spec.Host, spec.Path, spec.TLS)
 	found.hosts(spec.Host, spec.Hosts)
 	found.envFiles("spec.envFiles", spec.EnvFiles)
+	found.files(spec.Files, spec.Volumes)
 	found.env(spec.Env)
 	found.resources("spec.resources", spec.Resources)
 	found.scale(spec)

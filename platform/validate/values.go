@@ -35,6 +35,8 @@ var (
 	spacePattern     = regexp.MustCompile(`[[:cntrl:] ]`)
 	fileNamePattern  = regexp.MustCompile(`^` + fileSegment + `(/` + fileSegment + `)*$`)
 	runtimePattern   = regexp.MustCompile(`^/(proc|sys|dev/termination-log|etc/hosts|etc/hostname|etc/resolv[.]conf)(/|$)|^/dev$`)
+	filePattern      = regexp.MustCompile(`^(/[-._@+a-zA-Z0-9]+)+$`)
+	keptPattern      = regexp.MustCompile(`^/(proc|sys|dev|tmp|backup)(/|$)|^/etc/(hosts|hostname|resolv[.]conf)(/|$)`)
 	unmountedPattern = regexp.MustCompile(`[[:cntrl:]]|[^/]{256}`)
 	fieldsPattern    = regexp.MustCompile(`^[-0-9A-Za-z*/,?]+( [-0-9A-Za-z*/,?]+){4}$`)
 	// schedulePatterns are for an item of the list in each field.
@@ -205,4 +207,42 @@ func (found *problems) envFile(at string, name v1alpha1.FileName) {
 	found.check(isBelow, at, "%q is not an .env file below the manifest; write a relative path such as shop.env", text)
 	found.check(!isBelow || len(render.FilesKey(text)) <= validation.DNS1123SubdomainMaxLength, at,
 		"%q has more than 253 characters when each / counts as two; shorten it", text)
+}
+
+// files checks the files that pods mount.
+func (found *problems) files(files v1alpha1.Files, volumes []v1alpha1.Volume) {
+	var paths []string
+	for index, file := range files {
+		at := indexed("spec.files", index)
+		found.mountedFile(at+".file", file.File)
+		isPath := filePattern.MatchString(file.Path) && !dotsPattern.MatchString(file.Path)
+		found.check(isPath, at+".path", "%q is not a path for a file; write an absolute path such as /etc/shop/shop.yml, with A-Z, a-z, 0-9, -, ., _, @ and +", file.Path)
+		found.check(!keptPattern.MatchString(file.Path), at+".path",
+			"%q belongs to the container runtime, to /tmp or to /backup; write another path such as /etc/shop/shop.yml", file.Path)
+		found.check(file.Mode == "" || slices.Contains(render.FileModes, file.Mode), at+".mode",
+			`%q is not a mode of a file that nobody can write; set "0440", "0444", "0550" or "0555"`, file.Mode)
+		paths = append(paths, file.Path)
+	}
+	found.check(!hasTwice(paths), "spec.files", "the same path stands there twice; change one of them")
+	isBelow := func(path, folder string) bool { return strings.HasPrefix(path, folder+"/") }
+	for _, path := range paths {
+		if slices.ContainsFunc(paths, func(other string) bool { return isBelow(other, path) }) {
+			found.addf("spec.files", "a path is below the path of another file; change one of them")
+			break
+		}
+	}
+	isInVolume := func(path string) bool {
+		return slices.ContainsFunc(volumes, func(volume v1alpha1.Volume) bool {
+			return path == volume.Path || isBelow(path, volume.Path) || isBelow(volume.Path, path)
+		})
+	}
+	found.check(!slices.ContainsFunc(paths, isInVolume), "spec.files", "a file is in a volume or above one; write a path outside of spec.volumes")
+}
+
+func (found *problems) mountedFile(at, name string) {
+	isBelow, isEnv := fileNamePattern.MatchString(name), strings.HasSuffix(name, ".env")
+	found.check(isBelow, at, "%q is not a file below the manifest; write a relative path such as files/shop.yml", name)
+	found.check(!isEnv, at, "%q is an .env file, whose values become environment variables; name it in spec.envFiles", name)
+	found.check(!isBelow || isEnv || len(render.FilesKey(name)) <= validation.DNS1123SubdomainMaxLength, at,
+		"%q has more than 253 characters when each / counts as two; shorten it", name)
 }

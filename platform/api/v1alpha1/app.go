@@ -45,6 +45,7 @@ type AppList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.volumes) && self.volumes.exists(volume, has(volume.size)))",message="no volume has a size, so there is nothing to back up; add a volume, or remove the backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.envFiles) || !(self.backup.repository.file in self.envFiles)",message="is in spec.envFiles as well, so the app would get the keys of its backups; write another file",fieldPath=".backup.repository.file"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.backup.command) || self.backup.command.size() == 0 || !has(self.volumes) || !self.volumes.exists(volume, volume.path == '/backup' || volume.path.startsWith('/backup/'))",message="a volume is at /backup, where spec.backup.command writes its dump; move the volume to another path",fieldPath=".volumes"
+// +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.volumes) || !self.files.exists(file, self.volumes.exists(volume, file.path == volume.path || file.path.startsWith(volume.path + '/') || volume.path.startsWith(file.path + '/')))",message="a file is in a volume or above one; write a path outside of spec.volumes",fieldPath=".files"
 // +kubebuilder:validation:XValidation:rule="!has(self.update) || !has(self.update.recreate) || !self.update.recreate || !has(self.replicas) || self.replicas <= 1 || !has(self.volumes) || !self.volumes.exists(volume, has(volume.size))",message="pods with a persistent volume are replaced one at a time, so two versions would run at once; set spec.replicas to 1, or remove recreate",fieldPath=".update.recreate"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.none) || !has(self.ports) || self.ports.size() == 0",message="an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path",fieldPath=".health.none"
 // +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
@@ -105,6 +106,9 @@ type AppSpec struct {
 	// EnvFiles are .env files beside the manifest. What is encrypted in them becomes a Secret, the rest a ConfigMap.
 	// +optional
 	EnvFiles EnvFiles `json:"envFiles,omitempty"`
+	// Files that pods and Jobs of the app mount read-only.
+	// +optional
+	Files Files `json:"files,omitempty"`
 	// Env are values that are no secrets. A key must not be in EnvFiles as well.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=128

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -33,6 +35,32 @@ type FileName string
 // +kubebuilder:validation:MaxItems=16
 // +kubebuilder:validation:XValidation:rule="self.all(name, self.exists_one(other, other == name))",message="the same file stands there twice; remove one of them"
 type EnvFiles []FileName
+
+// Files that are mounted.
+//
+// +kubebuilder:validation:MaxItems=32
+// +kubebuilder:validation:XValidation:rule="self.all(file, self.exists_one(other, other.path == file.path))",message="the same path stands there twice; change one of them"
+// +kubebuilder:validation:XValidation:rule="!self.exists(file, self.exists(other, other.path.startsWith(file.path + '/')))",message="a path is below the path of another file; change one of them"
+type Files []MountedFile
+
+// MountedFile is a file beside the manifest that pods mount read-only. With an encrypted file it is in a Secret, otherwise in a ConfigMap.
+type MountedFile struct {
+	// File relative to the manifest, such as files/shop.yml: as it is, or encrypted with `roost secrets encrypt`.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[.]?[-_a-zA-Z0-9]+([.][-_a-zA-Z0-9]+)*(/[.]?[-_a-zA-Z0-9]+([.][-_a-zA-Z0-9]+)*)*$')",messageExpression="'\"' + self + '\" is not a file below the manifest; write a relative path such as files/shop.yml'"
+	// +kubebuilder:validation:XValidation:rule="!self.endsWith('.env')",messageExpression="'\"' + self + '\" is an .env file, whose values become environment variables; name it in spec.envFiles'"
+	File string `json:"file"`
+	// Path of the file in the containers of the app.
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[-._@+a-zA-Z0-9]+)+$') && !self.matches('/[.][.]?(/|$)')",messageExpression="'\"' + self + '\" is not a path for a file; write an absolute path such as /etc/shop/shop.yml, with A-Z, a-z, 0-9, -, ., _, @ and +'"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^/(proc|sys|dev|tmp|backup)(/|$)|^/etc/(hosts|hostname|resolv[.]conf)(/|$)')",messageExpression="'\"' + self + '\" belongs to the container runtime, to /tmp or to /backup; write another path such as /etc/shop/shop.yml'"
+	Path string `json:"path"`
+	// Mode of the file, whose owner is root and whose group is that of the app's processes: 0440, 0444, 0550 or 0555. 0440 without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8
+	// +kubebuilder:validation:XValidation:rule="self in ['0440', '0444', '0550', '0555']",messageExpression="'\"' + self + '\" is not a mode of a file that nobody can write; set \"0440\", \"0444\", \"0550\" or \"0555\"'"
+	Mode string `json:"mode,omitempty"`
+}
 
 // PartName of something inside a spec, from which the name of an object is made.
 //
@@ -154,6 +182,17 @@ func (spec *AppSpec) AllHosts() []string { return allHosts(spec.Host, spec.Hosts
 
 // AllHosts returns Host and Hosts.
 func (spec *DunlinSpec) AllHosts() []string { return allHosts(spec.Host, spec.Hosts) }
+
+// MountedNames returns the names of the files that pods mount, each once.
+func (spec *AppSpec) MountedNames() []string {
+	var names []string
+	for _, file := range spec.Files {
+		if !slices.Contains(names, file.File) {
+			names = append(names, file.File)
+		}
+	}
+	return names
+}
 
 func allHosts(first string, further []HostName) []string {
 	if first == "" {
