@@ -73,6 +73,7 @@ spec:
   path: /cart
   tls: { secret: shop-tls, issuer: letsencrypt }
   envFiles: [shop.env]
+  files: [{ file: files/shop.yml, path: /etc/shop/shop.yml, mode: "0555" }, { file: secret/tls.key, path: /etc/shop/tls.key }]
   env: { LEVEL: info }
   resources: { cpu: 100m, cpuLimit: "1", memory: 64Mi }
   replicas: 1
@@ -274,6 +275,14 @@ func serverErrors(t *testing.T, manifest string, value any) ([]string, bool) {
 		}
 		for _, name := range app.Spec.EnvFiles {
 			files = append(files, string(name))
+		}
+		var contents []settings.Content
+		for _, name := range app.Spec.MountedNames() {
+			files = append(files, name)
+			contents = append(contents, settings.Content{Name: name, Text: "a", IsSecret: strings.HasPrefix(name, "secret/")})
+		}
+		if len(contents) > 0 {
+			values = values.WithContents(contents)
 		}
 		objects, err = render.App(app, values, render.Cluster{})
 	} else {
