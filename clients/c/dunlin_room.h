@@ -1914,6 +1914,8 @@ static dunlin_status dunlin__read_all_changes(const dunlin_replica *replica, dun
     staged->order = (uint64_t)(place + 1) << 33 | (uint64_t)1 << 32;
     status = dunlin__read_change(&changes, staged);
     if (status != DUNLIN_OK) return status;
+    /* A few bits may be a long state. Its elements were written before it, so there may be twice the bytes of the states. */
+    if (snapshot->decoded.count / 2 > replica->state_bytes_max) return DUNLIN_TOO_LARGE;
   }
   /* Zeros fill the last byte. */
   if (changes.bits.bit_count - changes.bits.at >= 8) return DUNLIN_MALFORMED;
