@@ -284,7 +284,7 @@ int64_t dunlin_field_integer(const dunlin_world *world, const dunlin_object *obj
 double dunlin_field_number(const dunlin_world *world, const dunlin_object *object, int index);
 /* The name of a choice. */
 const char *dunlin_field_choice(const dunlin_world *world, const dunlin_object *object, int index);
-/* UTF-8 that does not end with 0. */
+/* A text, which does not end with 0. It is UTF-8 unless the game has set other bytes: the library does not check it. */
 const char *dunlin_field_text(const dunlin_world *world, const dunlin_object *object, int index, size_t *byte_count);
 /* The number of elements of a list. */
 size_t dunlin_field_count(const dunlin_world *world, const dunlin_object *object, int index);
@@ -1914,6 +1914,8 @@ static dunlin_status dunlin__read_all_changes(const dunlin_replica *replica, dun
     staged->order = (uint64_t)(place + 1) << 33 | (uint64_t)1 << 32;
     status = dunlin__read_change(&changes, staged);
     if (status != DUNLIN_OK) return status;
+    /* A few bits may be a long state. Its elements were written before it, so there may be twice the bytes of the states. */
+    if (snapshot->decoded.count / 2 > replica->state_bytes_max) return DUNLIN_TOO_LARGE;
   }
   /* Zeros fill the last byte. */
   if (changes.bits.bit_count - changes.bits.at >= 8) return DUNLIN_MALFORMED;

@@ -73,6 +73,8 @@ namespace Dunlin.Rooms
         /// <summary>Objects that only this player receives; some may have moved to a cell since.</summary>
         private List<uint> own = new List<uint>();
         private long stateBytes;
+        /// <summary>Of the states that the changes of the snapshot have led to so far. A few bits may be a long state.</summary>
+        private long changedBytes;
         /// <summary>The last schema, also after <see cref="Clear"/>: handles of its fields stay valid if the next join brings the same one.</summary>
         private Schema lastSchema;
 
@@ -259,6 +261,7 @@ namespace Dunlin.Rooms
         private void FindOutcome(Snapshot snapshot, Grid grid, Schema schema)
         {
             bool isFull = snapshot.Base == 0;
+            changedBytes = 0;
             // The time that Clear takes follows the largest number that it has held.
             if (outcome.Count > KeptOutcomesMax) outcome = new Dictionary<uint, SeenObject>();
             else outcome.Clear();
@@ -324,7 +327,10 @@ namespace Dunlin.Rooms
             {
                 SeenObject before = Object(id);
                 if (before == null || before.Cell != cell.Cell) throw RoomException.Malformed("object " + id + " has changes, and is not in cell " + cell.Cell);
-                Place(changeReader.Next(before, left, top), cell.Cell, grid);
+                RoomObject after = changeReader.Next(before, left, top);
+                changedBytes += after.State.Length;
+                if (changedBytes > stateBytesMax) throw new RoomException(RoomErrorKind.TooLarge, "the changes lead to more than " + stateBytesMax + " bytes");
+                Place(after, cell.Cell, grid);
             }
             changeReader.End();
         }

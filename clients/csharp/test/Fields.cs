@@ -33,6 +33,7 @@ namespace Dunlin.Rooms.Tests
                 { "a state has one form", Forms },
                 { "values in JSON are of their types", JsonValues },
                 { "changes build on what is in the cell", BitsOfChanges },
+                { "changes end at the limit of bytes", LongChanges },
                 { "fields move as their motion says", Motions },
                 { "damaged snapshots are refused with a RoomException", () => Damage(Vectors.Read(folder, "typed.json")) },
                 { "damaged snapshots in JSON are refused with a RoomException", () => DamageJson(Vectors.Read(folder, "typed.json")) },
@@ -295,6 +296,26 @@ namespace Dunlin.Rooms.Tests
             Check.Equal(Changed(new BitWriter().Count(1).Count(2).Put(0, 1).Put(1, 3).Put(3, 2).Put(5, 7).Put(5, 7)), "Malformed", "an object of cell 1");
             Check.Equal(Changed(new BitWriter().Count(1).Count(3).Put(0, 1).Put(2, 3).Put(0, 1).Put(5, 8)), "Malformed", "an object whose state is too long");
             Check.Equal(Changed(new BitWriter().Count(0)), "", "no objects");
+        }
+
+        /// <summary>Of a list of one number, a change has only the length: 11 bits for 4 KiB.</summary>
+        private static void LongChanges()
+        {
+            string schema = Document(OfKind(1, Sequence("list", "\"bytes\":4,\"min\":5,\"max\":5,\"count_min\":0,\"count_max\":1024")));
+            Func<uint, long, string> outcome = (count, limit) =>
+            {
+                var replica = new Replica(10, limit);
+                replica.Apply(Snapshot.FromJson(JsonValue.Parse("{\"tick\":1," + Grid + ",\"schema\":" + schema
+                    + ",\"cells\":[{\"upserts\":[{\"id\":1,\"kind\":1},{\"id\":2,\"kind\":1},{\"id\":3,\"kind\":1}]}]}")));
+                BitWriter bits = new BitWriter().Count(count).Count(0).Put(0, 1).Put(2, 2).Put(1024, 11).Count(0).Put(1, 1).Put(1024, 11);
+                var snapshot = new Snapshot { Tick = 2, Base = 1 };
+                snapshot.Cells.Add(new CellUpdate { Changes = bits.Finish() });
+                return Refusal(() => replica.Apply(snapshot));
+            };
+            Check.Equal(outcome(2, 8192), "", "at the limit");
+            // The third object is missing, and is not looked for.
+            Check.Equal(outcome(3, 8191), "TooLarge", "above it");
+            Check.Equal(outcome(3, 8192), "Malformed", "an object is missing");
         }
 
         private static void JsonValues()

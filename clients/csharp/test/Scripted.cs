@@ -175,7 +175,6 @@ namespace Dunlin.Rooms.Tests
             }
         }
 
-        /// <summary>To unsubscribe would give up the seat, so the client connects again, up to the last time.</summary>
         private static void TypedJoin()
         {
             var joins = new Dictionary<string, string>
@@ -194,6 +193,7 @@ namespace Dunlin.Rooms.Tests
             Check.True(back.Socket.Sent.Last().Contains("\"data\":{\"seat_token\":\"x\",\"snapshots\":\"typed\",\"a\":1}}"), back.Socket.Sent.Last());
         }
 
+        /// <summary>To unsubscribe would give up the seat, so the client connects again, up to the last time.</summary>
         private static void BadSnapshots()
         {
             var it = new Scripted(new RoomClientOptions(), new RoomOptions());

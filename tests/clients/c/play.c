@@ -24,7 +24,7 @@ typedef struct player {
   dunlin_client *client;
   dunlin_room *room;
   websocket socket;
-  const char *const *tokens; /* the next that is asked for */
+  const char *const *tokens; /* the next that is asked for; NULL is the last */
   uint32_t counts[DUNLIN_EVENT_FAILED + 1];
   dunlin_event last[DUNLIN_EVENT_FAILED + 1]; /* of each kind, without what it points to */
   char text[256]; /* of the last event that has one */
@@ -69,7 +69,7 @@ static void take(stage *on, player *one, const dunlin_event *event) {
     case DUNLIN_EVENT_CLOSE: websocket_drop(&one->socket); break;
     case DUNLIN_EVENT_TOKEN:
       dunlin_set_token(one->client, *one->tokens);
-      one->tokens += 1;
+      if (*one->tokens != NULL) one->tokens += 1;
       break;
     case DUNLIN_EVENT_EVENT: {
       dunlin_json welcome = dunlin_json_member(dunlin_json_parse(event->bytes, event->byte_count), "welcome");

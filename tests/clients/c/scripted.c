@@ -523,6 +523,55 @@ static void replica_limits(dunlin_allocator allocator) {
   }
 }
 
+/* The lowest bit comes first. The bytes behind the writer's count are 0. */
+static void put_bits(writer *to, size_t *at, uint32_t number, uint32_t count) {
+  for (; count > 0; count -= 1, number >>= 1, *at += 1) to->bytes[*at >> 3] = (uint8_t)(to->bytes[*at >> 3] | (number & 1) << (*at & 7));
+  to->count = (*at + 7) >> 3;
+}
+
+/* Lists of one number, of which a change has only the length: 11 bits for 4 KiB. */
+static void long_states(dunlin_allocator allocator) {
+  static const char schema[] = "{\"kinds\":[{\"kind\":0,\"name\":\"Bag\",\"fields\":["
+    "{\"name\":\"items\",\"type\":\"list\",\"bytes\":4,\"min\":5,\"max\":5,\"count_min\":0,\"count_max\":1024}]}]}";
+  static const uint32_t objects = 16;
+  const test_memory *used = (const test_memory *)allocator.context;
+  static writer first, cell, object, second, changes;
+  size_t at = 0, limit, before;
+  uint32_t id;
+  first.count = cell.count = second.count = changes.count = 0;
+  memset(changes.bytes, 0, sizeof changes.bytes);
+  put_bits(&changes, &at, 1, 2);
+  put_bits(&changes, &at, objects - 1, 4);
+  for (id = 1; id <= objects; id += 1) {
+    object.count = 0;
+    put_number(&object, 1, id);
+    put_message(&cell, 4, &object);
+    put_bits(&changes, &at, 0, 1);
+    /* The field, and not the position; then as before. */
+    if (id == 1) put_bits(&changes, &at, 4, 3);
+    else put_bits(&changes, &at, 1, 1);
+    put_bits(&changes, &at, 1024, 11);
+  }
+  put_number(&first, 4, 1);
+  put_bytes(&first, 7, GRID, sizeof GRID);
+  put_message(&first, 9, &cell);
+  put_text(&first, 10, schema);
+  cell.count = 0;
+  put_message(&cell, 5, &changes);
+  put_number(&second, 4, 2);
+  put_number(&second, 5, 1);
+  put_message(&second, 9, &cell);
+  for (limit = 100; limit <= 65536; limit += 65436) {
+    dunlin_replica *replica = dunlin_replica_new(allocator, 0, limit);
+    CHECK(replica != NULL && dunlin_replica_apply(replica, first.bytes, first.count) == DUNLIN_OK, "empty lists");
+    before = used->bytes;
+    CHECK(dunlin_replica_apply(replica, second.bytes, second.count) == (limit == 100 ? DUNLIN_TOO_LARGE : DUNLIN_OK), "long lists");
+    if (limit == 100) CHECK(used->bytes - before < 65536, "the rest is not written");
+    else CHECK(dunlin_field_count(dunlin_replica_world(replica), dunlin_find(dunlin_replica_world(replica), 16), 0) == 1024, "the last list");
+    dunlin_replica_free(replica);
+  }
+}
+
 /* A plain channel, and limits of a client. */
 static void channel(dunlin_allocator allocator) {
   static uint8_t large[1000] = {0};
@@ -638,6 +687,7 @@ void scripted(void) {
   moving_fields(allocator);
   late_reply(allocator);
   replica_limits(allocator);
+  long_states(allocator);
   channel(allocator);
   CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
   printf("scripted: passed\n");

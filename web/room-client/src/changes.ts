@@ -1,7 +1,7 @@
 /** The changes of the objects that a client has in a cell: `CellUpdate.changes`, bit by bit. */
 
 import { BitReader, bitsOf } from "./bits.js";
-import { malformed } from "./error.js";
+import { malformed, RoomError } from "./error.js";
 import { joinState, readRaw, type Schema, splitState } from "./schema.js";
 import type { RoomObject } from "./snapshot.js";
 
@@ -11,18 +11,21 @@ const CLASS_BITS = 2;
 
 /**
  * The changed objects of a cell, each with its whole state. `known` finds the object that the client has in this cell,
- * with its position in the cell. @throws RoomError of the kind `malformed`.
+ * with its position in the cell. The states may have `bytesMax` bytes in all: a few bits may be a long state.
+ * @throws RoomError of the kind `malformed` or `too_large`.
  */
 export function readChanges(
   bytes: Uint8Array,
   schema: Schema,
   cellUnits: number,
   known: (id: number) => RoomObject | null,
+  bytesMax: number,
 ): RoomObject[] {
   const bits = new BitReader(bytes);
   const positionBits = bitsOf(cellUnits - 1);
   const objects: RoomObject[] = [];
   let id = 0;
+  let bytesLeft = bytesMax;
   let last: { readonly kind: number; readonly changed: readonly boolean[] } | null = null;
   for (let left = bits.count(); left > 0; left -= 1) {
     id += bits.count() + 1;
@@ -37,7 +40,10 @@ export function readChanges(
     const was = splitState(fields, before.state);
     if (was === null) throw malformed(`object ${id} has a state without fields`);
     const raws = fields.map((field, at) => (changed[at + 1] === true ? readRaw(bits, field, was[at] ?? 0) : (was[at] ?? 0)));
-    objects.push({ id, kind: before.kind, x, y, state: joinState(fields, raws) });
+    const state = joinState(fields, raws);
+    bytesLeft -= state.length;
+    if (bytesLeft < 0) throw new RoomError("too_large", "the changes lead to too many bytes of states");
+    objects.push({ id, kind: before.kind, x, y, state });
   }
   if (!bits.done) throw malformed("bytes follow the changes");
   return objects;

@@ -157,6 +157,7 @@ export class Replica {
   /** The snapshot with whole states only: changes and values become the objects that they lead to. */
   private whole(snapshot: Snapshot, schema: Schema | null, grid: Grid, full: boolean): Snapshot {
     const { cellUnits } = grid.shape;
+    let bytesLeft = this.limits.stateBytesMax;
     const cells = snapshot.cells.map((update) => {
       const { cell, changes } = update;
       const upserts = update.upserts.map((object) => withState(object, schema));
@@ -164,10 +165,12 @@ export class Replica {
       if (full || update.full || this.known === null) throw malformed(`cell ${cell} has changes without a base`);
       const left = grid.column(cell) * cellUnits;
       const top = grid.row(cell) * cellUnits;
-      const changed = readChanges(changes, this.known, cellUnits, (id) => {
+      const known = (id: number) => {
         const seen = this.seen.get(id);
         return seen === undefined || seen.cell !== cell ? null : { ...seen, x: seen.x - left, y: seen.y - top };
-      });
+      };
+      const changed = readChanges(changes, this.known, cellUnits, known, bytesLeft);
+      for (const { state } of changed) bytesLeft -= state.length;
       return { ...update, upserts: [...upserts, ...changed] };
     });
     const own = snapshot.own?.map((object) => withState(object, schema)) ?? null;

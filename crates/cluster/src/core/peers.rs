@@ -161,6 +161,8 @@ pub(super) struct Peers {
     surveys: Surveys,
     users: SharedUsers,
     heartbeat_due_us: Option<u64>,
+    /// When the connection was up for a heartbeat last. While it is down, they are dropped.
+    heartbeat_sent_us: Option<u64>,
     /// The next deadline. Cached, because each event of the cluster compares it.
     due_us: Option<u64>,
     unusable_streams: u32,
@@ -173,6 +175,7 @@ impl Peers {
             surveys: Surveys::default(),
             users: SharedUsers::default(),
             heartbeat_due_us: None,
+            heartbeat_sent_us: None,
             due_us: None,
             unusable_streams: 0,
         }
@@ -393,8 +396,9 @@ impl Peers {
 
     fn send_heartbeat(&mut self, context: &mut Context) {
         let Membership::Member(about) = &self.view.membership else { return };
-        if self.was_silent(context.now.mono_us) {
-            self.view.counters.silences += 1;
+        if context.links.publish {
+            self.view.counters.silences += u64::from(self.was_silent(context.now.mono_us));
+            self.heartbeat_sent_us = Some(context.now.mono_us);
         }
         let heartbeat = self.heartbeat(about, context.now.unix_ms);
         context.publish(self.view.subjects.heartbeats.clone(), MessageHeaders::new(), heartbeat.encode());
@@ -406,9 +410,9 @@ impl Peers {
     fn was_silent(&self, now_us: u64) -> bool {
         let PeerLimits { heartbeat_interval_ms, silence_timeout_ms, .. } = self.view.limits;
         // The next heartbeat may take half an interval longer to arrive than the last one did.
-        let late_us =
-            silence_timeout_ms.saturating_mul(1_000).saturating_sub(heartbeat_interval_ms.saturating_mul(1_500));
-        self.heartbeat_due_us.is_some_and(|due_us| now_us > due_us.saturating_add(late_us))
+        let silent_us =
+            silence_timeout_ms.saturating_mul(1_000).saturating_sub(heartbeat_interval_ms.saturating_mul(500));
+        self.heartbeat_sent_us.is_some_and(|sent_us| now_us > sent_us.saturating_add(silent_us))
     }
 
     fn send_due_heartbeat(&mut self, context: &mut Context) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Replica } from '../../dist/index.js';
-import { cell, object, snapshot } from '../support/snapshots.mjs';
+import { Replica, snapshotFromJson } from '../../dist/index.js';
+import { cell, object, snapshot, toJson } from '../support/snapshots.mjs';
 
 // The grid has 8 × 6 cells. The player's view is cell 9 (column 1, row 1): it sees columns 0 to 3 and rows 0 to 3.
 const start = (parts = {}) => {
@@ -97,6 +97,36 @@ test('after an error the replica is what it was', () => {
   replica.apply(delta({ cells: [cell(9, { departed: [1], upserts: [object(5, 0, 0, 1, [1, 2, 3, 4])] })] }));
   assert.equal(replica.size, 4, 'at the limit is not over it');
 });
+
+test('changes end at the limit of bytes', () => {
+  // Of a list of one number, a change has only the length: 11 bits for 4 KiB.
+  const items = { name: 'items', type: 'list', bytes: 4, min: 5, max: 5, count_min: 0, count_max: 1024 };
+  const schema = { kinds: [{ kind: 1, name: 'Bag', fields: [items] }] };
+  const first = { ...toJson(snapshot({ cells: [cell(0, { upserts: [object(1, 0, 0), object(2, 0, 0), object(3, 0, 0)] })] })), schema };
+  // The number of objects; then for both its id, the set of changed things, and the length.
+  const changesOf = (count) => bytesOf([[1, 2], [count - 1, 4], [0, 1], [0, 1], [2, 2], [1024, 11], [0, 1], [1, 1], [1024, 11]]);
+  const outcome = (count, stateBytesMax) => {
+    const replica = new Replica({ objectsMax: 10, stateBytesMax });
+    replica.apply(snapshotFromJson(first));
+    try {
+      replica.apply(snapshot({ tick: 2, base: 1, cells: [cell(0, { changes: changesOf(count) })] }));
+    } catch (error) {
+      return error.kind;
+    }
+    return replica.object(2).state.length;
+  };
+  assert.equal(outcome(2, 8192), 4096, 'at the limit');
+  assert.equal(outcome(3, 8191), 'too_large', 'the third object, which is missing, is not looked for');
+  assert.equal(outcome(3, 8192), 'malformed');
+});
+
+/** Numbers in some bits each. */
+function bytesOf(numbers) {
+  const bits = numbers.flatMap(([number, count]) => Array.from({ length: count }, (_, bit) => (number >> bit) & 1));
+  const bytes = new Uint8Array(Math.ceil(bits.length / 8));
+  bits.forEach((bit, at) => { bytes[at >> 3] |= bit << (at & 7); });
+  return bytes;
+}
 
 test('a replica without a map takes no delta', () => {
   assert.throws(() => new Replica().apply(snapshot({ tick: 2, base: 1 })), { kind: 'wrong_base' });

@@ -236,6 +236,20 @@ fn a_node_counts_how_often_others_may_have_lost_it() {
 }
 
 #[test]
+fn a_connection_that_was_down_for_so_long_counts_once() {
+    for (outage_ms, silences) in [(700, 0), (5_000, 1)] {
+        let mut network = Network::new(&["a", "b"]);
+        network.pass_ms(2_000);
+        network.handle(1, CoreEvent::Link(LinkEvent::Disconnected { link: LinkName::Publish }));
+        network.pass_ms(outage_ms);
+        assert_eq!(network.counters(1).silences, 0, "it may come back in time");
+        network.connect(1);
+        network.pass_ms(2_000);
+        assert_eq!(network.counters(1).silences, silences, "{outage_ms} ms");
+    }
+}
+
+#[test]
 fn a_node_that_stops_cleanly_is_dropped_at_once() {
     let mut network = Network::new(&["a", "b"]);
     network.changes(0);
