@@ -11,7 +11,7 @@ use dunlin_protocol::Encoding;
 
 use crate::{CellIndex, Grid, ObjectId, Position, Schema, State, StateReader};
 use seen_objects::SeenObjects;
-use staged::{Staged, StagedObject, StagedStates};
+use staged::{ChangesBase, Staged, StagedObject, StagedStates};
 
 /// The limits of a replica.
 #[derive(Clone, Copy, Debug)]
@@ -107,8 +107,9 @@ impl Replica {
         check_cells(staged, &grid)?;
         // Changes build on what is here, so a snapshot without a base has none.
         let nothing = SeenObjects::default();
-        let known = if staged.base == 0 { &nothing } else { &self.seen };
-        staged.read_changes(data, known, &self.schema, &grid)?;
+        let seen = if staged.base == 0 { &nothing } else { &self.seen };
+        let state_bytes_max = self.limits.state_bytes;
+        staged.read_changes(data, &ChangesBase { seen, schema: &self.schema, grid: &grid, state_bytes_max })?;
         check_objects(staged, &grid)?;
         if self.would_be_too_large(staged) {
             return Err(ReplicaError::TooLarge);

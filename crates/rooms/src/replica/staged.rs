@@ -117,23 +117,17 @@ impl Staged {
         StagedStates { received: data, decoded: &self.states }
     }
 
-    /// Decodes the changes of objects, which are those of the objects in `seen`. `data` is the snapshot.
-    pub(super) fn read_changes(
-        &mut self,
-        data: &[u8],
-        seen: &SeenObjects,
-        schema: &Schema,
-        grid: &Grid,
-    ) -> Result<(), ReplicaError> {
+    /// Decodes the changes of objects, which are those of the objects in `base`. `data` is the snapshot.
+    pub(super) fn read_changes(&mut self, data: &[u8], base: &ChangesBase<'_>) -> Result<(), ReplicaError> {
         for cell in &mut self.cells {
             let (start, end) = cell.changes;
             let bytes = data.get(start..end).unwrap_or_default();
             if !bytes.is_empty() {
                 // The objects of a full cell are all in it as a whole.
-                let is_possible = !cell.is_full && (cell.cell as usize) < grid.len();
-                let known = KnownCell { cell: CellIndex(cell.cell), seen, schema, grid };
-                let read = is_possible.then(|| read_cell_changes(bytes, known, &mut self.changed, &mut self.states));
-                read.flatten().ok_or(ReplicaError::Malformed)?;
+                if cell.is_full || cell.cell as usize >= base.grid.len() {
+                    return Err(ReplicaError::Malformed);
+                }
+                read_cell_changes(bytes, CellIndex(cell.cell), base, (&mut self.changed, &mut self.states))?;
             }
             cell.changed_end = self.changed.len();
         }
@@ -177,35 +171,39 @@ impl Staged {
     }
 }
 
-/// A cell, and what the client knows of it.
-#[derive(Clone, Copy)]
-struct KnownCell<'a> {
-    cell: CellIndex,
-    seen: &'a SeenObjects,
-    schema: &'a Schema,
-    grid: &'a Grid,
+/// What changes build on, and how long the states may be that they lead to.
+pub(super) struct ChangesBase<'a> {
+    pub(super) seen: &'a SeenObjects,
+    pub(super) schema: &'a Schema,
+    pub(super) grid: &'a Grid,
+    pub(super) state_bytes_max: usize,
 }
 
-/// Decodes the changes of a cell into `changed`, with the states in `states`.
+/// Decodes the changes of a cell into lists of objects and of their states.
 fn read_cell_changes(
     bytes: &[u8],
-    KnownCell { cell, seen, schema, grid }: KnownCell<'_>,
-    changed: &mut Vec<StagedObject>,
-    states: &mut Vec<u8>,
-) -> Option<()> {
+    cell: CellIndex,
+    base: &ChangesBase<'_>,
+    (changed, states): (&mut Vec<StagedObject>, &mut Vec<u8>),
+) -> Result<(), ReplicaError> {
+    let ChangesBase { seen, schema, grid, state_bytes_max } = *base;
     let corner = grid.corner(cell);
     let known = |id| {
         let object = seen.get(id).filter(|object| object.cell == Some(cell))?;
         let (x, y) = (object.position.x - corner.x, object.position.y - corner.y);
         Some(KnownObject { kind: object.kind, before: ObjectBefore { x, y, state: &object.state } })
     };
-    let mut reader = ChangeReader::new(bytes, schema, grid.shape().cell_units)?;
+    let mut reader = ChangeReader::new(bytes, schema, grid.shape().cell_units).ok_or(ReplicaError::Malformed)?;
     while reader.has_next() {
         let start = states.len();
-        let object = reader.next(known, states)?;
+        let object = reader.next(known, states).ok_or(ReplicaError::Malformed)?;
+        // Here and not behind the last change: a few bits may be a long state, and the snapshot says how many there are.
+        if states.len() > state_bytes_max {
+            return Err(ReplicaError::TooLarge);
+        }
         let state = start..states.len();
         let (id, kind, x, y) = (object.id.0, object.kind, object.x, object.y);
         changed.push(StagedObject { id, kind, x, y, state, is_decoded: true });
     }
-    reader.is_finished().then_some(())
+    if reader.is_finished() { Ok(()) } else { Err(ReplicaError::Malformed) }
 }

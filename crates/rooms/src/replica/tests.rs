@@ -68,3 +68,32 @@ fn state_bytes_of_a_replica_are_limited() {
         assert_eq!(replica.seen.state_bytes(), 0);
     }
 }
+
+/// A list whose elements can only be 7 needs no bit for an element, so two bytes of a change are 4 KiB of a state.
+#[test]
+fn changes_end_at_the_limit_of_state_bytes() {
+    let document = br#"{"kinds":[{"kind":1,"name":"Sevens","fields":[
+        {"name":"all","type":"list","bytes":4,"min":7,"max":7,"count_min":0,"count_max":1024}]}]}"#;
+    let schema = Schema::from_document(document).expect("a schema");
+    let sevens = &7_u32.to_le_bytes()[..];
+    let three = [(1, sevens), (2, sevens), (3, sevens)];
+    // Three objects, but the bits end behind the second. Both have a list of 1,024 numbers.
+    let bits = "100100 0 0 01 00000000001 0 1 00000000001";
+    let mut changes = vec![0_u8; 5];
+    for (at, _) in bits.bytes().filter(|bit| *bit != b' ').enumerate().filter(|(_, bit)| *bit == b'1') {
+        changes[at / 8] |= 1 << (at % 8);
+    }
+    for (state_bytes, expected) in [(8_191, ReplicaError::TooLarge), (8_192, ReplicaError::Malformed)] {
+        let mut replica =
+            Replica { limits: Limits { objects: 3, state_bytes }, schema: schema.clone(), ..Replica::default() };
+        assert_eq!(replica.apply(Encoding::Protobuf, &snapshot(Encoding::Protobuf, 1, 0, &[], &three)), Ok(()));
+        let mut changed = Vec::new();
+        wire::write_player_header(Encoding::Protobuf, 0, 0, None, &mut changed);
+        let head = BodyHead { tick: 2, base: 1, time_us: 1, grid: None, view: CellIndex(0) };
+        wire::write_body_head(Encoding::Protobuf, &head, &mut changed);
+        let head = SegmentHead { cell: CellIndex(0), is_full: false, departed: &[], changes: &changes };
+        wire::write_segment(Encoding::Protobuf.into(), &head, &[], &mut changed);
+        wire::write_body_end(Encoding::Protobuf, &mut changed);
+        assert_eq!(replica.apply(Encoding::Protobuf, &changed), Err(expected), "at most {state_bytes} bytes");
+    }
+}
