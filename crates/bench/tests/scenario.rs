@@ -282,8 +282,8 @@ fn an_interrupted_run_writes_what_it_has_and_says_that_it_is_partial() {
     // What the second phase has done until then is there as well.
     assert_eq!(result["phases"].as_array().map(Vec::len), Some(2), "{result:#}");
     assert!(figure(&result, "published") > 100, "{result:#}");
-    // The last publications may still be on their way.
-    assert!((301..=3 * figure(&result, "published")).contains(&figure(&result, "delivered")), "{result:#}");
+    // The last publications may still be on their way, and those of the second phase may be the last ones.
+    assert!((300..=3 * figure(&result, "published")).contains(&figure(&result, "delivered")), "{result:#}");
     assert_eq!(figure(&result, "lost"), 0, "{result:#}");
     assert!(rest.iter().any(|line| line.contains("the run was interrupted")), "{rest:?}");
 }
