@@ -140,9 +140,29 @@ static inline size_t GAME_count(GAME_reader *reader, size_t min, size_t max, int
     return count;
 }
 
+static inline int GAME_is_utf8(const unsigned char *text, size_t count) {
+    size_t at = 0;
+    while (at < count) {
+        unsigned char first = text[at];
+        size_t more = first < 0x80 ? 0 : first < 0xc2 ? 4 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : first < 0xf5 ? 3 : 4;
+        unsigned char least = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+        unsigned char most = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+        if (more == 4 || count - at <= more) return 0;
+        for (at += 1; more > 0; more -= 1, at += 1) {
+            if (text[at] < least || text[at] > most) return 0;
+            least = 0x80;
+            most = 0xbf;
+        }
+    }
+    return 1;
+}
+
 static inline size_t GAME_text(GAME_reader *reader, size_t max, int length_bytes, char *text) {
     size_t count = GAME_count(reader, 0, max, length_bytes, 1);
-    if (count > 0) memcpy(text, reader->state + reader->at, count);
+    if (count > 0) {
+        memcpy(text, reader->state + reader->at, count);
+        if (!GAME_is_utf8(reader->state + reader->at, count)) reader->is_wrong = 1;
+    }
     reader->at += count;
     text[count] = 0;
     return count;

@@ -22,6 +22,7 @@ const READER: &str = r"
     internal struct Reader
     {
         internal const int Rest = -1;
+        private static readonly Encoding Utf8 = new UTF8Encoding(false, true);
 
         private readonly byte[] state;
         private int at;
@@ -63,7 +64,15 @@ const READER: &str = r"
         {
             int count = Count(min, max, lengthBytes, 1);
             at += count;
-            return Encoding.UTF8.GetString(state, at - count, count);
+            try
+            {
+                return Utf8.GetString(state, at - count, count);
+            }
+            catch (DecoderFallbackException)
+            {
+                isWrong = true;
+                return QQ;
+            }
         }
 
         internal long[] List(int bytes, long least, long most, int min, int max, int lengthBytes)
@@ -127,7 +136,7 @@ pub(crate) fn write(source: &Source<'_>) -> String {
     let mut out = format!("// {}\n\nusing System.Text;\n\nnamespace {}\n{{\n", source.about, source.game);
     let classes = joined(source.classes.iter().map(written), "\n");
     out.push_str(&classes);
-    out.push_str(READER);
+    out.push_str(&READER.replace('Q', "\""));
     if source.classes.iter().any(Class::has_motion) {
         out.push_str(&MOTIONS.replace('Q', "\""));
     }

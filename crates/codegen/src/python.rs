@@ -62,7 +62,11 @@ class _Reader:
     def text(self, least: int, most: int, length_bytes: int) -> str:
         count = self._count(least, most, length_bytes, 1)
         self.at += count
-        return self.state[self.at - count : self.at].decode("utf-8", "replace")
+        try:
+            return self.state[self.at - count : self.at].decode("utf-8")
+        except UnicodeDecodeError:
+            self.is_wrong = True
+            return ""
 
     def list(self, size: int, low: int, high: int, least: int, most: int, length_bytes: int) -> List[int]:
         return [self.number(size, low, high) for _ in range(self._count(least, most, length_bytes, size))]
