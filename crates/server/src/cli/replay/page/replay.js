@@ -76,6 +76,8 @@ class Page {
   tick = 1;
   isPlaying = false;
   isBusy = false;
+  /** The request for the next frame while it plays. */
+  frame = 0;
   /** @type {number | null} */
   selected = null;
   /** @type {Scene | null} */
@@ -206,8 +208,11 @@ class Page {
     const { target } = event;
     // These elements have their own meaning of the keys.
     if (target instanceof HTMLSelectElement || (target instanceof HTMLInputElement && target.type === "number")) return;
+    // With these, keys are the browser's: Alt and an arrow leads to another page.
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const isPressed = target instanceof HTMLButtonElement || (target instanceof HTMLInputElement && target.type === "checkbox");
     const step = event.shiftKey ? this.index.ticks_per_second : 1;
-    if (event.key === " " && !(target instanceof HTMLButtonElement)) this.play(!this.isPlaying);
+    if (event.key === " " && !isPressed) this.play(!this.isPlaying);
     else if (event.key === "ArrowLeft") this.go(this.tick - step);
     else if (event.key === "ArrowRight") this.go(this.tick + step);
     else return;
@@ -218,22 +223,26 @@ class Page {
   play(isPlaying) {
     this.isPlaying = isPlaying;
     byId("play", HTMLElement).textContent = isPlaying ? "Pause" : "Play";
+    cancelAnimationFrame(this.frame);
     if (!isPlaying) return;
     if (this.tick === this.index.ticks) this.tick = 1;
-    let shown = this.tick;
+    let [asked, shown] = [this.tick, this.tick];
     let last = performance.now();
     const advance = (/** @type {number} */ now) => {
       if (!this.isPlaying) return;
       const speed = Number(byId("speed", HTMLSelectElement).value);
+      // The slider, a key or a mark has led elsewhere: playing goes on from there.
+      if (this.tick !== asked) shown = this.tick;
       // A tab in the background, or a piece that is loading, does not skip what comes after.
-      shown = Math.max(shown, this.tick - 1) + (Math.min(now - last, 100) / 1_000) * this.index.ticks_per_second * speed;
+      shown += (Math.min(now - last, 100) / 1_000) * this.index.ticks_per_second * speed;
       last = now;
       if (!this.isBusy && Math.floor(shown) > this.tick) this.go(Math.floor(shown));
       else if (this.isBusy) shown = this.tick;
+      asked = this.tick;
       if (this.tick >= this.index.ticks) this.play(false);
-      else requestAnimationFrame(advance);
+      else this.frame = requestAnimationFrame(advance);
     };
-    requestAnimationFrame(advance);
+    this.frame = requestAnimationFrame(advance);
   }
 
   /** Shows a tick. @param {number} tick */
