@@ -21,7 +21,7 @@ export function colourOf(kind) {
   return colours()[kind % HUES.length] ?? "";
 }
 
-/** The colours of kinds: a kind has that at its number modulo their number. */
+/** The colours of kinds 0 to 7. Further kinds have the same ones again. */
 function colours() {
   const lightness = matchMedia("(prefers-color-scheme: dark)").matches ? "65%" : "40%";
   return HUES.map((hue) => `hsl(${hue} 70% ${lightness})`);

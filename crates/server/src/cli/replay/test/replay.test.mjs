@@ -16,7 +16,7 @@ test('what a player sees, and why', () => {
   for (const [cell, owner, sight, words] of [
     [22, null, 'near', /^In view, 0 cells away/],
     [33, null, 'near', /^In view, 1 cell away/],
-    [44, null, 'far', /^In a far cell, 2 cells away .* every 6\. tick/],
+    [44, null, 'far', /^In a far cell, 2 cells away .* once in 6 ticks/],
     [52, null, 'far', /3 cells/],
     [62, null, 'outside', /^Outside of the view: 4 cells away, and this player sees 3\.$/],
     [22, 0, 'hidden', /^Nobody/],
