@@ -260,9 +260,9 @@ impl Checkpoint<'_> {
         self.tick
     }
 
-    /// The bytes of the saved room.
-    pub fn saved_bytes(&self) -> usize {
-        self.saved.len()
+    /// The memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.saved.capacity() + self.players.allocation_size()
     }
 }
 

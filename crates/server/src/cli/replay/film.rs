@@ -87,6 +87,7 @@ impl<'a> Film<'a> {
         replay.watch();
         let mut film = Self { header, make, checkpoints: vec![replay.checkpoint()], index: Index::of(header, &replay) };
         let mut interval = CHECKPOINT_TICKS;
+        let mut checkpoint_bytes = film.checkpoint_bytes();
         while let Some(tick) = replay.next_tick() {
             let tick = match tick {
                 Ok(tick) => tick,
@@ -97,15 +98,22 @@ impl<'a> Film<'a> {
             };
             film.index.note(tick, replay.steps());
             if tick.is_multiple_of(interval) {
-                film.checkpoints.push(replay.checkpoint());
-                if film.checkpoints.iter().map(Checkpoint::saved_bytes).sum::<usize>() > CHECKPOINT_BYTES_MAX {
+                let checkpoint = replay.checkpoint();
+                checkpoint_bytes += checkpoint.memory_bytes();
+                film.checkpoints.push(checkpoint);
+                if checkpoint_bytes > CHECKPOINT_BYTES_MAX {
                     interval *= 2;
                     film.checkpoints.retain(|checkpoint| checkpoint.tick().is_multiple_of(interval));
+                    checkpoint_bytes = film.checkpoint_bytes();
                 }
             }
             progress(tick);
         }
         Ok(film)
+    }
+
+    fn checkpoint_bytes(&self) -> usize {
+        self.checkpoints.iter().map(Checkpoint::memory_bytes).sum()
     }
 
     /// The ticks from `from` on, at most `count` of them, in JSON. The first has all objects, the others those that have
