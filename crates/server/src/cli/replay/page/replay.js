@@ -9,8 +9,8 @@ import { whyOf } from "./why.js";
  * @typedef {import("./film.js").Frame} Frame
  * @typedef {import("./film.js").Scene} Scene
  * @typedef {{simulation: string, channel: string, seed: string, ticks_per_second: number, grid: import("./why.js").Grid,
- *   kinds: Record<string, string>, ticks: number, end: string | null, marks: import("./timeline.js").Mark[], marks_left_out: number,
- *   players: {id: number, user: string, spectator: boolean, from: number}[]}} Index
+ *   kinds: Record<string, string>, ticks: number, piece_ticks: number, end: string | null,
+ *   marks: import("./timeline.js").Mark[], marks_left_out: number, players: {id: number, user: string, spectator: boolean}[]}} Index
  */
 
 const POLL_MS = 200;
@@ -87,7 +87,8 @@ class Page {
   constructor(index) {
     this.index = index;
     this.map = new RoomMap(byId("map", HTMLCanvasElement), index.grid);
-    this.film = new Film(index.ticks, async (from, count) => (await get(`ticks?from=${from}&count=${count}`)).body.frames);
+    const load = async (/** @type {number} */ from, /** @type {number} */ count) => (await get(`ticks?from=${from}&count=${count}`)).body.frames;
+    this.film = new Film(index.ticks, index.piece_ticks, load);
     byId("title", HTMLElement).textContent = `${index.channel || "a room"}: ${index.simulation}, seed ${index.seed}`;
     byId("main", HTMLElement).hidden = false;
     if (index.end !== null) fail(index.end);
