@@ -140,11 +140,11 @@ fn write_class(class: &Class<'_>, out: &mut String) {
         if member.is_first_optional {
             let _ = writeln!(out, "  reader.optional();");
         }
-        let _ = writeln!(out, "  const {}_ = {};", camel(&member.name), read(member));
+        let _ = writeln!(out, "  const {}_ = {};", member.name, read(member));
     }
     let _ = writeln!(out, "  if (!reader.isRight) return null;\n  return {{");
     for member in &class.members {
-        let _ = writeln!(out, "    {}: {}_,", member.name, camel(&member.name));
+        let _ = writeln!(out, "    {0}: {0}_,", member.name);
     }
     let _ = writeln!(out, "  }};\n}}");
     if class.has_motion() {
