@@ -10,8 +10,16 @@ use crate::{
 };
 
 /// Fields keep the names of the schema, which `Replica.fields` has as well.
-pub(crate) const NAMES: Names =
-    Names { game: unchanged, kind: pascal, field: unchanged, has_choices: false, reserved: &[] };
+pub(crate) const NAMES: Names = Names {
+    game: unchanged,
+    kind: pascal,
+    field: unchanged,
+    has_choices: false,
+    reserved: &[],
+    reserved_kinds: &["DataView", "Reader", "Uint8Array"],
+    second_member: |_| None,
+    own_type: |_, _| None,
+};
 
 /// Reads the bytes of a state as `FieldReader` of `dunlin-rooms` does.
 const READER: &str = r#"
