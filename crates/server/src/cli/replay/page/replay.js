@@ -65,17 +65,23 @@ function say(text) {
   byId("state", HTMLElement).textContent = text;
 }
 
+/** Says above the page what is wrong. @param {string | null} text null: nothing */
+function warn(text) {
+  const end = byId("end", HTMLElement);
+  end.hidden = text === null;
+  end.textContent = text;
+}
+
 /** @param {unknown} error */
 function fail(error) {
-  const end = byId("end", HTMLElement);
-  end.hidden = false;
-  end.textContent = error instanceof Error ? error.message : String(error);
+  warn(error instanceof Error ? error.message : String(error));
 }
 
 class Page {
   tick = 1;
   isPlaying = false;
   isBusy = false;
+  hasFailed = false;
   /** The request for the next frame while it plays. */
   frame = 0;
   /** @type {number | null} */
@@ -91,7 +97,7 @@ class Page {
     this.film = new Film(index.ticks, index.piece_ticks, load);
     byId("title", HTMLElement).textContent = `${index.channel || "a room"}: ${index.simulation}, seed ${index.seed}`;
     byId("main", HTMLElement).hidden = false;
-    if (index.end !== null) fail(index.end);
+    warn(index.end);
     const players = index.players.length;
     say(`${index.ticks.toLocaleString("en")} ticks, ${players} ${players === 1 ? "player" : "players"}`);
     this.slider = byId("tick", HTMLInputElement);
@@ -257,9 +263,12 @@ class Page {
       while (this.scene?.tick !== this.tick) this.scene = await this.film.scene(this.tick);
       this.film.prefetch(this.tick);
       this.draw();
+      if (this.hasFailed) warn(this.index.end);
+      this.hasFailed = false;
     } catch (error) {
       this.play(false);
       fail(error);
+      this.hasFailed = true;
     } finally {
       this.isBusy = false;
     }
