@@ -93,7 +93,7 @@ func (found *problems) ports(ports []v1alpha1.Port) {
 }
 
 func (found *problems) hostName(at, host string) {
-	found.check(host == "" || hostPattern.MatchString(host), at,
+	found.check(hostPattern.MatchString(host), at,
 		"%q is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port", host)
 	found.check(net.ParseIP(host) == nil, at, "%q is an address; write the name of a host such as shop.example.com", host)
 }
@@ -109,7 +109,9 @@ func (found *problems) hosts(first string, further []v1alpha1.HostName) {
 }
 
 func (found *problems) host(host, path string, tls *v1alpha1.TLS) {
-	found.hostName("spec.host", host)
+	if host != "" {
+		found.hostName("spec.host", host)
+	}
 	found.ingressPath("spec.path", path)
 	found.check(path == "" || host != "", "spec.path", "a path belongs to a host; set spec.host")
 	found.check(tls == nil || host != "", "spec.tls", "TLS belongs to a host; set spec.host")

@@ -155,8 +155,18 @@ test("a game is scrubbed, played, and seen as a player saw it", async () => {
   await page.selectOption("#speed", "5");
   await page.click("#play");
   await page.waitForFunction(() => Number(document.documentElement.dataset.tick) > 130, null, { timeout: DEADLINE_MS });
+  // A tick that is loaded already: playing goes on from there, not from where it was.
+  await page.selectOption("#speed", "0.1");
+  await page.fill("#tick", "5");
+  await page.waitForFunction(() => {
+    const tick = Number(document.documentElement.dataset.tick);
+    return tick > 5 && tick < 60;
+  }, null, { timeout: DEADLINE_MS });
   await page.click("#play");
   assert.equal(await page.textContent("#play"), "Play");
+  await page.focus("#follow");
+  await page.keyboard.press("Space");
+  assert.deepEqual([await page.isChecked("#follow"), await page.textContent("#play")], [true, "Play"], "a box has its own meaning of Space");
 
   await page.evaluate(readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8"));
   const violations = await page.evaluate(async () => (await window.axe.run(document)).violations);

@@ -14,7 +14,20 @@ pub(crate) const NAMES: Names = Names {
     kind: pascal,
     field: pascal,
     has_choices: true,
-    reserved: &["Between", "Equals", "GetHashCode", "GetType", "KindNumber", "ToString", "TryRead"],
+    reserved: &[
+        "Between",
+        "Equals",
+        "GetHashCode",
+        "GetType",
+        "KindNumber",
+        "Motions",
+        "Reader",
+        "ToString",
+        "TryRead",
+    ],
+    reserved_kinds: &["Encoding", "Motions", "Reader"],
+    second_member: |_| None,
+    own_type: |class, member| matches!(member.field.of, FieldType::Choice(_)).then(|| choice_of(class, member)),
 };
 
 /// Reads the bytes of a state as `FieldReader` of `dunlin-rooms` does.

@@ -1,6 +1,6 @@
 //! Names in the languages of clients.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, iter::once};
 
 use dunlin_rooms::{FieldType, Kind, Schema};
 
@@ -40,6 +40,12 @@ pub(crate) struct Names {
     pub(crate) has_choices: bool,
     /// What a field cannot be called. It gets a `_` at its end.
     pub(crate) reserved: &'static [&'static str],
+    /// What a kind cannot be called, likewise.
+    pub(crate) reserved_kinds: &'static [&'static str],
+    /// A second member that a field has.
+    pub(crate) second_member: fn(&Member<'_>) -> Option<String>,
+    /// A type of its own that a field has.
+    pub(crate) own_type: fn(&Class<'_>, &Member<'_>) -> Option<String>,
 }
 
 impl Names {
@@ -49,23 +55,31 @@ impl Names {
 
     pub(crate) fn classes<'a>(&self, schema: &'a Schema) -> Result<Vec<Class<'a>>, NameError> {
         let classes: Vec<Class<'a>> = schema.kinds().iter().map(|kind| self.class(kind)).collect::<Result<_, _>>()?;
-        all_differ(classes.iter().map(|class| &class.name))?;
+        let own_type = self.own_type;
+        all_differ(classes.iter().flat_map(|class| {
+            let own_types = class.members.iter().filter_map(move |member| own_type(class, member));
+            once(class.name.clone()).chain(own_types)
+        }))?;
         Ok(classes)
     }
 
     fn class<'a>(&self, kind: &'a Kind) -> Result<Class<'a>, NameError> {
-        let name = (self.kind)(identifier(&kind.name)?);
+        let mut name = (self.kind)(identifier(&kind.name)?);
+        if self.reserved_kinds.contains(&&*name) {
+            name.push('_');
+        }
         let mut members = Vec::new();
         let mut has_optional = false;
         for (place, field) in kind.fields.iter().enumerate() {
             if let FieldType::Choice(choices) = &field.of
                 && self.has_choices
             {
-                choices.iter().try_for_each(|choice| identifier(choice).map(drop))?;
+                let choices: Vec<&str> = choices.iter().map(|choice| identifier(choice)).collect::<Result<_, _>>()?;
+                all_differ(choices.into_iter().map(self.kind))?;
             }
             let mut member = (self.field)(identifier(&field.name)?);
             // In C#, a member cannot have the name of its type.
-            if self.reserved.contains(&&*member) || member == name {
+            while self.reserved.contains(&&*member) || member == name {
                 member.push('_');
             }
             members.push(Member {
@@ -76,7 +90,7 @@ impl Names {
             });
             has_optional |= field.is_optional;
         }
-        all_differ(members.iter().map(|member| &member.name))?;
+        all_differ(members.iter().flat_map(|member| once(member.name.clone()).chain((self.second_member)(member))))?;
         Ok(Class { kind, name, members })
     }
 }
@@ -87,12 +101,13 @@ fn identifier(name: &str) -> Result<&str, NameError> {
     if is_right { Ok(name) } else { Err(NameError::NotAnIdentifier(name.to_owned())) }
 }
 
-fn all_differ<'a>(names: impl Iterator<Item = &'a String>) -> Result<(), NameError> {
+fn all_differ(names: impl Iterator<Item = String>) -> Result<(), NameError> {
     let mut seen = BTreeSet::new();
     for name in names {
-        if !seen.insert(name) {
-            return Err(NameError::Twice(name.clone()));
+        if seen.contains(&name) {
+            return Err(NameError::Twice(name));
         }
+        seen.insert(name);
     }
     Ok(())
 }

@@ -15,10 +15,13 @@ pub(crate) const NAMES: Names = Names {
     field: unchanged,
     has_choices: false,
     reserved: &[
-        "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del", "elif", "else", "except",
-        "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal", "not", "or", "pass",
-        "raise", "return", "try", "while", "with", "yield",
+        "False", "None", "True", "and", "as", "assert", "async", "await", "break", "class", "continue", "def", "del",
+        "elif", "else", "except", "finally", "for", "from", "global", "if", "import", "in", "is", "lambda", "nonlocal",
+        "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
     ],
+    reserved_kinds: &["False", "List", "Literal", "None", "Optional", "True"],
+    second_member: |_| None,
+    own_type: |_, _| None,
 };
 
 const HEAD: &str = "

@@ -68,5 +68,52 @@ fn names_that_a_language_cannot_have_are_refused() {
     }
     let same = document("Runner", ["is_on", "isOn"]);
     assert_eq!(write_source(&same, Language::CSharp, "game"), Err(NameError::Twice("IsOn".to_owned())));
-    assert!(write_source(&same, Language::TypeScript, "game").is_ok());
+    let source = write_source(&same, Language::TypeScript, "game").expect("two names");
+    assert!(source.contains("const is_on_ =") && source.contains("const isOn_ ="), "{source}");
+}
+
+fn schema(kinds: &[(&str, &str)]) -> Schema {
+    let kind = |(number, (name, field)): (usize, &(&str, &str))| {
+        format!(r#"{{"kind":{},"name":"{name}","fields":[{field}]}}"#, number + 1)
+    };
+    let kinds: Vec<String> = kinds.iter().enumerate().map(kind).collect();
+    Schema::from_document(format!(r#"{{"kinds":[{}]}}"#, kinds.join(",")).as_bytes()).expect("a schema")
+}
+
+#[test]
+fn names_that_are_one_in_a_language_are_refused() {
+    let mode = |names| format!(r#"{{"name":"mode","type":"choice","names":[{names}]}}"#);
+    let (alike, other) = (mode(r#""DarkGreen","dark_green""#), mode(r#""On","Off""#));
+    let text = r#"{"name":"title","type":"text","count_max":9},{"name":"title_bytes","type":"flag"}"#;
+    let list = r#"{"name":"at","type":"list","bytes":1,"min":0,"max":9,"count_min":0,"count_max":9},{"name":"at_count","type":"flag"}"#;
+    let flag = r#"{"name":"on","type":"flag"}"#;
+    for (schema, refused) in [
+        (schema(&[("Lamp", alike.as_str())]), vec![(Language::C, "dark_green"), (Language::CSharp, "DarkGreen")]),
+        (schema(&[("Lamp", other.as_str()), ("LampMode", flag)]), vec![(Language::CSharp, "LampMode")]),
+        (schema(&[("Lamp", text)]), vec![(Language::C, "title_bytes")]),
+        (schema(&[("Lamp", list)]), vec![(Language::C, "at_count")]),
+    ] {
+        for language in ALL {
+            let name =
+                refused.iter().find(|(of, _)| *of == language).map(|(_, name)| NameError::Twice((*name).to_owned()));
+            assert_eq!(write_source(&schema, language, "game").err(), name, "{language:?}");
+        }
+    }
+}
+
+#[test]
+fn kinds_may_have_the_names_of_what_the_file_needs() {
+    let schema =
+        schema(&[("Reader", r#"{"name":"reader","type":"flag"}"#), ("List", r#"{"name":"on","type":"flag"}"#)]);
+    for (language, parts) in [
+        (Language::C, ["} game_reader_;", "} game_list;"]),
+        (Language::CSharp, ["struct Reader_\n", "public bool Reader__;"]),
+        (Language::Python, ["class Reader:", "class List_:"]),
+        (Language::TypeScript, ["interface Reader_ {", "interface List {"]),
+    ] {
+        let source = write_source(&schema, language, "game").expect("usable names");
+        for part in parts {
+            assert!(source.contains(part), "{language:?} lacks {part}:\n{source}");
+        }
+    }
 }

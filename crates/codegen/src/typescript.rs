@@ -10,8 +10,16 @@ use crate::{
 };
 
 /// Fields keep the names of the schema, which `Replica.fields` has as well.
-pub(crate) const NAMES: Names =
-    Names { game: unchanged, kind: pascal, field: unchanged, has_choices: false, reserved: &[] };
+pub(crate) const NAMES: Names = Names {
+    game: unchanged,
+    kind: pascal,
+    field: unchanged,
+    has_choices: false,
+    reserved: &[],
+    reserved_kinds: &["DataView", "Reader", "Uint8Array"],
+    second_member: |_| None,
+    own_type: |_, _| None,
+};
 
 /// Reads the bytes of a state as `FieldReader` of `dunlin-rooms` does.
 const READER: &str = r#"
@@ -145,11 +153,11 @@ fn write_class(class: &Class<'_>, out: &mut String) {
         if member.is_first_optional {
             let _ = writeln!(out, "  reader.optional();");
         }
-        let _ = writeln!(out, "  const {}_ = {};", camel(&member.name), read(member));
+        let _ = writeln!(out, "  const {}_ = {};", member.name, read(member));
     }
     let _ = writeln!(out, "  if (!reader.isRight) return null;\n  return {{");
     for member in &class.members {
-        let _ = writeln!(out, "    {}: {}_,", member.name, camel(&member.name));
+        let _ = writeln!(out, "    {0}: {0}_,", member.name);
     }
     let _ = writeln!(out, "  }};\n}}");
     if class.has_motion() {

@@ -70,13 +70,13 @@ export interface Chest {
 /** Null if the state does not have the form of this kind. */
 export function readChest(state: Uint8Array): Chest | null {
   const reader = new Reader(state);
-  const isOpen_ = reader.number(1, 0, 1) === 1;
+  const is_open_ = reader.number(1, 0, 1) === 1;
   reader.optional();
   const value_ = reader.number(2, 0, 65535);
   const finder_ = reader.number(4, 0, 4294967295);
   if (!reader.isRight) return null;
   return {
-    is_open: isOpen_,
+    is_open: is_open_,
     value: value_,
     finder: finder_,
   };

@@ -76,7 +76,7 @@ pub enum ReplayError {
 /// Starts to replay a recording with the simulation that `make` creates for its header.
 ///
 /// # Errors
-/// All of [`ReplayError`] except [`ReplayError::Divergence`].
+/// All of [`ReplayError`] except [`ReplayError::Restore`] and [`ReplayError::Divergence`].
 pub fn replay(recording: &[u8], make: impl FnOnce(&Header) -> Box<dyn Simulation>) -> Result<Replay<'_>, ReplayError> {
     let mut records = Reader::new(recording);
     let header = Header::read_from(&mut records)?;
@@ -260,9 +260,9 @@ impl Checkpoint<'_> {
         self.tick
     }
 
-    /// The bytes of the saved room.
-    pub fn saved_bytes(&self) -> usize {
-        self.saved.len()
+    /// The memory that it takes.
+    pub fn memory_bytes(&self) -> usize {
+        self.saved.capacity() + self.players.allocation_size()
     }
 }
 

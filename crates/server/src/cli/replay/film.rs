@@ -3,7 +3,7 @@
 //! The recording is replayed once. On the way, states of the room are kept at intervals, from which any tick can be reached
 //! with few others, and what the timeline marks is collected.
 
-use std::collections::BTreeMap;
+use std::{cell::Cell, collections::BTreeMap};
 
 use dunlin_rooms::{
     CellIndex, GridShape, Object, ObjectId, ObjectView, PlayerId, SnapshotFormat, Visibility,
@@ -26,7 +26,10 @@ const MARKS_MAX: usize = 20_000;
 const PLAYERS_MAX: usize = 10_000;
 
 /// Maximum ticks of an answer.
-pub(super) const TICKS_MAX: u32 = 240;
+const TICKS_MAX: u32 = 120;
+
+/// Maximum objects of an answer, counted once per tick, if it has more than one tick. The page keeps two dozen answers.
+const OBJECTS_MAX: usize = 20_000;
 
 type Make<'a> = &'a (dyn Fn() -> Result<Box<dyn Simulation>, String> + Sync);
 
@@ -35,6 +38,8 @@ pub(super) struct Film<'a> {
     header: &'a Header,
     make: Make<'a>,
     checkpoints: Vec<Checkpoint<'a>>,
+    /// After the last answer: a page that plays asks for the ticks that follow.
+    next: Cell<Option<Replay<'a>>>,
     pub(super) index: Index,
 }
 
@@ -45,10 +50,11 @@ pub(super) struct Index {
     channel: String,
     /// As a text: JavaScript has no integers of 64 bits in JSON.
     seed: String,
-    params: Value,
     ticks_per_second: u32,
     grid: Value,
     kinds: BTreeMap<u16, String>,
+    /// Maximum ticks of an answer.
+    piece_ticks: u32,
     /// The last tick that can be shown.
     pub(super) ticks: u32,
     /// Why it is the last one, if the recording does not end there.
@@ -71,7 +77,6 @@ struct Player {
     id: u32,
     user: String,
     spectator: bool,
-    from: u32,
 }
 
 impl<'a> Film<'a> {
@@ -85,8 +90,10 @@ impl<'a> Film<'a> {
         let simulation = make()?;
         let mut replay = replay(recording, |_| simulation).map_err(|error| error.to_string())?;
         replay.watch();
-        let mut film = Self { header, make, checkpoints: vec![replay.checkpoint()], index: Index::of(header, &replay) };
-        let mut interval = CHECKPOINT_TICKS;
+        let (checkpoints, index) = (vec![replay.checkpoint()], Index::of(header, &replay));
+        let mut film = Self { header, make, checkpoints, next: Cell::default(), index };
+        let (mut interval, mut objects_max) = (CHECKPOINT_TICKS, 0);
+        let mut checkpoint_bytes = film.checkpoint_bytes();
         while let Some(tick) = replay.next_tick() {
             let tick = match tick {
                 Ok(tick) => tick,
@@ -96,23 +103,37 @@ impl<'a> Film<'a> {
                 }
             };
             film.index.note(tick, replay.steps());
+            objects_max = replay.room().object_count().max(objects_max);
             if tick.is_multiple_of(interval) {
-                film.checkpoints.push(replay.checkpoint());
-                if film.checkpoints.iter().map(Checkpoint::saved_bytes).sum::<usize>() > CHECKPOINT_BYTES_MAX {
+                let checkpoint = replay.checkpoint();
+                checkpoint_bytes += checkpoint.memory_bytes();
+                film.checkpoints.push(checkpoint);
+                if checkpoint_bytes > CHECKPOINT_BYTES_MAX {
                     interval *= 2;
                     film.checkpoints.retain(|checkpoint| checkpoint.tick().is_multiple_of(interval));
+                    checkpoint_bytes = film.checkpoint_bytes();
                 }
             }
             progress(tick);
         }
+        film.index.piece_ticks = piece_ticks(objects_max);
         Ok(film)
     }
 
-    /// The ticks from `from` on, at most `count` of them, in JSON. The first has all objects, the others those that have
-    /// changed.
+    fn checkpoint_bytes(&self) -> usize {
+        self.checkpoints.iter().map(Checkpoint::memory_bytes).sum()
+    }
+
+    /// The ticks from `from` on, in JSON: at most `count` of them, and at most [`Index::piece_ticks`]. The first has all
+    /// objects, the others those that have changed.
     pub(super) fn ticks(&self, from: u32, count: u32) -> Result<Value, String> {
-        let last = from.saturating_add(count.min(TICKS_MAX)).saturating_sub(1).min(self.index.ticks);
-        let mut replay = self.replay_before(from)?;
+        let count = count.min(self.index.piece_ticks);
+        let last = from.saturating_add(count).saturating_sub(1).min(self.index.ticks);
+        let follows = |replay: &Replay<'_>| replay.room().tick_number() + 1 == from;
+        let mut replay = match self.next.take().filter(follows) {
+            Some(replay) => replay,
+            None => self.replay_before(from)?,
+        };
         let mut shown = Shown::default();
         let mut frames = Vec::new();
         for _ in from..=last {
@@ -122,6 +143,7 @@ impl<'a> Film<'a> {
                 None => break,
             }
         }
+        self.next.set(Some(replay));
         Ok(json!({ "from": from, "frames": frames }))
     }
 
@@ -137,6 +159,10 @@ impl<'a> Film<'a> {
         replay.watch();
         Ok(replay)
     }
+}
+
+fn piece_ticks(objects: usize) -> u32 {
+    u32::try_from(OBJECTS_MAX / objects.max(1)).unwrap_or(TICKS_MAX).clamp(1, TICKS_MAX)
 }
 
 fn end_of(error: &ReplayError) -> String {
@@ -156,13 +182,13 @@ impl Index {
             simulation: header.simulation.clone(),
             channel: header.channel.clone(),
             seed: header.seed.to_string(),
-            params: serde_json::from_str(&header.params).unwrap_or_default(),
             ticks_per_second: header.options.ticks_per_second,
             grid: json!({
                 "columns": columns, "rows": rows, "cellUnits": cell_units, "nearCells": near_cells, "farCells": far_cells,
                 "farIntervalTicks": far_interval_ticks,
             }),
             kinds: kinds.iter().map(|kind| (kind.number, kind.name.to_string())).collect(),
+            piece_ticks: TICKS_MAX,
             ticks: 0,
             end: None,
             marks: Vec::new(),
@@ -178,7 +204,7 @@ impl Index {
                 (RecordedStep::Join { visitor, .. }, Some(Ok(player))) => {
                     if self.players.len() < PLAYERS_MAX {
                         let user = visitor.user.to_owned();
-                        self.players.push(Player { id: player.0, user, spectator: visitor.is_spectator, from: tick });
+                        self.players.push(Player { id: player.0, user, spectator: visitor.is_spectator });
                     }
                     ("join", Some(*player))
                 }
@@ -320,6 +346,24 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn an_answer_that_follows_the_last_one_is_the_same() {
+        with_film(&recording(), |film| {
+            let ticks = |from| film.ticks(from, 100).expect("ticks");
+            ticks(101);
+            let following = ticks(201);
+            ticks(1);
+            assert_eq!(ticks(201), following);
+            assert_eq!(ticks(201), following, "not the ticks after it");
+        });
+    }
+
+    #[test]
+    fn an_answer_with_many_objects_has_few_ticks() {
+        let ticks = [0, 12, 166, 167, 1_000, 20_000, 100_000].map(piece_ticks);
+        assert_eq!(ticks, [TICKS_MAX, TICKS_MAX, TICKS_MAX, 119, 20, 1, 1]);
     }
 
     #[test]

@@ -9,8 +9,6 @@
  *   events: Record<string, unknown>[]}} Scene
  */
 
-/** Ticks of a piece. */
-export const PIECE_TICKS = 120;
 const PIECES_MAX = 24;
 
 export class Film {
@@ -21,10 +19,12 @@ export class Film {
 
   /**
    * @param {number} ticks the number of the last tick
+   * @param {number} pieceTicks the ticks of a piece
    * @param {(from: number, count: number) => Promise<Frame[]>} load
    */
-  constructor(ticks, load) {
+  constructor(ticks, pieceTicks, load) {
     this.ticks = ticks;
+    this.pieceTicks = pieceTicks;
     this.load = load;
   }
 
@@ -34,7 +34,7 @@ export class Film {
    * @returns {Promise<Scene>}
    */
   async scene(tick) {
-    const from = tick - ((tick - 1) % PIECE_TICKS);
+    const from = tick - ((tick - 1) % this.pieceTicks);
     const frames = await this.piece(from);
     const { last } = this;
     const follows = last !== null && last.frames === frames && last.scene.tick <= tick;
@@ -56,7 +56,7 @@ export class Film {
    * @param {number} tick
    */
   prefetch(tick) {
-    const next = tick - ((tick - 1) % PIECE_TICKS) + PIECE_TICKS;
+    const next = tick - ((tick - 1) % this.pieceTicks) + this.pieceTicks;
     // What fails is asked for again when it is shown.
     if (next <= this.ticks) this.piece(next).catch(() => {});
   }
@@ -68,7 +68,7 @@ export class Film {
   piece(from) {
     const known = this.pieces.get(from);
     if (known !== undefined) return known;
-    const loading = this.load(from, Math.min(PIECE_TICKS, this.ticks - from + 1));
+    const loading = this.load(from, Math.min(this.pieceTicks, this.ticks - from + 1));
     loading.catch(() => this.pieces.delete(from));
     this.pieces.set(from, loading);
     for (const oldest of this.pieces.keys()) {

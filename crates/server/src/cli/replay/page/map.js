@@ -18,8 +18,13 @@ const DIMMED = 0.22;
 
 /** @param {number} kind */
 export function colourOf(kind) {
+  return colours()[kind % HUES.length] ?? "";
+}
+
+/** The colours of kinds 0 to 7. Further kinds have the same ones again. */
+function colours() {
   const lightness = matchMedia("(prefers-color-scheme: dark)").matches ? "65%" : "40%";
-  return `hsl(${HUES[kind % HUES.length] ?? 0} 70% ${lightness})`;
+  return HUES.map((hue) => `hsl(${hue} 70% ${lightness})`);
 }
 
 export class RoomMap {
@@ -28,6 +33,8 @@ export class RoomMap {
   centre = null;
   /** @type {{scale: number, left: number, top: number}} */
   drawn = { scale: 1, left: 0, top: 0 };
+  /** Of the last drawing. */
+  colours = colours();
 
   /**
    * @param {HTMLCanvasElement} canvas
@@ -52,6 +59,7 @@ export class RoomMap {
     const scale = Math.min(width / this.width, height / this.height) * this.zoom;
     const centre = this.centre ?? { x: this.width / 2, y: this.height / 2 };
     this.drawn = { scale, left: width / 2 - centre.x * scale, top: height / 2 - centre.y * scale };
+    this.colours = colours();
     context.clearRect(0, 0, width, height);
     this.drawGround(context, player);
     for (const object of scene.objects.values()) this.drawObject(context, object, player, object.id === selected);
@@ -116,7 +124,7 @@ export class RoomMap {
     const [x, y] = [left + object.x * scale, top + object.y * scale];
     const sight = player === null ? "near" : sightOf(this.grid, player, object);
     context.globalAlpha = isSelected || ["near", "own"].includes(sight) ? 1 : sight === "far" ? 0.6 : DIMMED;
-    context.fillStyle = colourOf(object.kind);
+    context.fillStyle = this.colours[object.kind % HUES.length] ?? "";
     context.beginPath();
     // Colour is not the only difference of kinds.
     if (object.kind % 2 === 0) {

@@ -9,8 +9,8 @@ import { whyOf } from "./why.js";
  * @typedef {import("./film.js").Frame} Frame
  * @typedef {import("./film.js").Scene} Scene
  * @typedef {{simulation: string, channel: string, seed: string, ticks_per_second: number, grid: import("./why.js").Grid,
- *   kinds: Record<string, string>, ticks: number, end: string | null, marks: import("./timeline.js").Mark[], marks_left_out: number,
- *   players: {id: number, user: string, spectator: boolean, from: number}[]}} Index
+ *   kinds: Record<string, string>, ticks: number, piece_ticks: number, end: string | null,
+ *   marks: import("./timeline.js").Mark[], marks_left_out: number, players: {id: number, user: string, spectator: boolean}[]}} Index
  */
 
 const POLL_MS = 200;
@@ -65,17 +65,25 @@ function say(text) {
   byId("state", HTMLElement).textContent = text;
 }
 
+/** Says above the page what is wrong. @param {string | null} text null: nothing */
+function warn(text) {
+  const end = byId("end", HTMLElement);
+  end.hidden = text === null;
+  end.textContent = text;
+}
+
 /** @param {unknown} error */
 function fail(error) {
-  const end = byId("end", HTMLElement);
-  end.hidden = false;
-  end.textContent = error instanceof Error ? error.message : String(error);
+  warn(error instanceof Error ? error.message : String(error));
 }
 
 class Page {
   tick = 1;
   isPlaying = false;
   isBusy = false;
+  hasFailed = false;
+  /** The request for the next frame while it plays. */
+  frame = 0;
   /** @type {number | null} */
   selected = null;
   /** @type {Scene | null} */
@@ -85,10 +93,11 @@ class Page {
   constructor(index) {
     this.index = index;
     this.map = new RoomMap(byId("map", HTMLCanvasElement), index.grid);
-    this.film = new Film(index.ticks, async (from, count) => (await get(`ticks?from=${from}&count=${count}`)).body.frames);
+    const load = async (/** @type {number} */ from, /** @type {number} */ count) => (await get(`ticks?from=${from}&count=${count}`)).body.frames;
+    this.film = new Film(index.ticks, index.piece_ticks, load);
     byId("title", HTMLElement).textContent = `${index.channel || "a room"}: ${index.simulation}, seed ${index.seed}`;
     byId("main", HTMLElement).hidden = false;
-    if (index.end !== null) fail(index.end);
+    warn(index.end);
     const players = index.players.length;
     say(`${index.ticks.toLocaleString("en")} ticks, ${players} ${players === 1 ? "player" : "players"}`);
     this.slider = byId("tick", HTMLInputElement);
@@ -206,8 +215,11 @@ class Page {
     const { target } = event;
     // These elements have their own meaning of the keys.
     if (target instanceof HTMLSelectElement || (target instanceof HTMLInputElement && target.type === "number")) return;
+    // With these, keys are the browser's: Alt and an arrow leads to another page.
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const isPressed = target instanceof HTMLButtonElement || (target instanceof HTMLInputElement && target.type === "checkbox");
     const step = event.shiftKey ? this.index.ticks_per_second : 1;
-    if (event.key === " " && !(target instanceof HTMLButtonElement)) this.play(!this.isPlaying);
+    if (event.key === " " && !isPressed) this.play(!this.isPlaying);
     else if (event.key === "ArrowLeft") this.go(this.tick - step);
     else if (event.key === "ArrowRight") this.go(this.tick + step);
     else return;
@@ -218,22 +230,26 @@ class Page {
   play(isPlaying) {
     this.isPlaying = isPlaying;
     byId("play", HTMLElement).textContent = isPlaying ? "Pause" : "Play";
+    cancelAnimationFrame(this.frame);
     if (!isPlaying) return;
     if (this.tick === this.index.ticks) this.tick = 1;
-    let shown = this.tick;
+    let [asked, shown] = [this.tick, this.tick];
     let last = performance.now();
     const advance = (/** @type {number} */ now) => {
       if (!this.isPlaying) return;
       const speed = Number(byId("speed", HTMLSelectElement).value);
+      // The slider, a key or a mark has led elsewhere: playing goes on from there.
+      if (this.tick !== asked) shown = this.tick;
       // A tab in the background, or a piece that is loading, does not skip what comes after.
-      shown = Math.max(shown, this.tick - 1) + (Math.min(now - last, 100) / 1_000) * this.index.ticks_per_second * speed;
+      shown += (Math.min(now - last, 100) / 1_000) * this.index.ticks_per_second * speed;
       last = now;
       if (!this.isBusy && Math.floor(shown) > this.tick) this.go(Math.floor(shown));
       else if (this.isBusy) shown = this.tick;
+      asked = this.tick;
       if (this.tick >= this.index.ticks) this.play(false);
-      else requestAnimationFrame(advance);
+      else this.frame = requestAnimationFrame(advance);
     };
-    requestAnimationFrame(advance);
+    this.frame = requestAnimationFrame(advance);
   }
 
   /** Shows a tick. @param {number} tick */
@@ -247,9 +263,12 @@ class Page {
       while (this.scene?.tick !== this.tick) this.scene = await this.film.scene(this.tick);
       this.film.prefetch(this.tick);
       this.draw();
+      if (this.hasFailed) warn(this.index.end);
+      this.hasFailed = false;
     } catch (error) {
       this.play(false);
       fail(error);
+      this.hasFailed = true;
     } finally {
       this.isBusy = false;
     }

@@ -50,7 +50,7 @@ export function whyOf(grid, player, object) {
       return `In view, ${away} away: each snapshot has its changes.`;
     case "far":
       return `In a far cell, ${away} away (near: up to ${grid.nearCells}): `
-        + `its changes come with every ${grid.farIntervalTicks}. tick, later under a bandwidth limit.`;
+        + `its changes come once in ${grid.farIntervalTicks} ticks, later under a bandwidth limit.`;
     case "outside":
       return `Outside of the view: ${away} away, and this player sees ${grid.nearCells + grid.farCells}.`;
   }

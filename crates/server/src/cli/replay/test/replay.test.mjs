@@ -1,10 +1,11 @@
 // What the page of a recording shows, without a browser.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Film, PIECE_TICKS } from '../page/film.js';
+import { Film } from '../page/film.js';
 import { markWords, timeOf, wordsOf } from '../page/timeline.js';
 import { distance, sightOf, whyOf } from '../page/why.js';
 
+const PIECE_TICKS = 120;
 const GRID = { columns: 10, rows: 10, cellUnits: 100, nearCells: 1, farCells: 2, farIntervalTicks: 6 };
 const object = (id, cell, owner = null) => ({ id, kind: 1, x: 0, y: 0, cell, owner });
 
@@ -16,7 +17,7 @@ test('what a player sees, and why', () => {
   for (const [cell, owner, sight, words] of [
     [22, null, 'near', /^In view, 0 cells away/],
     [33, null, 'near', /^In view, 1 cell away/],
-    [44, null, 'far', /^In a far cell, 2 cells away .* every 6\. tick/],
+    [44, null, 'far', /^In a far cell, 2 cells away .* once in 6 ticks/],
     [52, null, 'far', /3 cells/],
     [62, null, 'outside', /^Outside of the view: 4 cells away, and this player sees 3\.$/],
     [22, 0, 'hidden', /^Nobody/],
@@ -31,7 +32,7 @@ test('what a player sees, and why', () => {
 /** A film whose object 1 is at x = tick, and whose object 2 is there in every third tick. Counts what is loaded. */
 function film(ticks) {
   const loads = [];
-  const made = new Film(ticks, async (from, count) => {
+  const made = new Film(ticks, PIECE_TICKS, async (from, count) => {
     loads.push([from, count]);
     return Array.from({ length: count }, (_, at) => {
       const tick = from + at;
@@ -60,7 +61,7 @@ test('pieces are bounded, and what failed is loaded again', async () => {
   await made.scene(1);
   assert.deepEqual(loads.at(-1), [1, PIECE_TICKS]);
   let fails = true;
-  const flaky = new Film(1, async () => {
+  const flaky = new Film(1, PIECE_TICKS, async () => {
     if (fails) throw new Error('busy');
     return [{ tick: 1, objects: [], removed: [], players: [], steps: [], events: [] }];
   });
