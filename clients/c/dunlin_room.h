@@ -18,6 +18,9 @@
 extern "C" {
 #endif
 
+/* The version of Dunlin that this file was released with. */
+#define DUNLIN_ROOM_VERSION "0.1.0"
+
 /* -- The connection ------------------------------------------------------------------------------------------------ */
 
 /* The subprotocol that the WebSocket must request. */
