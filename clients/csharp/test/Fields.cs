@@ -351,6 +351,7 @@ namespace Dunlin.Rooms.Tests
             Check.Equal(shown("heading", 130) + " " + shown("turn", 175) + " " + shown("is_on", 150) + " " + shown("target", 150), "0 -175 1 7", "others");
             // Where an angle lies between its last step and its first, it stays below the end of its range.
             Check.Equal(shown("heading", 127.5), "255.5", "between the last step and the first");
+            Check.Equal(shown("score", 199) + " " + shown("light", 199) + " " + shown("score", 200), "3 1 4", "a step comes with the delay, when the place does");
             Check.Equal(shown("heading", 200) + " " + shown("turn", 200) + " " + shown("speed", 200) + " " + shown("score", 200), "14 -170 -3 4", "the end");
             // Backwards over the end, a stop, and a move alone: the fields stay as they are.
             apply(At(3, 0, WalkerState(250, 179, -30, 4)));
