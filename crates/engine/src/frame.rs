@@ -366,6 +366,10 @@ fn fill_in_chunk(before: &str, behind: &str, out: &mut Vec<u8>, bytes_elsewhere:
     start
 }
 
+/// A head's buffer with more bytes is freed when a frame needs far fewer: the first frame may have a schema of 64 KiB, and
+/// later ones have not.
+const HEAD_BYTES_KEPT: usize = 1_024;
+
 /// The start of one player's room frame, before the shared body: the frame header, the envelope of a publication, and
 /// the player's own fields. Its buffer is reused for the next frame.
 #[derive(Debug, Default)]
@@ -385,6 +389,10 @@ impl RoomHead {
         data_bytes: usize,
     ) {
         self.buffer.clear();
+        let kept = HEAD_BYTES_KEPT.max(4 * player.len());
+        if self.buffer.capacity() > kept {
+            self.buffer.shrink_to(kept / 2);
+        }
         self.buffer.resize(HEAD_BYTES_MAX, 0);
         publication_head(encoding, channel, player.len() + data_bytes, &mut self.buffer);
         self.buffer.extend_from_slice(player);
@@ -462,6 +470,17 @@ mod tests {
             assert_eq!(ping_frame(wire).strip_prefix(before), built.as_deref().ok(), "{wire:?}");
         }
     }
+    #[test]
+    fn a_head_does_not_keep_the_memory_of_a_schema() {
+        for encoding in Encoding::ALL {
+            let mut head = RoomHead::default();
+            head.write(encoding, "arena:1", &vec![b' '; 64 << 10], 10, 10);
+            assert!(head.bytes().len() > 64 << 10);
+            head.write(encoding, "arena:1", &[b' '; 40], 10, 10);
+            assert!(head.buffer.capacity() <= HEAD_BYTES_KEPT, "{} bytes are kept", head.buffer.capacity());
+        }
+    }
+
     #[test]
     fn a_message_is_compressed_from_the_configured_size_on_if_it_gets_shorter() {
         let mut scratch = Scratch::new(CompressionOptions { level: 1, message_bytes_min: 100 });

@@ -153,7 +153,7 @@ impl ShardPart {
     }
 }
 
-/// The form of the frames of a client that joins.
+/// The form of frames that a client asks for.
 fn format_of(request: &SubscriptionRequest) -> SnapshotFormat {
     let encoding = request.subscriber.class.encoding();
     let is_typed = request.join.as_ref().is_some_and(|join| join.is_typed);
@@ -297,6 +297,8 @@ impl RoomHost {
     /// Refuses joins that arrived since the last tick while all free places are reserved for other users. Call it right
     /// before [`RoomHost::begin`]. The answers are appended to `outgoing`.
     pub fn refuse_unreserved(&mut self, runner: &Runner, outgoing: &mut Vec<RoutedMessage>) {
+        // A join whose session has ended takes no place.
+        self.part_with_abandoned();
         let Self { places, arrived, requests, key, .. } = self;
         let Some(mut admission) = places.begin_admission(runner) else { return };
         arrived.retain(|step| {
@@ -420,7 +422,7 @@ impl RoomHost {
     /// Sends the world before the tick to the shards that need it.
     fn send_keyframes(&mut self, keyframe: &Arc<TickUpdate>, formats: FormatSet, outgoing: &mut Vec<RoutedMessage>) {
         for (shard, part) in self.shards.iter_mut() {
-            if !part.known.covers(part.read()) {
+            if !part.known.covers_objects_of(part.read()) {
                 part.known = formats;
                 let message = FromRoom::Keyframe {
                     room: self.key,
@@ -445,11 +447,22 @@ impl RoomHost {
         (seat.shard, FromRoom::Unseated { room: self.key, seat, code, reason })
     }
 
-    /// Ends the room, because it failed or was closed: notifies all players and all pending joins. A caller that ends
-    /// the room on its own initiative also sends [`FromRoom::Failed`] to the owner.
-    pub fn end(&mut self, code: UnsubscribeCode, reason: Option<&Arc<str>>, outgoing: &mut Vec<RoutedMessage>) {
-        self.unseen.extend(self.requests.drain());
+    /// Ends the room, because it failed or was closed: notifies all players and, with `not_joined`, all pending joins. A
+    /// caller that ends the room on its own initiative also sends [`FromRoom::Failed`] to the owner.
+    pub fn end(
+        &mut self,
+        code: UnsubscribeCode,
+        reason: Option<&Arc<str>>,
+        not_joined: &NotJoined,
+        outgoing: &mut Vec<RoutedMessage>,
+    ) {
         self.answer_unseen(outgoing);
+        let abandoned = std::mem::take(&mut self.abandoned);
+        for (seat, request) in self.requests.drain() {
+            // A join whose session has ended does not ask for the room again.
+            let outcome = Err(if abandoned.contains(&seat) { NotJoined::Gone } else { not_joined.clone() });
+            outgoing.push((self.key.answers_join_at(seat), FromRoom::Joined { room: self.key, request, outcome }));
+        }
         for (shard, part) in self.shards.iter_mut() {
             if std::mem::take(&mut part.players) != [0; SnapshotFormat::ALL.len()] {
                 let reason = reason.cloned();
@@ -459,19 +472,17 @@ impl RoomHost {
         self.players.clear();
         self.seats.clear();
         self.arrived.clear();
-        self.abandoned.clear();
     }
 
     /// Assigns a seat to a player. Returns its former seat.
     fn add(&mut self, entered: Entered, seat: SeatKey, request: &SubscriptionRequest) -> Option<SeatKey> {
-        let Entered { player, is_back, .. } = entered;
+        let Entered { player, is_back, format, .. } = entered;
         if let Some(join) = request.join.as_ref().filter(|join| !join.is_spectator) {
             self.places.use_place(&join.info.user);
         }
         let info = request.join.as_ref().map(|join| &join.info);
         let text = |text: Option<&Arc<str>>| text.map_or_else(|| Arc::from(""), Arc::clone);
         let (user, client) = (text(info.map(|info| &info.user)), text(info.map(|info| &info.client)));
-        let format = format_of(request);
         let before = self.players.insert(player, Player { seat, format, user, client, is_back });
         self.seats.insert(seat, player);
         self.shards.get_or_insert(seat.shard).players[format.index()] += 1;

@@ -18,7 +18,7 @@ use crate::{
     event::{SessionKey, ShardIndex},
     frame::Delivery,
     refused::Refused,
-    room::{JoinParams, LeftSeat, RoomKey, RoomThreadIndex, SeatKey},
+    room::{Departure, JoinParams, LeftSeat, RoomKey, RoomThreadIndex, SeatKey},
     wire::FrameClass,
 };
 
@@ -54,8 +54,14 @@ pub enum ShardRequest {
         /// The seat that becomes free, if the channel has a room.
         seat: Option<LeftSeat>,
     },
-    /// The connection of a session was lost while its join waits. This request has no answer; the join still gets its own.
-    AbandonJoin { channel: Arc<str>, seat: SeatKey },
+    /// The session of a join that is not answered yet has ended, or has unsubscribed. This request has no answer; the join
+    /// still gets its own.
+    AbandonJoin {
+        channel: Arc<str>,
+        seat: SeatKey,
+        /// [`Departure::Lost`] if the client may return.
+        departure: Departure,
+    },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {
         channel: Arc<str>,
@@ -211,6 +217,9 @@ pub enum Notice {
     Deliver(Arc<Delivery>),
     /// A subscription was accepted or refused. Later publications follow on the same ring.
     Subscribed { request: Box<SubscriptionRequest>, outcome: Result<Box<Subscribed>, NotSubscribed> },
+    /// A join waits for a room that moves to another node. Its answer may take seconds, so the session's next commands do
+    /// not wait for it.
+    JoinWaits { asker: Asker },
     /// A channel's room has ended, and so have the subscriptions of its players. Follows the answers to those
     /// subscriptions.
     RoomOver {

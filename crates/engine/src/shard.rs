@@ -284,6 +284,11 @@ impl Shard {
         self.sessions.all.seats.holdings()
     }
 
+    /// In a cluster, the joins that wait for the room of a channel of this shard, or for its answer.
+    pub fn unanswered_joins(&self) -> usize {
+        self.owner.room_queries.unanswered()
+    }
+
     /// Entries of the counts of channels per creator, and channels without subscribers. Both are 0 when all channels
     /// have been dropped.
     pub fn channel_holdings(&self) -> [usize; 2] {

@@ -66,6 +66,8 @@ enum End {
     In,
     Reserved,
     Refused(u16),
+    /// Its session has ended.
+    Gone,
 }
 
 fn seat(index: u32) -> SeatKey {
@@ -136,7 +138,8 @@ impl Hosted {
                     Ok(_) => End::In,
                     Err(NotJoined::Reserved) => End::Reserved,
                     Err(NotJoined::Refused(refusal)) => End::Refused(refusal.code),
-                    Err(NotJoined::Gone | NotJoined::Unavailable) => panic!("the room is gone"),
+                    Err(NotJoined::Gone) => End::Gone,
+                    Err(NotJoined::Unavailable) => panic!("the room is there"),
                 };
                 Some((request.asker.session.index, end))
             }
@@ -179,6 +182,21 @@ fn a_join_that_the_game_refuses_leaves_the_place_reserved() {
     assert_eq!(hut.join_all([Join { data: b"no", ..join(0, "ada") }]), [End::Refused(450)]);
     assert_eq!(hut.join_all([join(1, "eve")]), [End::Reserved]);
     assert_eq!(hut.join_all([join(2, "ada")]), [End::In]);
+}
+
+#[test]
+fn a_join_whose_session_has_ended_takes_no_place() {
+    let mut hut = Hosted::with_places(2);
+    hut.reserve(1, &["ada"], 60_000);
+    for (index, user) in [(0, "eve"), (1, "fay"), (2, "gus")] {
+        hut.join(join(index, user));
+    }
+    hut.leave(0, Departure::Unanswered);
+    assert_eq!(hut.join_all([]), [End::Gone, End::In, End::Reserved]);
+    // A player that has joined keeps its place for the client's next join.
+    hut.leave(1, Departure::Unanswered);
+    assert_eq!(hut.join_all([Join { returned: Some(1), ..join(3, "fay") }]), [End::In]);
+    assert_eq!(hut.runner.room().player_count(), 1, "it is the same player");
 }
 
 #[test]

@@ -261,6 +261,172 @@ fn a_join_asks_again_when_what_is_stored_of_the_room_cannot_be_read() {
     assert_eq!(hall.rooms.len(), 1);
 }
 
+/// A join whose session ends, or unsubscribes, while a room has it, or while it waits.
+#[test]
+fn a_join_that_nobody_waits_for_does_not_ask_again() {
+    let leave: fn(&mut Hall) = |hall| hall.leave("d");
+    let unsubscribe: fn(&mut Hall) = |hall| hall.unsubscribe("d", ROOM);
+    let close: fn(&mut Hall) = |hall| hall.node.ask_api(&json!({"disconnect": {"user": "ann"}}));
+    for end in [leave, unsubscribe, close] {
+        for is_in_room in [false, true] {
+            let mut hall = hall(1);
+            hall.node.open("d", Encoding::Json, 0);
+            hall.seen.insert("d".to_owned(), crate::hall::Seen::default());
+            hall.send_json("d", &json!({"id": 1, "connect": {"token": "user=ann"}}));
+            join(&mut hall, "d");
+            if is_in_room {
+                let (shard, channel) = hall.node.room_queries.pop().expect("the others are asked");
+                let found = RoomElsewhere::Nowhere { is_contended: false };
+                hall.node.handle(shard, Event::RoomQueried { channel, found });
+                let sent: Vec<(u16, ToRoom)> = hall.node.to_rooms.drain(..).collect();
+                let [(_, ToRoom::Open { room, .. }), (_, ToRoom::Join { .. })] = &sent[..] else { panic!("{sent:?}") };
+                let room = *room;
+                end(&mut hall);
+                hall.node.to_rooms.clear();
+                for (_, message) in sent {
+                    if let ToRoom::Join { request, .. } = message {
+                        hall.on_message(0, FromRoom::Joined { room, request, outcome: Err(NotJoined::Unavailable) });
+                    }
+                }
+                hall.on_message(0, FromRoom::Failed { room, channel: ROOM.into(), refusal: None });
+            } else {
+                answer(&mut hall, &RoomElsewhere::Unanswered);
+                end(&mut hall);
+                hall.node.wait(ASK_AGAIN_MS);
+            }
+            assert_eq!((hall.node.room_queries.len(), hall.rooms.len()), (0, 0), "in the room: {is_in_room}");
+            hall.node.wait(5_000);
+            assert_eq!(hall.node.room_queries.len(), 0, "in the room: {is_in_room}");
+            hall.look();
+            if hall.seen["d"].messages.iter().any(|message| message.contains(r#""id":3"#)) {
+                assert!(reply(&hall, "d").expect("a reply")["error"].is_object(), "both commands are answered");
+            }
+            assert_eq!(hall.holdings(), [0, 0], "in the room: {is_in_room}");
+        }
+    }
+}
+
+#[test]
+fn joins_wait_while_too_many_rooms_are_opened() {
+    let mut options = options();
+    options.log.peer_queries_max = 10;
+    options.room_openings.per_second = 1;
+    let mut hall = Hall::new(1, options);
+    hall.open("a", Encoding::Json, 0);
+    hall.open("b", Encoding::Json, 0);
+    let nowhere = RoomElsewhere::Nowhere { is_contended: false };
+    join(&mut hall, "a");
+    answer(&mut hall, &nowhere);
+    assert!(reply(&hall, "a").expect("a reply").get("error").is_none(), "at the limit");
+    hall.seen("b").messages.clear();
+    hall.subscribe("b", "arena:2");
+    answer(&mut hall, &nowhere);
+    assert_eq!((reply(&hall, "b"), refused(&hall, RoomRefusal::Rate)), (None, 0), "past it");
+    while reply(&hall, "b").is_none() {
+        if hall.node.room_queries.is_empty() {
+            hall.node.wait(1);
+        } else {
+            answer(&mut hall, &nowhere);
+        }
+    }
+    assert!(reply(&hall, "b").expect("a reply").get("error").is_none());
+    assert_eq!(hall.rooms.len(), 2);
+    // Without other nodes, nothing moves here, and the client tries again.
+    let mut options = crate::hall::options();
+    options.room_openings.per_second = 1;
+    let mut hall = Hall::new(1, options);
+    for (name, channel) in [("a", ROOM), ("b", "arena:2")] {
+        hall.open(name, Encoding::Json, 0);
+        hall.subscribe(name, channel);
+        hall.tick();
+    }
+    assert_eq!(reply(&hall, "b").expect("a reply")["error"]["code"], 111);
+    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
+}
+
+#[test]
+fn joins_that_pause_go_to_the_room_that_their_channel_gets() {
+    let site =
+        RoomSite { node: "n2".into(), room: RoomKey { owner: ShardIndex(3), number: 9 }, thread: RoomThreadIndex(5) };
+    let there = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site)) };
+    let mut hall = hall(1);
+    for found in [RoomElsewhere::Nowhere { is_contended: false }, there] {
+        join(&mut hall, "a");
+        answer(&mut hall, &RoomElsewhere::Unanswered);
+        open_by_api(&mut hall);
+        hall.subscribe("b", ROOM);
+        let (shard, channel) = hall.node.room_queries.pop().expect("the others are asked");
+        hall.node.handle(shard, Event::RoomQueried { channel, found });
+        let is_join = |(_, message): &&(u16, ToRoom)| matches!(message, ToRoom::Join { .. });
+        assert_eq!(hall.node.to_rooms.iter().filter(is_join).count(), 2, "{:?}", hall.node.to_rooms);
+        if hall.node.to_rooms.iter().any(|(_, message)| matches!(message, ToRoom::OpenRemote { .. })) {
+            break;
+        }
+        hall.tick();
+        assert!(reply(&hall, "a").expect("a reply").get("error").is_none());
+        hall.node.wait(5_000);
+        assert!(hall.node.room_queries.is_empty(), "nothing is left of the pause");
+        for name in ["a", "b"] {
+            hall.unsubscribe(name, ROOM);
+        }
+        hall.node.ask_api(&json!({"close_room": {"channel": ROOM}}));
+        hall.tick();
+        assert!(hall.rooms.is_empty());
+    }
+}
+
+/// An answer with missed events may be large, so the next such command waits for it, and all commands behind that one.
+#[test]
+fn commands_do_not_wait_for_a_join_that_waits_for_its_room() {
+    let mut hall = hall(1);
+    hall.send_json("a", &json!({"id": 2, "subscribe": {"channel": ROOM, "recover": true, "epoch": "", "offset": 0}}));
+    hall.send_json("a", &json!({"id": 3, "subscribe": {"channel": "news"}}));
+    hall.send_json("a", &json!({"id": 4, "rpc": {"method": "none"}}));
+    let is_answered = |hall: &Hall, id: u32| {
+        hall.seen["a"].messages.iter().any(|message| message.starts_with(&format!(r#"{{"id":{id},"#)))
+    };
+    hall.look();
+    assert_eq!([3, 4].map(|id| is_answered(&hall, id)), [false, false], "the room may be open");
+    answer(&mut hall, &RoomElsewhere::Unanswered);
+    hall.node.wait(1);
+    hall.look();
+    assert_eq!([2, 3, 4].map(|id| is_answered(&hall, id)), [false, true, true]);
+    hall.node.wait(ASK_AGAIN_MS);
+    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
+    assert!(reply(&hall, "a").expect("a reply").get("error").is_none());
+    // The next large answer counts again.
+    hall.send_json(
+        "a",
+        &json!({"id": 5, "subscribe": {"channel": "arena:2", "recover": true, "epoch": "", "offset": 0}}),
+    );
+    hall.send_json("a", &json!({"id": 6, "subscribe": {"channel": "sport"}}));
+    hall.look();
+    assert!(!is_answered(&hall, 6));
+    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
+    assert!(is_answered(&hall, 5) && is_answered(&hall, 6));
+}
+
+#[test]
+fn joins_that_wait_are_limited_apart_from_the_server_api() {
+    let mut options = options();
+    options.log.peer_queries_max = 10;
+    options.log.parked_max = 3;
+    options.namespaces[0].room.as_mut().expect("it has rooms").messages_max = 2;
+    let mut hall = Hall::new(1, options);
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        hall.open(name, Encoding::Json, 0);
+        join(&mut hall, name);
+    }
+    let refusals = names.map(|name| reply(&hall, name).map(|reply| reply["error"]["code"].clone()));
+    assert_eq!(refusals, [None, None, None, Some(json!(111))], "at the limit, and one past it");
+    open_by_api(&mut hall);
+    assert_eq!(answers(&hall), [Value::Null; 0], "joins take no place of the server API");
+    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
+    assert_eq!((answers(&hall).len(), hall.only_room().0.player_count()), (1, 3));
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
 /// Three nodes whose backends open the same room again and again, over a network that delays messages at random.
 struct Nodes {
     halls: Vec<Hall>,
@@ -412,6 +578,5 @@ fn requests_that_wait_for_other_nodes_are_limited() {
     assert_eq!(answers(&hall), [json!({"error": 111})], "past it");
     hall.open("a", Encoding::Json, 0);
     join(&mut hall, "a");
-    assert_eq!(reply(&hall, "a").expect("a reply")["error"]["code"], 111);
-    assert_eq!(hall.node.room_queries.len(), 1);
+    assert_eq!((reply(&hall, "a"), hall.node.room_queries.len()), (None, 1), "a join has a limit of its own");
 }

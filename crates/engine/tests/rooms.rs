@@ -311,7 +311,7 @@ fn a_failed_room_is_reopened_and_old_players_do_not_affect_it() {
     let (mut host, _) = hall.rooms.remove(&old).expect("a room");
     // The room itself notifies "c"; for the others, the owner is faster.
     let mut posts = Vec::new();
-    host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
+    host.end(UnsubscribeCode::ROOM_FAILED, None, &NotJoined::Gone, &mut posts);
     hall.open("e", Encoding::Json, 1);
     let (first, rest): (Vec<_>, Vec<_>) = posts.into_iter().partition(|(shard, _)| shard.0 == 1);
     for (shard, message) in first {
@@ -665,7 +665,7 @@ fn a_room_end_before_the_subscribe_reply_is_sent_after_it() {
             let room = *hall.rooms.keys().next().expect("a room");
             let (mut host, _) = hall.rooms.remove(&room).expect("a room");
             let mut posts = Vec::new();
-            host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
+            host.end(UnsubscribeCode::ROOM_FAILED, None, &NotJoined::Gone, &mut posts);
             assert_eq!(posts.len(), 1);
             for (shard, message) in posts {
                 hall.on_message(shard.0, message);

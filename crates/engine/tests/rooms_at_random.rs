@@ -2,7 +2,7 @@
 //! fail, are closed, and become empty; messages between shards are held back. Clients always receive consistent
 //! messages, their queues stay small, and in the end every client has the world.
 
-use dunlin_engine::room::FromRoom;
+use dunlin_engine::room::{FromRoom, NotJoined};
 use dunlin_protocol::{Encoding, UnsubscribeCode};
 use serde_json::json;
 
@@ -99,7 +99,7 @@ impl Crowd {
         let room = rooms[self.chance.below(rooms.len())];
         let (mut host, _) = self.hall.rooms.remove(&room).expect("a room");
         let mut posts = Vec::new();
-        host.end(UnsubscribeCode::ROOM_FAILED, None, &mut posts);
+        host.end(UnsubscribeCode::ROOM_FAILED, None, &NotJoined::Gone, &mut posts);
         let failed = (room.owner, FromRoom::Failed { room, channel: host.channel().clone(), refusal: None });
         // After the messages on the same path, and anywhere among the rest.
         let after = posts.iter().rposition(|(shard, _)| *shard == room.owner).map_or(0, |place| place + 1);

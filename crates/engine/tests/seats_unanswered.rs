@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use dunlin_engine::{Event, Options, owner_of};
-use dunlin_protocol::Encoding;
+use dunlin_engine::{
+    Event, Options, owner_of,
+    room::{FromRoom, NotJoined},
+};
+use dunlin_protocol::{Encoding, UnsubscribeCode};
 use serde_json::{Value, json};
 
 use crate::{
@@ -78,6 +81,28 @@ fn a_client_lost_before_the_join_reply_leaves_unless_its_seat_is_kept() {
             assert_eq!(hall.holdings(), [0, 0], "{user} {how}, first: {is_first}");
         }
     }
+}
+
+#[test]
+fn joins_of_a_room_that_ends_ask_for_it_again_unless_their_sessions_have_ended() {
+    let mut hall = hall();
+    for name in ["a", "b"] {
+        hall.open(name, Encoding::Json, 0);
+        hall.join(name, ARENA, &json!({}));
+    }
+    hall.pass();
+    hall.leave("a");
+    hall.pass();
+    let (_, (mut host, _)) = hall.rooms.pop_first().expect("a room");
+    let mut outgoing = Vec::new();
+    host.end(UnsubscribeCode::ROOM_FAILED, None, &NotJoined::Unavailable, &mut outgoing);
+    let outcome = |message: &FromRoom| match message {
+        FromRoom::Joined { request, outcome, .. } => Some((request.asker.session.index, outcome.clone())),
+        _ => None,
+    };
+    let mut outcomes: Vec<_> = outgoing.iter().filter_map(|(_, message)| outcome(message)).collect();
+    outcomes.sort_unstable_by_key(|(session, _)| *session);
+    assert_eq!(outcomes, [(0, Err(NotJoined::Gone)), (1, Err(NotJoined::Unavailable))]);
 }
 
 /// A player, whose token is returned.

@@ -28,6 +28,10 @@ use dunlin_rooms::{
 use model::{Chance, Thing, World};
 use serde_json::json;
 
+#[path = "../../rooms/tests/kinds.rs"]
+#[allow(unreachable_pub, reason = "a module of the tests of `crates/rooms`")]
+mod kinds;
+
 #[path = "../../rooms/tests/picture/model.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests of `crates/rooms` use more of it")]
 mod model;

@@ -4,7 +4,7 @@
 //! perf stat -e instructions:u snapshot_cost FORM PLAYERS TICKS
 //! ```
 //!
-//! `FORM` is `whole` or `typed`. All players receive all ticks; their frames are assembled and not written.
+//! `FORM` is `bytes` for a game that writes bytes, and `whole` or `typed` for one that writes structs. All players receive all ticks; their frames are assembled and not written.
 
 use std::{env, error::Error, io::Write};
 
@@ -17,12 +17,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [form, players, ticks] = arguments.as_slice() else { return Err("usage: FORM PLAYERS TICKS".into()) };
     let format = match form.as_str() {
-        "whole" => SnapshotFormat::Protobuf,
+        "bytes" | "whole" => SnapshotFormat::Protobuf,
         "typed" => SnapshotFormat::TypedProtobuf,
-        _ => return Err("FORM is whole or typed".into()),
+        _ => return Err("FORM is bytes, whole or typed".into()),
     };
     let (players, ticks): (u32, u32) = (players.parse()?, ticks.parse()?);
-    let params = json!({"objects": 100, "everyone_sees_everything": true, "typed": true});
+    let mut params = json!({"objects": 100, "everyone_sees_everything": true});
+    // States have the same length in all forms.
+    params[if form == "bytes" { "state_bytes" } else { "typed" }] =
+        if form == "bytes" { json!(9) } else { json!(true) };
     let simulation = Registry::built_in().make("crowd", &params).ok_or("no crowd")??;
     let mut room = Room::new(RoomOptions::default(), 1, simulation)?;
     let mut mirror = Mirror::new(room.grid().clone(), 60, room.keyframe(FormatSet::default().with(format)), [b"", b""]);

@@ -96,7 +96,7 @@ impl RemoteRooms {
         let Some(room) = self.rooms.get_mut(&key) else {
             // The room has ended while the message was on its way.
             if let ToRoom::Join { room, request } = message {
-                out.effects.push(not_joined(room, request));
+                out.effects.push(not_joined(room, request, NotJoined::Unavailable));
             }
             return;
         };
@@ -109,6 +109,12 @@ impl RemoteRooms {
             ToRoom::Leave { seat, departure, .. } => {
                 room.seats.remove(&seat);
                 out.send_to_host(&room.site.node, room.leave(seat, departure));
+                // Nobody waits for the room's answer, which may take long.
+                if departure == Departure::Unanswered
+                    && let Some(request) = room.requests.remove(&seat)
+                {
+                    out.effects.push(not_joined(key, request, NotJoined::Gone));
+                }
                 self.close_if_unused(key, out);
             }
             ToRoom::Input { seat, number, data, .. } => {
@@ -138,13 +144,21 @@ impl RemoteRooms {
             ToEdge::Joined { seat, outcome, .. } => {
                 let seat = self.seat_here(seat)?;
                 let room = self.room_mut(key);
-                let Some(request) = room.requests.remove(&seat) else { return Ok(()) };
-                let outcome = outcome_of(outcome);
-                if outcome.is_ok() {
-                    room.seats.insert(seat);
+                let is_over = outcome == JoinOutcome::Unavailable;
+                // Without a request, the session of the join has ended.
+                if let Some(request) = room.requests.remove(&seat) {
+                    let outcome = outcome_of(outcome);
+                    if outcome.is_ok() {
+                        room.seats.insert(seat);
+                    }
+                    out.effects.push(to_owner(key, FromRoom::Joined { room: key, request, outcome }));
                 }
-                out.effects.push(to_owner(key, FromRoom::Joined { room: key, request, outcome }));
-                self.close_if_unused(key, out);
+                if is_over {
+                    // The room is no longer there. The next join asks all nodes for it.
+                    self.end(key, UnsubscribeCode::ROOM_FAILED, None, out);
+                } else {
+                    self.close_if_unused(key, out);
+                }
             }
             ToEdge::Keyframe { shards, map, update, .. } => {
                 let (grid, ticks_per_second) = (grid_of(map)?, map.ticks_per_second);
@@ -220,9 +234,9 @@ impl RemoteRooms {
     fn end(&mut self, key: RoomKey, code: UnsubscribeCode, reason: Option<&str>, out: &mut Output) {
         let Some(room) = self.rooms.get_mut(&key) else { return };
         let channel = Arc::clone(&room.channel);
-        room.refuse_joins(key, out);
         if code == UnsubscribeCode::ROOM_CLOSED && !room.is_closing {
-            // The owner ends the subscriptions, and answers with the last message about the room.
+            // The owner ends the subscriptions, and answers with the last message about the room. Joins are answered behind
+            // that: the owner tells their clients that the room was closed, and asks for no other one.
             room.is_closing = true;
             let reason = reason.unwrap_or(code.reason()).into();
             out.effects.push(to_owner(key, FromRoom::Closing { room: key, channel, reason }));
@@ -291,7 +305,7 @@ impl RemoteRoom {
     fn refuse_joins(&mut self, key: RoomKey, out: &mut Output) {
         for (seat, request) in std::mem::take(&mut self.requests) {
             out.send_to_host(&self.site.node, self.leave(seat, Departure::Unanswered));
-            out.effects.push(not_joined(key, request));
+            out.effects.push(not_joined(key, request, NotJoined::Unavailable));
         }
     }
 
@@ -322,8 +336,8 @@ fn to_owner(key: RoomKey, message: FromRoom) -> RelayEffect {
     RelayEffect::ToShard { shard: key.owner, message }
 }
 
-fn not_joined(room: RoomKey, request: Box<SubscriptionRequest>) -> RelayEffect {
-    to_owner(room, FromRoom::Joined { room, request, outcome: Err(NotJoined::Unavailable) })
+fn not_joined(room: RoomKey, request: Box<SubscriptionRequest>, why: NotJoined) -> RelayEffect {
+    to_owner(room, FromRoom::Joined { room, request, outcome: Err(why) })
 }
 
 fn outcome_of(outcome: JoinOutcome) -> Result<JoinedAs, NotJoined> {

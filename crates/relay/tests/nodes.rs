@@ -18,8 +18,8 @@ use dunlin_engine::{
 use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_relay::{Relay, RelayEffect, RelayOptions};
 use dunlin_rooms::{
-    Base, CellIndex, GridShape, InputError, Mirror, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError,
-    Room, RoomOptions, Scope, Simulation, TickUpdate, Visibility, Visitor, World,
+    Base, CellIndex, GridShape, InputError, Mirror, ObjectId, PlayerId, Position, Refusal, RestoreError, Room,
+    RoomOptions, Schema, Scope, Simulation, SnapshotFormat, TickUpdate, Visibility, Visitor, World, state,
 };
 
 /// The room on its node.
@@ -27,6 +27,14 @@ pub const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 7 };
 /// The same room as the edges know it.
 pub const REMOTE: RoomKey = RoomKey { owner: ShardIndex(1), number: 3 };
 pub const EDGE_SHARDS: u16 = 2;
+
+state! {
+    /// What each player has.
+    struct Walker: 1 {
+        steps: u16 [delta_bits(4)],
+        is_awake: bool,
+    }
+}
 
 /// Each player has a walker, which its inputs move. An input may also say something, to all or to the player alone.
 #[derive(Default)]
@@ -37,6 +45,10 @@ impl Simulation for Meadow {
         GridShape { columns: 8, rows: 1, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 }
     }
 
+    fn schema(&self) -> Schema {
+        Schema::new().with::<Walker>()
+    }
+
     fn start(&mut self, _: &mut World) {}
 
     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
@@ -44,8 +56,8 @@ impl Simulation for Meadow {
             return Err(Refusal { code: 450, message: "not today".into() });
         }
         let position = Position { x: player.0 * 7 % 80, y: 0 };
-        let walker = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"walker" };
-        let walker = world.spawn(walker).map_err(|_| Refusal { code: 451, message: "full".into() })?;
+        let walker = world.add(position, Visibility::Everyone, &Walker { steps: 0, is_awake: true });
+        let walker = walker.map_err(|_| Refusal { code: 451, message: "full".into() })?;
         world.set_avatar(player, Some(walker));
         world.set_viewpoint(player, position);
         Ok(())
@@ -69,6 +81,7 @@ impl Simulation for Meadow {
                 let position = Position { x: u32::from(*x) % 80, y: 0 };
                 let walker: ObjectId = world.avatar_of(player).ok_or(InputError)?;
                 world.move_to(walker, position);
+                world.update(walker, |walker: &mut Walker| walker.steps += 1).map_err(|_| InputError)?;
                 world.set_viewpoint(player, position);
                 Ok(())
             }
@@ -171,9 +184,11 @@ impl Nodes {
         let (frames, received) = (VecDeque::new(), BTreeMap::new());
         let mut nodes = Self { now_us: 1, host, edges, frames, received };
         let own = SeatKey { shard: ShardIndex(0), index: 0, generation: 1 };
-        let both = SeatKey { index: 1, ..own };
-        for (seat, encoding) in [(own, Encoding::Json), (both, Encoding::Protobuf)] {
-            nodes.host.host.take(ToRoom::Join { room: ROOM, request: Box::new(request(seat, b"", encoding)) });
+        // The second receives changed fields, which other nodes do not.
+        for index in [0, 3] {
+            let seat = SeatKey { index, ..own };
+            let request = Box::new(request(seat, b"", encoding_of(seat)));
+            nodes.host.host.take(ToRoom::Join { room: ROOM, request });
         }
         nodes.tick();
         nodes
@@ -217,10 +232,15 @@ impl Nodes {
         self.pass_on(outgoing);
     }
 
-    /// The room ends with its node.
+    /// The room fails.
     pub fn fail(&mut self) {
+        self.fail_with(&NotJoined::Gone);
+    }
+
+    /// The room fails, and its joins with this reason.
+    pub fn fail_with(&mut self, not_joined: &NotJoined) {
         let mut outgoing = Vec::new();
-        self.host.host.end(dunlin_protocol::UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
+        self.host.host.end(dunlin_protocol::UnsubscribeCode::ROOM_FAILED, None, not_joined, &mut outgoing);
         self.pass_on(outgoing);
     }
 
@@ -341,18 +361,31 @@ impl Nodes {
         }
     }
 
-    /// Checks that each player of an edge sees what a player on the room's node would see in its place.
+    /// Checks that each player of an edge sees what a player on the room's node would see in its place. One who asks for
+    /// fields gets the schema, and whole states.
     pub fn check_views(&mut self) {
         for edge in &mut self.edges {
             for (seat, view) in &edge.seats {
                 let view = view.expect("the tick that brought the player named it");
                 let encoding = encoding_of(*seat);
+                let format = if is_typed(*seat) { SnapshotFormat::typed(encoding) } else { encoding.into() };
                 let there = self.host.mirror.as_mut().expect("a player is there").body(encoding, view, Base::default());
                 let mirror = edge.mirrors[usize::from(seat.shard.0)].as_mut().expect("a keyframe came before the tick");
-                assert_eq!(mirror.body(encoding, view, Base::default()).bytes, there.bytes, "{seat:?}");
+                assert_eq!(*mirror.schema(), Meadow.schema());
+                for tick in [0, mirror.tick() - 1] {
+                    let base = Base { tick, view };
+                    let seen = mirror.body(format, view, base).bytes.clone();
+                    assert_eq!(seen, mirror.body(encoding, view, base).bytes, "{seat:?}");
+                }
+                assert_eq!(mirror.body(format, view, Base::default()).bytes, there.bytes, "{seat:?}");
             }
         }
     }
+}
+
+/// Whether a player asks for fields: some do on each shard, in both encodings.
+const fn is_typed(seat: SeatKey) -> bool {
+    seat.index / 2 % 2 == 1
 }
 
 /// The encoding of a player: both occur on each shard.
@@ -373,7 +406,7 @@ fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> Subscripti
         info: Arc::new(ClientInfo::of_user("ann")),
         address: None,
         is_spectator: false,
-        is_typed: false,
+        is_typed: is_typed(seat),
         data: Bytes::from_static(data),
         opening: Opening::Reserved,
         claim: SeatClaim::default(),

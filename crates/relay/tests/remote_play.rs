@@ -2,7 +2,7 @@
 
 use dunlin_engine::{
     ShardIndex,
-    room::{NotJoined, SeatKey, ToRoom},
+    room::{Departure, NotJoined, SeatKey, ToRoom},
 };
 use dunlin_proof::chance::Xorshift;
 use dunlin_protocol::UnsubscribeCode;
@@ -155,6 +155,74 @@ fn a_join_that_waits_when_its_room_is_closed_leaves_no_player_behind() {
 }
 
 #[test]
+fn a_join_whose_session_has_ended_is_answered_at_once() {
+    // The room has not seen it yet, or has accepted it, and its answer is on the way.
+    for is_accepted in [false, true] {
+        let mut nodes = Nodes::new(1);
+        let player = seat(0, 0);
+        nodes.open(0);
+        nodes.join(0, player, b"", encoding_of(player));
+        nodes.settle(|_| true);
+        if is_accepted {
+            nodes.tick();
+        }
+        nodes.send_to_room(0, ToRoom::Leave { room: REMOTE, seat: player, departure: Departure::Unanswered });
+        nodes.perform();
+        assert_eq!(nodes.edges[0].answers, [Err((player, NotJoined::Gone))], "accepted: {is_accepted}");
+        assert_eq!(nodes.edges[0].ended, ["idle"], "nothing holds the room any more");
+        for _ in 0..2 {
+            nodes.settle(|_| true);
+            nodes.tick();
+        }
+        assert_eq!(nodes.edges[0].answers.len(), 1, "it is answered once");
+        assert_eq!(nodes.host.host.player_count(), LOCAL_PLAYERS);
+        assert_eq!(nodes.host.relay.counters().players_here, 0);
+        assert_eq!(nodes.edges[0].relay.counters().players_away, 0);
+    }
+}
+
+#[test]
+fn a_room_that_its_node_does_not_have_ends() {
+    let mut nodes = Nodes::new(1);
+    let players = [seat(0, 0), seat(1, 1)];
+    nodes.open(0);
+    for player in players {
+        nodes.join(0, player, b"", encoding_of(player));
+    }
+    nodes.settle(|_| true);
+    nodes.fail_with(&NotJoined::Unavailable);
+    nodes.settle(|_| true);
+    assert_eq!(nodes.edges[0].ended, ["failed"], "the owner asks for it again with the next join");
+    let mut answered: Vec<SeatKey> = Vec::new();
+    for answer in &nodes.edges[0].answers {
+        let Err((player, NotJoined::Unavailable)) = answer else { panic!("{answer:?}") };
+        answered.push(*player);
+    }
+    answered.sort_unstable();
+    assert_eq!(answered, players);
+    assert_eq!(nodes.edges[0].relay.counters().rooms, 0);
+}
+
+#[test]
+fn joins_to_a_room_that_its_game_closes_are_answered_behind_its_end() {
+    let mut nodes = joined();
+    let late = seat(0, 50);
+    nodes.join(0, late, b"", encoding_of(late));
+    let (code, mut outgoing) = (UnsubscribeCode::ROOM_CLOSED, Vec::new());
+    nodes.host.host.end(code, None, &NotJoined::Gone, &mut outgoing);
+    for (shard, message) in outgoing.into_iter().filter(|(shard, _)| shard.0 > 0) {
+        nodes.host.relay.take_from_room(nodes.now_us, shard, message);
+    }
+    nodes.settle(|_| true);
+    assert_eq!(nodes.edges[0].ended, ["closing"]);
+    let of_late = |answer: &Result<SeatKey, (SeatKey, NotJoined)>| matches!(answer, Err((seat, _)) if *seat == late);
+    assert!(!nodes.edges[0].answers.iter().any(of_late), "the owner would ask for another room");
+    nodes.send_to_room(0, ToRoom::Close { room: REMOTE, code, reason: None });
+    nodes.settle(|_| true);
+    assert!(nodes.edges[0].answers.last().is_some_and(of_late));
+}
+
+#[test]
 fn a_tick_from_before_a_room_was_opened_again_changes_nothing() {
     let mut nodes = joined();
     nodes.input(0, seat(0, 0), 1, vec![40]);
@@ -181,7 +249,7 @@ fn the_owner_of_each_node_ends_a_room_that_its_game_closes() {
     let mut nodes = joined();
     let (code, reason) = (UnsubscribeCode::ROOM_CLOSED, Some(std::sync::Arc::from("the sheep sleep")));
     let mut outgoing = Vec::new();
-    nodes.host.host.end(code, reason.as_ref(), &mut outgoing);
+    nodes.host.host.end(code, reason.as_ref(), &NotJoined::Gone, &mut outgoing);
     for (shard, message) in outgoing.into_iter().filter(|(shard, _)| shard.0 > 0) {
         nodes.host.relay.take_from_room(nodes.now_us, shard, message);
     }

@@ -12,8 +12,8 @@ pub(crate) struct BitWriter {
 /// zero). A class begins where the one before ends.
 const COUNT_BITS: [u32; 5] = [0, 4, 8, 16, 32];
 
-/// Bits of the largest number in one piece.
-const BITS_MAX: u32 = 32;
+/// Bits that a reader takes at once: those of 8 bytes, wherever in a byte they begin.
+pub(crate) const TAKEN_BITS_MAX: u32 = 57;
 
 impl BitWriter {
     /// Drops all bits, and keeps the memory.
@@ -31,25 +31,43 @@ impl BitWriter {
         self.bytes.capacity()
     }
 
-    /// Appends the lowest `bits` bits of `number`; at most 32.
-    pub(crate) fn put(&mut self, number: u32, bits: u32) {
-        debug_assert!(bits <= BITS_MAX, "{bits} bits");
-        let number = u64::from(number) & ((1 << bits) - 1);
+    /// Appends a number of some bits, at most 64, and which has no others.
+    #[inline]
+    pub(crate) fn put(&mut self, number: u64, bits: u32) {
+        debug_assert!(bits <= 64 && number.checked_shr(bits).unwrap_or(0) == 0, "{number} in {bits} bits");
         self.held |= number << self.held_bits;
-        self.held_bits += bits;
-        if self.held_bits >= BITS_MAX {
-            self.bytes.extend_from_slice(&(self.held as u32).to_le_bytes());
-            self.held >>= BITS_MAX;
-            self.held_bits -= BITS_MAX;
+        let bits_after = self.held_bits + bits;
+        if bits_after < u64::BITS {
+            self.held_bits = bits_after;
+            return;
+        }
+        self.bytes.extend_from_slice(&self.held.to_le_bytes());
+        // All bits of the number were held if it began at the first one.
+        self.held = number.checked_shr(u64::BITS - self.held_bits).unwrap_or(0);
+        self.held_bits = bits_after - u64::BITS;
+    }
+
+    /// Appends bytes.
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.put(u64::from_le_bytes(*word), u64::BITS);
+        }
+        for byte in rest {
+            self.put((*byte).into(), u8::BITS);
         }
     }
 
-    pub(crate) fn flag(&mut self, flag: bool) {
-        self.put(flag.into(), 1);
+    /// Appends a number that is small most of the time.
+    #[inline]
+    pub(crate) fn count(&mut self, number: u32) {
+        if number == 0 {
+            return self.put(0, 1);
+        }
+        self.long_count(number);
     }
 
-    /// Appends a number that is small most of the time.
-    pub(crate) fn count(&mut self, number: u32) {
+    fn long_count(&mut self, number: u32) {
         let (mut class, mut first) = (0, 0_u64);
         while class + 1 < COUNT_BITS.len() && u64::from(number) - first >= 1 << COUNT_BITS[class] {
             first += 1 << COUNT_BITS[class];
@@ -58,7 +76,7 @@ impl BitWriter {
         let ones = class as u32;
         let has_zero = class + 1 < COUNT_BITS.len();
         self.put((1 << ones) - 1, ones + u32::from(has_zero));
-        self.put((u64::from(number) - first) as u32, COUNT_BITS[class]);
+        self.put(u64::from(number) - first, COUNT_BITS[class]);
     }
 
     /// All bits in bytes. Nothing can be appended any more.
@@ -90,17 +108,25 @@ impl<'a> BitReader<'a> {
 
     /// The next `bits` bits; at most 32.
     pub(crate) fn take(&mut self, bits: u32) -> Option<u32> {
+        self.take_wide(bits).and_then(|number| u32::try_from(number).ok())
+    }
+
+    /// The next `bits` bits; at most [`TAKEN_BITS_MAX`].
+    #[inline]
+    pub(crate) fn take_wide(&mut self, bits: u32) -> Option<u64> {
         let end = self.at.checked_add(bits as usize)?;
-        if bits > BITS_MAX || end > self.bytes.len().checked_mul(8)? {
+        if bits > TAKEN_BITS_MAX || end > self.bytes.len().checked_mul(8)? {
             return None;
         }
-        let mut word = [0; 8];
         let from = self.bytes.get(self.at / 8..).unwrap_or_default();
-        let count = from.len().min(word.len());
-        word[..count].copy_from_slice(&from[..count]);
+        let word = from.first_chunk().copied().unwrap_or_else(|| {
+            let mut word = [0; 8];
+            word[..from.len()].copy_from_slice(from);
+            word
+        });
         let number = u64::from_le_bytes(word) >> (self.at % 8) & ((1 << bits) - 1);
         self.at = end;
-        Some(number as u32)
+        Some(number)
     }
 
     pub(crate) fn flag(&mut self) -> Option<bool> {
@@ -132,19 +158,38 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_come_back(numbers: Vec<(u32, bool)>) {
+        fn numbers_come_back(numbers: Vec<(u64, bool)>) {
             let mut writer = BitWriter::default();
-            let bits = |number: u32| 32 - number.leading_zeros();
+            let bits = |number: u64| u64::BITS - number.leading_zeros();
             for (number, is_count) in &numbers {
-                if *is_count { writer.count(*number) } else { writer.put(*number, bits(*number)) }
+                if *is_count { writer.count(*number as u32) } else { writer.put(*number, bits(*number)) }
             }
             let mut reader = BitReader::new(writer.finish());
             for (number, is_count) in &numbers {
-                let read = if *is_count { reader.count() } else { reader.take(bits(*number)) };
-                prop_assert_eq!(read, Some(*number));
+                if *is_count {
+                    prop_assert_eq!(reader.count(), Some(*number as u32));
+                    continue;
+                }
+                let low = bits(*number).min(32);
+                let read = (reader.take(low), reader.take(bits(*number) - low));
+                prop_assert_eq!(read, (Some(*number as u32), Some((*number >> 32) as u32)));
             }
             prop_assert!(reader.is_finished());
             prop_assert_eq!(reader.take(8), None);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_come_back(before in 0..64_u32, bytes: Vec<u8>) {
+            let mut writer = BitWriter::default();
+            writer.put(0, before);
+            writer.put_bytes(&bytes);
+            let mut reader = BitReader::new(writer.finish());
+            reader.skip_to(before as usize);
+            for byte in bytes {
+                prop_assert_eq!(reader.take(8), Some(byte.into()));
+            }
         }
     }
 

@@ -85,6 +85,9 @@ pub struct Mirror {
     schema: Arc<Schema>,
     tails: [&'static [u8]; Encoding::ALL.len()],
     history: History,
+    /// The tick of the last update since the keyframe that does not have a form, by [`SnapshotFormat::index`]; 0 if all
+    /// have it.
+    lacking_ticks: [u32; SnapshotFormat::ALL.len()],
     merges: Merges,
     bodies: BodyCache,
     counters: MirrorCounters,
@@ -99,12 +102,15 @@ impl Mirror {
         keyframe: Arc<TickUpdate>,
         tails: [&'static [u8]; Encoding::ALL.len()],
     ) -> Self {
+        let schema = Arc::clone(keyframe.schema());
+        let lacking_ticks = lacking_since(&keyframe, [0; SnapshotFormat::ALL.len()]);
         Self {
             grid,
             ticks_per_second,
-            schema: Arc::clone(keyframe.schema()),
+            schema,
             tails,
             history: History::new(keyframe),
+            lacking_ticks,
             merges: Merges::default(),
             bodies: BodyCache::default(),
             counters: MirrorCounters::default(),
@@ -120,7 +126,9 @@ impl Mirror {
     pub fn apply(&mut self, update: Arc<TickUpdate>) {
         if update.is_keyframe() {
             self.schema = Arc::clone(update.schema());
+            self.lacking_ticks = [0; SnapshotFormat::ALL.len()];
         }
+        self.lacking_ticks = lacking_since(&update, self.lacking_ticks);
         self.history.apply(update);
         self.merges.clear();
         self.bodies.clear();
@@ -138,8 +146,8 @@ impl Mirror {
 
     /// The body that brings a client with this base to the current tick, for this view. Equal requests share one body.
     /// `base` must be that of an earlier body of this room, and the encoding of `format` must be one of the keyframe and
-    /// of all updates since. If the last update does not have a typed form, the body has whole states, which every client
-    /// of the encoding reads.
+    /// of all updates since. If the updates that the body needs do not have a typed form, it has whole states, which every
+    /// client of the encoding reads.
     pub fn body(&mut self, format: impl Into<SnapshotFormat>, view: CellIndex, base: Base) -> Rc<SnapshotBody> {
         self.body_with_far(format, view, base, None)
     }
@@ -180,12 +188,18 @@ impl Mirror {
         self.counters
     }
 
-    /// `format` if all updates since the base have it, and otherwise that of the same encoding with whole states. Updates
-    /// of another node have whole states only, and so have those from before the first player who asked for fields.
+    /// `format` if the mirror has it, and otherwise that of the same encoding with whole states. Updates of another node
+    /// have whole states only, and so have those from before the first player who asked for fields.
     fn written(&self, format: SnapshotFormat, base: Base) -> SnapshotFormat {
-        let mut updates = self.history.after(base.tick).chain([self.history.latest()]);
-        let is_written = !format.is_typed() || updates.all(|update| update.formats().contains(format));
-        if is_written { format } else { format.encoding().into() }
+        let lacking_tick = self.lacking_ticks[format.index()];
+        let is_there = match format.in_room_with(&self.schema) {
+            SnapshotFormat::Json | SnapshotFormat::Protobuf => false,
+            // Full cells may be from any update since the keyframe.
+            SnapshotFormat::TypedJson => lacking_tick == 0,
+            // Full cells are those with whole states.
+            SnapshotFormat::TypedProtobuf => lacking_tick <= base.tick,
+        };
+        if is_there { format } else { format.encoding().into() }
     }
 
     /// `None` for a base whose changes are no longer in the history.
@@ -281,6 +295,14 @@ impl Mirror {
         }
         steps.flush(out);
     }
+}
+
+/// The ticks of the last updates that lack a form, after this one.
+fn lacking_since(update: &TickUpdate, before: [u32; SnapshotFormat::ALL.len()]) -> [u32; SnapshotFormat::ALL.len()] {
+    SnapshotFormat::ALL.map(|format| {
+        // A keyframe may be of tick 0.
+        if update.formats().contains(format) { before[format.index()] } else { update.tick().max(1) }
+    })
 }
 
 /// How a body treats far cells.

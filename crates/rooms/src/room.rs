@@ -140,7 +140,7 @@ impl Room {
         world.keep_past(simulation.rewind_ticks());
         simulation.start(&mut world);
         world.settle();
-        world.forget_changes();
+        world.forget_changes(false);
         Ok(Self::of(options, world, simulation))
     }
 
@@ -210,7 +210,8 @@ impl Room {
         self.world.schema()
     }
 
-    /// From now on, a value outside of the range of its field is a panic instead of being limited, for tests.
+    /// From now on, a value outside of the range of its field is a panic instead of being limited, and a struct that the
+    /// schema does not declare is one as well, for tests.
     pub fn be_strict(&mut self) {
         self.world.be_strict();
     }
@@ -237,7 +238,8 @@ impl Room {
         if count >= max {
             return Err(full());
         }
-        let player = self.world.add_player(format.into(), visitor.is_spectator).ok_or_else(full)?;
+        let format = self.format_for(format.into());
+        let player = self.world.add_player(format, visitor.is_spectator).ok_or_else(full)?;
         let answer = if visitor.is_spectator {
             self.simulation.spectate(&mut self.world, player, visitor, data)
         } else {
@@ -312,7 +314,7 @@ impl Room {
     /// A player's client has come back: its frames have this form, it has no base, and it numbers its inputs from 1
     /// again. Returns whether the player is in the room.
     pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, format: impl Into<SnapshotFormat>) -> bool {
-        let is_here = self.world.resume_player(player, format.into());
+        let is_here = self.world.resume_player(player, self.format_for(format.into()));
         if is_here {
             self.simulation.back(&mut self.world, player, visitor);
         }
@@ -335,19 +337,20 @@ impl Room {
     pub fn tick(&mut self, time_us: u64) -> TickOutcome {
         let removals = self.step();
         self.time_us = time_us;
-        self.writer.begin(self.world.tick(), time_us, self.formats(), false);
+        let formats = self.formats();
+        self.writer.begin(self.world.tick(), time_us, formats, false);
         self.world.write_changes(&mut self.writer);
         let update = Arc::new(self.writer.finish(self.world.grid()));
         let calls = self.world.calls_mut().take_of_tick();
         let outcome = TickOutcome { update, players: self.player_changes(), scoped: self.scoped(), removals, calls };
-        self.forget();
+        self.forget(formats);
         outcome
     }
 
     /// Runs a tick without encoding an update, for a replay.
     pub fn tick_without_update(&mut self) -> Removals {
         let removals = self.step();
-        self.forget();
+        self.forget(FormatSet::default());
         removals
     }
 
@@ -355,7 +358,7 @@ impl Room {
     pub fn tick_with_events(&mut self) -> (Vec<Scoped>, Vec<GameCall>) {
         self.step();
         let (scoped, calls) = (self.scoped(), self.world.calls_mut().take_of_tick().sent);
-        self.forget();
+        self.forget(FormatSet::default());
         (scoped, calls)
     }
 
@@ -376,8 +379,9 @@ impl Room {
         Removals { kicked, closing: self.world.closing().map(Into::into) }
     }
 
-    fn forget(&mut self) {
-        self.world.forget_changes();
+    /// Ends a tick. `written`: the forms of its update.
+    fn forget(&mut self, written: FormatSet) {
+        self.world.forget_changes(written.contains(SnapshotFormat::TypedProtobuf));
         self.world.forget_events();
         self.world.calls_mut().take_of_tick();
     }
@@ -428,6 +432,11 @@ impl Room {
         writer.begin(self.world.tick(), self.time_us, formats, true);
         self.world.write_all(&mut writer);
         Arc::new(writer.finish(self.world.grid()))
+    }
+
+    /// The form of the frames of a client that asks for `format`.
+    pub fn format_for(&self, format: SnapshotFormat) -> SnapshotFormat {
+        format.in_room_with(self.schema())
     }
 
     /// The forms of the current players.

@@ -5,20 +5,23 @@
 //! state that does not have the declared form is still a state: it is written whole.
 
 mod document;
+mod fixed;
 mod layout;
 mod typed;
 
 use std::borrow::Cow;
 
-use crate::hash::Hasher;
-
 pub use document::SchemaError;
+use fixed::FixedLayout;
 pub use layout::RawValue;
 pub(crate) use layout::{FieldReader, FieldWriter, low_bits, read_integer, write_integer};
 pub use typed::{Choice, FieldValue, State, StateReader, StateWriter};
 
 /// Maximum fields of a kind. A change has 64 bits: one for each field, for the position, and for an object sent whole.
 pub(crate) const FIELDS_MAX: usize = 62;
+/// Maximum bytes of a schema's document. Each client that asks for it receives it once, in its first frame, which is as
+/// long as a few snapshots of a full view.
+pub(crate) const SCHEMA_BYTES_MAX: usize = 64 << 10;
 /// Maximum kinds of a schema.
 pub(crate) const KINDS_MAX: usize = 256;
 /// Maximum bytes of a text, and elements of a list.
@@ -49,8 +52,9 @@ pub(crate) const SHORT_LENGTH_MAX: u16 = 255;
 pub struct Schema {
     /// In ascending order of numbers.
     kinds: Vec<Kind>,
+    /// For each kind, where its fields are, if they have fixed places.
+    layouts: Vec<Option<FixedLayout>>,
     document: String,
-    hash: u64,
 }
 
 /// The fields of a kind of objects.
@@ -140,7 +144,8 @@ impl Schema {
     /// Adds a kind.
     ///
     /// # Panics
-    /// If the schema has the kind or 256 kinds already, or the fields are not possible: the game cannot run.
+    /// If the schema has the kind or 256 kinds already, if its document is longer than 64 KiB, or if the fields are not
+    /// possible: the game cannot run.
     #[must_use]
     pub fn with<T: State>(self) -> Self {
         let kind = Kind { number: T::KIND, name: Cow::Borrowed(T::NAME), fields: Cow::Borrowed(T::FIELDS) };
@@ -157,8 +162,11 @@ impl Schema {
         }
         kinds.iter().try_for_each(Kind::check)?;
         let document = document::write(&kinds);
-        let hash = Hasher::new(5).bytes(document.as_bytes()).finish();
-        Ok(Self { kinds, document, hash })
+        if document.len() > SCHEMA_BYTES_MAX {
+            return Err(SchemaError::TooLong);
+        }
+        let layouts = kinds.iter().map(FixedLayout::of).collect();
+        Ok(Self { kinds, layouts, document })
     }
 
     /// Reads [`Schema::document`].
@@ -166,17 +174,15 @@ impl Schema {
     /// # Errors
     /// [`SchemaError`]
     pub fn from_document(document: &[u8]) -> Result<Self, SchemaError> {
+        if document.len() > SCHEMA_BYTES_MAX {
+            return Err(SchemaError::TooLong);
+        }
         Self::of(document::read(document)?)
     }
 
     /// The schema as JSON, as clients receive it.
     pub fn document(&self) -> &str {
         &self.document
-    }
-
-    /// A hash of the document: two schemas with the same hash are the same.
-    pub fn hash(&self) -> u64 {
-        self.hash
     }
 
     /// Whether it has no kinds.
@@ -191,12 +197,22 @@ impl Schema {
 
     /// A kind, by its number.
     pub fn kind(&self, number: u16) -> Option<&Kind> {
+        self.kinds.get(self.place(number)?)
+    }
+
+    /// A kind and the places of its fields, if they are fixed.
+    pub(crate) fn kind_with_layout(&self, number: u16) -> Option<(&Kind, Option<&FixedLayout>)> {
+        let place = self.place(number)?;
+        Some((self.kinds.get(place)?, self.layouts.get(place)?.as_ref()))
+    }
+
+    fn place(&self, number: u16) -> Option<usize> {
         // Games number their kinds from 0 or 1, so most are found at once.
         let near = usize::from(number).saturating_sub(usize::from(self.kinds.first()?.number));
-        self.kinds.get(near).filter(|kind| kind.number == number).or_else(|| {
-            let place = self.kinds.binary_search_by_key(&number, |kind| kind.number).ok()?;
-            self.kinds.get(place)
-        })
+        if self.kinds.get(near).is_some_and(|kind| kind.number == number) {
+            return Some(near);
+        }
+        self.kinds.binary_search_by_key(&number, |kind| kind.number).ok()
     }
 }
 
@@ -265,6 +281,7 @@ impl Integer {
     }
 
     /// Whether every value of its bytes is inside the range.
+    #[inline]
     pub(crate) fn is_whole(self) -> bool {
         self.max - self.min == (1_i64 << (8 * u32::from(self.bytes))) - 1
     }

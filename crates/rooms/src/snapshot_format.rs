@@ -2,6 +2,8 @@
 
 use dunlin_protocol::Encoding;
 
+use crate::Schema;
+
 /// The form of a player's snapshots: the encoding of its session, and whether its client knows the fields of states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SnapshotFormat {
@@ -30,6 +32,12 @@ impl SnapshotFormat {
     /// Its index in [`SnapshotFormat::ALL`].
     pub fn index(self) -> usize {
         self as usize
+    }
+
+    /// The form of the same encoding with whole states, if the game declares no fields: both are the same then.
+    #[must_use]
+    pub fn in_room_with(self, schema: &Schema) -> Self {
+        if schema.is_empty() { self.encoding().into() } else { self }
     }
 
     /// The encoding of the messages.
@@ -97,5 +105,10 @@ impl FormatSet {
     /// Whether the set contains all of `other`.
     pub fn covers(self, other: Self) -> bool {
         SnapshotFormat::ALL.into_iter().all(|format| self.contains(format) || !other.contains(format))
+    }
+
+    /// Whether a keyframe in these forms has what one in `other` has. Full cells of both forms of Protobuf are the same.
+    pub fn covers_objects_of(self, other: Self) -> bool {
+        other.with_objects().all(|format| self.contains(format))
     }
 }

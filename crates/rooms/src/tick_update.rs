@@ -84,6 +84,8 @@ struct Form {
 pub struct UpdateWriter {
     update: TickUpdate,
     position_bits: u32,
+    /// The forms of the update that have objects of their own.
+    object_formats: Vec<SnapshotFormat>,
     /// Objects of the current segment, in each form.
     objects: [Vec<u8>; SnapshotFormat::ALL.len()],
     change_list: ChangeList,
@@ -215,6 +217,8 @@ impl UpdateWriter {
         self.update.time_us = time_us;
         self.update.formats = formats;
         self.update.is_keyframe = is_keyframe;
+        self.object_formats.clear();
+        self.object_formats.extend(formats.with_objects());
         self.update.cells.clear();
         self.update.departed.clear();
         self.update.upserted.clear();
@@ -239,7 +243,7 @@ impl UpdateWriter {
         let mut is_empty = true;
         for object in full {
             is_empty = false;
-            for format in self.update.formats.with_objects() {
+            for &format in &self.object_formats {
                 wire::write_upsert(format, &self.update.schema, &object, &mut self.objects[format.index()]);
             }
         }
@@ -310,14 +314,15 @@ impl UpdateWriter {
         self.update.departed.extend(departed.map(|id| id.0));
         self.objects.iter_mut().for_each(Vec::clear);
         self.change_list.clear();
+        let has_changes = self.update.formats.contains(SnapshotFormat::TypedProtobuf);
         for ChangedView { now, before } in changed {
             self.update.upserted.push(now.id.0);
-            for format in self.update.formats.with_objects() {
+            for &format in &self.object_formats {
                 let objects = &mut self.objects[format.index()];
                 let length = wire::write_upsert(format, &self.update.schema, &now, objects);
                 self.update.forms[format.index()].upserts.push((objects.len() - length, objects.len()));
             }
-            if self.update.formats.contains(SnapshotFormat::TypedProtobuf) {
+            if has_changes {
                 self.typed_change(&now, before.as_ref());
             }
         }
@@ -341,11 +346,11 @@ impl UpdateWriter {
 
     /// Adds the last object of `objects` to the segment of a client that knows the fields.
     fn typed_change(&mut self, now: &ObjectView<'_>, before: Option<&ObjectBefore<'_>>) {
-        let changes = wire::changes_since(&self.update.schema, before, now);
+        let changes = self.change_list.push_since(&self.update.schema, self.position_bits, now, before);
         self.update.changes.push(changes);
-        if changes != WHOLE {
-            self.change_list.push(&self.update.schema, self.position_bits, now, changes, before);
-        } else if let Some(&(start, end)) = self.update.forms[SnapshotFormat::Protobuf.index()].upserts.last() {
+        if changes == WHOLE
+            && let Some(&(start, end)) = self.update.forms[SnapshotFormat::Protobuf.index()].upserts.last()
+        {
             let [_, whole, _, typed] = &mut self.objects;
             typed.extend_from_slice(&whole[start..end]);
         }

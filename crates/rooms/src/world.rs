@@ -2,9 +2,11 @@
 
 mod calls;
 mod cells;
+mod error;
 mod events;
 mod listed;
 mod near;
+mod object;
 mod objects;
 mod past;
 mod players;
@@ -14,7 +16,7 @@ mod slots;
 #[cfg(test)]
 mod tests;
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use rand_chacha::{
     ChaCha8Rng,
@@ -33,163 +35,17 @@ use objects::Objects;
 use removals::PendingRemovals;
 
 pub use calls::{CallError, CallId, CallsOfTick, GameCall};
+pub use error::WorldError;
+pub use events::Scope;
 pub use near::Neighbour;
+pub use object::{NewObject, Object, ObjectId, Visibility};
 pub use past::{PastNeighbour, Rewound};
+pub use players::PlayerId;
 
 pub(crate) use {
     events::{Events, Target},
     players::{Player, Players, Role},
 };
-
-/// An object's number in its world; never 0, and never reused.
-///
-/// ```
-/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-/// # example::in_world(|world, ada| {
-/// let chest = example::spawn_chest(world)?;
-/// assert_eq!(chest.0, 1, "the first object of the world");
-/// # Ok(())
-/// # })
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ObjectId(pub u32);
-
-/// A player's number in its room, assigned in the order of joining and never reused.
-///
-/// ```
-/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-/// # example::in_world(|world, ada| {
-/// assert_eq!(ada.0, 1, "the first player of the room");
-/// # Ok(())
-/// # })
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PlayerId(pub u32);
-
-/// The players that receive an object.
-///
-/// ```
-/// use dunlin_rooms::{NewObject, Position, Visibility};
-/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-/// # example::in_world(|world, ada| {
-/// // A clue that other clients never receive, so that they cannot show it.
-/// let position = Position { x: 300, y: 300 };
-/// world.spawn(NewObject { position, kind: 9, visibility: Visibility::Owner(ada), state: b"dig here" })?;
-/// # Ok(())
-/// # })
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Visibility {
-    /// Every player whose view contains its cell.
-    Everyone,
-    /// One player, regardless of its view. If the player has left at the end of a tick, this becomes `Nobody`.
-    Owner(PlayerId),
-    /// No player receives the object.
-    Nobody,
-}
-
-/// An object of a world.
-///
-/// ```
-/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-/// # example::in_world(|world, ada| {
-/// let chest = example::spawn_chest(world)?;
-/// let object = world.object(chest).expect("it was just made");
-/// assert_eq!((object.kind, object.state.as_slice()), (7, &b"full"[..]));
-/// # Ok(())
-/// # })
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// In units from the corner of the map.
-    pub position: Position,
-    /// The game's number for the kind of the object.
-    pub kind: u16,
-    /// The players that receive it.
-    pub visibility: Visibility,
-    /// The game's other data for clients.
-    pub state: Vec<u8>,
-}
-
-/// The parameters of [`World::spawn`].
-///
-/// ```
-/// # use dunlin_rooms as dunlin_game;
-/// use dunlin_game::{NewObject, Position, Visibility};
-///
-/// /// A star that all players see.
-/// fn star(position: Position) -> NewObject<'static> {
-///     NewObject { position, kind: 2, visibility: Visibility::Everyone, state: &[] }
-/// }
-/// assert_eq!(star(Position::default()).kind, 2);
-/// ```
-#[derive(Clone, Copy, Debug)]
-pub struct NewObject<'a> {
-    /// The object's position; limited to the map.
-    pub position: Position,
-    /// The game's number for the kind of the object.
-    pub kind: u16,
-    /// The players that receive it.
-    pub visibility: Visibility,
-    /// The game's other data for clients.
-    pub state: &'a [u8],
-}
-
-/// The players that receive an event.
-///
-/// ```
-/// use dunlin_rooms::{Position, Scope};
-/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-/// # example::in_world(|world, ada| {
-/// let cell = world.grid().cell_of(Position { x: 300, y: 300 });
-/// world.emit(Scope::Near(cell), r#"{"type": "explosion"}"#)?;
-/// world.emit(Scope::Player(ada), r#"{"type": "ammunition", "left": 3}"#)?;
-/// # Ok(())
-/// # })
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Every player.
-    All,
-    /// Players whose view includes this cell at the end of the tick.
-    Near(CellIndex),
-    /// Only this player receives the event.
-    Player(PlayerId),
-}
-
-/// Why a change of the world is refused.
-///
-/// ```
-/// use dunlin_rooms::{NewObject, Position, Visibility, WorldError};
-/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
-/// # example::in_world(|world, ada| {
-/// let state = [0; 2_000];
-/// let object = NewObject { position: Position::default(), kind: 1, visibility: Visibility::Nobody, state: &state };
-/// assert_eq!(world.spawn(object), Err(WorldError::StateTooLong));
-/// # Ok(())
-/// # })
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WorldError {
-    /// The maximum number of objects is reached, or all numbers have been used.
-    TooManyObjects,
-    /// An object's state is longer than the limit.
-    StateTooLong,
-    /// There is no such object.
-    NoSuchObject,
-    /// The maximum number of events in this tick is reached.
-    TooManyEvents,
-    /// An event is not JSON or longer than the limit, or its channel's name is empty or longer than the limit.
-    BadEvent,
-    /// The metadata is not JSON, or longer than the limit.
-    BadMetadata,
-    /// The maximum number of calls (`room.calls_limit`) waits for answers, or all numbers have been used.
-    TooManyCalls,
-    /// The method and the data of a call are longer than `room.call_size_limit`.
-    CallTooLong,
-    /// The room has no backend to call: `room.call_proxy_enabled` is off.
-    NoBackend,
-}
 
 /// A world: objects on a grid, players and their viewpoints, and random numbers.
 ///
@@ -271,7 +127,7 @@ impl World {
         }
         // The visibility of objects follows from the rest of the state, so no change is reported now.
         world.settle();
-        world.forget_changes();
+        world.forget_changes(false);
         for player in world.players.iter_mut() {
             (player.is_dirty, player.is_own_dirty) = (true, !player.own.is_empty());
         }
@@ -587,18 +443,22 @@ impl World {
     /// Changes the state of an object. Only the fields that differ afterwards are sent. [`World::add`] shows an example.
     ///
     /// # Errors
-    /// [`WorldError::NoSuchObject`] if there is no such object of this kind.
+    /// [`WorldError::NoSuchObject`]; [`WorldError::WrongState`], also if the state does not have the form of the struct,
+    /// for instance because it was saved before a field was added; [`WorldError::StateTooLong`]
     pub fn update<T: State, R>(&mut self, id: ObjectId, change: impl FnOnce(&mut T) -> R) -> Result<R, WorldError> {
-        let mut state: T = self.get(id).ok_or(WorldError::NoSuchObject)?;
+        let slot = self.objects.find_of_kind(id, T::KIND)?;
+        let mut state: T = StateReader::read(&self.objects.at(slot).state).ok_or(WorldError::WrongState)?;
         let outcome = change(&mut state);
-        self.set(id, &state)?;
+        self.encode(&state);
+        self.objects.set_state_at(slot, &self.state)?;
         Ok(outcome)
     }
 
     /// Replaces the state of an object. Only the fields that differ are sent.
     ///
     /// # Errors
-    /// [`WorldError::NoSuchObject`] if there is no such object of this kind, [`WorldError::StateTooLong`]
+    /// [`WorldError::NoSuchObject`], [`WorldError::WrongState`] if the object is of another kind,
+    /// [`WorldError::StateTooLong`]
     ///
     /// ```
     /// use dunlin_rooms::{Position, Visibility, WorldError, state};
@@ -612,21 +472,21 @@ impl World {
     /// }
     /// # example::in_world(|world, ada| {
     /// # let chest = example::spawn_chest(world)?;
-    /// assert_eq!(world.set(chest, &Door { is_open: true }), Err(WorldError::NoSuchObject), "a chest is no door");
+    /// assert_eq!(world.set(chest, &Door { is_open: true }), Err(WorldError::WrongState), "a chest is no door");
     /// # Ok(())
     /// # })
     /// ```
     pub fn set<T: State>(&mut self, id: ObjectId, state: &T) -> Result<(), WorldError> {
-        if self.object(id).is_none_or(|object| object.kind != T::KIND) {
-            return Err(WorldError::NoSuchObject);
-        }
+        let slot = self.objects.find_of_kind(id, T::KIND)?;
         self.encode(state);
-        self.objects.set_state(id, &self.state)
+        self.objects.set_state_at(slot, &self.state)
     }
 
     fn encode<T: State>(&mut self, state: &T) {
         self.state.clear();
         let limited = StateWriter::write(state, &mut self.state);
+        let is_declared = || self.schema().kind(T::KIND).is_some_and(|kind| *kind.fields == *T::FIELDS);
+        assert!(!self.is_strict || is_declared(), "the schema of the game does not declare {}", T::NAME);
         assert!(limited == 0 || !self.is_strict, "{limited} values of a {} are outside of their ranges", T::NAME);
         self.limited_values += u64::from(limited);
     }
@@ -653,7 +513,7 @@ impl World {
         self.limited_values
     }
 
-    /// From now on, a value outside of its range is a panic.
+    /// From now on, a value outside of its range is a panic, and so is a struct that the schema does not declare.
     pub(crate) fn be_strict(&mut self) {
         self.is_strict = true;
     }
@@ -1161,8 +1021,9 @@ impl World {
     }
 
     /// Clears the changes after they were encoded. Later changes belong to the next tick.
-    pub(crate) fn forget_changes(&mut self) {
-        self.objects.forget_changes();
+    /// `keeps_states`: whether the next update may say which fields have changed since this one.
+    pub(crate) fn forget_changes(&mut self, keeps_states: bool) {
+        self.objects.forget_changes(keeps_states);
         for player in self.players.iter_mut() {
             (player.is_dirty, player.is_own_dirty) = (false, false);
         }
@@ -1189,21 +1050,3 @@ impl World {
             + self.calls.memory_bytes()
     }
 }
-
-impl fmt::Display for WorldError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::TooManyObjects => "the world holds as many objects as it may",
-            Self::StateTooLong => "an object's state is longer than it may be",
-            Self::NoSuchObject => "there is no such object",
-            Self::TooManyEvents => "there have been as many events in this tick as there may be",
-            Self::BadEvent => "an event is not JSON, or longer than it may be",
-            Self::BadMetadata => "the metadata is not JSON, or longer than room.metadata_size_limit",
-            Self::TooManyCalls => "as many calls wait for their answers as room.calls_limit allows",
-            Self::CallTooLong => "a call is longer than room.call_size_limit",
-            Self::NoBackend => "the room has no backend to call: room.call_proxy_enabled is off",
-        })
-    }
-}
-
-impl std::error::Error for WorldError {}

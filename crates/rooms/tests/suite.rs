@@ -14,6 +14,7 @@ mod calls;
 mod corpus;
 mod drift;
 mod far_cells;
+mod kinds;
 mod listing;
 mod opening;
 mod recording_versions;

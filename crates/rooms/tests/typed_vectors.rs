@@ -7,39 +7,15 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     Base, CellIndex, FormatSet, GridShape, InputError, Mirror, NewObject, ObjectId, ObjectView, PlayerId, Position,
     Refusal, Replica, ReplicaError, RestoreError, Room, RoomOptions, Schema, Simulation, SnapshotFormat, Visibility,
-    Visitor, World, choice, state, wire,
+    Visitor, World, wire,
 };
 use proptest::{collection::vec, prelude::*, sample::Index};
 use serde_json::{Value, json};
 
-choice! {
-    /// A light.
-    #[derive(Clone)]
-    pub enum Light { Red, Amber, Green }
-}
-
-state! {
-    /// A kind with a field of each type that is not a list.
-    pub struct Walker: 1 {
-        pub heading: u8 [angle(), delta_bits(4)],
-        pub score: i16 [range(-300, 299), delta_bits(5), per_unit(10), linear()],
-        pub is_on: bool,
-        pub light: Light,
-        pub target: Option<ObjectId>,
-        pub wide: u32,
-        pub name: String [max(6)],
-    }
-}
-
-state! {
-    /// A kind with lists, and with fields that may be left out.
-    pub struct Bag: 2 {
-        pub label: String [max(300)],
-        pub pair: [i8; 2],
-        pub amount: u16 [optional()],
-        pub items: Vec<u16> [range(5, 700), max(4), optional()],
-    }
-}
+use crate::{
+    kinds::{Bag, Light, Walker},
+    vectors::{self, hex, unhex},
+};
 
 type Act = fn(&mut World);
 
@@ -284,35 +260,17 @@ fn play(acts: &[Act], seen: &[u32]) -> Vec<Value> {
 
 /// As in `snapshots.json`, with the fields of each object.
 fn picture(replica: &Replica) -> Value {
-    let shape = replica.grid().expect("a map").shape();
-    let mut objects: Vec<_> = replica.objects().collect();
-    objects.sort_unstable_by_key(|(id, _)| *id);
-    let objects = objects.into_iter().map(|(id, seen)| {
+    let mut picture = vectors::picture(replica);
+    for object in picture["objects"].as_array_mut().expect("objects") {
+        let id = ObjectId(object["id"].as_u64().expect("an id") as u32);
+        let seen = replica.object(id).expect("it is shown");
         let view = ObjectView { id, kind: seen.kind, x: 0, y: 0, state: &seen.state };
         let mut own = Vec::new();
         wire::encode_own(SnapshotFormat::TypedJson, replica.schema(), [view].into_iter(), &mut own);
         let own: Value = serde_json::from_slice(&own).expect("JSON");
-        let (Position { x, y }, cell) = (seen.position, seen.cell.map(|cell| cell.0));
-        let fields = own["objects"][0].get("fields").cloned();
-        json!({ "id": id.0, "kind": seen.kind, "x": x, "y": y, "state": hex(&seen.state), "cell": cell, "fields": fields })
-    });
-    json!({
-        "tick": replica.tick(),
-        "time_us": replica.time_us(),
-        "ack": replica.ack(),
-        "avatar": replica.avatar().unwrap_or(ObjectId(0)).0,
-        "view": replica.view().0,
-        "grid": {
-            "columns": shape.columns,
-            "rows": shape.rows,
-            "cell_units": shape.cell_units,
-            "near_cells": shape.near_cells,
-            "far_cells": shape.far_cells,
-            "far_interval_ticks": shape.far_interval_ticks,
-            "ticks_per_second": replica.ticks_per_second(),
-        },
-        "objects": objects.collect::<Vec<_>>(),
-    })
+        object["fields"] = own["objects"][0].get("fields").cloned().into();
+    }
+    picture
 }
 
 #[test]
@@ -350,7 +308,7 @@ fn with_changes(base: u8, cell: u8, is_full: bool, changes: &[u8]) -> Vec<u8> {
 
 /// Bits of changes that no client takes. One object is `100000`, its id begins with `0` for the next number, and `0`
 /// before the set of its fields.
-const WRONG_BITS: [(&str, u8, &str); 16] = [
+const WRONG_BITS: [(&str, u8, &str); 17] = [
     ("the end before the fields", 0, "100000 0"),
     ("an object that is not there", 0, "100000 101001 0 10000000 11"),
     ("an object of another cell", 0, "100000 100100 0 10000 00 000 000"),
@@ -368,6 +326,7 @@ const WRONG_BITS: [(&str, u8, &str); 16] = [
         0,
         "100000 0 0 00000001 111 00000000 00000000 00000000 00000000 00000000 00000000 00000000",
     ),
+    ("a text that is not UTF-8", 0, "100000 0 0 00000001 100 11111111"),
     ("a list that is too long", 1, "100000 100100 0 00001 101 0000000000 0000000000 0000000000 0000000000 0000000000"),
     ("a count above 32 bits", 0, "1111 11111111111111111111111111111111"),
     ("a byte after the changes", 0, "100000 0 0 00010000 0 00000000 00000000"),
@@ -478,14 +437,8 @@ fn bytes_of(encoding: Encoding, text: &Value) -> Vec<u8> {
     let text = text.as_str().expect("text");
     match encoding {
         Encoding::Json => text.into(),
-        Encoding::Protobuf => {
-            (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).expect("hex")).collect()
-        }
+        Encoding::Protobuf => unhex(text),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
 }
 
 /// A file of vectors, one per line.

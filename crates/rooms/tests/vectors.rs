@@ -111,7 +111,7 @@ fn input<'a>(meaning: &'a Value, data: &'a [u8]) -> Input<'a> {
 }
 
 /// The content of a replica, in the format of the vectors.
-fn picture(replica: &Replica) -> Value {
+pub(crate) fn picture(replica: &Replica) -> Value {
     let shape = replica.grid().expect("a map").shape();
     let mut objects: Vec<_> = replica.objects().collect();
     objects.sort_unstable_by_key(|(id, _)| *id);
@@ -170,11 +170,11 @@ fn text(value: &Value) -> &str {
     value.as_str().expect("a text")
 }
 
-fn unhex(digits: &str) -> Vec<u8> {
+pub(crate) fn unhex(digits: &str) -> Vec<u8> {
     let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal digits");
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
 }

@@ -70,6 +70,8 @@ pub struct RoomPlan {
     pub empty_ticks_max: u32,
     /// Ticks for which players stay after they lose their connection. With 0, they leave at once.
     pub seat_grace_ticks: u32,
+    /// Whether the node asks other nodes for a room before it opens it. The simulator answers for them.
+    pub asks_nodes: bool,
     /// The limits that shards enforce.
     pub limits: RoomLimits,
     /// The options of the rooms.
@@ -146,13 +148,15 @@ impl Plan {
         let mut options = options(chance, shards);
         // With few channels, the node might have to reject the channel of a room.
         let may_have_rooms = options.channel.channels_max > 1_000;
-        let rooms = (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance).with_seats(seed));
+        let rooms =
+            (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance).with_seats(seed).with_nodes(seed));
         if chance.percent(30) {
             configure_backends(chance, &mut options);
         }
         if let Some(rooms) = &rooms {
             options.room_threads = rooms.threads;
             options.namespaces.push(rooms.namespace(chance));
+            rooms.ask_nodes(&mut options);
         }
         Self {
             shards,
@@ -217,6 +221,7 @@ impl RoomPlan {
             tick_us,
             empty_ticks_max: *chance.pick(&[1, 4, 40]),
             seat_grace_ticks: 0,
+            asks_nodes: false,
             limits: RoomLimits {
                 inputs_per_second: *chance.pick(&[3, 20, 1_000]),
                 input_bytes_max: INPUT_BYTES_MAX,
@@ -244,6 +249,19 @@ impl RoomPlan {
             self.limits.gives_seat_tokens = true;
         }
         self
+    }
+
+    /// Puts the node into a cluster in some plans.
+    fn with_nodes(self, seed: u64) -> Self {
+        Self { asks_nodes: Chance::new(seed ^ 0x6e6f_6465).percent(40), ..self }
+    }
+
+    fn ask_nodes(&self, options: &mut Options) {
+        if self.asks_nodes {
+            options.log.peer_queries_max = 8;
+            // Other nodes would be asked for presence as well.
+            options.namespaces.iter_mut().for_each(|namespace| namespace.presence = false);
+        }
     }
 
     /// The namespace of the rooms' channels.

@@ -70,6 +70,36 @@ fn a_recovery_without_pacing_is_found() {
 }
 
 #[test]
+fn a_missing_schema_is_found() {
+    find_in_node("SchemaNotSent", &["the snapshot is malformed", "asked for fields"]);
+}
+
+#[test]
+fn a_missing_keyframe_for_the_names_of_fields_is_found() {
+    find_in_node("NamesNeedNoKeyframe", &["fields are due", "is seen as"]);
+}
+
+#[test]
+fn a_join_that_asks_on_for_nobody_is_found() {
+    find_in_node("AbandonedJoinAsksOn", &["for which nobody waits"]);
+}
+
+#[test]
+fn a_join_that_is_run_for_nobody_is_found() {
+    find_in_node("AbandonedJoinIsRun", &["is run, whose session has ended"]);
+}
+
+#[test]
+fn a_promise_of_a_room_that_is_not_kept_is_found() {
+    find_in_node("PromiseNotKept", &["which is promised to another node"]);
+}
+
+#[test]
+fn a_join_that_does_not_wait_for_its_room_is_found() {
+    find_in_node("JoinDoesNotWait", &["is given up at"]);
+}
+
+#[test]
 fn attaching_without_a_fence_is_found() {
     find_in_cluster("AttachWithoutFence", &[]);
 }

@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 108] = [
+const REACHED: [&str; 113] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -98,11 +98,16 @@ const REACHED: [&str; 108] = [
     "join rejected by the game",
     "join to an ended room",
     "leave",
+    "other nodes asked",
     "room",
     "room closed",
     "room failed",
+    "room goes on elsewhere",
+    "room left to another node",
     "snapshot in JSON",
+    "snapshot in JSON with fields",
     "snapshot in Protobuf",
+    "snapshot in Protobuf with fields",
     "snapshot: caught up",
     "snapshot: first",
     "snapshot: from an expired base",

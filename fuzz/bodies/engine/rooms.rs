@@ -48,7 +48,7 @@ impl Rooms {
             ToRoom::Close { room, code, reason } => {
                 // One that has failed meanwhile is not there.
                 if let Some((mut host, _)) = self.open.remove(&room) {
-                    host.end(code, reason.as_ref(), outgoing);
+                    host.end(code, reason.as_ref(), &NotJoined::Gone, outgoing);
                 }
             }
             message => {
@@ -69,7 +69,7 @@ impl Rooms {
     /// One of the rooms does what it should not, and is no more.
     pub(super) fn fail(&mut self, outgoing: &mut Vec<RoutedMessage>) {
         if let Some((room, (mut host, _))) = self.open.pop_first() {
-            host.end(UnsubscribeCode::ROOM_FAILED, None, outgoing);
+            host.end(UnsubscribeCode::ROOM_FAILED, None, &NotJoined::Unavailable, outgoing);
             outgoing.push((room.owner, FromRoom::Failed { room, channel: host.channel().clone(), refusal: None }));
         }
     }

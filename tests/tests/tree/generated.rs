@@ -17,7 +17,8 @@ fn written() -> BTreeSet<String> {
 }
 
 fn may_be_generated(name: &str) -> bool {
-    name.starts_with("docs/") || name.starts_with("schema/") || name.starts_with("web/") && name.ends_with(".ts")
+    let is_source = std::path::Path::new(name).extension().is_some_and(|extension| extension == "ts");
+    name.starts_with("docs/") || name.starts_with("schema/") || name.starts_with("web/") && is_source
 }
 
 #[test]

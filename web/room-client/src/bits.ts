@@ -59,5 +59,5 @@ export class BitReader {
 
 /** Bits of the numbers up to a maximum. */
 export function bitsOf(max: number): number {
-  return max === 0 ? 0 : Math.floor(Math.log2(max)) + 1;
+  return 32 - Math.clz32(max);
 }

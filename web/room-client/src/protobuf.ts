@@ -129,7 +129,7 @@ export class Reader {
   }
 }
 
-const utf8 = new TextDecoder("utf-8", { fatal: true });
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encoder = new TextEncoder();
 
 /** Writes fields. Fields with their default value are omitted, as in proto3. */

@@ -345,7 +345,7 @@ class GameEmitter extends Emitter<Record<string, { readonly value: unknown; read
 }
 
 const encoder = new TextEncoder();
-const decoder = new TextDecoder("utf-8", { fatal: true });
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 function errorOf(reason: unknown): Error {
   if (reason instanceof Error) return reason;

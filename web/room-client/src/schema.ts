@@ -45,6 +45,7 @@ export type FieldValues = Readonly<Record<string, FieldValue>>;
 /** A value as it is in a state: the integer, the index of a choice, or the bytes of a text. */
 export type RawValue = number | Uint8Array | readonly number[];
 
+const SCHEMA_BYTES_MAX = 65_536;
 const FIELDS_MAX = 62;
 const KINDS_MAX = 256;
 const LENGTH_MAX = 1_024;
@@ -71,15 +72,16 @@ export class Schema {
   }
 }
 
-const decoder = new TextDecoder();
-const strictDecoder = new TextDecoder("utf-8", { fatal: true });
+/** Texts are as the game wrote them, also if they begin with a byte order mark. */
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 const encoder = new TextEncoder();
 
 /** @throws RoomError of the kind `malformed`. */
 export function decodeSchema(bytes: Uint8Array): Schema {
   let document: unknown;
+  if (bytes.length > SCHEMA_BYTES_MAX) throw malformed("the schema is longer than 64 KiB");
   try {
-    document = JSON.parse(strictDecoder.decode(bytes));
+    document = JSON.parse(decoder.decode(bytes));
   } catch {
     throw malformed("the schema is not JSON");
   }
@@ -111,6 +113,11 @@ function textOf(value: unknown): string {
   return value;
 }
 
+function flagOf(value: unknown): boolean {
+  if (typeof value !== "boolean") throw malformed("an option of the schema is neither true nor false");
+  return value;
+}
+
 function integerOf(value: unknown, min: number, max: number): number {
   if (typeof value !== "number" || !Number.isInteger(value) || value < min || value > max) {
     throw malformed(`a number of the schema is not from ${min} to ${max}`);
@@ -125,7 +132,17 @@ function kindFromJson(value: unknown): Kind {
   if (fields.length === 0 || fields.length > FIELDS_MAX || names.size < fields.length) {
     throw malformed("a kind of the schema has no fields, too many, or two of the same name");
   }
+  const firstOptional = fields.findIndex(({ optional }) => optional);
+  if (firstOptional >= 0 && !fields.slice(firstOptional).every(mayBeNothing)) {
+    throw malformed("a field after an optional one cannot be left out");
+  }
   return { kind: integerOf(json["kind"], 0, 0xffff), name: textOf(json["name"]), fields };
+}
+
+/** Whether a field may be 0 or empty. */
+function mayBeNothing(field: Field): boolean {
+  if (field.type === "integer") return field.min <= 0 && field.max >= 0;
+  return field.type !== "list" || field.countMin === 0;
 }
 
 function rangeFromJson(json: Json): Range {
@@ -142,15 +159,20 @@ function fieldFromJson(value: unknown): Field {
   if (motion !== "step" && motion !== "linear" && motion !== "angle") throw malformed("a motion of the schema is unknown");
   const named = {
     name: textOf(json["name"]),
-    deltaBits: integerOf(json["delta_bits"] ?? 0, 0, 31),
+    deltaBits: 0,
     perUnit: integerOf(json["per_unit"] ?? 1, 1, 0xffff_ffff),
     motion: motion as Motion,
-    optional: json["optional"] === true,
+    optional: flagOf(json["optional"] ?? false),
   };
+  // Differences have fewer bits than values, and only integers have them.
+  const deltaBits = (most: number) => integerOf(json["delta_bits"] ?? 0, 0, Math.max(most, 0));
+  if (json["type"] !== "integer") deltaBits(0);
   const length = (least: number) => integerOf(json["count_max"], Math.max(least, 1), LENGTH_MAX);
   switch (json["type"]) {
-    case "integer":
-      return { ...named, type: "integer", ...rangeFromJson(json) };
+    case "integer": {
+      const range = rangeFromJson(json);
+      return { ...named, type: "integer", ...range, deltaBits: deltaBits(bitsOf(range.max - range.min) - 1) };
+    }
     case "flag":
     case "object":
       return { ...named, type: json["type"] };
@@ -196,8 +218,10 @@ export function splitState(fields: readonly Field[], state: Uint8Array): RawValu
       at += head;
       const end = at + count * each;
       if (!Number.isInteger(count) || count < least || count > field.countMax || end > state.length) return null;
-      if (field.type === "text") raw = state.slice(at, end);
-      else {
+      if (field.type === "text") {
+        raw = state.slice(at, end);
+        if (textIn(raw) === null) return null;
+      } else {
         const elements: number[] = [];
         for (; at < end; at += each) elements.push(integerAt(view, at, field));
         if (elements.some((element) => element < field.min || element > field.max)) return null;
@@ -280,7 +304,9 @@ export function readRaw(bits: BitReader, field: Field, was: RawValue): RawValue 
       return integerOf(bits.take(bitsOf(field.names.length - 1)), 0, field.names.length - 1);
     case "text": {
       const count = integerOf(bits.take(bitsOf(field.countMax)), 0, field.countMax);
-      return Uint8Array.from({ length: count }, () => bits.take(8));
+      const bytes = Uint8Array.from({ length: count }, () => bits.take(8));
+      if (textIn(bytes) === null) throw malformed(`${field.name} is not UTF-8`);
+      return bytes;
     }
     case "list": {
       const count = integerOf(field.countMin + bits.take(bitsOf(field.countMax - field.countMin)), 0, field.countMax);
@@ -331,8 +357,17 @@ function isNothing(raw: RawValue): boolean {
   return typeof raw === "number" ? raw === 0 : raw.length === 0;
 }
 
+/** The text in bytes; null if they are not UTF-8. */
+function textIn(bytes: Uint8Array): string | null {
+  try {
+    return decoder.decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
 function shown(field: Field, raw: RawValue): FieldValue {
-  if (typeof raw !== "number") return field.type === "text" ? decoder.decode(Uint8Array.from(raw)) : Array.from(raw);
+  if (typeof raw !== "number") return field.type === "text" ? (textIn(Uint8Array.from(raw)) ?? "") : Array.from(raw);
   if (field.type === "flag") return raw === 1;
   if (field.type === "choice") return field.names[raw] ?? "";
   return raw / field.perUnit;

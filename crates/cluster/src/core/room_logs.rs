@@ -118,7 +118,8 @@ pub enum RoomLogEffect {
         /// Its size.
         bytes: usize,
     },
-    /// The log has ended, because this node may not write it any more. The room must end.
+    /// The log has ended, because this node may not write it any more, or cannot. The room must end. A log that cannot be
+    /// written is released, and [`Self::Ended`] follows.
     Lost {
         /// The log.
         log: RoomLogNumber,
@@ -499,10 +500,13 @@ impl RoomLogs {
     /// The room cannot be stored. It ends here, and another node, or this one later, may continue it.
     fn give_up(&mut self, context: &mut Context, number: RoomLogNumber, why: RoomLogFault) {
         let Some(log) = self.logs.get_mut(&number) else { return };
-        log.phase = Phase::Held;
+        let is_told = log.writes.is_given_up();
+        // A message in flight keeps its phase: the release follows its answer.
         log.writes.give_up();
-        self.counters.lost += 1;
-        context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Lost { log: number, why }));
+        if !is_told {
+            self.counters.lost += 1;
+            context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Lost { log: number, why }));
+        }
         self.advance(context, number);
     }
 
@@ -614,6 +618,7 @@ impl RoomLogs {
             }
             return;
         }
+        let is_given_up = log.writes.is_given_up();
         let stored = log.writes.stored(&sent.kind, sequence);
         if let Some(below) = stored.purge_below {
             let (stream, subject) = (self.names.stream.clone(), log.subject.clone());
@@ -621,6 +626,7 @@ impl RoomLogs {
         }
         match sent.kind {
             MessageKind::Claim | MessageKind::Check => {}
+            MessageKind::Records { .. } if is_given_up => {}
             MessageKind::Records { tick } => {
                 context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Recorded { log: number, tick }));
             }
@@ -701,7 +707,10 @@ impl RoomLogs {
         // A stream that was made anew, or has lost its end.
         let by = newest.filter(|_| sequence > log.newest).and_then(LogMark::of).map(|mark| mark.node);
         let why = by.map_or(RoomLogFault::Gone, |by| RoomLogFault::Taken { by });
-        self.end(context, number, RoomLogEffect::Lost { log: number, why });
+        let is_told = log.writes.is_given_up();
+        let effect =
+            if is_told { RoomLogEffect::Ended { log: number } } else { RoomLogEffect::Lost { log: number, why } };
+        self.end(context, number, effect);
     }
 }
 

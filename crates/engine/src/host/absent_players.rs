@@ -69,7 +69,7 @@ impl AbsentPlayers {
     pub(super) fn confirm(&mut self, player: PlayerId) {
         let returned = self.entries.get_mut(&player).and_then(|seat| seat.returned.take());
         if let Some(returned) = returned {
-            self.by_token.remove(&returned.0);
+            self.forget_token(returned, player);
         }
     }
 
@@ -78,9 +78,16 @@ impl AbsentPlayers {
         self.end_absence(player);
         if let Some(seat) = self.entries.remove(&player) {
             for token in [Some(seat.token), seat.returned].into_iter().flatten() {
-                self.by_token.remove(&token.0);
+                self.forget_token(token, player);
             }
             self.by_user.remove(&(seat.user, player));
+        }
+    }
+
+    /// Another player may have the token by now: the log of a version before may have it twice.
+    fn forget_token(&mut self, token: SeatToken, player: PlayerId) {
+        if self.by_token.get(&token.0) == Some(&player) {
+            self.by_token.remove(&token.0);
         }
     }
 
@@ -141,14 +148,22 @@ impl AbsentPlayers {
         }
     }
 
-    /// The player that a join takes over: the one with its token; otherwise the user's first away player; otherwise, if
-    /// a user has one seat, the user's player.
+    /// The player that a join takes over: the one that it has created or taken over already; otherwise the one with its
+    /// token; otherwise the user's first away player; otherwise, if a user has one seat, the user's player.
     pub(super) fn claimed_by(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
-        claim.given?;
-        self.of_token(user, claim).ok().flatten().or_else(|| {
+        let given = claim.given?;
+        self.of_same_join(user, given).or_else(|| self.of_token(user, claim).ok().flatten()).or_else(|| {
             let may_be_claimed = |player: &PlayerId| claim.is_one_per_user || self.away.contains_key(player);
             self.of_user(user).find(may_be_claimed)
         })
+    }
+
+    /// The player of a join that is here for the second time: the room had taken it, and was lost before the answer, but its
+    /// log was not.
+    fn of_same_join(&self, user: &str, given: SeatToken) -> Option<PlayerId> {
+        let player = *self.by_token.get(&given.0)?;
+        let seat = self.entries.get(&player)?;
+        (seat.token == given && *seat.user == *user).then_some(player)
     }
 
     /// Why a join's token has no effect.
@@ -289,6 +304,38 @@ mod tests {
             table.forget(PlayerId(player));
         }
         assert_eq!(table, AbsentPlayers::default(), "no state remains of players that left");
+    }
+
+    /// A node has stored the tick of a join, and stops before it answers. The join asks again, and another node has restored
+    /// the room.
+    #[test]
+    fn a_join_that_is_asked_for_again_finds_its_player() {
+        for (user, returned) in [("", None), ("", Some(14)), ("ann", None), ("ann", Some(99))] {
+            let mut table = table();
+            let join = SeatClaim { given: Some(SeatToken(21)), ..claim(returned, false) };
+            let player = table.claimed_by(user, join).unwrap_or(PlayerId(5));
+            table.insert_join(player, user.into(), join);
+            // Another player of the user is away for longer.
+            assert!(table.set_away(PlayerId(1), LeavesAt(5)) && table.set_away(player, LeavesAt(6)));
+            assert_eq!(table.claimed_by(user, join), Some(player), "{user} with {returned:?}");
+            assert_eq!(table.claimed_by("ben", join), None, "another user has no claim");
+            table.end_absence(player);
+            table.insert_join(player, user.into(), join);
+            assert_eq!(table.claimed_by(user, join), Some(player), "also if its first client has not left yet");
+            assert_eq!(table.by_token.get(&21), Some(&player));
+        }
+    }
+
+    #[test]
+    fn a_player_that_leaves_takes_no_token_of_another_one_with_it() {
+        let mut table = table();
+        table.insert(PlayerId(5), seat("", 14));
+        table.forget(PlayerId(4));
+        assert_eq!(table.claimed_by("", claim(Some(14), false)), Some(PlayerId(5)));
+        table.insert(PlayerId(6), SeatEntry { returned: Some(SeatToken(14)), ..seat("", 16) });
+        table.insert(PlayerId(5), seat("", 14));
+        table.confirm(PlayerId(6));
+        assert_eq!(table.claimed_by("", claim(Some(14), false)), Some(PlayerId(5)));
     }
 
     #[test]

@@ -145,6 +145,8 @@ pub struct Entered {
     pub player: PlayerId,
     /// Whether the player was already in the room.
     pub is_back: bool,
+    /// The form of its frames.
+    pub format: SnapshotFormat,
     /// The player's former seat, if its previous client had not left yet.
     pub left_seat: Option<SeatKey>,
 }
@@ -420,7 +422,8 @@ impl Runner {
             }
             None => (self.room.join(visitor, format, data)?.player, false),
         };
-        Ok(Entered { player, is_back, left_seat: self.seated_players.put(seat, player) })
+        let format = self.room.format_for(format);
+        Ok(Entered { player, is_back, format, left_seat: self.seated_players.put(seat, player) })
     }
 
     fn leave(&mut self, player: PlayerId) {
@@ -435,7 +438,7 @@ impl Runner {
             return None;
         }
         let formats = batch.steps.iter().fold(self.room.formats(), |all, step| match step {
-            Step::Join { format, .. } => all.with(*format),
+            Step::Join { format, .. } => all.with(self.room.format_for(*format)),
             _ => all,
         });
         Some(self.room.keyframe(formats))
@@ -450,7 +453,8 @@ impl Runner {
             Step::Join { info, claim, .. } if self.absent_players.claimed_by(&info.user, *claim).is_some() => true,
             Step::Join { seat, format, .. } => {
                 let shards = shards.as_ref().unwrap_or(&batch.shards);
-                shards.get(seat.shard).is_none_or(|shard| !shard.known.contains(*format))
+                let needed = FormatSet::default().with(self.room.format_for(*format));
+                shards.get(seat.shard).is_none_or(|shard| !shard.known.covers_objects_of(needed))
             }
             Step::Leave { seat } | Step::Away { seat, .. } if self.seated_players.player(*seat).is_some() => {
                 let shards = shards.get_or_insert_with(|| batch.shards.clone());

@@ -181,6 +181,15 @@ impl SessionTable {
         }
     }
 
+    /// The large answer that a session awaits takes longer than its other commands wait.
+    pub(crate) fn large_reply_is_late(&mut self, key: SessionKey, effects: &mut Effects) {
+        let Some(session) = self.get_mut(key) else { return };
+        session.awaits_large_reply = false;
+        if session.is_paused_for_pace() {
+            effects.list.push(Effect::Recall { session: key });
+        }
+    }
+
     /// Resumes a session that waits to subscribe again to a channel, after its former subscription has ended.
     pub(crate) fn recall_after_ending(&mut self, key: SessionKey, id: LocalChannelId, effects: &mut Effects) {
         let paused = self.get_mut(key).and_then(|session| session.paused.as_mut());

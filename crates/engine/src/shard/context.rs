@@ -24,7 +24,7 @@ use crate::{
     options::NamespaceOptions,
     record::RecordLevel,
     refused::Refused,
-    room::{LeftSeat, SeatKey},
+    room::{Departure, LeftSeat, SeatKey},
     timers::Timers,
 };
 
@@ -313,10 +313,13 @@ impl Context {
         self.request(owner, request);
     }
 
-    /// Tells the owner that the session of a join is gone.
-    pub(super) fn abandon_join(&mut self, channel: Arc<str>, seat: SeatKey) {
-        let owner = self.owner(&channel);
-        self.request(owner, ShardRequest::AbandonJoin { channel, seat });
+    /// Tells the owner that nobody waits for a join any more.
+    pub(super) fn abandon_join(&mut self, channel: Arc<str>, seat: SeatKey, departure: Departure) {
+        // Without other nodes, no join asks again, and the room needs to know only of a client that may come back.
+        if departure == Departure::Lost || self.options.log.peer_queries_max > 0 {
+            let owner = self.owner(&channel);
+            self.request(owner, ShardRequest::AbandonJoin { channel, seat, departure });
+        }
     }
 }
 

@@ -96,7 +96,9 @@ impl Owner {
                 }
                 self.channels.serve_unsubscribe(context, key, shard, &subscriber);
             }
-            ShardRequest::AbandonJoin { channel, seat } => self.rooms(context).abandon_join(&channel, seat),
+            ShardRequest::AbandonJoin { channel, seat, departure } => {
+                self.rooms(context).abandon_join(&channel, seat, departure);
+            }
             ShardRequest::Arrive { user, asker } => self.homes.serve_arrival(context, user, asker),
             ShardRequest::Depart { user, shard, session } => {
                 self.homes.serve_departure(context, &user, shard, session);

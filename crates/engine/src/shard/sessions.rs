@@ -140,6 +140,9 @@ impl Sessions {
             Notice::Arrived { user, asker, admission } => {
                 return self.connecting(context, asker.session).arrived(&user, admission);
             }
+            Notice::JoinWaits { asker } => {
+                return self.all.table.large_reply_is_late(asker.session, &mut context.effects);
+            }
             Notice::Superseded { session } => return self.all.close(context, session, &Disconnect::CONNECTION_LIMIT),
             Notice::Published { channel, asker, outcome } => {
                 ("publish", channel, asker, outcome.map(|()| Reply::Publish))

@@ -8,7 +8,7 @@ use dunlin_engine::{
     host::{HostOptions, RoomHost, RoutedMessage, Runner, TokensRefused},
     message::{Asker, Subscriber, SubscriptionRequest},
     options::{NamespaceOptions, RoomLimits, RoomOpenings},
-    room::{FromRoom, JoinParams, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
+    room::{FromRoom, JoinParams, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
 use dunlin_protocol::{
     Encoding,
@@ -353,7 +353,7 @@ impl Hall {
                 ToRoom::Close { room, code, reason } => {
                     let (mut host, _) = self.rooms.remove(room).expect("closed once, and after it was opened");
                     let mut outgoing = Vec::new();
-                    host.end(*code, reason.as_ref(), &mut outgoing);
+                    host.end(*code, reason.as_ref(), &NotJoined::Gone, &mut outgoing);
                     for (shard, message) in outgoing {
                         self.on_message(shard.0, message);
                     }
@@ -452,8 +452,9 @@ impl Hall {
     }
 
     pub fn holdings(&self) -> [usize; 2] {
+        let unanswered: usize = self.node.shards.iter().map(dunlin_engine::Shard::unanswered_joins).sum();
         let holdings = self.node.shards.iter().map(dunlin_engine::Shard::room_holdings);
-        holdings.fold([0; 2], |sums, more| [sums[0] + more[0], sums[1] + more[1]])
+        holdings.fold([unanswered, 0], |sums, more| [sums[0] + more[0], sums[1] + more[1]])
     }
 }
 

@@ -199,6 +199,9 @@ impl<F: FnMut(&mut World) + Send> Simulation for Prepared<F> {
     fn grid(&self) -> GridShape {
         MAP
     }
+    fn schema(&self) -> Schema {
+        super::objects::schema()
+    }
     fn start(&mut self, _: &mut World) {}
     fn join(&mut self, _: &mut World, _: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
         Ok(())

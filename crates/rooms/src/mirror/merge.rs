@@ -113,7 +113,7 @@ impl Merges {
                 && all & WHOLE == 0
                 && let Some(now) = wire::read_object(object)
             {
-                changes.push(states.schema, wire::position_bits(states.cell_units), &now, all, None);
+                changes.push_whole_values(states.schema, wire::position_bits(states.cell_units), &now, all);
             } else {
                 wire::part_upserts(format, objects);
                 objects.extend_from_slice(object);

@@ -131,10 +131,8 @@ impl Staged {
             if !bytes.is_empty() {
                 // The objects of a full cell are all in it as a whole.
                 let is_possible = !cell.is_full && (cell.cell as usize) < grid.len();
-                let place = CellIndex(cell.cell);
-                let known = (seen, place);
-                let read = is_possible
-                    .then(|| read_cell_changes(bytes, known, schema, grid, &mut self.changed, &mut self.states));
+                let known = KnownCell { cell: CellIndex(cell.cell), seen, schema, grid };
+                let read = is_possible.then(|| read_cell_changes(bytes, known, &mut self.changed, &mut self.states));
                 read.flatten().ok_or(ReplicaError::Malformed)?;
             }
             cell.changed_end = self.changed.len();
@@ -179,12 +177,19 @@ impl Staged {
     }
 }
 
+/// A cell, and what the client knows of it.
+#[derive(Clone, Copy)]
+struct KnownCell<'a> {
+    cell: CellIndex,
+    seen: &'a SeenObjects,
+    schema: &'a Schema,
+    grid: &'a Grid,
+}
+
 /// Decodes the changes of a cell into `changed`, with the states in `states`.
 fn read_cell_changes(
     bytes: &[u8],
-    (seen, cell): (&SeenObjects, CellIndex),
-    schema: &Schema,
-    grid: &Grid,
+    KnownCell { cell, seen, schema, grid }: KnownCell<'_>,
     changed: &mut Vec<StagedObject>,
     states: &mut Vec<u8>,
 ) -> Option<()> {

@@ -11,6 +11,8 @@ use super::{Field, FieldType, Integer, Kind, Motion};
 pub enum SchemaError {
     /// It is not a document of a schema.
     Malformed,
+    /// Its document is longer than 64 KiB.
+    TooLong,
     /// A kind is declared twice, or there are too many.
     Kinds,
     /// A kind has no fields or too many, or two of the same name.
@@ -194,6 +196,7 @@ impl fmt::Display for SchemaError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Malformed => "it is not a schema",
+            Self::TooLong => "its document is longer than 64 KiB",
             Self::Kinds => "a kind is declared twice, or there are more than 256",
             Self::Fields => "a kind must have 1 to 62 fields with different names",
             Self::Optional => "an optional field and all after it must be able to be 0 or empty",

@@ -47,14 +47,14 @@ impl<'a> FieldReader<'a> {
         if self.is_cut {
             return Some(field.nothing());
         }
-        let raw = match &field.of {
-            FieldType::Integer(integer) => RawValue::Number(self.integer(*integer)?),
-            FieldType::Flag => RawValue::Number(self.below(2)?),
-            FieldType::Choice(names) => RawValue::Number(self.below(names.len())?),
-            FieldType::Object => RawValue::Number(u32::from_le_bytes(*self.array()?).into()),
-            FieldType::Text { bytes_max } => RawValue::Bytes(self.bytes(0, *bytes_max, 1)?),
-            FieldType::List { of, count_min, count_max } => self.list(*of, *count_min, *count_max)?,
+        let bytes = match &field.of {
+            FieldType::Integer(integer) => self.take(integer.bytes.into())?,
+            FieldType::Flag | FieldType::Choice(_) => self.take(1)?,
+            FieldType::Object => self.take(4)?,
+            FieldType::Text { bytes_max } => self.bytes(0, *bytes_max, 1)?,
+            FieldType::List { of, count_min, count_max } => self.bytes(*count_min, *count_max, of.bytes.into())?,
         };
+        let raw = value_of(field, bytes)?;
         self.has_optional |= field.is_optional;
         self.has_value |= self.has_optional && raw != field.nothing();
         Some(raw)
@@ -69,16 +69,6 @@ impl<'a> FieldReader<'a> {
         let (bytes, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
         Some(bytes)
-    }
-
-    fn below(&mut self, count: usize) -> Option<i64> {
-        let [number] = *self.array()?;
-        (usize::from(number) < count).then_some(number.into())
-    }
-
-    fn integer(&mut self, integer: Integer) -> Option<i64> {
-        let number = read_integer(self.take(integer.bytes.into())?, integer);
-        (integer.min..=integer.max).contains(&number).then_some(number)
     }
 
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
@@ -106,14 +96,33 @@ impl<'a> FieldReader<'a> {
         }
         self.take(count * usize::from(bytes_each))
     }
+}
 
-    fn list(&mut self, of: Integer, count_min: u16, count_max: u16) -> Option<RawValue<'a>> {
-        let bytes = self.bytes(count_min, count_max, of.bytes.into())?;
-        let is_inside = |element: &[u8]| (of.min..=of.max).contains(&read_integer(element, of));
-        // Elements of the whole range, such as bytes, need no look.
-        let is_right = of.is_whole() || bytes.chunks_exact(of.bytes.into()).all(is_inside);
-        is_right.then_some(RawValue::Bytes(bytes))
-    }
+/// The value in the bytes of a field, which have its length; `None` if it is outside of its range.
+#[inline]
+pub(super) fn value_of<'a>(field: &Field, bytes: &'a [u8]) -> Option<RawValue<'a>> {
+    let number = match &field.of {
+        FieldType::Integer(integer) => {
+            let number = read_integer(bytes, *integer);
+            (integer.min..=integer.max).contains(&number).then_some(number)?
+        }
+        FieldType::Flag => index_below(bytes, 2)?,
+        FieldType::Choice(names) => index_below(bytes, names.len())?,
+        FieldType::Object => u32::from_le_bytes(bytes.try_into().ok()?).into(),
+        FieldType::Text { .. } => return std::str::from_utf8(bytes).is_ok().then_some(RawValue::Bytes(bytes)),
+        FieldType::List { of, .. } => {
+            let is_inside = |element: &[u8]| (of.min..=of.max).contains(&read_integer(element, *of));
+            // Elements of the whole range, such as bytes, need no look.
+            let is_right = of.is_whole() || bytes.chunks_exact(of.bytes.into()).all(is_inside);
+            return is_right.then_some(RawValue::Bytes(bytes));
+        }
+    };
+    Some(RawValue::Number(number))
+}
+
+fn index_below(bytes: &[u8], count: usize) -> Option<i64> {
+    let &[number] = bytes else { return None };
+    (usize::from(number) < count).then_some(number.into())
 }
 
 /// Appends the fields of a state, one after another.
@@ -127,13 +136,16 @@ pub(crate) struct FieldWriter<'a> {
 }
 
 impl<'a> FieldWriter<'a> {
+    #[inline]
     pub(crate) fn new(field_count: usize, out: &'a mut Vec<u8>) -> Self {
         Self { out, fields_left: field_count, optional_start: None, has_value: false }
     }
 
     /// Appends the next field, which is `field`. Its value must be inside the range.
+    #[allow(clippy::inline_always, reason = "the compiler then knows which field a struct writes")]
+    #[inline(always)]
     pub(crate) fn put(&mut self, field: &Field, raw: RawValue<'_>) {
-        self.begin(field, raw != field.nothing());
+        self.begin(field, || raw != field.nothing());
         match (raw, &field.of) {
             (RawValue::Number(number), FieldType::Integer(integer)) => write_integer(number, *integer, self.out),
             (RawValue::Number(number), FieldType::Object) => {
@@ -153,9 +165,10 @@ impl<'a> FieldWriter<'a> {
     }
 
     /// Appends the next field, which is a list, with elements inside their range.
+    #[inline]
     pub(crate) fn put_list(&mut self, field: &Field, elements: impl ExactSizeIterator<Item = i64>) {
         let FieldType::List { of, count_min, count_max } = field.of else { return };
-        self.begin(field, elements.len() > 0);
+        self.begin(field, || elements.len() > 0);
         self.length(elements.len(), count_min, count_max);
         for element in elements {
             write_integer(element, of, self.out);
@@ -163,20 +176,24 @@ impl<'a> FieldWriter<'a> {
     }
 
     /// After the last field.
+    #[inline]
     pub(crate) fn finish(self) {
         if let Some(start) = self.optional_start.filter(|_| !self.has_value) {
             self.out.truncate(start);
         }
     }
 
-    fn begin(&mut self, field: &Field, has_value: bool) {
+    #[inline]
+    fn begin(&mut self, field: &Field, has_value: impl FnOnce() -> bool) {
         self.fields_left = self.fields_left.saturating_sub(1);
         if field.is_optional && self.optional_start.is_none() {
             self.optional_start = Some(self.out.len());
         }
-        self.has_value |= self.optional_start.is_some() && has_value;
+        // Most kinds have no optional fields, and need no look at their values.
+        self.has_value |= self.optional_start.is_some() && has_value();
     }
 
+    #[inline]
     fn length(&mut self, count: usize, count_min: u16, count_max: u16) {
         if count_min == count_max || self.fields_left == 0 {
             return;
@@ -188,6 +205,7 @@ impl<'a> FieldWriter<'a> {
 
 impl Field {
     /// The value of a field that has been left out.
+    #[inline]
     pub(crate) fn nothing(&self) -> RawValue<'static> {
         match self.of {
             FieldType::Text { .. } | FieldType::List { .. } => RawValue::Bytes(&[]),
@@ -202,6 +220,7 @@ pub(crate) fn low_bits(number: i64) -> u32 {
 }
 
 /// The value in the bytes of an integer.
+#[inline]
 pub(crate) fn read_integer(bytes: &[u8], integer: Integer) -> i64 {
     match (bytes, integer.min < 0) {
         (&[a], false) => a.into(),
@@ -217,6 +236,7 @@ pub(crate) fn read_integer(bytes: &[u8], integer: Integer) -> i64 {
     }
 }
 
+#[inline]
 pub(crate) fn write_integer(number: i64, integer: Integer, out: &mut Vec<u8>) {
     // Lengths that the compiler knows: this runs for each field of each change.
     let [a, b, c, d, ..] = number.to_le_bytes();

@@ -79,6 +79,7 @@ pub struct StateReader<'a> {
 
 impl<'a> StateWriter<'a> {
     /// Appends the bytes of a state. Returns the number of values that were outside of their ranges.
+    #[inline]
     pub fn write<T: State>(state: &T, out: &'a mut Vec<u8>) -> u32 {
         let fields = FieldWriter::new(T::FIELDS.len(), out);
         let mut writer = Self { fields, limited: 0 };
@@ -88,10 +89,14 @@ impl<'a> StateWriter<'a> {
     }
 
     /// Appends the next field.
+    #[allow(clippy::inline_always, reason = "the compiler then knows which field a struct writes")]
+    #[inline(always)]
     pub fn put<T: FieldValue>(&mut self, field: &Field, value: &T) {
         value.put(field, self);
     }
 
+    #[allow(clippy::inline_always, reason = "the compiler then knows which field a struct writes")]
+    #[inline(always)]
     fn number(&mut self, field: &Field, number: i64) {
         let (min, max) = match &field.of {
             FieldType::Integer(integer) => (integer.min, integer.max),
@@ -101,6 +106,7 @@ impl<'a> StateWriter<'a> {
         self.fields.put(field, RawValue::Number(inside));
     }
 
+    #[inline]
     fn limited(&mut self, number: i64, min: i64, max: i64) -> i64 {
         let inside = number.clamp(min, max);
         self.limited += u32::from(inside != number);
@@ -172,6 +178,7 @@ pub trait Choice: Sized {
 impl<T: Choice> FieldValue for T {
     const TYPE: FieldType = FieldType::Choice(Cow::Borrowed(T::NAMES));
 
+    #[inline]
     fn put(&self, field: &Field, out: &mut StateWriter<'_>) {
         out.fields.put(field, RawValue::Number(self.index().into()));
     }
@@ -193,6 +200,7 @@ macro_rules! integers {
         impl FieldValue for $type {
             const TYPE: FieldType = FieldType::Integer(integer!($type));
 
+            #[inline]
             fn put(&self, field: &Field, out: &mut StateWriter<'_>) {
                 out.number(field, (*self).into());
             }
@@ -219,7 +227,13 @@ macro_rules! integers {
             const TYPE: FieldType =
                 FieldType::List { of: integer!($type), count_min: N as u16, count_max: N as u16 };
 
+            #[inline]
             fn put(&self, field: &Field, out: &mut StateWriter<'_>) {
+                if matches!(&field.of, FieldType::List { of, .. } if of.is_whole()) {
+                    // No element can be outside of its range.
+                    let bytes = self.map(<$type>::to_le_bytes);
+                    return out.fields.put(field, RawValue::Bytes(bytes.as_flattened()));
+                }
                 put_list(self.iter().map(|number| i64::from(*number)), field, out);
             }
 
@@ -258,6 +272,7 @@ fn elements<'a>(field: &Field, raw: RawValue<'a>) -> Option<impl Iterator<Item =
 impl FieldValue for bool {
     const TYPE: FieldType = FieldType::Flag;
 
+    #[inline]
     fn put(&self, field: &Field, out: &mut StateWriter<'_>) {
         out.fields.put(field, RawValue::Number((*self).into()));
     }
@@ -272,6 +287,7 @@ impl FieldValue for Angle {
     const TYPE: FieldType = FieldType::Integer(integer!(u16));
     const MOTION: Motion = Motion::Angle;
 
+    #[inline]
     fn put(&self, field: &Field, out: &mut StateWriter<'_>) {
         out.number(field, (self.to_bits() >> 16).into());
     }
@@ -285,6 +301,7 @@ impl FieldValue for Angle {
 impl FieldValue for Option<ObjectId> {
     const TYPE: FieldType = FieldType::Object;
 
+    #[inline]
     fn put(&self, field: &Field, out: &mut StateWriter<'_>) {
         out.fields.put(field, RawValue::Number(self.map_or(0, |id| id.0.into())));
     }
@@ -397,6 +414,23 @@ impl Field {
         self.is_optional = true;
         self
     }
+
+    /// The field, if its options fit together in whatever order they were given.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn checked(self) -> Self {
+        match &self.of {
+            FieldType::Integer(integer) => {
+                let is_small = self.delta_bits == 0 || (self.delta_bits as u32) < integer.bits();
+                assert!(is_small, "a difference needs fewer bits than the value");
+            }
+            FieldType::List { count_min, count_max, .. } => {
+                assert!(*count_min <= *count_max, "an array has as many elements as its type says");
+            }
+            _ => {}
+        }
+        self
+    }
 }
 
 /// Declares a kind of objects: a struct with its number, and in brackets the options of a field: the methods of
@@ -432,6 +466,29 @@ impl Field {
 /// }
 /// # const _: usize = <Chest as dunlin_game::State>::FIELDS.len();
 /// ```
+///
+/// Neither do differences with as many bits as the values, in whatever order the options come:
+///
+/// ```compile_fail
+/// # use dunlin_rooms as dunlin_game;
+/// dunlin_game::state! {
+///     /// A chest.
+///     pub struct Chest: 3 {
+///         pub value: u8 [delta_bits(5), range(0, 20)],
+///     }
+/// }
+/// # const _: usize = <Chest as dunlin_game::State>::FIELDS.len();
+/// ```
+///
+/// A kind has at least one field:
+///
+/// ```compile_fail
+/// # use dunlin_rooms as dunlin_game;
+/// dunlin_game::state! {
+///     /// Nothing.
+///     pub struct Nothing: 4 {}
+/// }
+/// ```
 #[macro_export]
 macro_rules! state {
     (
@@ -440,29 +497,30 @@ macro_rules! state {
             $(
                 $(#[$field_about:meta])*
                 $field_seen:vis $field:ident: $type:ty $([$($option:ident($($argument:expr),*)),* $(,)?])?
-            ),* $(,)?
+            ),+ $(,)?
         }
     ) => {
         $(#[$about])*
         $seen struct $name {
-            $($(#[$field_about])* $field_seen $field: $type),*
+            $($(#[$field_about])* $field_seen $field: $type),+
         }
 
         impl $crate::State for $name {
             const KIND: u16 = $kind;
             const NAME: &'static str = stringify!($name);
             const FIELDS: &'static [$crate::Field] = &[
-                $($crate::Field::new::<$type>(stringify!($field)) $($(.$option($($argument),*))*)?),*
+                $($crate::Field::new::<$type>(stringify!($field)) $($(.$option($($argument),*))*)?.checked()),+
             ];
 
+            #[inline]
             fn write(&self, out: &mut $crate::StateWriter<'_>) {
-                let mut fields = Self::FIELDS.iter();
-                $(if let Some(field) = fields.next() { out.put(field, &self.$field); })*
+                let [$($field),+] = Self::FIELDS else { return };
+                $(out.put($field, &self.$field);)+
             }
 
             fn read(state: &mut $crate::StateReader<'_>) -> Option<Self> {
-                let mut fields = Self::FIELDS.iter();
-                Some(Self { $($field: state.take(fields.next()?)?),* })
+                let [$($field),+] = Self::FIELDS else { return None };
+                Some(Self { $($field: state.take($field)?),+ })
             }
         }
     };

@@ -187,6 +187,11 @@ mod tests {
         }
     }
 
+    /// An update and a keyframe as they travel: forms, tick, time, the schema in a keyframe, cells, ids, and for each form
+    /// its segments.
+    const SENT_UPDATE: &str = include_str!("../../tests/fixtures/update-between-nodes.txt");
+    const SENT_KEYFRAME: &str = include_str!("../../tests/fixtures/keyframe-between-nodes.txt");
+
     fn schema() -> Schema {
         Schema::new().with::<Kind>()
     }
@@ -219,6 +224,40 @@ mod tests {
         let both = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
         let sets = SENT.map(one).into_iter().chain([FormatSet::default(), both]);
         sets.flat_map(|set| [false, true].map(|is_keyframe| update(is_keyframe, set)))
+    }
+
+    /// Updates of a room with players of all forms: other nodes receive those with whole states.
+    #[test]
+    fn fields_are_left_out_on_the_way_between_nodes() {
+        let all = SnapshotFormat::ALL.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        for is_keyframe in [false, true] {
+            let bytes = update(is_keyframe, all).to_bytes();
+            assert_eq!(bytes, update(is_keyframe, sent).to_bytes());
+            assert_eq!(TickUpdate::from_bytes(&bytes).map(|update| update.formats()), Ok(sent));
+        }
+        // One that only says what has changed needs whole states as well.
+        let typed = FormatSet::default().with(SnapshotFormat::TypedProtobuf);
+        let plain = FormatSet::default().with(SnapshotFormat::Protobuf);
+        assert_eq!(update(false, typed).to_bytes(), update(false, plain).to_bytes());
+        // No other form can arrive.
+        for format in [SnapshotFormat::TypedJson, SnapshotFormat::TypedProtobuf] {
+            let mut bytes = update(false, sent).to_bytes();
+            bytes[0] |= 2 << format.index();
+            assert_eq!(TickUpdate::from_bytes(&bytes).map(|update| update.formats()), Ok(sent));
+        }
+    }
+
+    /// Nodes of one version may talk to those of the next.
+    #[test]
+    fn the_bytes_between_nodes_are_those_of_the_vectors() {
+        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let hex = |update: TickUpdate| {
+            let digits = |all: String, byte: u8| all + &format!("{byte:02x}");
+            update.to_bytes().into_iter().fold(String::new(), digits)
+        };
+        assert_eq!(hex(update(false, sent)), SENT_UPDATE.trim_end());
+        assert_eq!(hex(update(true, sent)), SENT_KEYFRAME.trim_end());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::{
     ObjectId, ObjectView, Schema,
-    bits::{BitReader, BitWriter},
+    bits::{BitReader, BitWriter, TAKEN_BITS_MAX},
     schema::{
         Field, FieldReader, FieldType, FieldWriter, Integer, Kind, Motion, RawValue, low_bits, read_integer,
         write_integer,
@@ -35,47 +35,44 @@ pub struct ObjectBefore<'a> {
     pub state: &'a [u8],
 }
 
-/// The changes of a cell, until they are written in the order of their objects.
+/// The changes of a cell. Objects are written as they come. If an id is lower than the one before, the segment is put
+/// together again at the end, in the order of ids.
 #[derive(Debug, Default)]
 pub(crate) struct ChangeList {
     entries: Vec<Entry>,
+    /// For each object what is written before its values, and its values.
     bodies: BitWriter,
     segment: BitWriter,
+    previous: Previous,
+    is_unordered: bool,
+}
+
+/// The object before the next one in the bits.
+#[derive(Clone, Copy, Debug, Default)]
+struct Previous {
+    id: u32,
+    kind: u16,
+    /// 0 before the first.
+    changes: Changes,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     id: u32,
     kind: u16,
-    field_count: u8,
+    /// Bits of its set of changes.
+    set_bits: u8,
     changes: Changes,
-    /// The range of its values in `bodies`, in bits.
+    /// Where its values are in `bodies`, in bits.
     start: usize,
     end: usize,
-}
-
-/// The changes of an object since the tick before.
-pub(crate) fn changes_since(schema: &Schema, before: Option<&ObjectBefore<'_>>, now: &ObjectView<'_>) -> Changes {
-    let (Some(before), Some(kind)) = (before, schema.kind(now.kind)) else { return WHOLE };
-    let mut changes = if (before.x, before.y) == (now.x, now.y) { 0 } else { POSITION };
-    let count = kind.fields.len();
-    let mut is = FieldReader::new(count, now.state);
-    if before.state == now.state {
-        let has_form = kind.fields.iter().all(|field| is.next(field).is_some()) && is.is_finished();
-        return if has_form { changes } else { WHOLE };
-    }
-    let mut was = FieldReader::new(count, before.state);
-    for (place, field) in (1..).zip(kind.fields.iter()) {
-        let (Some(was), Some(is)) = (was.next(field), is.next(field)) else { return WHOLE };
-        changes |= Changes::from(was != is) << place;
-    }
-    if was.is_finished() && is.is_finished() { changes } else { WHOLE }
 }
 
 impl ChangeList {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.bodies.clear();
+        (self.previous, self.is_unordered) = (Previous::default(), false);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -86,24 +83,71 @@ impl ChangeList {
         self.entries.capacity() * size_of::<Entry>() + self.bodies.capacity() + self.segment.capacity()
     }
 
-    /// Adds an object with these changes, which are not [`WHOLE`]. `before` is the state that the client certainly has;
-    /// without it, all values are whole.
-    pub(crate) fn push(
+    /// Adds what has changed of an object since the tick before. The client has its state of that tick. Returns the
+    /// changes; with [`WHOLE`], nothing was added.
+    pub(crate) fn push_since(
+        &mut self,
+        schema: &Schema,
+        position_bits: u32,
+        now: &ObjectView<'_>,
+        before: Option<&ObjectBefore<'_>>,
+    ) -> Changes {
+        let (Some(before), Some((kind, layout))) = (before, schema.kind_with_layout(now.kind)) else { return WHOLE };
+        let fields = match layout {
+            Some(layout) => layout.differences(&kind.fields, before.state, now.state),
+            None => differences(&kind.fields, before.state, now.state),
+        };
+        // The lowest bit is the position.
+        let Some(fields) = fields else { return WHOLE };
+        let has_moved = (before.x, before.y) != (now.x, now.y);
+        let changes = fields << 1 | if has_moved { POSITION } else { 0 };
+        if changes == 0 {
+            return 0;
+        }
+        let start = self.begin(now, kind, changes);
+        if has_moved {
+            put_position(&mut self.bodies, position_bits, now, Some(before));
+        }
+        match layout {
+            Some(layout) => {
+                let mut left = fields;
+                while left != 0 {
+                    let number = left.trailing_zeros() as usize;
+                    left &= left - 1;
+                    let Some(field) = kind.fields.get(number) else { break };
+                    if let Some(is) = layout.value(number, field, now.state) {
+                        put_value(&mut self.bodies, field, is, layout.value(number, field, before.state));
+                    }
+                }
+            }
+            None => self.put_values(kind, changes, now.state, Some(before.state)),
+        }
+        self.end(now, kind, changes, start);
+        changes
+    }
+
+    /// Adds an object with these changes, which are not [`WHOLE`]. All values are whole.
+    pub(crate) fn push_whole_values(
         &mut self,
         schema: &Schema,
         position_bits: u32,
         now: &ObjectView<'_>,
         changes: Changes,
-        before: Option<&ObjectBefore<'_>>,
     ) {
         let Some(kind) = schema.kind(now.kind).filter(|_| changes != 0) else { return };
-        let start = self.bodies.len();
+        let start = self.begin(now, kind, changes);
         if changes & POSITION != 0 {
-            put_position(&mut self.bodies, position_bits, now, before);
+            put_position(&mut self.bodies, position_bits, now, None);
         }
+        self.put_values(kind, changes, now.state, None);
+        self.end(now, kind, changes, start);
+    }
+
+    /// Appends the changed values of a state that has the form of its kind.
+    fn put_values(&mut self, kind: &Kind, changes: Changes, is: &[u8], was: Option<&[u8]>) {
         let count = kind.fields.len();
-        let mut is = FieldReader::new(count, now.state);
-        let mut was = before.map(|before| FieldReader::new(count, before.state));
+        let mut is = FieldReader::new(count, is);
+        let mut was = was.map(|was| FieldReader::new(count, was));
         // Nothing has to be read after the last change.
         let needed = (Changes::BITS - changes.leading_zeros()) as usize - 1;
         for (place, field) in (1..).zip(&kind.fields[..needed]) {
@@ -112,52 +156,90 @@ impl ChangeList {
                 put_value(&mut self.bodies, field, is, was);
             }
         }
-        let (end, field_count) = (self.bodies.len(), count as u8);
-        self.entries.push(Entry { id: now.id.0, kind: now.kind, field_count, changes, start, end });
+    }
+
+    /// Begins an object. Returns where its values begin.
+    fn begin(&mut self, now: &ObjectView<'_>, kind: &Kind, changes: Changes) -> usize {
+        self.is_unordered |= now.id.0 <= self.previous.id;
+        let set_bits = kind.fields.len() as u32 + 1;
+        self.previous = put_head(&mut self.bodies, self.previous, (now.id.0, now.kind, changes), set_bits);
+        self.bodies.len()
+    }
+
+    /// Ends an object whose values begin at `start`.
+    fn end(&mut self, now: &ObjectView<'_>, kind: &Kind, changes: Changes, start: usize) {
+        let set_bits = kind.fields.len() as u8 + 1;
+        self.entries.push(Entry { id: now.id.0, kind: now.kind, set_bits, changes, start, end: self.bodies.len() });
     }
 
     /// The bits of all changes.
     pub(crate) fn finish(&mut self) -> &[u8] {
-        let Self { entries, bodies, segment } = self;
-        if !entries.is_sorted_by_key(|entry| entry.id) {
-            entries.sort_unstable_by_key(|entry| entry.id);
-        }
+        let Self { entries, bodies, segment, .. } = self;
         segment.clear();
         segment.count(entries.len() as u32);
+        let all_bits = bodies.len();
         let mut bodies = BitReader::new(bodies.finish());
-        let (mut last_id, mut last) = (0, None);
+        if !self.is_unordered {
+            copy(&mut bodies, 0..all_bits, segment);
+            return segment.finish();
+        }
+        entries.sort_unstable_by_key(|entry| entry.id);
+        let mut previous = Previous::default();
         for entry in entries.iter() {
-            segment.count(entry.id - last_id - 1);
-            let fields = (entry.kind, entry.changes);
-            segment.flag(last == Some(fields));
-            if last != Some(fields) {
-                segment.put(entry.changes as u32, 32.min(u32::from(entry.field_count) + 1));
-                segment.put((entry.changes >> 32) as u32, (u32::from(entry.field_count) + 1).saturating_sub(32));
-            }
-            (last_id, last) = (entry.id, Some(fields));
-            bodies.skip_to(entry.start);
-            let mut left = (entry.end - entry.start) as u32;
-            while left > 0 {
-                let bits = left.min(32);
-                segment.put(bodies.take(bits).unwrap_or_default(), bits);
-                left -= bits;
-            }
+            previous = put_head(segment, previous, (entry.id, entry.kind, entry.changes), entry.set_bits.into());
+            copy(&mut bodies, entry.start..entry.end, segment);
         }
         segment.finish()
     }
 }
 
+/// Appends the id of an object, and what has changed of it.
+fn put_head(bits: &mut BitWriter, previous: Previous, object: (u32, u16, Changes), set_bits: u32) -> Previous {
+    let (id, kind, changes) = object;
+    bits.count(id.wrapping_sub(previous.id).wrapping_sub(1));
+    if (previous.kind, previous.changes) == (kind, changes) {
+        bits.put(1, 1);
+    } else {
+        bits.put(changes << 1, 1 + set_bits);
+    }
+    Previous { id, kind, changes }
+}
+
+fn copy(from: &mut BitReader<'_>, range: std::ops::Range<usize>, to: &mut BitWriter) {
+    from.skip_to(range.start);
+    let mut left = range.len();
+    while left > 0 {
+        let bits = left.min(TAKEN_BITS_MAX as usize);
+        to.put(from.take_wide(bits as u32).unwrap_or_default(), bits as u32);
+        left -= bits;
+    }
+}
+
+/// The fields that differ in two states of a kind, as a bit for each. `None` if one does not have the form of the kind.
+fn differences(fields: &[Field], was: &[u8], is: &[u8]) -> Option<u64> {
+    let (mut was, mut is) = (FieldReader::new(fields.len(), was), FieldReader::new(fields.len(), is));
+    let mut differences = 0;
+    for (number, field) in fields.iter().enumerate() {
+        differences |= u64::from(was.next(field)? != is.next(field)?) << number;
+    }
+    (was.is_finished() && is.is_finished()).then_some(differences)
+}
+
+#[inline]
 fn put_position(bits: &mut BitWriter, position_bits: u32, now: &ObjectView<'_>, before: Option<&ObjectBefore<'_>>) {
     let step = before.map(|before| (difference(now.x, before.x), difference(now.y, before.y)));
-    let class = step.and_then(|(dx, dy)| STEP_BITS.iter().position(|bits| fits(dx, *bits) && fits(dy, *bits)));
+    let class = step.and_then(|(dx, dy)| {
+        let needed = signed_bits(dx).max(signed_bits(dy));
+        STEP_BITS.iter().position(|bits| needed <= *bits)
+    });
     if let (Some(class), Some((dx, dy))) = (class, step) {
-        bits.put(class as u32, CLASS_BITS);
-        bits.put(low_bits(dx), STEP_BITS[class]);
-        bits.put(low_bits(dy), STEP_BITS[class]);
+        let each = STEP_BITS[class];
+        let steps = low_bits_of(dx, each) | low_bits_of(dy, each) << each;
+        bits.put(class as u64 | steps << CLASS_BITS, CLASS_BITS + 2 * each);
     } else {
-        bits.put(STEP_BITS.len() as u32, CLASS_BITS);
-        bits.put(now.x, position_bits);
-        bits.put(now.y, position_bits);
+        bits.put(STEP_BITS.len() as u64, CLASS_BITS);
+        bits.put(now.x.into(), position_bits);
+        bits.put(now.y.into(), position_bits);
     }
 }
 
@@ -165,10 +247,14 @@ fn difference(to: u32, from: u32) -> i64 {
     i64::from(to) - i64::from(from)
 }
 
-/// Whether a signed number fits into some bits.
-fn fits(number: i64, bits: u32) -> bool {
-    let half = 1 << (bits - 1);
-    (-half..half).contains(&number)
+/// The lowest bits of a number, at most 32.
+fn low_bits_of(number: i64, bits: u32) -> u64 {
+    number.cast_unsigned() & ((1 << bits) - 1)
+}
+
+/// The bits that a number with its sign needs.
+fn signed_bits(number: i64) -> u32 {
+    65 - (number ^ number >> 63).leading_zeros()
 }
 
 /// The number in the lowest bits, with its sign.
@@ -177,35 +263,40 @@ fn signed(number: u32, bits: u32) -> i64 {
     (i64::from(number) ^ half) - half
 }
 
+#[inline]
 fn put_value(bits: &mut BitWriter, field: &Field, is: RawValue<'_>, was: Option<RawValue<'_>>) {
     match (&field.of, is) {
         (FieldType::Integer(integer), RawValue::Number(number)) => {
-            if field.delta_bits > 0 {
-                let was = if let Some(RawValue::Number(was)) = was { Some(was) } else { None };
-                let step = was.map(|was| step_between(field, *integer, was, number));
-                let step = step.filter(|step| fits(*step, field.delta_bits.into()));
-                bits.flag(step.is_some());
-                if let Some(step) = step {
-                    bits.put(low_bits(step), field.delta_bits.into());
-                    return;
-                }
+            let whole = (number - integer.min).cast_unsigned();
+            let step_bits = u32::from(field.delta_bits);
+            if step_bits == 0 {
+                return bits.put(whole, integer.bits());
             }
-            bits.put(low_bits(number - integer.min), integer.bits());
+            let was = if let Some(RawValue::Number(was)) = was { Some(was) } else { None };
+            let step = was.map(|was| step_between(field, *integer, was, number));
+            match step.filter(|step| signed_bits(*step) <= step_bits) {
+                Some(step) => bits.put(1 | low_bits_of(step, step_bits) << 1, 1 + step_bits),
+                None => bits.put(whole << 1, 1 + integer.bits()),
+            }
         }
-        (FieldType::Flag, RawValue::Number(number)) => bits.put(low_bits(number), 1),
-        (FieldType::Choice(names), RawValue::Number(number)) => bits.put(low_bits(number), bits_of(names.len() - 1)),
+        (FieldType::Flag, RawValue::Number(number)) => bits.put(number.cast_unsigned(), 1),
+        (FieldType::Choice(names), RawValue::Number(number)) => {
+            bits.put(number.cast_unsigned(), bits_of(names.len() - 1));
+        }
         (FieldType::Object, RawValue::Number(number)) => bits.count(low_bits(number)),
         (FieldType::Text { bytes_max }, RawValue::Bytes(bytes)) => {
-            bits.put(bytes.len() as u32, bits_of((*bytes_max).into()));
-            for byte in bytes {
-                bits.put((*byte).into(), 8);
-            }
+            bits.put(bytes.len() as u64, bits_of((*bytes_max).into()));
+            bits.put_bytes(bytes);
         }
         (FieldType::List { of, count_min, count_max }, RawValue::Bytes(bytes)) => {
             let elements = bytes.chunks_exact(of.bytes.into());
-            bits.put(elements.len() as u32 - u32::from(*count_min), bits_of((count_max - count_min).into()));
+            bits.put(elements.len() as u64 - u64::from(*count_min), bits_of((count_max - count_min).into()));
+            if of.is_whole() && of.min == 0 {
+                // The bits of each element are its bytes.
+                return bits.put_bytes(bytes);
+            }
             for element in elements {
-                bits.put(low_bits(read_integer(element, *of) - of.min), of.bits());
+                bits.put((read_integer(element, *of) - of.min).cast_unsigned(), of.bits());
             }
         }
         _ => debug_assert!(false, "a value has the form of its field"),
@@ -369,6 +460,7 @@ impl<'a> ChangeReader<'a> {
                 for _ in 0..count {
                     bytes.push(bits.take(8)? as u8);
                 }
+                std::str::from_utf8(&bytes).ok()?;
             }
             FieldType::List { of, count_min, count_max } => {
                 let count = u32::from(*count_min) + bits.take(bits_of((count_max - count_min).into()))?;
@@ -387,5 +479,67 @@ impl<'a> ChangeReader<'a> {
         }
         now.put(field, RawValue::Bytes(&bytes));
         Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::state;
+
+    state! {
+        /// A kind whose fields have fixed places, and whose state is longer than a word.
+        struct Fixed: 1 {
+            heading: u8 [angle(), delta_bits(4)],
+            is_on: bool,
+            stamp: [u8; 9],
+            score: i16 [range(-300, 299)],
+        }
+    }
+
+    fn object(id: u32, state: &[u8]) -> ObjectView<'_> {
+        ObjectView { id: ObjectId(id), kind: 1, x: id % 50, y: 3, state }
+    }
+
+    /// The bits of changed objects that come in this order.
+    fn bits(schema: &Schema, objects: &[(u32, [u8; 13])]) -> Vec<u8> {
+        let mut list = ChangeList::default();
+        for (id, state) in objects {
+            let before = ObjectBefore { x: 7, y: 3, state: &[0; 13] };
+            assert_ne!(list.push_since(schema, 7, &object(*id, state), Some(&before)), WHOLE);
+        }
+        list.finish().to_vec()
+    }
+
+    #[test]
+    fn the_order_in_which_objects_come_does_not_matter() {
+        let schema = Schema::new().with::<Fixed>();
+        let states = [[0; 13], [1; 13], [0, 1, 9, 9, 9, 9, 9, 9, 9, 9, 9, 4, 0], [1; 13]];
+        let mut objects: Vec<(u32, [u8; 13])> = [1, 2, 70, 300].into_iter().zip(states).collect();
+        let expected = bits(&schema, &objects);
+        for rotation in 1..objects.len() {
+            objects.rotate_left(1);
+            assert_eq!(bits(&schema, &objects), expected, "rotated by {rotation}");
+            let reversed: Vec<_> = objects.iter().rev().copied().collect();
+            assert_eq!(bits(&schema, &reversed), expected, "rotated by {rotation}, reversed");
+        }
+    }
+
+    proptest! {
+        /// Fields in fixed places are compared as those that are read one after another.
+        #[test]
+        fn fixed_places_are_those_of_the_fields(was in vec(0..3_u8, 12..15), is in vec(0..3_u8, 12..15)) {
+            let schema = Schema::new().with::<Fixed>();
+            let (kind, layout) = schema.kind_with_layout(1).expect("a kind");
+            let layout = layout.expect("fixed places");
+            let expected = differences(&kind.fields, &was, &is);
+            prop_assert_eq!(layout.differences(&kind.fields, &was, &is), expected);
+            let mut reader = FieldReader::new(kind.fields.len(), &is);
+            for (number, field) in kind.fields.iter().enumerate().filter(|_| expected.is_some()) {
+                prop_assert_eq!(layout.value(number, field, &is), reader.next(field));
+            }
+        }
     }
 }

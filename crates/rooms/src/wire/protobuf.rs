@@ -60,15 +60,66 @@ pub(super) fn write_own<'a>(objects: impl Iterator<Item = ObjectView<'a>>, out: 
 /// Appends `object` as the field `field` of the enclosing message.
 pub(super) fn write_object(field: u32, object: &ObjectView<'_>, out: &mut Vec<u8>) {
     let ObjectView { id, kind, x, y, state } = *object;
-    let numbers = number_bytes(id.0) + number_bytes(kind.into()) + number_bytes(x) + number_bytes(y);
-    let state_bytes = if state.is_empty() { 0 } else { 1 + varint_bytes(state.len() as u64) + state.len() };
-    write_tag(field, LENGTH_PREFIXED, out);
-    out.varint((numbers + state_bytes) as u64);
-    write_number(out, 1, id.0.into());
-    write_number(out, 2, kind.into());
-    write_number(out, 3, x.into());
-    write_number(out, 4, y.into());
-    write_bytes(out, 5, state);
+    // Everything before the state at once: this runs for each object of each tick.
+    let mut head = ObjectHead::default();
+    for (tag, number) in (1..).zip([id.0, kind.into(), x, y]).map(|(field, number)| (field << 3 | VARINT, number)) {
+        if number != 0 {
+            head.byte(tag as u8);
+            head.varint(number);
+        }
+    }
+    if !state.is_empty() {
+        head.byte((5 << 3 | LENGTH_PREFIXED) as u8);
+        head.varint(state.len() as u32);
+    }
+    out.extend_from_slice(head.finish((field << 3 | LENGTH_PREFIXED) as u8, state.len()));
+    out.extend_from_slice(state);
+}
+
+/// Bytes for the tag and the length of an object, and for all of it except the bytes of its state.
+const OBJECT_PREFIX_BYTES: usize = 6;
+const OBJECT_HEAD_BYTES: usize = OBJECT_PREFIX_BYTES + 4 * 6 + 6;
+
+/// The encoding of an object up to its state. The prefix is written last, directly before the fields.
+struct ObjectHead {
+    bytes: [u8; OBJECT_HEAD_BYTES],
+    end: usize,
+}
+
+impl Default for ObjectHead {
+    fn default() -> Self {
+        Self { bytes: [0; OBJECT_HEAD_BYTES], end: OBJECT_PREFIX_BYTES }
+    }
+}
+
+impl ObjectHead {
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        if let Some(place) = self.bytes.get_mut(self.end) {
+            *place = byte;
+            self.end += 1;
+        }
+    }
+
+    #[inline]
+    fn varint(&mut self, mut number: u32) {
+        while number >= 0x80 {
+            self.byte(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.byte(number as u8);
+    }
+
+    #[inline]
+    fn finish(&mut self, tag: u8, state_bytes: usize) -> &[u8] {
+        let end = self.end;
+        let length = (end - OBJECT_PREFIX_BYTES + state_bytes) as u32;
+        let start = OBJECT_PREFIX_BYTES - 1 - varint_bytes(length.into());
+        self.end = start;
+        self.byte(tag);
+        self.varint(length);
+        self.bytes.get(start..end).unwrap_or_default()
+    }
 }
 
 pub(super) fn write_segment(head: &SegmentHead<'_>, upserts: &[u8], out: &mut Vec<u8>) -> usize {

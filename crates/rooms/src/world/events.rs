@@ -2,12 +2,34 @@
 
 use serde_json::value::RawValue;
 
-use super::{Scope, WorldError};
+use super::WorldError;
 use crate::{
     CellIndex, PlayerId,
     binary::{Reader, Unreadable, put_bytes, put_number},
     hash::Hasher,
 };
+
+/// The players that receive an event.
+///
+/// ```
+/// use dunlin_rooms::{Position, Scope};
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// let cell = world.grid().cell_of(Position { x: 300, y: 300 });
+/// world.emit(Scope::Near(cell), r#"{"type": "explosion"}"#)?;
+/// world.emit(Scope::Player(ada), r#"{"type": "ammunition", "left": 3}"#)?;
+/// # Ok(())
+/// # })
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every player.
+    All,
+    /// Players whose view includes this cell at the end of the tick.
+    Near(CellIndex),
+    /// Only this player receives the event.
+    Player(PlayerId),
+}
 
 /// The destination of an event or a publication.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -26,6 +26,8 @@ pub(crate) struct Objects {
     objects_max: usize,
     state_bytes_max: usize,
     schema: Arc<Schema>,
+    /// Whether the states before this round are kept, for clients that receive changed fields.
+    keeps_states: bool,
     slots: Slots,
     pub(super) cells: Cells,
     /// Counts the updates. Objects touched in a round are processed when the round is settled.
@@ -45,6 +47,7 @@ impl Objects {
             objects_max: options.objects_max,
             state_bytes_max: options.state_bytes_max,
             schema: Arc::default(),
+            keeps_states: false,
             slots: Slots::new(),
             round: 1,
             touched: Vec::new(),
@@ -108,35 +111,53 @@ impl Objects {
             return;
         }
         self.past.remember(id, Some(object.position));
-        object.position = position;
-        let to = self.grid.cell_of(position);
-        if *cell != to {
+        let (from, to) = (*cell, self.grid.cell_of(position));
+        self.touch(slot);
+        self.slots.at_mut(slot).object.position = position;
+        if from != to {
             self.unlink(slot);
             let place = self.cells.add(to, slot);
             let moved = self.slots.at_mut(slot);
             (moved.cell, moved.place) = (to, place);
         }
-        self.touch(slot);
     }
 
     pub(super) fn set_state(&mut self, id: ObjectId, state: &[u8]) -> Result<(), WorldError> {
         let slot = self.slots.find(id).ok_or(WorldError::NoSuchObject)?;
+        self.set_state_at(slot, state)
+    }
+
+    /// The slot of an object of this kind.
+    pub(super) fn find_of_kind(&self, id: ObjectId, kind: u16) -> Result<u32, WorldError> {
+        let slot = self.slots.find(id).ok_or(WorldError::NoSuchObject)?;
+        if self.slots.at(slot).object.kind == kind { Ok(slot) } else { Err(WorldError::WrongState) }
+    }
+
+    /// The object in a slot.
+    pub(super) fn at(&self, slot: u32) -> &Object {
+        &self.slots.at(slot).object
+    }
+
+    pub(super) fn set_state_at(&mut self, slot: u32, state: &[u8]) -> Result<(), WorldError> {
         if state.len() > self.state_bytes_max {
             return Err(WorldError::StateTooLong);
         }
         if self.slots.at(slot).object.state != state {
-            self.slots.put_state(slot, state);
             self.touch(slot);
+            if self.keeps_states {
+                self.slots.put_state_and_keep(slot, state);
+            } else {
+                self.slots.put_state(slot, state);
+            }
         }
         Ok(())
     }
 
     pub(super) fn set_visibility(&mut self, id: ObjectId, visibility: Visibility) {
         let Some(slot) = self.slots.find(id) else { return };
-        let object = &mut self.slots.at_mut(slot).object;
-        if object.visibility != visibility {
-            object.visibility = visibility;
+        if self.slots.at(slot).object.visibility != visibility {
             self.touch(slot);
+            self.slots.at_mut(slot).object.visibility = visibility;
         }
     }
 
@@ -159,12 +180,13 @@ impl Objects {
         self.past.keep(ticks_max);
     }
 
-    /// Records that an object has changed.
+    /// Records that an object changes. Called before its first change in a round.
     pub(super) fn touch(&mut self, slot: u32) {
         let round = self.round;
         let place = self.slots.at_mut(slot);
         if place.round != round {
             place.round = round;
+            place.before.position = place.object.position;
             self.touched.push(slot);
         }
     }
@@ -216,16 +238,14 @@ impl Objects {
         })
     }
 
-    /// Clears the changes after they were encoded. Later changes belong to the next tick.
-    pub(super) fn forget_changes(&mut self) {
-        // Without a schema nothing is written as a change, so nothing has to be remembered.
-        let is_remembered = !self.schema.is_empty();
-        for slot in self.touched.drain(..) {
-            let place = self.slots.at(slot);
-            if is_remembered && place.is_live() && self.schema.kind(place.object.kind).is_some() {
-                self.slots.remember_written(slot);
-            }
+    /// Clears the changes after they were encoded. Later changes belong to the next tick. `keeps_states`: whether the next
+    /// update may say which fields have changed since this one.
+    pub(super) fn forget_changes(&mut self, keeps_states: bool) {
+        if self.keeps_states && !keeps_states {
+            self.slots.drop_states_before();
         }
+        self.keeps_states = keeps_states;
+        self.touched.clear();
         self.cells.forget_changes();
         self.round += 1;
     }
@@ -348,7 +368,7 @@ impl Objects {
         let object_hash = slot.hash_object();
         let state_hash = slot.hash_state(index, object_hash);
         self.settled_hash ^= slot.state_hash ^ state_hash;
-        (slot.object_hash, slot.state_hash, slot.shown) = (object_hash, state_hash, to);
+        (slot.object_hash, slot.state_hash, slot.shown, slot.before.shown) = (object_hash, state_hash, to, before);
         match before {
             Shown::Nowhere => {}
             Shown::In(cell) => {
@@ -398,12 +418,15 @@ impl Objects {
         self.shown_in(cell).filter(|slot| slot.round == self.round)
     }
 
-    /// The object in the last update, if that was in the same cell.
-    fn before_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> Option<ObjectBefore<'a>> {
-        let written = &slot.written;
+    /// A changed object as the last update described it, if it was in the same cell and old states are kept.
+    pub(super) fn before_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> Option<ObjectBefore<'a>> {
+        if !self.keeps_states || slot.before.shown != Shown::In(cell) {
+            return None;
+        }
         let corner = self.grid.corner(cell);
-        let Position { x, y } = written.position;
-        (written.cell == Some(cell)).then(|| ObjectBefore { x: x - corner.x, y: y - corner.y, state: &written.state })
+        let Position { x, y } = slot.before.position;
+        let state = slot.state_before();
+        Some(ObjectBefore { x: x - corner.x, y: y - corner.y, state })
     }
 
     fn view_in_cell<'a>(&self, cell: CellIndex, slot: &'a Slot) -> ObjectView<'a> {

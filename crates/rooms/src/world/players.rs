@@ -5,10 +5,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use dunlin_protocol::Encoding;
 
 use crate::{
-    CellIndex, Grid, ObjectId, PlayerId, Position, SnapshotFormat,
+    CellIndex, Grid, ObjectId, Position, SnapshotFormat,
     binary::{Reader, Unreadable, put_number, put_position},
     hash::Hasher,
 };
+
+/// A player's number in its room, assigned in the order of joining and never reused.
+///
+/// ```
+/// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/world/example.rs")); }
+/// # example::in_world(|world, ada| {
+/// assert_eq!(ada.0, 1, "the first player of the room");
+/// # Ok(())
+/// # })
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PlayerId(pub u32);
 
 /// The role of a player or a spectator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,17 +31,18 @@ pub(super) struct Slot {
     /// As of the last settlement: [`crate::wire::object_hash`], and the object's contribution to the state hash.
     pub(super) object_hash: u64,
     pub(super) state_hash: u64,
-    /// The object in the last update, of a kind whose fields are known.
-    pub(super) written: Written,
+    /// The object before this round, if it was touched in it.
+    pub(super) before: Before,
 }
 
-/// What the last update said about an object.
-#[derive(Debug, Default)]
-pub(super) struct Written {
-    /// The cell in which players received it; `None` if they did not.
-    pub(super) cell: Option<CellIndex>,
+/// An object before the round in which it was last touched.
+#[derive(Debug)]
+pub(super) struct Before {
+    pub(super) shown: Shown,
     pub(super) position: Position,
-    pub(super) state: Vec<u8>,
+    /// The round in which `state` was replaced; in other rounds, the object has the state that it had before.
+    state_round: u64,
+    state: Vec<u8>,
 }
 
 /// The objects of a world.
@@ -128,7 +129,6 @@ impl Slots {
         place.id = ObjectId(0);
         place.object.state.clear();
         place.shown = Shown::Nowhere;
-        place.written.cell = None;
         (place.object_hash, place.state_hash) = (0, 0);
         self.free_hash ^= free_hash(self.free.len(), slot);
         self.free.push(slot);
@@ -143,17 +143,23 @@ impl Slots {
         self.state_capacity_bytes += buffer.capacity();
     }
 
-    /// Remembers an object as it is now in an update.
-    pub(super) fn remember_written(&mut self, slot: u32) {
-        let Slot { object, shown, written, .. } = &mut self.slots[slot as usize];
-        let Shown::In(cell) = *shown else {
-            written.cell = None;
-            return;
-        };
-        (written.cell, written.position) = (Some(cell), object.position);
-        self.state_capacity_bytes -= written.state.capacity();
-        written.state.clone_from(&object.state);
-        self.state_capacity_bytes += written.state.capacity();
+    /// As [`Slots::put_state`], and keeps the state that the object had before this round. The buffers change places, so
+    /// that nothing is copied.
+    pub(super) fn put_state_and_keep(&mut self, slot: u32, state: &[u8]) {
+        let Slot { object, before, round, .. } = &mut self.slots[slot as usize];
+        if before.state_round != *round {
+            before.state_round = *round;
+            std::mem::swap(&mut object.state, &mut before.state);
+        }
+        self.put_state(slot, state);
+    }
+
+    /// Drops the states from before this round, and frees their memory.
+    pub(super) fn drop_states_before(&mut self) {
+        for slot in &mut self.slots {
+            self.state_capacity_bytes -= slot.before.state.capacity();
+            (slot.before.state, slot.before.state_round) = (Vec::new(), 0);
+        }
     }
 
     /// The objects, in the order of their slots.
@@ -189,13 +195,18 @@ impl Slot {
             round: 0,
             object_hash: 0,
             state_hash: 0,
-            written: Written::default(),
+            before: Before { shown: Shown::Nowhere, position: Position::default(), state_round: 0, state: Vec::new() },
         }
     }
 
     /// Whether the slot contains an object.
     pub(super) fn is_live(&self) -> bool {
         self.id.0 != 0
+    }
+
+    /// The state before the round in which the object was last touched, if states were kept in that round.
+    pub(super) fn state_before(&self) -> &[u8] {
+        if self.before.state_round == self.round { &self.before.state } else { &self.object.state }
     }
 
     /// The hash of the current state that clients see.

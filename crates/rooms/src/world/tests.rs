@@ -8,7 +8,9 @@ use std::{
 use proptest::{collection::vec, prelude::*};
 
 use super::{NewObject, Object, Scope, Visibility, World, WorldError};
-use crate::{CellIndex, Grid, GridShape, ObjectId, PlayerId, Position, RoomOptions, SnapshotFormat, binary::Reader};
+use crate::{
+    CellIndex, Grid, GridShape, ObjectId, PlayerId, Position, RoomOptions, SnapshotFormat, binary::Reader, state,
+};
 
 const SHAPE: GridShape =
     GridShape { columns: 4, rows: 3, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
@@ -96,6 +98,10 @@ struct Model {
     touched: BTreeSet<ObjectId>,
     /// The objects that were visible after the last tick.
     visible: BTreeMap<ObjectId, SeenBy>,
+    /// The objects after the last tick.
+    before: BTreeMap<ObjectId, Object>,
+    /// Whether the world keeps them, because players receive what has changed.
+    keeps_states: bool,
     last_object: u32,
     last_player: u32,
 }
@@ -222,16 +228,38 @@ impl Model {
             }
         }
         compare_changes(world, &departed, &changed);
+        self.compare_before(world, &changed);
         for player in world.player_table().iter() {
             assert_eq!(player.is_own_dirty, own_news.contains(&player.id), "{:?}", player.id);
             let own: Vec<ObjectId> = world.own_of(player).map(|view| view.id).collect();
             let to_it = visible.iter().filter(|(_, visible)| **visible == SeenBy::To(player.id)).map(|(&id, _)| id);
             assert_eq!(own, to_it.collect::<Vec<_>>());
         }
-        world.forget_changes();
+        self.keeps_states = !world.tick().is_multiple_of(3);
+        world.forget_changes(self.keeps_states);
+        self.before.clone_from(&self.objects);
         self.visible = visible;
         self.touched.clear();
         self.compare(world);
+    }
+
+    /// Compares what the world knows of changed objects as they were after the last tick.
+    fn compare_before(&self, world: &World, changed: &BTreeSet<(CellIndex, ObjectId)>) {
+        for (cell, slot) in world
+            .objects
+            .cells
+            .dirty()
+            .iter()
+            .flat_map(|&cell| world.objects.changed_in(cell).map(move |slot| (cell, slot)))
+        {
+            assert!(changed.contains(&(cell, slot.id)));
+            let was_here = self.keeps_states && self.visible.get(&slot.id) == Some(&SeenBy::In(cell));
+            let expected = self.before.get(&slot.id).filter(|_| was_here);
+            let corner = grid().corner(cell);
+            let found = world.objects.before_in_cell(cell, slot);
+            let found = found.map(|before| (before.x + corner.x, before.y + corner.y, before.state));
+            assert_eq!(found, expected.map(|object| (object.position.x, object.position.y, &object.state[..])));
+        }
     }
 
     /// Removes the owners that are not in the room from their objects; returns the number of these objects.
@@ -336,8 +364,57 @@ fn tick(world: &mut World) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
         (cell.0, changed, world.objects.cells.departed(cell).iter().map(|(_, id)| id.0).collect())
     });
     let visible = visible.collect();
-    world.forget_changes();
+    world.forget_changes(false);
     visible
+}
+
+#[test]
+fn old_states_are_kept_only_while_they_are_needed() {
+    let mut world = world();
+    let id = world.spawn(new_object(at(5, 5))).expect("there is room");
+    let mut bytes_after = |state: &[u8], keeps_states| {
+        world.set_state(id, state).expect("it is short");
+        world.settle();
+        world.forget_changes(keeps_states);
+        world.memory_bytes()
+    };
+    let few = [b"abc", b"abd"].map(|state| bytes_after(state, false));
+    let more = [b"abe", b"abf", b"abg"].map(|state| bytes_after(state, true));
+    assert_eq!((few[0], more[0]), (few[1], few[1]), "the first tick of a player who receives changes keeps nothing");
+    assert!(more[1] > few[1] && more[2] == more[1]);
+    assert_eq!(bytes_after(b"abh", false), few[1]);
+}
+
+state! {
+    /// A kind.
+    struct Lamp: 1 {
+        is_on: bool,
+    }
+}
+
+#[test]
+fn a_struct_is_read_from_a_state_of_its_form() {
+    let mut world = world();
+    let lamp = world.add(at(5, 5), Visibility::Everyone, &Lamp { is_on: false }).expect("there is room");
+    let turn_on = |lamp: &mut Lamp| lamp.is_on = true;
+    assert_eq!((world.update(lamp, turn_on), world.object(lamp).map(|lamp| &*lamp.state)), (Ok(()), Some(&[1][..])));
+    world.set_state(lamp, b"on").expect("it is short");
+    assert_eq!(world.update(lamp, turn_on), Err(WorldError::WrongState), "a state of another form");
+    assert_eq!(world.set(lamp, &Lamp { is_on: false }), Ok(()), "the whole state is replaced");
+    let other = NewObject { kind: 2, state: &[1], ..new_object(at(5, 5)) };
+    let other = world.spawn(other).expect("there is room");
+    assert_eq!(world.update(other, turn_on), Err(WorldError::WrongState), "an object of another kind");
+    assert_eq!(world.set(other, &Lamp { is_on: true }), Err(WorldError::WrongState));
+    assert!(world.despawn(lamp));
+    assert_eq!(world.update(lamp, turn_on), Err(WorldError::NoSuchObject));
+}
+
+#[test]
+#[should_panic = "does not declare Lamp"]
+fn a_struct_that_is_not_declared_ends_a_test() {
+    let mut world = world();
+    world.be_strict();
+    let _ = world.add(at(5, 5), Visibility::Everyone, &Lamp { is_on: false });
 }
 
 #[test]

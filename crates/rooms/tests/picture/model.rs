@@ -7,8 +7,10 @@ use std::{
 
 use dunlin_rooms::{
     CellIndex, ChangedView, FormatSet, Grid, ObjectBefore, ObjectId, ObjectView, Position, Schema, SnapshotFormat,
-    State, StateWriter, TickUpdate, UpdateWriter, choice, state, wire,
+    State, StateWriter, TickUpdate, UpdateWriter, wire,
 };
+
+use crate::kinds::{Bag, Light, Walker};
 
 /// `SplitMix64`.
 pub struct Chance(pub u64);
@@ -23,34 +25,6 @@ impl Chance {
 
     pub fn below(&mut self, bound: u32) -> u32 {
         (self.next() % u64::from(bound)) as u32
-    }
-}
-
-choice! {
-    /// A light.
-    pub enum Light { Red, Amber, Green }
-}
-
-state! {
-    /// A kind with a field of each type that is not a list.
-    pub struct Walker: 1 {
-        pub heading: u8 [angle(), delta_bits(4)],
-        pub score: i16 [range(-300, 299), delta_bits(5)],
-        pub is_on: bool,
-        pub light: Light,
-        pub target: Option<ObjectId>,
-        pub wide: u32,
-        pub name: String [max(6)],
-    }
-}
-
-state! {
-    /// A kind with lists, and fields that may be left out.
-    pub struct Bag: 2 {
-        pub label: String [max(300)],
-        pub pair: [i8; 2],
-        pub amount: u16 [optional()],
-        pub items: Vec<u16> [range(5, 700), max(4), optional()],
     }
 }
 

@@ -214,7 +214,8 @@ impl RoomBuilder {
         let timeout = Duration::from_millis(settings.tick_stuck_timeout_ms);
         let claimed = kept.claim(&request.channel, waker, timeout);
         let detail = "the channel's room before it has not ended".to_owned();
-        claimed.map(Some).ok_or(Failure { reason: FailureReason::Start, detail })
+        // Joins wait for the room: its end is on the way.
+        claimed.map(Some).ok_or(Failure { reason: FailureReason::Storage, detail })
     }
 
     fn enliven(&self, request: &BuildRequest, opened: OpenedRoom) -> (Box<Live>, Grid) {

@@ -75,7 +75,7 @@ impl HeldTicks {
     }
 
     /// Drops the messages of ticks that are not logged, because the room may continue after a restart without these
-    /// ticks. Waiting joins are refused.
+    /// ticks. Their joins are answered with `why`: they may ask again, wherever the room goes on.
     pub(super) fn discard(self, why: &NotJoined, outgoing: &mut Vec<RoutedMessage>) {
         for (shard, message) in self.ticks.into_iter().flat_map(|tick| tick.messages) {
             if let FromRoom::Joined { room, request, .. } = message {

@@ -8,7 +8,7 @@ use dunlin_engine::{
     backend::ProxyResult,
     host::{CompletedTick, Entered, HostOptions, RoomHost, RoutedMessage, Runner, Step},
     message::SubscriptionRequest,
-    room::{FromRoom, JoinedAs, NotJoined, RoomKey, SeatKey, ToRoom},
+    room::{Departure, FromRoom, JoinedAs, NotJoined, RoomKey, SeatKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{CallId, Grid, Refusal, Room};
@@ -98,11 +98,20 @@ pub(super) struct Stats {
 }
 
 impl ScheduledRoom {
-    /// Processes a message for this room, except open and close.
-    pub(super) fn take(&mut self, message: ToRoom) {
-        match &mut self.stage {
-            Stage::Opening { arrived } => arrived.push(message),
-            Stage::Open { host, .. } => host.take(message),
+    /// Processes a message for this room, except open and close. A join that is answered at once is appended to `outgoing`.
+    pub(super) fn take(&mut self, message: ToRoom, outgoing: &mut Vec<RoutedMessage>) {
+        match (&mut self.stage, message) {
+            (Stage::Open { host, .. }, message) => host.take(message),
+            (Stage::Opening { arrived }, ToRoom::Leave { seat, departure: Departure::Unanswered, .. }) => {
+                // The world may take long to restore, and the session of the join has ended.
+                let is_of_seat = |message: &ToRoom| match message {
+                    ToRoom::Join { request, .. } => request.join.as_ref().is_some_and(|join| join.seat == seat),
+                    _ => false,
+                };
+                let join = arrived.iter().position(is_of_seat).map(|place| arrived.remove(place));
+                outgoing.extend(join.and_then(|join| refusal(join, NotJoined::Gone)));
+            }
+            (Stage::Opening { arrived }, message) => arrived.push(message),
         }
     }
 
@@ -215,7 +224,7 @@ impl ScheduledRoom {
                 None
             }
             Stage::Open { mut host, live } => {
-                host.end(code, reason.as_ref(), outgoing);
+                host.end(code, reason.as_ref(), &not_joined, outgoing);
                 live
             }
         }

@@ -232,7 +232,7 @@ impl Scheduler {
                         if shared.is_draining() {
                             scheduled_room.begin_drain();
                         }
-                        scheduled_room.take(message);
+                        scheduled_room.take(message, &mut self.messages);
                     }
                     None => self.messages.extend(refusal(message, NotJoined::Unavailable)),
                 }

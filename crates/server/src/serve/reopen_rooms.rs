@@ -70,12 +70,17 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
         // client has joined it meanwhile on another node.
         while !channels.is_empty() && pause <= ORPHAN_PAUSE_MAX {
             let mut left = Vec::new();
+            let before = channels.len();
             for channel in channels {
-                match reopen(&node, &channel).await {
-                    Some(true) => {}
-                    Some(false) => left.push(channel),
+                match try_reopen(&node, &channel).await {
+                    Some(Reopened::Yes) => {}
+                    // A limit on new rooms, or on those that wait for one room. The other rooms do not wait for this one.
+                    Some(Reopened::No | Reopened::Later) => left.push(channel),
                     None => return,
                 }
+            }
+            if left.len() < before {
+                pause = RETRY_INTERVAL;
             }
             channels = left;
             if channels.is_empty() {
@@ -121,20 +126,35 @@ async fn list(storage: &Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<st
 /// Opens a room. Returns whether it is open; `None` if the node is stopping.
 async fn reopen(node: &Node, channel: &str) -> Option<bool> {
     loop {
-        match node.ask_owner(channel, ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() }).await
-        {
-            Err(_) => return None,
-            Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => {
-                tokio::time::sleep(RETRY_INTERVAL).await;
-            }
-            Ok(Err(refusal)) => {
-                room_events::RoomNotReopened { channel, code: refusal.code }.emit();
-                return Some(false);
-            }
-            // The reason is logged where the room was made.
-            Ok(Ok(ApiAnswer::NotOpened(_))) => return Some(false),
-            Ok(Ok(_)) => return Some(true),
+        match try_reopen(node, channel).await? {
+            Reopened::Yes => return Some(true),
+            Reopened::No => return Some(false),
+            Reopened::Later => tokio::time::sleep(RETRY_INTERVAL).await,
         }
+    }
+}
+
+/// Whether a room is open again.
+enum Reopened {
+    Yes,
+    No,
+    /// A limit is reached.
+    Later,
+}
+
+/// Tries to open a room. `None` if the node is stopping.
+async fn try_reopen(node: &Node, channel: &str) -> Option<Reopened> {
+    let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() };
+    match node.ask_owner(channel, request).await {
+        Err(_) => None,
+        Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => Some(Reopened::Later),
+        Ok(Err(refusal)) => {
+            room_events::RoomNotReopened { channel, code: refusal.code }.emit();
+            Some(Reopened::No)
+        }
+        // The reason is logged where the room was made.
+        Ok(Ok(ApiAnswer::NotOpened(_))) => Some(Reopened::No),
+        Ok(Ok(_)) => Some(Reopened::Yes),
     }
 }
 

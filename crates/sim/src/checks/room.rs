@@ -3,13 +3,13 @@
 
 use dunlin_engine::{options::NamespaceOptions, room::RoomKey};
 use dunlin_protocol::Encoding;
-use dunlin_rooms::{Band, PlayerId, Replica, SeenObject, Visibility};
+use dunlin_rooms::{Band, ObjectId, PlayerId, Replica, SeenObject, Visibility};
 
 use crate::{
     client::Pending,
     model::{Model, Outcome},
     plan::RoomPlan,
-    rooms::{InputFault, Join, RoomModel, RoomRecord, Version, between, event_number},
+    rooms::{InputFault, Join, RoomModel, RoomRecord, Version, between, event_number, has_form},
     wire::{ClientPosition, HistoryBody, PublicationBody, SubscribeBody, SubscribeCommand},
 };
 
@@ -28,6 +28,8 @@ pub struct Seat {
     pub room: RoomKey,
     /// The player of the client.
     pub player: PlayerId,
+    /// Whether the client asked for the fields of states.
+    is_typed: bool,
     /// The client's copy of the world.
     replica: Replica,
     /// Number of the room's events that were received or were addressed to other players.
@@ -90,8 +92,16 @@ pub fn check_join(
         }
     }
     let events_received = record.events_before;
-    let seat =
-        Seat { join, room, player, replica: Replica::default(), events_received, last_number: 0, inputs_sent: 0 };
+    let seat = Seat {
+        join,
+        room,
+        player,
+        is_typed: record.is_typed,
+        replica: Replica::default(),
+        events_received,
+        last_number: 0,
+        inputs_sent: 0,
+    };
     Ok(Subscription {
         channel: channel.clone(),
         positioned: result.positioned,
@@ -244,13 +254,42 @@ impl Seat {
             return Err(format!("tick {tick}: a different grid, {:?}", replica.grid()));
         }
         self.check_world(record).map_err(|error| format!("tick {tick} after {before}: {error}"))?;
+        self.check_form(encoding, &seen.data).map_err(|error| format!("tick {tick} after {before}: {error}"))?;
         room_model.count(match tick - before {
             _ if before == 0 => "snapshot: first",
             1 => "snapshot: next tick",
             2..HISTORY_TICKS => "snapshot: caught up",
             _ => "snapshot: from an expired base",
         });
-        room_model.count(if encoding == Encoding::Json { "snapshot in JSON" } else { "snapshot in Protobuf" });
+        room_model.count(match (encoding, self.is_typed) {
+            (Encoding::Json, false) => "snapshot in JSON",
+            (Encoding::Json, true) => "snapshot in JSON with fields",
+            (Encoding::Protobuf, false) => "snapshot in Protobuf",
+            (Encoding::Protobuf, true) => "snapshot in Protobuf with fields",
+        });
+        Ok(())
+    }
+
+    /// Checks that the client knows the fields if it asked for them, and that an object in JSON has either its fields or
+    /// its state, as its kind demands. In Protobuf, changes without a schema cannot be read.
+    fn check_form(&self, encoding: Encoding, data: &[u8]) -> Result<(), String> {
+        if self.replica.schema().is_empty() == self.is_typed {
+            return Err(format!("asked for fields: {}, but got {:?}", self.is_typed, self.replica.schema()));
+        }
+        if encoding == Encoding::Protobuf {
+            return Ok(());
+        }
+        let snapshot: serde_json::Value = serde_json::from_slice(data).map_err(|error| error.to_string())?;
+        let cells = snapshot["cells"].as_array().into_iter().flatten();
+        let objects = cells.filter_map(|cell| cell["upserts"].as_array()).chain(snapshot["own"]["objects"].as_array());
+        for object in objects.flatten() {
+            let id = object["id"].as_u64().and_then(|id| u32::try_from(id).ok()).ok_or("an object without an id")?;
+            let seen = self.replica.object(ObjectId(id)).ok_or_else(|| format!("{object} is not in the replica"))?;
+            let is_due = self.is_typed && has_form(seen.kind, &seen.state);
+            if object.get("fields").is_some() != is_due || is_due && object.get("state").is_some() {
+                return Err(format!("fields are due: {is_due}, but {object} was sent for {seen:?}"));
+            }
+        }
         Ok(())
     }
 

@@ -196,6 +196,9 @@ impl Client {
             let seat = self.subscriptions.get(channel).and_then(|subscription| subscription.seat.as_deref());
             return reject_input(&mut receiving.model.rooms.lock(), rooms, number, seat, code);
         }
+        if let Some(join) = request.join.filter(|_| code == 111) {
+            return receiving.model.rooms.lock().give_up_join(join, receiving.rooms, receiving.now_us);
+        }
         if let Some(join) = request.join.filter(|_| matches!(code, 100 | 400..)) {
             return receiving.model.rooms.lock().reject_join(join, receiving.rooms, code, &error.message);
         }

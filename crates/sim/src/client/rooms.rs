@@ -41,15 +41,18 @@ impl Client {
         if !is_room {
             return (Vec::new(), None);
         }
-        let join = context.model.rooms.lock().begin_join(channel, &self.profile.user);
+        let join = context.model.rooms.lock().begin_join(channel, &self.profile.user, context.now_us);
         let has_seats = context.plan.rooms.as_ref().is_some_and(|rooms| rooms.seat_grace_ticks > 0);
         let token = if has_seats { self.seat_token(context, channel) } else { String::new() };
+        let is_typed = join.is_multiple_of(3);
+        let snapshots = if is_typed { r#""snapshots":"typed","# } else { "" };
         let data = match context.chance.below(100) {
             // The model could not record a player who resumes without a join number.
             0..3 if !has_seats => String::new(),
-            3..8 => format!(r#"{{"join":{join},{token}"want":"out"}}"#),
-            _ => format!(r#"{{"join":{join},{token}"want":"in"}}"#),
+            3..8 => format!(r#"{{"join":{join},{token}{snapshots}"want":"out"}}"#),
+            _ => format!(r#"{{"join":{join},{token}{snapshots}"want":"in"}}"#),
         };
+        context.model.rooms.lock().joins[join as usize].is_typed = is_typed && !data.is_empty();
         (data.into_bytes(), Some(join))
     }
 

@@ -3,11 +3,11 @@
 
 use dunlin_engine::room::RoomKey;
 use dunlin_rooms::{
-    CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Scope,
+    CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Schema, Scope,
     Simulation, Visibility, Visitor, World, WorldError,
 };
 
-use super::{EmittedEvent, InputFault, PlayerAt, RoomModel, SharedRoomModel, Version, numbered};
+use super::{EmittedEvent, InputFault, PlayerAt, RoomModel, SharedRoomModel, Version, kinds, numbered};
 use crate::model::Outcome;
 
 /// The parameters of a game.
@@ -48,13 +48,19 @@ impl Game {
         ids.get(index).copied()
     }
 
-    fn random_state(&self, world: &mut World) -> Vec<u8> {
+    /// A state for an object of this kind. A few do not have the form of a kind with fields.
+    fn random_state(&self, world: &mut World, kind: u16, before: &[u8]) -> Vec<u8> {
         let length = match world.random_below(40) {
             0 => self.game_options.state_bytes_max + 1,
             1 => self.game_options.state_bytes_max,
             _ => world.random_below(12) as usize,
         };
-        let bytes = world.random().to_le_bytes();
+        let bits = world.random();
+        let is_fit = length < 12 && bits >> 61 > 0;
+        if let Some(state) = is_fit.then(|| kinds::next_state(kind, before, bits)).flatten() {
+            return state;
+        }
+        let bytes = bits.to_le_bytes();
         bytes.into_iter().cycle().take(length).collect()
     }
 
@@ -87,9 +93,10 @@ impl Game {
     }
 
     fn spawn(&self, world: &mut World) {
-        let (position, state) = (random_position(world), self.random_state(world));
+        let position = random_position(world);
+        let kind = kinds::kind_of(world.random_below(400) as u16);
+        let state = self.random_state(world, kind, &[]);
         let visibility = random_visibility(world);
-        let kind = world.random_below(400) as u16;
         let expected = if world.object_count() >= self.game_options.objects_max {
             Some(WorldError::TooManyObjects)
         } else {
@@ -153,7 +160,11 @@ impl Game {
 
     fn change_state(&self, world: &mut World) {
         let Some(id) = self.random_object(world) else { return };
-        let state = self.random_state(world);
+        let (kind, before) = self.with_record(|record| {
+            let version = &record.objects[&id];
+            (version.kind, version.state.clone())
+        });
+        let state = self.random_state(world, kind, &before);
         let expected = (state.len() > self.game_options.state_bytes_max).then_some(WorldError::StateTooLong);
         let changed = world.set_state(id, &state);
         if changed.err() != expected {
@@ -240,6 +251,10 @@ fn random_scope(world: &mut World) -> Scope {
 impl Simulation for Game {
     fn grid(&self) -> GridShape {
         self.game_options.shape
+    }
+
+    fn schema(&self) -> Schema {
+        kinds::schema()
     }
 
     fn start(&mut self, world: &mut World) {

@@ -1,6 +1,7 @@
 //! The reference model of rooms: what the game recorded and what clients sent. It shares no code with the engine.
 
 mod game;
+mod kinds;
 mod record;
 mod seats;
 
@@ -16,8 +17,12 @@ use dunlin_rooms::PlayerId;
 use crate::{model::Outcome, plan::RoomPlan, wire::ClientPosition};
 
 pub use game::{Game, GameOptions};
+pub use kinds::has_form;
 pub use record::{PlayerAt, RoomRecord, Version, between};
 pub use seats::{Departures, SeatModel};
+
+/// Time for which a join waits for a room that another node may have.
+const JOIN_WAIT_US: u64 = 3_000_000;
 
 /// The model of rooms, shared by the games and the checks.
 #[derive(Clone, Default)]
@@ -61,10 +66,14 @@ pub struct Join {
     pub room: Option<RoomKey>,
     /// The decision of the game, once it was made.
     pub outcome: Option<Result<PlayerId, u16>>,
+    /// When the client sent it.
+    pub begun_us: u64,
     /// The epoch and the top offset of the channel when the owner got the outcome.
     pub answered_at: Option<ClientPosition>,
     /// When the owner got the outcome, in Unix milliseconds.
     pub answered_ms: u64,
+    /// Whether the client asked for the fields of states.
+    pub is_typed: bool,
     /// Whether the player was in the room before.
     pub is_back: bool,
     /// Number of events of the room before the tick of the join.
@@ -110,15 +119,17 @@ pub struct EmittedEvent {
 
 impl RoomModel {
     /// Records an attempt of `user` to join and returns its number.
-    pub fn begin_join(&mut self, channel: &str, user: &str) -> u64 {
+    pub fn begin_join(&mut self, channel: &str, user: &str, now_us: u64) -> u64 {
         let (channel, user) = (channel.to_owned(), user.to_owned());
         self.joins.push(Join {
             channel,
             user,
             room: None,
             outcome: None,
+            begun_us: now_us,
             answered_at: None,
             answered_ms: 0,
+            is_typed: false,
             is_back: false,
             events_before: 0,
         });
@@ -165,6 +176,20 @@ impl RoomModel {
     /// Whether the room ended with `code`.
     pub fn ended_with(&self, room: RoomKey, code: u32) -> bool {
         self.records.get(&room).is_some_and(|record| record.ended.iter().any(|ended| ended.0 == code))
+    }
+
+    /// Checks that a join may fail because the room is on no node, or a node does not answer: it has waited.
+    ///
+    /// # Errors
+    /// If it was refused too early.
+    pub fn give_up_join(&mut self, join: u64, plan: Option<&RoomPlan>, now_us: u64) -> Result<(), String> {
+        let record = &self.joins[join as usize];
+        let has_waited = plan.is_some_and(|plan| plan.asks_nodes) && now_us >= record.begun_us + JOIN_WAIT_US;
+        if !has_waited || record.outcome.is_some() {
+            return Err(format!("join {join} is given up at {now_us}: {record:?}"));
+        }
+        self.count("join given up");
+        Ok(())
     }
 
     /// Checks that a join may fail with this error: the game rejected it, or the room ended.

@@ -29,7 +29,7 @@ pub struct SeatModel {
     seats: BTreeMap<SeatKey, PlayerId>,
     /// Seats whose connections are lost and whose departure the room has not processed yet.
     lost: BTreeSet<SeatKey>,
-    /// Seats whose connections were lost before the join was answered.
+    /// Seats whose connections were lost before the join was answered. Each counts for one tick.
     abandoned: BTreeSet<SeatKey>,
     /// Players after their first join, until an input or a second join shows that the client has the reply.
     unanswered: BTreeSet<PlayerId>,
@@ -101,6 +101,9 @@ impl SeatModel {
         let (mut joins, mut kicks) = (done.joins(), done.ordered_kicks());
         for step in steps {
             match step {
+                Step::Join { seat, .. } if self.abandoned.contains(seat) => {
+                    return Err(format!("the join of {seat:?} is run, whose session has ended"));
+                }
                 Step::Join { seat, info, claim, .. } => {
                     let (of, joined) = joins.next().filter(|(of, _)| of == seat).ok_or("a join without an outcome")?;
                     self.join(of, &info.user, *claim, joined)?;
@@ -162,6 +165,8 @@ impl SeatModel {
         for player in self.kicked.0.clone() {
             self.kicked.1 += u64::from(self.remove(player));
         }
+        // The joins of the other ones were not run.
+        self.abandoned.clear();
         Ok(())
     }
 
@@ -202,15 +207,18 @@ impl SeatModel {
         Ok(())
     }
 
-    /// The existing player that a join must get: the one of its token, or else the user's first player that is away.
+    /// The existing player that a join must get: the one that it has made before, the one of its token, or else the user's
+    /// first player that is away.
     fn claimed(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
-        claim.given?;
+        let given = claim.given?;
+        let is_same_join = |holder: &SeatHolder| holder.user == user && holder.token == Some(given.0);
         let is_match = |holder: &SeatHolder| {
             let Some(token) = claim.returned.map(|token| token.0) else { return false };
             let is_earlier = holder.returned == Some(token) && holder.away.is_some();
             holder.user == user && (holder.token == Some(token) || is_earlier)
         };
-        let of_token = self.players.iter().find(|(_, holder)| is_match(holder));
+        let of_join = self.players.iter().find(|(_, holder)| is_same_join(holder));
+        let of_token = of_join.or_else(|| self.players.iter().find(|(_, holder)| is_match(holder)));
         let is_away = |holder: &SeatHolder| !user.is_empty() && holder.user == user && holder.away.is_some();
         let found = of_token.or_else(|| self.players.iter().find(|(_, holder)| is_away(holder)));
         found.map(|(player, _)| *player)

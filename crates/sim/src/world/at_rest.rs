@@ -79,6 +79,8 @@ impl NodeWorld {
             && self.node.threads.iter().all(|thread| thread.recalled.is_empty())
             && self.threads.is_at_rest()
             && self.verifications.is_empty()
+            && self.other_nodes.are_still()
+            && self.node.threads.iter().all(|thread| thread.shard.unanswered_joins() == 0)
             && !self.proxy_requests.iter().any(|request| request.0.blocks_command())
             && self.connections.iter().all(is_still)
     }

@@ -6,7 +6,7 @@ use dunlin_engine::{
     Effect, Event, SessionKey,
     api::{ApiRequest, ApiResult},
     event::Ticket,
-    message::{Notice, ShardMessage},
+    message::{Notice, ShardMessage, ShardRequest},
     room::FromRoom,
 };
 
@@ -104,6 +104,7 @@ impl NodeWorld {
             }
             Effect::HangUp { session } => self.known(shard, session)?.server = ServerSide::HungUp,
             Effect::ToRoom { thread, message } => self.send_to_room(shard, thread, message)?,
+            Effect::QueryRoom { channel } => self.ask_other_nodes(shard, &channel)?,
             Effect::Propose { .. }
             | Effect::Load { .. }
             | Effect::Trim { .. }
@@ -112,8 +113,7 @@ impl NodeWorld {
             | Effect::Broadcast { .. }
             | Effect::ShareUserSessions { .. }
             | Effect::QueryPeers { .. }
-            | Effect::QueryKeys { .. }
-            | Effect::QueryRoom { .. } => {
+            | Effect::QueryKeys { .. } => {
                 return Err("an effect of a log or a cluster, but no namespace has either".to_owned());
             }
             Effect::Answer { ticket, .. } if self.room_requests.remove(&ticket.0) => {}
@@ -213,7 +213,12 @@ impl NodeWorld {
         let Some(message) = self.node.rings[ring].pop(self.harness.now_us) else { return Ok(false) };
         let (from, to) = (self.node.rings[ring].from, self.node.rings[ring].to);
         self.harness.line(|| format!("{from:?} to {to:?}: {message:?}"));
+        let abandoned = match &message {
+            ShardMessage::Request(ShardRequest::AbandonJoin { seat, .. }) => Some(*seat),
+            _ => None,
+        };
         self.handle(usize::from(to.0), Event::Message { from, message })?;
+        self.other_nodes.abandoned.extend(abandoned);
         Ok(true)
     }
 

@@ -6,6 +6,7 @@ mod backend;
 mod connections;
 mod events;
 mod flaw;
+mod other_nodes;
 mod publish;
 mod rooms;
 
@@ -32,6 +33,7 @@ use crate::{
 
 use backend::PendingRequest;
 use flaw::NodeSeam;
+use other_nodes::OtherNodes;
 use rooms::RoomThreads;
 
 pub use flaw::NodeFlaw;
@@ -99,6 +101,7 @@ pub struct NodeWorld {
     /// By shard.
     sockets: Vec<ShardSockets>,
     threads: RoomThreads,
+    other_nodes: OtherNodes,
     seam: NodeSeam,
     clients: Vec<Client>,
     connections: Vec<SimConnection>,
@@ -129,6 +132,7 @@ impl NodeWorld {
             sockets: node.threads.iter().map(|_| ShardSockets::default()).collect(),
             node,
             threads: RoomThreads::new(&plan),
+            other_nodes: OtherNodes::default(),
             clients: clients.map(|(index, profile)| Client::new(index, profile.clone())).collect(),
             connections: Vec::new(),
             model: Model::new(&plan.options, plan.all_channels().chain([RESTRICTED.to_owned()])),
@@ -202,6 +206,7 @@ impl NodeWorld {
         }
         self.harness.now_us = self.harness.now_us.max(until_us);
         self.finish_verifications()?;
+        self.answer_for_other_nodes()?;
         self.send_proxy_responses()
     }
 

@@ -87,6 +87,7 @@ impl NodeWorld {
         message: ToRoom,
     ) -> Result<(), String> {
         self.harness.trace.number(u64::from(thread.0));
+        self.other_nodes.check_sent(&message)?;
         if let ToRoom::Close { room, code, .. } = &message {
             self.record_end(*room, *code);
         }
@@ -170,13 +171,13 @@ impl NodeWorld {
             ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
             ToRoom::Close { room, code, reason } => {
                 if let Some(mut hosted) = self.threads.rooms[thread].remove(&room) {
-                    hosted.host.end(code, reason.as_ref(), &mut outgoing);
+                    hosted.host.end(code, reason.as_ref(), &NotJoined::Gone, &mut outgoing);
                 }
             }
             ToRoom::Join { room, ref request } if !self.threads.rooms[thread].contains_key(&room) => {
                 let has_params = request.join.is_some();
                 let ToRoom::Join { request, .. } = message else { unreachable!("matched above") };
-                let outcome = Err(NotJoined::Gone);
+                let outcome = Err(self.why_not_joined());
                 if !has_params {
                     return Err(format!("a join request without parameters: {request:?}"));
                 }
@@ -279,11 +280,12 @@ impl NodeWorld {
         let mut outgoing = Vec::new();
         if fails {
             // The room fails after running the tick, or before it.
-            if self.harness.chance.percent(50) {
+            let has_run = self.harness.chance.percent(50);
+            if has_run {
                 hosted.runner.run(&batch, time_us);
                 self.model.rooms.lock().lose_tick(room);
             }
-            return self.fail_room(thread, room);
+            return self.fail_room(thread, room, has_run);
         }
         let has_kick = batch.steps.iter().any(|step| matches!(step, Step::Kick { .. }));
         self.model.rooms.lock().set_kicking(room, has_kick);
@@ -306,11 +308,13 @@ impl NodeWorld {
     }
 
     /// Fails a room as a panic does. The room is lost, but its record in the model is kept.
-    fn fail_room(&mut self, thread: usize, room: RoomKey) -> Result<(), String> {
+    fn fail_room(&mut self, thread: usize, room: RoomKey, has_run: bool) -> Result<(), String> {
         let Some(mut hosted) = self.threads.rooms[thread].remove(&room) else { return Ok(()) };
         self.harness.line(|| format!("room thread {thread}: {room:?} fails"));
+        // A game that has seen a join does not see it again.
+        let not_joined = if has_run { NotJoined::Gone } else { self.why_not_joined() };
         let mut outgoing = Vec::new();
-        hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &mut outgoing);
+        hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &not_joined, &mut outgoing);
         let channel = Arc::clone(hosted.host.channel());
         outgoing.push((room.owner, FromRoom::Failed { room, channel, refusal: None }));
         self.record_end(room, UnsubscribeCode::ROOM_FAILED);

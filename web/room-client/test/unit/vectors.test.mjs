@@ -4,6 +4,8 @@ import { Buffer } from 'node:buffer';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { decodeSnapshot, encodeInput, Replica, RoomError, snapshotFromJson } from '../../dist/index.js';
+import { decodeSchema, splitState } from '../../dist/schema.js';
+import { bitsOf } from '../../dist/bits.js';
 import { play } from '../support/movement.mjs';
 
 const VECTORS = new URL('../../../../schema/vectors/room/', import.meta.url);
@@ -87,6 +89,35 @@ for (const name of ['snapshots-malformed.json', 'typed-malformed.json']) {
     }
   }
 }
+
+const encoded = (text) => new TextEncoder().encode(text);
+
+for (const { name, document, error } of read('schemas.json').vectors) {
+  test(`schemas.json: ${name}`, () => {
+    const decode = () => decodeSchema(encoded(JSON.stringify(document)));
+    if (error === null) decode();
+    else assert.throws(decode, { name: 'RoomError', kind: 'malformed' });
+  });
+}
+
+test('a schema is at most 64 KiB long', () => {
+  const text = (bytes) => JSON.stringify({ kinds: [], about: 'x'.repeat(bytes) });
+  const most = 65_536 - text(0).length;
+  decodeSchema(encoded(text(most)));
+  assert.throws(() => decodeSchema(encoded(text(most + 1))), { name: 'RoomError', kind: 'malformed' });
+});
+
+test('texts keep a byte order mark, and are UTF-8', () => {
+  const schema = decodeSchema(encoded('{"kinds":[{"kind":1,"name":"K","fields":[{"name":"t","type":"text","count_max":9}]}]}'));
+  assert.deepEqual(schema.values(1, encoded('\ufeffa')), { t: '\ufeffa' });
+  assert.equal(schema.values(1, Uint8Array.of(0x61, 0xff)), null);
+  assert.equal(splitState(schema.kind(1).fields, Uint8Array.of(0xc3)), null);
+});
+
+test('a number has as many bits as it needs', () => {
+  const numbers = [0, 1, 2, 3, 255, 256, 2 ** 29 - 1, 2 ** 29, 2 ** 31 - 1, 2 ** 31, 2 ** 32 - 1];
+  assert.deepEqual(numbers.map(bitsOf), [0, 1, 2, 2, 8, 9, 29, 30, 31, 32, 32]);
+});
 
 for (const { name, meaning, json, protobuf } of read('inputs.json').vectors) {
   test(`inputs.json: ${name}`, () => {

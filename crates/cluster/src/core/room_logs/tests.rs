@@ -632,3 +632,49 @@ fn rooms_go_on_elsewhere_with_all_that_players_have_seen() {
         assert!(reached.contains_key(what), "no seed has reached: {what}; {reached:?}");
     }
 }
+
+#[test]
+fn a_room_whose_records_overfill_the_queue_is_released_and_goes_on_where_it_was_stored() {
+    // The servers are slow: a message is in flight when the queue is full.
+    for servers_away in [false, true] {
+        let mut world = World::new(1, 2);
+        world.has_faults = false;
+        world.servers.is_single = true;
+        world.pass_us(1_500_000);
+        let channel: Arc<str> = NAMES[0].into();
+        world.open(0, &channel);
+        world.pass_us(500_000);
+        let (&log, room) = world.nodes[0].rooms.first_key_value().expect("it is open");
+        let tick = room.tick;
+        if servers_away {
+            world.servers.leaderless_until_us = world.now_us + 1_000_000;
+        }
+        let steps = Bytes::from(vec![7; 1 << 20]);
+        let mut next = tick + 1;
+        while world.nodes[0].rooms.contains_key(&log) {
+            // The first one is small, so that it is in flight.
+            let bytes = if next == tick + 1 { Bytes::from_static(b"12345678") } else { steps.clone() };
+            let hash =
+                step_hash(world.nodes[0].rooms[&log].hash, u64::from_le_bytes(bytes[..8].try_into().expect("8")));
+            let room = world.nodes[0].rooms.get_mut(&log).expect("it was found");
+            (room.hash, room.tick) = (hash, next);
+            room.held.insert(next, hash);
+            world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Record { log, tick: next, bytes }));
+            next += 1;
+        }
+        // The room does not know it yet.
+        for tick in next..next + 3 {
+            let bytes = Bytes::from_static(b"87654321");
+            world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Record { log, tick, bytes: bytes.clone() }));
+            world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Checkpoint { log, tick, bytes }));
+        }
+        world.handle(0, CoreEvent::RoomLog(RoomLogEvent::End { log, keeps: true }));
+        world.pass_us(3_000_000);
+        assert_eq!(world.reached.get("lost"), Some(&1), "the room is told once");
+        assert_eq!(world.reached.get("ended"), Some(&1), "the log is released");
+        assert_eq!(world.nodes[0].core.counters().room_logs.held, 0);
+        world.open(1, &channel);
+        world.pass_us(1_000_000);
+        assert_eq!((world.reached.get("continued"), world.nodes[1].rooms.len()), (Some(&1), 1), "another node has it");
+    }
+}

@@ -37,6 +37,8 @@ enum End {
     Wanted {
         keeps: bool,
     },
+    /// The room cannot be stored. It is released as it was stored last.
+    GivenUp,
 }
 
 /// What a stored message means.
@@ -66,9 +68,12 @@ pub(super) struct Writes {
 }
 
 impl Writes {
-    /// Returns whether there was space.
+    /// Returns whether there was space. A room whose log has ended does not know it yet: a record behind those that were
+    /// dropped would leave a gap.
     pub(super) fn push_record(&mut self, tick: u64, bytes: Bytes) -> bool {
-        debug_assert!(self.end == End::Open, "a room that has ended does not tick");
+        if self.end != End::Open {
+            return true;
+        }
         if self.records_bytes + bytes.len() > RECORDS_BYTES_MAX {
             return false;
         }
@@ -78,7 +83,9 @@ impl Writes {
     }
 
     pub(super) fn push_checkpoint(&mut self, tick: u64, bytes: Bytes) {
-        debug_assert!(self.end == End::Open, "a room that has ended is not saved");
+        if self.end != End::Open {
+            return;
+        }
         let (size, index, count, kept_from) = (bytes.len(), 0, 0, None);
         let place = if self.writing.is_some() { &mut self.waiting } else { &mut self.writing };
         *place = Some(Checkpoint { tick, size, rest: bytes, index, count, kept_from });
@@ -89,13 +96,20 @@ impl Writes {
         self.is_first_due = true;
     }
 
-    /// Drops what waits, and releases the room.
+    /// Drops what waits, and releases the room, unless it has ended for good.
     pub(super) fn give_up(&mut self) {
-        *self = Self { end: End::Wanted { keeps: true }, ..Self::default() };
+        let end = if self.discards() { self.end } else { End::GivenUp };
+        *self = Self { end, ..Self::default() };
     }
 
-    pub(super) const fn push_check(&mut self) {
-        self.is_check_due = true;
+    /// Whether the room was told that its log is lost.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.end == End::GivenUp
+    }
+
+    /// The end of a log shows as much as a check.
+    pub(super) fn push_check(&mut self) {
+        self.is_check_due = self.end == End::Open;
     }
 
     /// Whether the room is given up.
@@ -109,7 +123,9 @@ impl Writes {
             self.records.clear();
             (self.writing, self.waiting, self.records_bytes) = (None, None, 0);
         }
-        self.end = End::Wanted { keeps };
+        if !keeps || !self.is_given_up() {
+            self.end = End::Wanted { keeps };
+        }
     }
 
     /// The next message.
@@ -142,6 +158,7 @@ impl Writes {
         Ok(match self.end {
             End::Open => None,
             End::Wanted { keeps } => Some((MessageKind::End { keeps }, Bytes::new())),
+            End::GivenUp => Some((MessageKind::End { keeps: true }, Bytes::new())),
         })
     }
 
@@ -228,6 +245,33 @@ mod tests {
             let (kind, _) = writes.next(1 << 20).expect("it fits").expect("something waits");
             assert_eq!(matches!(kind, MessageKind::Part { .. }), is_part);
             writes.stored(&kind, 1);
+        }
+    }
+
+    #[test]
+    fn nothing_is_taken_behind_the_end() {
+        let release: fn(&mut Writes) = |writes| writes.end(true);
+        for end in [Writes::give_up, release] {
+            let mut writes = Writes::default();
+            end(&mut writes);
+            assert!(writes.push_record(2, Bytes::from_static(b"steps")), "there is no limit on what is dropped");
+            writes.push_checkpoint(2, Bytes::from_static(b"state"));
+            writes.push_check();
+            let (kind, _) = writes.next(1 << 20).expect("it fits").expect("the end waits");
+            assert!(matches!(kind, MessageKind::End { keeps: true }), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_room_that_has_ended_for_good_is_not_kept_when_its_log_is_lost() {
+        let close: fn(&mut Writes) = |writes| writes.end(false);
+        for order in [[Writes::give_up, close], [close, Writes::give_up]] {
+            let mut writes = Writes::default();
+            for change in order {
+                change(&mut writes);
+            }
+            let (kind, _) = writes.next(1 << 20).expect("it fits").expect("the end waits");
+            assert!(matches!(kind, MessageKind::End { keeps: false }), "{kind:?}");
         }
     }
 

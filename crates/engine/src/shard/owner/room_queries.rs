@@ -12,10 +12,15 @@
 //! While a room moves from a node that stops or has died to another one, no node has it, or a node does not answer. Its
 //! players join again at that moment. Their joins wait here and ask again, much sooner than SDKs would after a refusal.
 
-use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    ops::RangeInclusive,
+    sync::Arc,
+};
 
 use dunlin_protocol::ErrorCode;
 use dunlin_rooms::{Refusal, RoomOverrides};
+use hashbrown::HashMap;
 
 use crate::{
     Effect,
@@ -39,31 +44,25 @@ const TOO_MANY_PROMISES: &str =
 /// A request that opens a room if no other node has it.
 #[derive(Debug)]
 pub(super) enum WaitingRequest {
-    Join(WaitingJoin),
+    Join(Box<SubscriptionRequest>),
     Open { ticket: Ticket, overrides: Box<RoomOverrides> },
 }
 
+/// A join that is not answered yet.
 #[derive(Debug)]
-pub(super) struct WaitingJoin {
-    pub(super) request: Box<SubscriptionRequest>,
-    /// Whether its session has ended.
-    pub(super) is_abandoned: bool,
+struct UnansweredJoin {
+    place: JoinPlace,
+    /// Whether nobody waits for the answer any more.
+    is_abandoned: bool,
 }
 
-impl WaitingJoin {
-    pub(super) fn new(request: Box<SubscriptionRequest>) -> Self {
-        Self { request, is_abandoned: false }
-    }
-
-    fn pause_ms(&self, now_us: u64) -> u64 {
-        let until_us = self.request.join.as_ref().map_or(0, |join| join.waits_until_us);
-        let waited_ms = JOIN_WAIT_MAX_MS.saturating_sub(until_us.saturating_sub(now_us) / 1_000);
-        (waited_ms / 2).clamp(*ASK_AGAIN_MS.start(), *ASK_AGAIN_MS.end())
-    }
-
-    fn is_of(&self, seat: SeatKey) -> bool {
-        self.request.join.as_ref().is_some_and(|join| join.seat == seat)
-    }
+/// Where a join is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JoinPlace {
+    /// It waits for the answers of other nodes, or to ask them again.
+    Here,
+    /// A room has it.
+    Room,
 }
 
 /// The requests that wait for the answers of other nodes, by channel. Each channel has one query in flight. Joins count as
@@ -75,11 +74,13 @@ pub(in crate::shard) struct RoomQueries {
     promised_until_us: BTreeMap<Arc<str>, u64>,
     /// Joins that ask again in a moment. Meanwhile, this node answers other nodes that it does not ask.
     pausing: BTreeMap<Arc<str>, Pausing>,
+    /// In a cluster, the joins that are here or in rooms. Bounded by the subscriptions of all sessions.
+    unanswered: HashMap<SeatKey, UnansweredJoin, foldhash::quality::FixedState>,
 }
 
 #[derive(Debug, Default)]
 struct Pausing {
-    joins: Vec<WaitingJoin>,
+    joins: VecDeque<Box<SubscriptionRequest>>,
     scheduled: Scheduled,
 }
 
@@ -87,15 +88,39 @@ struct Pausing {
 /// has died are asked for at the same time, and a question goes to all nodes.
 const ASK_AGAIN_MS: RangeInclusive<u64> = 50..=400;
 
+fn pause_ms(request: &SubscriptionRequest, now_us: u64) -> u64 {
+    let until_us = request.join.as_ref().map_or(0, |join| join.waits_until_us);
+    let waited_ms = JOIN_WAIT_MAX_MS.saturating_sub(until_us.saturating_sub(now_us) / 1_000);
+    (waited_ms / 2).clamp(*ASK_AGAIN_MS.start(), *ASK_AGAIN_MS.end())
+}
+
 impl RoomQueries {
-    /// Whether one more request may wait for the room of a channel.
-    pub(super) fn may_wait(&self, context: &Context, name: &str) -> bool {
+    /// Whether one more request of the server API may wait for the room of a channel.
+    pub(super) fn may_wait_to_open(&self, context: &Context, name: &str) -> bool {
         let namespace = context.names.resolve(name).ok();
         let limits = namespace.and_then(|namespace| context.namespace(namespace).room.as_ref());
         let waiting_max = limits.map_or(0, |limits| limits.messages_max);
-        let asking = self.waiting.get(name).map_or(0, Vec::len);
-        let pausing = self.pausing.get(name).map_or(0, |pausing| pausing.joins.len());
-        asking + pausing < waiting_max
+        let waiting = self.waiting.get(name).into_iter().flatten();
+        waiting.filter(|request| matches!(request, WaitingRequest::Open { .. })).count() < waiting_max
+    }
+
+    /// The number of joins that are not answered yet.
+    pub(in crate::shard) fn unanswered(&self) -> usize {
+        self.unanswered.len()
+    }
+
+    /// A join is here now, or in a room, until [`RoomQueries::end_stay`].
+    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) {
+        // Without other nodes, no join asks again.
+        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.peer_queries_max > 0) {
+            self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
+        }
+    }
+
+    /// Returns whether somebody still waits for the answer to the join.
+    pub(super) fn end_stay(&mut self, request: &SubscriptionRequest) -> bool {
+        let unanswered = request.join.as_ref().and_then(|join| self.unanswered.remove(&join.seat));
+        unanswered.is_none_or(|unanswered| !unanswered.is_abandoned)
     }
 
     /// Makes a request wait. The first one of a channel asks the other nodes.
@@ -110,15 +135,12 @@ impl RoomQueries {
         }
     }
 
-    /// The session of a join has ended. Returns whether the join waits here.
-    pub(super) fn abandon(&mut self, name: &str, seat: SeatKey) -> bool {
-        let asking = self.waiting.get_mut(name).into_iter().flatten().filter_map(|waiting| match waiting {
-            WaitingRequest::Join(join) => Some(join),
-            WaitingRequest::Open { .. } => None,
-        });
-        let pausing = self.pausing.get_mut(name).into_iter().flat_map(|pausing| &mut pausing.joins);
-        let meant = asking.chain(pausing).find(|join| join.is_of(seat));
-        meant.map(|join| join.is_abandoned = true).is_some()
+    /// Nobody waits for the answer to a join any more. Returns whether the join waits here.
+    pub(super) fn abandon(&mut self, seat: SeatKey) -> bool {
+        // It may be answered by now.
+        let Some(join) = self.unanswered.get_mut(&seat) else { return false };
+        join.is_abandoned = true;
+        join.place == JoinPlace::Here
     }
 
     /// Takes the requests that waited for the room of a channel; `None` if none did.
@@ -127,18 +149,25 @@ impl RoomQueries {
     }
 
     /// A join asks again in a moment.
-    pub(super) fn pause(&mut self, context: &mut Context, join: WaitingJoin) {
-        let name = Arc::clone(&join.request.channel);
-        let due_us = context.now.after_ms(join.pause_ms(context.now.mono_us));
+    pub(super) fn pause(&mut self, context: &mut Context, request: Box<SubscriptionRequest>) {
+        let name = Arc::clone(&request.channel);
+        let due_us = context.now.after_ms(pause_ms(&request, context.now.mono_us));
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.joins.push(join);
+        pausing.joins.push_back(request);
         context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(name));
     }
 
     /// Takes the joins of a channel that ask again now; `None` if the timer is not theirs.
-    pub(super) fn take_pausing(&mut self, due_us: u64, name: &str) -> Option<Vec<WaitingJoin>> {
+    pub(super) fn take_due(&mut self, due_us: u64, name: &str) -> Option<VecDeque<Box<SubscriptionRequest>>> {
         let is_due = self.pausing.get_mut(name).is_some_and(|pausing| pausing.scheduled.take(due_us));
         is_due.then(|| self.pausing.remove(name)).flatten().map(|pausing| pausing.joins)
+    }
+
+    /// Takes the joins of a channel that were to ask again.
+    pub(super) fn take_pausing(&mut self, context: &mut Context, name: &str) -> VecDeque<Box<SubscriptionRequest>> {
+        let Some(Pausing { joins, scheduled }) = self.pausing.remove(name) else { return VecDeque::new() };
+        context.timers.abandon(scheduled);
+        joins
     }
 
     pub(in crate::shard) fn asks_again_at(&self, name: &str, due_us: u64) -> bool {

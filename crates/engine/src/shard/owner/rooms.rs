@@ -28,7 +28,7 @@ use super::{
     channels::{Channels, NamedChannel},
     room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
     room_queries::{
-        ELSEWHERE, RoomQueries, TOO_MANY, UNANSWERED, WaitingJoin, WaitingRequest, count_refusal, may_open, not_here,
+        ELSEWHERE, JoinPlace, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open, not_here,
         why_not_joined,
     },
 };
@@ -69,24 +69,22 @@ impl Rooms<'_> {
 
     /// Makes a join wait until the other nodes have answered.
     pub(super) fn ask_for_room_to_join(&mut self, request: Box<SubscriptionRequest>) {
-        if let Some(join) = self.park(request) {
-            let name = Arc::clone(&join.request.channel);
-            self.queries.add(self.context, name, WaitingRequest::Join(join));
+        if let Some(request) = self.park(request) {
+            let name = Arc::clone(&request.channel);
+            self.queries.add(self.context, name, WaitingRequest::Join(request));
         }
     }
 
     /// A join is about to wait. `None` if too much waits already: then it is refused. [`Rooms::unpark`] ends it.
-    fn park(&mut self, request: Box<SubscriptionRequest>) -> Option<WaitingJoin> {
+    fn park(&mut self, request: Box<SubscriptionRequest>) -> Option<Box<SubscriptionRequest>> {
         let cost = ParkedCost::of_subscription(&request);
-        let checked = self.channels.log_traffic.check_parked(&self.context.options.log, cost);
-        let too_many = || Refused::new(ErrorCode::TooManyRequests, TOO_MANY);
-        let may_wait = self.queries.may_wait(self.context, &request.channel);
-        if let Err(refused) = checked.and_then(|()| may_wait.then_some(()).ok_or_else(too_many)) {
+        if let Err(refused) = self.channels.log_traffic.check_parked(&self.context.options.log, cost) {
             refuse_join(self.context, request, refused.into());
             return None;
         }
         self.channels.log_traffic.note_parked(&request);
-        Some(WaitingJoin::new(request))
+        self.queries.begin_stay(self.context, &request, JoinPlace::Here);
+        Some(request)
     }
 
     /// Makes a request of the server API wait until the other nodes have answered.
@@ -96,7 +94,7 @@ impl Rooms<'_> {
         name: &Arc<str>,
         overrides: &RoomOverrides,
     ) -> Result<(), Refused> {
-        if !self.queries.may_wait(self.context, name) {
+        if !self.queries.may_wait_to_open(self.context, name) {
             return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY));
         }
         let overrides = Box::new(overrides.clone());
@@ -136,10 +134,10 @@ impl Rooms<'_> {
         }
     }
 
-    /// A join waits no longer. `None` if its session has ended: then it is refused.
-    fn unpark(&mut self, WaitingJoin { request, is_abandoned }: WaitingJoin) -> Option<Box<SubscriptionRequest>> {
+    /// A join waits no longer. `None` if nobody waits for its answer: then it is refused.
+    fn unpark(&mut self, request: Box<SubscriptionRequest>) -> Option<Box<SubscriptionRequest>> {
         self.channels.log_traffic.unpark(&request);
-        if is_abandoned {
+        if !self.queries.end_stay(&request) {
             refuse_join(self.context, request, ErrorCode::Internal.into());
             return None;
         }
@@ -166,14 +164,26 @@ impl Rooms<'_> {
     }
 
     fn wait_to_ask_again(&mut self, request: Box<SubscriptionRequest>) {
-        if let Some(join) = self.park(request) {
-            self.queries.pause(self.context, join);
+        let Some(mut request) = self.park(request) else { return };
+        // No command waits for a subscription that the server makes itself.
+        if request.asker.command_id != 0 && std::mem::take(&mut request.answer_may_be_large) {
+            self.context.notify(request.asker.shard, Notice::JoinWaits { asker: request.asker });
+        }
+        self.queries.pause(self.context, request);
+    }
+
+    /// The channel has a room now: the joins that were to ask again go to it.
+    fn serve_pausing(&mut self, name: &str) {
+        for request in self.queries.take_pausing(self.context, name) {
+            if let Some(request) = self.unpark(request) {
+                self.join_here(request);
+            }
         }
     }
 
     /// Joins that waited for a room ask again. Returns whether the timer is theirs.
     pub(in crate::shard) fn ask_again(&mut self, due_us: u64, name: &str) -> bool {
-        let Some(joins) = self.queries.take_pausing(due_us, name) else { return false };
+        let Some(joins) = self.queries.take_due(due_us, name) else { return false };
         for join in joins {
             if let Some(request) = self.unpark(join) {
                 self.serve_join(request);
@@ -206,17 +216,27 @@ impl Rooms<'_> {
             Ok(key) => {
                 let channel = &mut self.channels.table[key];
                 // The join before this one may have been waiting for the same answers.
-                if channel.room.is_none() {
+                let is_new = channel.room.is_none();
+                if is_new {
                     self.directory.open_remote(self.context, channel, site);
                 }
-                let room = channel.room.as_deref_mut().expect("opened above");
-                room.pending_joins += 1;
-                let OwnedRoom { key: room, thread, .. } = *room;
                 self.channels.review(self.context, key);
-                send_to_room(thread, ToRoom::Join { room, request }, &mut self.context.effects);
+                self.send_join(key, request);
+                if is_new {
+                    self.serve_pausing(&name);
+                }
             }
             Err(refused) => refuse_join(self.context, request, refused.into()),
         }
+    }
+
+    /// Sends a join to the room of a channel, which is open.
+    fn send_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
+        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
+        room.pending_joins += 1;
+        let OwnedRoom { key: room, thread, .. } = *room;
+        self.queries.begin_stay(self.context, &request, JoinPlace::Room);
+        send_to_room(thread, ToRoom::Join { room, request }, &mut self.context.effects);
     }
 
     pub(super) fn join_here(&mut self, mut request: Box<SubscriptionRequest>) {
@@ -237,46 +257,62 @@ impl Rooms<'_> {
             }
         };
         let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
-        let room = namespace.map_err(Refused::from).and_then(|namespace| {
-            let mut channel = NamedChannel { name: &request.channel, namespace, key };
+        let name = Arc::clone(&request.channel);
+        let room = namespace.map_err(NoRoom::from).and_then(|namespace| {
+            let mut channel = NamedChannel { name: &name, namespace, key };
             self.room_to_join(&mut channel, opening, &overrides)
         });
         match room {
-            Ok((room, is_new)) => {
-                room.pending_joins += 1;
-                let OwnedRoom { key, thread, .. } = *room;
+            Ok((channel, is_new)) => {
                 if let Some(join) = request.join.as_mut().filter(|_| is_new) {
                     join.opening = Opening::Used;
                 }
-                send_to_room(thread, ToRoom::Join { room: key, request }, &mut self.context.effects);
+                self.send_join(channel, request);
+                if is_new {
+                    self.serve_pausing(&name);
+                }
             }
-            Err(refused) => refuse_join(self.context, request, refused.into()),
+            // When a node has died, all its rooms are opened at once.
+            Err(NoRoom::NotOpened(RoomRefusal::Queue | RoomRefusal::Rate)) if self.waits_on(&request) => {
+                self.wait_to_ask_again(request);
+            }
+            Err(why) => {
+                let refused = self.refused(&name, why);
+                refuse_join(self.context, request, refused.into());
+            }
         }
     }
 
-    /// The room of a channel, and whether this call opened it.
+    /// Counts a room that is not opened.
+    fn refused(&mut self, name: &str, why: NoRoom) -> Refused {
+        match why {
+            NoRoom::NotOpened(refusal) => {
+                count_refusal(self.context, name, refusal);
+                refusal.into()
+            }
+            NoRoom::Refused(refused) => refused,
+        }
+    }
+
+    /// The channel, which has a room, and whether this call opened it.
     fn room_to_join(
         &mut self,
         channel: &mut NamedChannel<'_>,
         opening: Opening,
         overrides: &RoomOverrides,
-    ) -> Result<(&mut OwnedRoom, bool), Refused> {
+    ) -> Result<(ChannelKey, bool), NoRoom> {
         if self.context.namespace(channel.namespace).room.is_none() || !self.directory.has_threads() {
-            return Err(ErrorCode::NotAvailable.into());
+            return Err(NoRoom::Refused(ErrorCode::NotAvailable.into()));
         }
         let is_open = channel.key.is_some_and(|key| self.channels.table[key].room.is_some());
         if !is_open {
-            self.directory.check_opening(self.context, opening).map_err(|refusal| {
-                self.context.count(channel.namespace).rooms.refused[refusal as usize] += 1;
-                Refused::from(refusal)
-            })?;
+            self.directory.check_opening(self.context, opening).map_err(NoRoom::NotOpened)?;
             // First, so that no room is opened for a channel that the shard has no space for.
             let key = self.channels.ensure(self.context, channel)?;
             self.directory.open(self.context, &mut self.channels.table[key], overrides);
             self.channels.review(self.context, key);
         }
-        let key = self.channels.ensure(self.context, channel)?;
-        Ok((self.channels.table[key].room.as_deref_mut().expect("opened above"), !is_open))
+        Ok((self.channels.ensure(self.context, channel)?, !is_open))
     }
 
     /// Opens a room for the server API, if no other node of the cluster has it.
@@ -312,8 +348,12 @@ impl Rooms<'_> {
             return Err(Refused::new(refusal.code(), why));
         }
         let mut channel = NamedChannel { name, namespace, key: self.channels.table.find(name) };
-        let (room, is_new) = self.room_to_join(&mut channel, Opening::Reserved, overrides)?;
-        let room = *room;
+        let opened = self.room_to_join(&mut channel, Opening::Reserved, overrides);
+        let (key, is_new) = opened.map_err(|why| self.refused(name, why))?;
+        if is_new {
+            self.serve_pausing(name);
+        }
+        let room = *self.channels.table[key].room.as_deref().expect("opened above");
         if self.directory.is_remote(&room) {
             return Err(Refused::new(RoomRefusal::Elsewhere.code(), ELSEWHERE));
         }
@@ -346,13 +386,14 @@ impl Rooms<'_> {
         request: Box<SubscriptionRequest>,
         outcome: Result<JoinedAs, NotJoined>,
     ) {
+        let is_awaited = self.queries.end_stay(&request);
         let mut key = self.channels.table.find(&request.channel);
         let room = key.and_then(|key| self.channels.table[key].room_mut(room_key)).map(|room| {
             room.pending_joins -= 1;
             *room
         });
         let is_closed = room.is_none() && self.directory.closed_room_answers(room_key);
-        if outcome == Err(NotJoined::Unavailable) && !is_closed && self.waits_on(&request) {
+        if outcome == Err(NotJoined::Unavailable) && !is_closed && is_awaited && self.waits_on(&request) {
             return self.wait_to_ask_again(request);
         }
         // The patterns of names may have changed since the join was sent to the room. It is answered anyway.
@@ -421,10 +462,10 @@ impl Rooms<'_> {
         }
     }
 
-    /// The session of a join that is not answered has ended. Its room learns it now: the client may join again before the
-    /// answer, and is to find its player away.
-    pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey) {
-        if self.queries.abandon(name, seat) {
+    /// The session of a join that is not answered has ended, or has unsubscribed. If the client may join again before the
+    /// answer, the room learns it now: the client is to find its player away.
+    pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey, departure: Departure) {
+        if self.queries.abandon(seat) || departure != Departure::Lost {
             return;
         }
         let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());
@@ -574,6 +615,25 @@ impl Rooms<'_> {
         };
         send_to_room(room.thread, ToRoom::ReservePlaces { room: room.key, reservations }, &mut self.context.effects);
         Ok(ApiAnswer::Done { sessions: 0 })
+    }
+}
+
+/// Why a channel has no room to join.
+#[derive(Clone, Copy)]
+enum NoRoom {
+    NotOpened(RoomRefusal),
+    Refused(Refused),
+}
+
+impl From<Refused> for NoRoom {
+    fn from(refused: Refused) -> Self {
+        Self::Refused(refused)
+    }
+}
+
+impl From<ErrorCode> for NoRoom {
+    fn from(code: ErrorCode) -> Self {
+        Self::Refused(code.into())
     }
 }
 

@@ -717,15 +717,24 @@ impl OpenSessions {
                 self.free_seat(context, seat);
             }
         } else if let Some(seat) = subscription.seat() {
-            let departure = if subscription.is_ending() { Departure::Left } else { departure };
+            let is_ending = subscription.is_ending();
+            let departure = if is_ending { Departure::Left } else { departure };
             self.seats.at_mut(seat).departure = Some(departure);
-            if departure == Departure::Lost {
-                // The answer may take long, and the client may come back before.
-                let key = self.seats.key(context.identity.index, seat);
-                context.abandon_join(Arc::clone(&self.hub.channel(id).name), key);
-            }
+            self.abandon_join(context, id, seat, departure);
         }
         self.release(subscription);
+    }
+
+    /// Nobody waits for the answer to a join any more. It may take long, and the client may come back before.
+    pub(super) fn abandon_join(
+        &self,
+        context: &mut Context,
+        channel: LocalChannelId,
+        seat: SeatIndex,
+        departure: Departure,
+    ) {
+        let key = self.seats.key(context.identity.index, seat);
+        context.abandon_join(Arc::clone(&self.hub.channel(channel).name), key, departure);
     }
 
     /// Releases a subscription's channel and filter in the hub.

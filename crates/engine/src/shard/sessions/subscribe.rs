@@ -649,6 +649,9 @@ impl Subscribing<'_> {
         if subscription.place.is_none() {
             // The unsubscribe command is answered after the subscribe command, which the owner has not answered yet.
             subscription.extra.get_or_insert_default().ending = Some(Ending::Asked { command_id });
+            if let Some(seat) = subscription.seat() {
+                self.sessions.abandon_join(self.context, id, seat, Departure::Left);
+            }
             return Ok(None);
         }
         self.sessions.drop_subscription(self.context, self.key, id, BY_CLIENT);

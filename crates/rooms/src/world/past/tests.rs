@@ -30,7 +30,7 @@ fn positions(world: &World) -> Positions {
 
 fn settle(world: &mut World) {
     world.settle();
-    world.forget_changes();
+    world.forget_changes(false);
 }
 
 fn restored(world: &World) -> Result<World, Unreadable> {

@@ -37,6 +37,11 @@ fn creating_and_dropping_rooms_delays_no_tick() {
     assert_eq!(GATE.constructors.load(Ordering::Acquire), 1, "it is still at the first");
     let thread = rig.rooms.threads().remove(0);
     assert_eq!((thread.rooms, thread.opening), (4, 3));
+    // Nor does it delay the answer to a join whose session has ended.
+    let gone = rig.join(rooms[2], "ben");
+    rig.abandon(rooms[2], gone);
+    assert_eq!(rig.wait_joined(gone), Err(NotJoined::Gone));
+    assert_eq!(rig.rooms.threads().remove(0).opening, 3);
 
     GATE.is_shut.store(false, Ordering::Release);
     let mut made = Vec::new();

@@ -148,6 +148,11 @@ impl Rig {
         self.send(ToRoom::Leave { room, seat, departure: Departure::Lost });
     }
 
+    /// Reports the end of a session whose join is not answered.
+    pub fn abandon(&mut self, room: RoomKey, seat: SeatKey) {
+        self.send(ToRoom::Leave { room, seat, departure: Departure::Unanswered });
+    }
+
     pub fn join_with(&mut self, room: RoomKey, user: &str, claim: SeatClaim) -> SeatKey {
         // The session is on the shard of the room's owner.
         let seat = SeatKey { shard: room.owner, index: self.next_seat, generation: 0 };

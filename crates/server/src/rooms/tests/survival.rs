@@ -200,6 +200,21 @@ fn a_closed_room_is_removed_from_the_storage() {
 }
 
 #[test]
+fn joins_may_ask_again_for_a_room_whose_entries_another_one_still_has() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let mut rig = start(&storage, RoomSettings { tick_stuck_timeout_ms: 200, ..kept(RoomSurvival::Checkpoint) });
+    let first = rig.open(0, "a");
+    let ann = rig.join(first, "ann");
+    assert_eq!(rig.wait_joined(ann), Ok(()));
+    let second = rig.open(0, "a");
+    let ben = rig.join(second, "ben");
+    assert_eq!(rig.wait_joined(ben), Err(NotJoined::Unavailable));
+    wait_until("the failure", || rig.counters().failed[FailureReason::Storage as usize] == 1);
+    end(rig, &storage);
+}
+
+#[test]
 fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
     let directory = Directory::new();
     let storage = directory.open();
