@@ -1330,7 +1330,7 @@ static bool dunlin__take_value(dunlin__reader *state, const dunlin_field *field,
   value->count = (uint32_t)count;
   value->bytes = state->at;
   state->at += count * range.bytes;
-  return field->type == DUNLIN_TEXT || dunlin__is_in_range(value, &range);
+  return field->type == DUNLIN_TEXT ? dunlin__is_utf8(value->bytes, count) : dunlin__is_in_range(value, &range);
 }
 
 /* The values of a state's fields; false if it does not have the form of its kind. */
@@ -1541,6 +1541,7 @@ static uint8_t *dunlin__take_elements(dunlin__bits *bits, const dunlin_field *fi
     if (element > range.max) bits->has_failed = true;
     else out = dunlin__write_integer(out, element, range.bytes);
   }
+  if (!bits->has_failed && field->type == DUNLIN_TEXT && !dunlin__is_utf8(value->bytes, count)) bits->has_failed = true;
   return out;
 }
 
