@@ -18,6 +18,9 @@
 extern "C" {
 #endif
 
+/* The version of Dunlin that this file was released with. */
+#define DUNLIN_ROOM_VERSION "0.1.0"
+
 /* -- The connection ------------------------------------------------------------------------------------------------ */
 
 /* The subprotocol that the WebSocket must request. */
@@ -304,7 +307,8 @@ double dunlin_tick_now(const dunlin_room *room, double now_ms);
 double dunlin_shown_ms(dunlin_room *room, double now_ms);
 /* Where to show an object at this time. False if the player does not see it; `*x` and `*y` are unchanged then. */
 bool dunlin_place(dunlin_room *room, uint32_t id, double shown_ms, double *x, double *y);
-/* As dunlin_field_number, between two snapshots if the motion of the field is linear or an angle. An angle is inside of its range. */
+/* As dunlin_field_number, at this time, so that it agrees with dunlin_place. A field whose motion is linear or an angle is between two snapshots; an
+ * angle is inside of its range. Others, also flags, choices and ids, have the earlier value until the time of the later snapshot. */
 double dunlin_shown_field(dunlin_room *room, uint32_t id, int index, double shown_ms);
 /* The tick that the player sees, for inputs that the game judges by it; 0 before the first snapshot. */
 uint32_t dunlin_tick_at(const dunlin_room *room, double shown_ms);
@@ -1326,7 +1330,7 @@ static bool dunlin__take_value(dunlin__reader *state, const dunlin_field *field,
   value->count = (uint32_t)count;
   value->bytes = state->at;
   state->at += count * range.bytes;
-  return field->type == DUNLIN_TEXT || dunlin__is_in_range(value, &range);
+  return field->type == DUNLIN_TEXT ? dunlin__is_utf8(value->bytes, count) : dunlin__is_in_range(value, &range);
 }
 
 /* The values of a state's fields; false if it does not have the form of its kind. */
@@ -1537,6 +1541,7 @@ static uint8_t *dunlin__take_elements(dunlin__bits *bits, const dunlin_field *fi
     if (element > range.max) bits->has_failed = true;
     else out = dunlin__write_integer(out, element, range.bytes);
   }
+  if (!bits->has_failed && field->type == DUNLIN_TEXT && !dunlin__is_utf8(value->bytes, count)) bits->has_failed = true;
   return out;
 }
 
@@ -2226,13 +2231,13 @@ typedef struct dunlin__sample {
 typedef struct dunlin__track {
   uint32_t id;
   uint32_t kind;
-  uint32_t moving_count; /* fields whose motion is not in steps */
+  uint32_t number_count; /* fields that are one number */
   bool is_far;
   bool has_shown;
   double lag_ms; /* how much later than others it is shown */
   double shown_ms;
   dunlin__list samples;
-  dunlin__list values; /* of the moving fields, for each sample */
+  dunlin__list values; /* of these fields, for each sample */
 } dunlin__track;
 
 typedef struct dunlin__delays {
@@ -2299,19 +2304,14 @@ static double dunlin__stood_until(const dunlin_interpolation *interpolation, con
   return at_ms - ((double)world->tick - known_tick) / per_second * 1000;
 }
 
-static const dunlin_field *dunlin__moving_field(const dunlin_field *field) {
-  return field->type == DUNLIN_INTEGER && field->motion != DUNLIN_STEP ? field : NULL;
-}
-
-/* The values of the moving fields. Returns their number. */
-static uint32_t dunlin__moving_values(const dunlin_world *world, const dunlin_object *object, double *moving) {
+/* The values of the fields that are one number. Returns how many there are. */
+static uint32_t dunlin__numbers_of(const dunlin_world *world, const dunlin_object *object, double *numbers) {
   dunlin__value values[DUNLIN_FIELDS_MAX];
   const dunlin_kind *kind = object->has_fields ? dunlin_kind_of(world, object->kind) : NULL;
   uint32_t at, count = 0;
-  for (at = 0; kind != NULL && at < kind->field_count && dunlin__moving_field(&kind->fields[at]) == NULL; at += 1) continue;
-  if (kind == NULL || at == kind->field_count || !dunlin__split_state(kind, object->state, object->state_bytes, values)) return 0;
-  for (; at < kind->field_count; at += 1) {
-    if (dunlin__moving_field(&kind->fields[at]) != NULL) moving[count++] = (double)values[at].number;
+  if (kind == NULL || !dunlin__split_state(kind, object->state, object->state_bytes, values)) return 0;
+  for (at = 0; at < kind->field_count; at += 1) {
+    if (!dunlin__is_long(&kind->fields[at])) numbers[count++] = (double)values[at].number;
   }
   return count;
 }
@@ -2330,15 +2330,15 @@ static void dunlin__forget_first(dunlin__list *list, size_t count) {
 
 /* Without memory the track is empty: the object is shown where it is. */
 static void dunlin__add_sample(const dunlin_allocator *allocator, dunlin__track *track, const dunlin_world *world, const dunlin_object *object, double at_ms) {
-  double moving[DUNLIN_FIELDS_MAX];
-  uint32_t count = dunlin__moving_values(world, object, moving);
+  double numbers[DUNLIN_FIELDS_MAX];
+  uint32_t count = dunlin__numbers_of(world, object, numbers);
   dunlin__sample *sample;
   double *values = NULL;
-  if (count != track->moving_count || object->kind != track->kind) {
+  if (count != track->number_count || object->kind != track->kind) {
     /* Values of another kind are none between which one can interpolate. */
     dunlin__release(allocator, &track->values);
     track->samples.count = 0;
-    track->moving_count = count;
+    track->number_count = count;
     track->kind = object->kind;
     track->values.item_bytes = count * sizeof(double);
   }
@@ -2351,7 +2351,7 @@ static void dunlin__add_sample(const dunlin_allocator *allocator, dunlin__track 
   sample->at_ms = at_ms;
   sample->x = object->x;
   sample->y = object->y;
-  if (count > 0) memcpy(values, moving, count * sizeof(double));
+  if (count > 0) memcpy(values, numbers, count * sizeof(double));
 }
 
 static dunlin__track *dunlin__find_track(const dunlin_interpolation *interpolation, uint32_t id) {
@@ -2413,9 +2413,9 @@ static void dunlin__follow(dunlin_interpolation *interpolation, const dunlin_wor
   double stood_until_ms;
   uint32_t count;
   if (track == NULL) return;
-  count = dunlin__moving_values(world, change->before, before);
+  count = dunlin__numbers_of(world, change->before, before);
   if (change->before->x == change->after->x && change->before->y == change->after->y
-      && count == dunlin__moving_values(world, change->after, after) && memcmp(before, after, count * sizeof(double)) == 0) return;
+      && count == dunlin__numbers_of(world, change->after, after) && memcmp(before, after, count * sizeof(double)) == 0) return;
   track->is_far = dunlin__is_far(world, change->after->cell);
   stood_until_ms = dunlin__stood_until(interpolation, world, dunlin__is_far(world, change->before->cell), at_ms);
   samples = (const dunlin__sample *)track->samples.items;
@@ -2427,7 +2427,7 @@ static void dunlin__follow(dunlin_interpolation *interpolation, const dunlin_wor
   if (track->samples.count > DUNLIN__SAMPLES_MAX) {
     size_t surplus = track->samples.count - DUNLIN__SAMPLES_MAX;
     dunlin__forget_first(&track->samples, surplus);
-    if (track->moving_count > 0) dunlin__forget_first(&track->values, surplus);
+    if (track->number_count > 0) dunlin__forget_first(&track->values, surplus);
   }
 }
 
@@ -2497,7 +2497,7 @@ static dunlin__track *dunlin__track_at(dunlin_interpolation *interpolation, uint
   /* Of those before the shown time, only the last is needed. */
   while (past + 1 < track->samples.count && samples[past + 1].at_ms <= at_ms) past += 1;
   dunlin__forget_first(&track->samples, past);
-  if (track->moving_count > 0) dunlin__forget_first(&track->values, past);
+  if (track->number_count > 0) dunlin__forget_first(&track->values, past);
   if (track->samples.count == 1 || at_ms <= samples[0].at_ms) return track;
   dx = samples[1].x - samples[0].x;
   dy = samples[1].y - samples[0].y;
@@ -4028,8 +4028,8 @@ bool dunlin_place(dunlin_room *room, uint32_t id, double shown_ms, double *x, do
   return true;
 }
 
-/* A moving field at a time; false if it is not known between snapshots. */
-static bool dunlin__moving_at(dunlin_room *room, const dunlin_object *object, int index, double at_ms, double *number) {
+/* A field that is one number, at a time; false if its earlier values are not known. */
+static bool dunlin__number_at(dunlin_room *room, const dunlin_object *object, int index, double at_ms, double *number) {
   const dunlin_kind *kind = dunlin_kind_of(&room->sight.replica.world, object->kind);
   const dunlin_field *field;
   const dunlin__track *track;
@@ -4037,15 +4037,15 @@ static bool dunlin__moving_at(dunlin_room *room, const dunlin_object *object, in
   double share, difference, turn;
   size_t place = 0;
   int at;
-  if (kind == NULL || index < 0 || (uint32_t)index >= kind->field_count || dunlin__moving_field(&kind->fields[index]) == NULL) return false;
+  if (kind == NULL || index < 0 || (uint32_t)index >= kind->field_count || dunlin__is_long(&kind->fields[index])) return false;
   field = &kind->fields[index];
-  for (at = 0; at < index; at += 1) place += dunlin__moving_field(&kind->fields[at]) != NULL;
+  for (at = 0; at < index; at += 1) place += !dunlin__is_long(&kind->fields[at]);
   track = dunlin__track_at(&room->sight.interpolation, object->id, at_ms, &share);
-  if (track == NULL || track->kind != object->kind || place >= track->moving_count) return false;
+  if (track == NULL || track->kind != object->kind || place >= track->number_count) return false;
   values = (const double *)track->values.items;
   *number = values[place];
-  if (share > 0) {
-    difference = values[track->moving_count + place] - values[place];
+  if (share > 0 && field->type == DUNLIN_INTEGER && field->motion != DUNLIN_STEP) {
+    difference = values[track->number_count + place] - values[place];
     turn = (double)(field->range.max - field->range.min) + 1;
     if (field->motion == DUNLIN_ANGLE && difference > turn / 2) difference -= turn;
     if (field->motion == DUNLIN_ANGLE && difference < -turn / 2) difference += turn;
@@ -4062,7 +4062,7 @@ double dunlin_shown_field(dunlin_room *room, uint32_t id, int index, double show
   const dunlin_object *object = dunlin_find(world, id);
   double number;
   if (object == NULL || !object->has_fields) return 0;
-  if (dunlin__moving_at(room, object, index, shown_ms, &number)) return number;
+  if (dunlin__number_at(room, object, index, shown_ms, &number)) return number;
   return dunlin_field_number(world, object, index);
 }
 

@@ -1,4 +1,4 @@
-"""The clients: for npm, NuGet and Unity's package manager."""
+"""The clients: for npm, NuGet and Unity's package manager, and the header for C."""
 
 import hashlib
 import json
@@ -12,6 +12,7 @@ from archives import PROJECT, File, published_page, tar_gz, zip_file
 from release import Release, run
 
 AUTHORS = "The Dunlin contributors"
+LICENSE = "Apache-2.0"
 
 
 def npm(release: Release) -> None:
@@ -28,8 +29,12 @@ def npm(release: Release) -> None:
     files["package/LICENSE"] = File(release.root / "LICENSE")
     output = release.output / archive.name
     tar_gz(output, files, release.seconds, 9)
-    bill = npm_bill(release, folder, hashlib.sha256(output.read_bytes()).hexdigest())
-    (release.output / f"{archive.name.removesuffix('.tgz')}.cdx.json").write_text(json.dumps(bill, indent=2) + "\n")
+    bill = npm_bill(release, folder, sha256_of(output))
+    (release.output / f"{archive.name.removesuffix('.tgz')}.cdx.json").write_bytes(as_json(bill))
+
+
+def sha256_of(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def npm_bill(release: Release, folder: Path, sha256: str) -> dict:
@@ -41,19 +46,23 @@ def npm_bill(release: Release, folder: Path, sha256: str) -> dict:
     components = {}
     for path in folders:
         name, entry = path.removeprefix("node_modules/"), locked[path]
-        components[name] = npm_component("library", name, entry["version"], entry["license"])
-    subject = npm_component("library", "@dunlin/room-client", release.version, "Apache-2.0")
-    subject["hashes"] = [{"alg": "SHA-256", "content": sha256}]
+        components[name] = component("npm", name, entry["version"], entry["license"])
+    subject = component("npm", "@dunlin/room-client", release.version, LICENSE)
+    return bill_of_materials(subject, sha256, [components[name] for name in sorted(components)])
+
+
+def bill_of_materials(subject: dict, sha256: str, components: list[dict]) -> dict:
+    """CycloneDX. Its number depends on the file alone, so the same file has the same bill."""
     return {
         "bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1,
         "serialNumber": uuid.uuid5(uuid.NAMESPACE_URL, f"{subject['purl']} {sha256}").urn,
-        "metadata": {"component": subject}, "components": [components[name] for name in sorted(components)],
+        "metadata": {"component": {**subject, "hashes": [{"alg": "SHA-256", "content": sha256}]}}, "components": components,
     }
 
 
-def npm_component(kind: str, name: str, version: str, license: str) -> dict:
-    url = f"pkg:npm/{name.replace('@', '%40')}@{version}"
-    return {"type": kind, "bom-ref": url, "name": name, "version": version, "licenses": [{"expression": license}], "purl": url}
+def component(registry: str, name: str, version: str, license: str) -> dict:
+    url = f"pkg:{registry}/{name.replace('@', '%40')}@{version}"
+    return {"type": "library", "bom-ref": url, "name": name, "version": version, "licenses": [{"expression": license}], "purl": url}
 
 
 NUSPEC = """<?xml version="1.0" encoding="utf-8"?>
@@ -159,3 +168,17 @@ def meta(name: str, is_folder: bool) -> bytes:
     identifier = hashlib.sha256(f"{UNITY_NAME}/{name}".encode()).hexdigest()[:32]
     folder = "folderAsset: yes\n" if is_folder else ""
     return f"fileFormatVersion: 2\nguid: {identifier}\n{folder}".encode()
+
+
+def c_header(release: Release) -> None:
+    folder, name = release.root / "clients/c", f"dunlin-room-c-{release.version}"
+    files = {
+        "dunlin_room.h": File(folder / "dunlin_room.h"),
+        "LICENSE": File(release.root / "LICENSE"),
+        "README.md": published_page(folder / "README.md", release.root, release.version),
+    }
+    output = release.output / f"{name}.tar.gz"
+    tar_gz(output, {f"{name}/{file}": content for file, content in files.items()}, release.seconds, 9)
+    # It needs only the C library, so there are no parts.
+    bill = bill_of_materials(component("generic", "dunlin-room-c", release.version, LICENSE), sha256_of(output), [])
+    (release.output / f"{name}.cdx.json").write_bytes(as_json(bill))

@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from websockets.exceptions import ConnectionClosed
 
 from room_client import GRID_NAMES, INPUT, Connection, Replica, RoomError, encode
+from room_fields import Schema
 
 VECTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../schema/vectors/room")
 ENCODINGS = ("json", "protobuf")
@@ -79,6 +80,13 @@ def shown(replica):
     return {name: getattr(replica, name) for name in names} | {"grid": grid, "objects": objects}
 
 
+def is_schema(document):
+    try:
+        return bool(Schema(json.dumps(document).encode()))
+    except RoomError:
+        return False
+
+
 def vectors():
     count = 0
     for name in ("snapshots.json", "snapshots-lenient.json", "typed.json"):
@@ -105,6 +113,9 @@ def vectors():
                     assert error.kind == vector["error"], f"{vector['name']}, {encoding}: {error}"
                 assert shown(replica) == file["replica"], f"{vector['name']}, {encoding}"
                 count += 1
+    for vector in read("schemas.json")["vectors"]:
+        assert is_schema(vector["document"]) == (vector["error"] is None), vector["name"]
+        count += 1
     for vector in read("inputs.json")["vectors"]:
         meaning = vector["meaning"]
         fields = {**meaning, "data": bytes.fromhex(meaning.get("data", ""))}

@@ -72,7 +72,14 @@ class Field:
         require(end <= len(state), "a state ends early")
         starts = range(start, end, self.bytes)
         numbers = [self.inside(int.from_bytes(state[one : one + self.bytes], "little", signed=self.is_signed)) for one in starts]
-        return (numbers if self.is_list else numbers[0]), end
+        return (self.in_utf8(numbers) if self.is_list else numbers[0]), end
+
+    def in_utf8(self, numbers):
+        try:
+            self.type == "text" and bytes(numbers).decode()
+        except UnicodeDecodeError as error:
+            raise malformed(error) from None
+        return numbers
 
     def inside(self, number):
         return whole(number, self.min, self.max)
@@ -100,7 +107,7 @@ class Field:
         return [self.inside(one) for one in value]
 
     def to_json(self, value):
-        shown = {"flag": bool, "choice": lambda index: self.names[index], "text": lambda text: bytes(text).decode(errors="replace")}
+        shown = {"flag": bool, "choice": lambda index: self.names[index], "text": lambda text: bytes(text).decode()}
         return shown.get(self.type, lambda number: number)(value)
 
     def read(self, bits, was):
@@ -109,7 +116,7 @@ class Field:
         width = (self.max - self.min).bit_length()
         if self.is_list:
             count = whole(self.count_min + bits.take((self.count_max - self.count_min).bit_length()), self.count_min, self.count_max)
-            return [self.inside(self.min + bits.take(width)) for _ in range(count)]
+            return self.in_utf8([self.inside(self.min + bits.take(width)) for _ in range(count)])
         if not self.delta_bits or not bits.take(1):
             return self.inside(self.min + bits.take(width))
         number = was + bits.signed(self.delta_bits)

@@ -4,7 +4,8 @@
     release.py BINARIES FOLDER
 
 FOLDER then has the files, and another run with another time zone, umask and folder has given the same bytes. Archives are
-unpacked and used: manual pages, completions, symbols, the npm package in a project, the C# packages by Mono's compiler.
+unpacked and used: manual pages, completions, symbols, the npm package in a project, the C# packages by Mono's compiler,
+the header by a C and a C++ compiler.
 """
 
 import hashlib
@@ -16,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import xml.etree.ElementTree as ElementTree
 import zipfile
 import zlib
@@ -73,6 +75,8 @@ def listed(output: Path, version: str) -> None:
         f"dunlin-{version}-linux-{MACHINE}-symbols.tar.gz",
         f"dunlin-{version}-linux-{MACHINE}.cdx.json",
         f"dunlin-{version}-linux-{MACHINE}.tar.gz",
+        f"dunlin-room-c-{version}.cdx.json",
+        f"dunlin-room-c-{version}.tar.gz",
         f"dunlin-room-client-{version}.cdx.json",
         f"dunlin-room-client-{version}.tgz",
         f"dunlin_{version}-1_{debian}.deb",
@@ -239,6 +243,58 @@ def unity(output: Path, version: str, work: Path) -> None:
     run("mcs", "-langversion:7.2", "-target:library", f"-out:{work}/Unity.dll", *sorted((folder / "Runtime").glob("*.cs")))
 
 
+def c_header(output: Path, version: str, work: Path) -> None:
+    archive = output / f"dunlin-room-c-{version}.tar.gz"
+    folder = unpacked(archive, work)
+    expect("its files", sorted(path.name for path in folder.iterdir()), ["LICENSE", "README.md", "dunlin_room.h"])
+    if "](../" in (folder / "README.md").read_text():
+        raise Failed("README.md of the C client has a link to a page that is not in the archive")
+    program = work / "uses.c"
+    program.write_text("""
+        #define DUNLIN_ROOM_IMPLEMENTATION
+        #include "dunlin_room.h"
+        #include <stdio.h>
+        int main(void) {
+            dunlin_options options = {0};
+            dunlin_client *client = dunlin_client_new(&options);
+            printf("%s %d\\n", DUNLIN_ROOM_VERSION, dunlin_is_connected(client));
+            dunlin_client_free(client);
+            return 0;
+        }
+    """)
+    for compiler in ("cc -x c -std=c99", "c++ -x c++ -std=c++11"):
+        run(*compiler.split(), "-I", folder, program, "-o", work / "uses")
+        expect(f"a program with the header, by {compiler}", run(work / "uses").strip(), f"{version} 0")
+    subject = json.loads((output / f"dunlin-room-c-{version}.cdx.json").read_text())["metadata"]["component"]
+    found = (subject["version"], subject["licenses"], subject["hashes"][0]["content"])
+    expect("its bill of materials", found, (version, [{"expression": "Apache-2.0"}], hashlib.sha256(archive.read_bytes()).hexdigest()))
+
+
+def versions() -> None:
+    """A client with another version than the workspace stops the release."""
+    sys.path.insert(0, str(ROOT / "packaging/release"))
+    import release
+    expect("the version of all", release.version_of_all(), tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"])
+    with tempfile.TemporaryDirectory() as folder:
+        release.ROOT = copied = Path(folder)
+        files = ("Cargo.toml", "web/room-client/package.json", "clients/csharp/Dunlin.Rooms.csproj", "clients/c/dunlin_room.h")
+        for file in files:
+            (copied / file).parent.mkdir(parents=True, exist_ok=True)
+            (copied / file).write_text((ROOT / file).read_text())
+        version = release.version_of_all()
+        for file in files[1:]:
+            content = (copied / file).read_text()
+            for other in ("9.9.9", ""):
+                (copied / file).write_text(content.replace(version, other))
+                try:
+                    release.version_of_all()
+                except release.ReleaseError as error:
+                    expect("the file that is named", str(error).split()[0], file)
+                else:
+                    raise Failed(f"{file} may have the version {other!r}")
+            (copied / file).write_text(content)
+
+
 def main() -> int:
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
@@ -248,6 +304,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder)
+            versions()
             reproducible(without_lines(binaries, work), output, work)
             listed(output, version)
             programs(output, version, work)
@@ -255,6 +312,7 @@ def main() -> int:
             npm(output, version, work)
             nuget(output, version, work)
             unity(output, version, work)
+            c_header(output, version, work)
     except Failed as error:
         print(f"packages: {error}", file=sys.stderr)
         return 1

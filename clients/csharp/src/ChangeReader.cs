@@ -124,7 +124,8 @@ namespace Dunlin.Rooms
             if (count > field.CountMax) throw RoomException.Malformed(field.Name + " is too long");
             int width = range.Bits;
             writer.Sequence(count);
-            for (; count > 0; count -= 1) writer.Element(Inside(field, range.Min + bits.Take(width)));
+            for (int left = count; left > 0; left -= 1) writer.Element(Inside(field, range.Min + bits.Take(width)));
+            if (field.Type == FieldType.Text && !writer.EndsWithText(count)) throw RoomException.Malformed(field.Name + " is not UTF-8");
         }
 
         private static long Inside(Field field, long number)

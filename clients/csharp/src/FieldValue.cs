@@ -57,7 +57,6 @@ namespace Dunlin.Rooms
             return field.Range.Read(state, raw.From + index * field.Range.Bytes);
         }
 
-        /// <summary>A text of a game may be no UTF-8; the rest of it is shown.</summary>
         internal static string TextOf(byte[] state, RawValue raw)
         {
             return Encoding.UTF8.GetString(state, raw.From, raw.Count);

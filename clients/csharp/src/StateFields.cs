@@ -69,6 +69,7 @@ namespace Dunlin.Rooms
             if (raw.Count < field.CountMin || raw.Count > field.CountMax || raw.Count * range.Bytes > state.Length - at) return false;
             raw.From = at;
             at += raw.Count * range.Bytes;
+            if (field.Type == FieldType.Text) return Utf8.IsValid(state, raw.From, raw.Count);
             // Elements of the whole range, such as bytes, need no look.
             if (range.Count == 1L << (8 * range.Bytes)) return true;
             for (int from = raw.From; from < at; from += range.Bytes) if (!range.Contains(range.Read(state, from))) return false;
@@ -130,6 +131,12 @@ namespace Dunlin.Rooms
         internal void Element(long number)
         {
             Append(number, kind.All[index - 1].Range.Bytes);
+        }
+
+        /// <summary>Whether the last bytes are a text.</summary>
+        internal bool EndsWithText(int count)
+        {
+            return Utf8.IsValid(bytes, length - count, count);
         }
 
         /// <summary>The next field, as it is in another state of the kind.</summary>

@@ -1,5 +1,6 @@
 using System;
 using System.Collections.Generic;
+using System.IO;
 using System.Linq;
 using System.Text;
 
@@ -26,6 +27,7 @@ namespace Dunlin.Rooms.Tests
             var tests = new Dictionary<string, Action>
             {
                 { "a schema is possible, or refused", Schemas },
+                { "a schema is refused as by the server", () => SchemaVectors(folder) },
                 { "a schema has so many bytes, and no more", SchemaBytes },
                 { "a schema is UTF-8", SchemaText },
                 { "values are read by name and by handle", Values },
@@ -155,6 +157,22 @@ namespace Dunlin.Rooms.Tests
                 string outcome = bytes == 65536 ? "" : "Malformed";
                 Check.Equal(Refusal(() => Schema.FromDocument(Encoding.UTF8.GetBytes(document))), outcome, bytes + " bytes");
                 Check.Equal(Refusal(() => Snapshot.FromJson(JsonValue.Parse("{\"tick\":1," + Grid + ",\"schema\":" + document + "}"))), outcome, bytes + " bytes in JSON");
+            }
+        }
+
+        private static void SchemaVectors(string folder)
+        {
+            // Of the text, because a JsonValue is not written.
+            string[] lines = File.ReadAllLines(Path.Combine(folder, "schemas.json")).Where(one => one.Contains("\"document\"")).ToArray();
+            Check.True(lines.Length == Vectors.Read(folder, "schemas.json")["vectors"].Items.Count, "a vector is not a line");
+            foreach (string line in lines)
+            {
+                const string Begin = ",\"document\":";
+                JsonValue vector = JsonValue.Parse(line.Trim().TrimEnd(','));
+                int from = line.IndexOf(Begin, StringComparison.Ordinal) + Begin.Length;
+                string document = line.Substring(from, line.LastIndexOf(",\"error\"", StringComparison.Ordinal) - from);
+                string error = vector["error"] == null || vector["error"].Kind != JsonKind.Text ? "" : "Malformed";
+                Check.Equal(Refusal(() => Schema.FromDocument(Encoding.UTF8.GetBytes(document))), error, vector["name"].Text);
             }
         }
 
@@ -372,6 +390,7 @@ namespace Dunlin.Rooms.Tests
             Check.Equal(shown("heading", 130) + " " + shown("turn", 175) + " " + shown("is_on", 150) + " " + shown("target", 150), "0 -175 1 7", "others");
             // Where an angle lies between its last step and its first, it stays below the end of its range.
             Check.Equal(shown("heading", 127.5), "255.5", "between the last step and the first");
+            Check.Equal(shown("score", 199) + " " + shown("light", 199) + " " + shown("score", 200), "3 1 4", "a step comes with the delay, when the place does");
             Check.Equal(shown("heading", 200) + " " + shown("turn", 200) + " " + shown("speed", 200) + " " + shown("score", 200), "14 -170 -3 4", "the end");
             // Backwards over the end, a stop, and a move alone: the fields stay as they are.
             apply(At(3, 0, WalkerState(250, 179, -30, 4)));

@@ -20,6 +20,7 @@ mod opening;
 mod recording_versions;
 mod rewind;
 mod room;
+mod typed_malformed;
 mod typed_vectors;
 mod vectors;
 

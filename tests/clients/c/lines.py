@@ -36,6 +36,8 @@ def main(folder):
                 print("apply", file["first"]["protobuf"], "ok")
                 print("apply", vector["protobuf"] or "-", vector["error"])
                 show(file["replica"])
+    for vector in read("schemas.json")["vectors"]:
+        schema(vector)
     for vector in read("inputs.json")["vectors"]:
         meaning = vector["meaning"]
         print("new", vector["name"])
@@ -86,6 +88,19 @@ def protobuf(snapshot):
             inner += message(4, numbers((number, one[name]) for number, name in enumerate(("id", "kind", "x", "y"), 1)))
         out += message(9, inner)
     return out
+
+
+def schema(vector):
+    """A first snapshot with the schema. Before one that is refused, there is one without."""
+    grid = dict.fromkeys(GRID, 1) | {"far_cells": 0}
+    first = numbers([(4, 1)]) + message(7, numbers(enumerate(grid.values(), 1)))
+    data = first + message(10, json.dumps(vector["document"]).encode())
+    print("new schema:", vector["name"])
+    if vector["error"] is not None:
+        print("apply", first.hex(), "ok")
+        show({"tick": 1, "time_us": 0, "ack": 0, "avatar": 0, "view": 0, "grid": grid, "objects": []})
+    print("apply", data.hex(), "ok" if vector["error"] is None else "Malformed")
+    show({"tick": 1, "time_us": 0, "ack": 0, "avatar": 0, "view": 0, "grid": grid, "objects": []})
 
 
 def movement(vector):

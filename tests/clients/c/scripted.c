@@ -487,12 +487,15 @@ static void moving_fields(dunlin_allocator allocator) {
   heading = dunlin_field_index(kind, "heading");
   height = dunlin_field_index(kind, "height");
   CHECK(fuel == 0 && heading == 1 && height == 2 && dunlin_field_index(kind, "no such") == -1, "fields");
+  CHECK(dunlin_shown_field(of.room, 9, fuel, 1125) == 7 && dunlin_shown_field(of.room, 9, fuel, 1199) == 7, "a step comes with the delay");
   CHECK(dunlin_place(of.room, 9, 1125, &x, &y) && is_near(x, 105) && y == 0, "a quarter of the way");
   CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1125), 253), "a quarter of the turn");
   CHECK(is_near(dunlin_shown_field(of.room, 9, height, 1125), -5), "a quarter of the height");
   CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1175), 3), "over the end of the range");
   CHECK(is_near(dunlin_shown_field(of.room, 9, height, 1300), 10), "not beyond the last known value");
-  CHECK(dunlin_shown_field(of.room, 9, fuel, 1125) == 8 && dunlin_shown_field(of.room, 9, 3, 1125) == 0 && dunlin_shown_field(of.room, 8, 0, 0) == 0, "others");
+  CHECK(dunlin_shown_field(of.room, 9, 3, 1175) == 0 && dunlin_shown_field(of.room, 9, -1, 1175) == 0 && dunlin_shown_field(of.room, 8, 0, 0) == 0, "no fields");
+  CHECK(dunlin_field_number(dunlin_room_world(of.room), dunlin_find(dunlin_room_world(of.room), 9), fuel) == 8, "the newest value");
+  CHECK(dunlin_shown_field(of.room, 9, fuel, 1200) == 8, "a step comes with the place");
   CHECK(dunlin_tick_at(of.room, 1200) == 2 && dunlin_tick_at(of.room, -1e300) == 1 && dunlin_tick_at(of.room, 1e300) == UINT32_MAX, "ticks");
   of.now_ms += 100;
   push_ship(&of, 3, 2, first, sizeof first);

@@ -84,6 +84,21 @@ test('fields between two states move and turn as they are declared', () => {
   assert.deepEqual(fieldsBetween(kind, from, to, 1), to);
 });
 
+test('a field in steps is shown with the delay, as the place is', () => {
+  const kind = { kind: 1, name: 'Ship', fields: [{ name: 'shots', type: 'integer', bytes: 1, min: 0, max: 255, deltaBits: 0, perUnit: 1, optional: false, motion: 'step' }] };
+  const { interpolation, feed } = follow();
+  const ship = (x, shots) => cell(9, { upserts: [{ ...object(1, x, 50), state: Uint8Array.of(shots) }] });
+  feed({ tick: 1, cells: [{ ...ship(100, 7), full: true }] });
+  feed({ tick: 2, base: 1, cells: [ship(110, 8)] });
+  const at = (tick) => {
+    const { x, from, to, share } = interpolation.shown(1, timeMs(tick));
+    const { shots } = fieldsBetween(kind, { shots: from[0] }, { shots: to[0] }, share);
+    assert.equal(shots, share < 1 ? from[0] : to[0]);
+    return [Math.round(x * 10) / 10, shots];
+  };
+  assert.deepEqual([at(1), at(1.25), at(1.99), at(2), at(9)], [[612, 7], [614.5, 7], [621.9, 7], [622, 8], [622, 8]]);
+});
+
 test('an object that stood still does not creep to where it goes next', () => {
   const { interpolation, feed } = follow();
   feed({ tick: 1, cells: [cell(9, { full: true, upserts: [object(1, 100, 50)] })] });
