@@ -31,6 +31,12 @@ const TICKS_MAX: u32 = 120;
 /// Maximum objects of an answer, counted once per tick, if it has more than one tick. The page keeps two dozen answers.
 const OBJECTS_MAX: usize = 20_000;
 
+/// Maximum steps, and maximum events, of a tick in an answer: the page shows no more.
+const LINES_MAX: usize = 200;
+
+/// Maximum bytes of all steps and events of an answer, in JSON. Inputs have their data in hexadecimal digits.
+const LINE_BYTES_MAX: usize = 8 << 20;
+
 type Make<'a> = &'a (dyn Fn() -> Result<Box<dyn Simulation>, String> + Sync);
 
 /// A recording that has been replayed once.
@@ -62,6 +68,7 @@ pub(super) struct Index {
     marks: Vec<Mark>,
     marks_left_out: usize,
     players: Vec<Player>,
+    players_left_out: usize,
 }
 
 /// Something on the timeline.
@@ -134,7 +141,7 @@ impl<'a> Film<'a> {
             Some(replay) => replay,
             None => self.replay_before(from)?,
         };
-        let mut shown = Shown::default();
+        let mut shown = Shown { objects: BTreeMap::new(), line_bytes_left: LINE_BYTES_MAX };
         let mut frames = Vec::new();
         for _ in from..=last {
             match replay.next_tick() {
@@ -194,6 +201,7 @@ impl Index {
             marks: Vec::new(),
             marks_left_out: 0,
             players: Vec::new(),
+            players_left_out: 0,
         }
     }
 
@@ -205,6 +213,8 @@ impl Index {
                     if self.players.len() < PLAYERS_MAX {
                         let user = visitor.user.to_owned();
                         self.players.push(Player { id: player.0, user, spectator: visitor.is_spectator });
+                    } else {
+                        self.players_left_out += 1;
                     }
                     ("join", Some(*player))
                 }
@@ -225,28 +235,48 @@ impl Index {
     }
 }
 
-/// The objects of the last frame.
-#[derive(Default)]
-struct Shown(BTreeMap<ObjectId, Object>);
+/// What the frames of an answer have so far.
+struct Shown {
+    /// The objects of the last frame.
+    objects: BTreeMap<ObjectId, Object>,
+    /// The bytes that steps and events may still have.
+    line_bytes_left: usize,
+}
 
 impl Shown {
     fn frame(&mut self, tick: u32, replay: &Replay<'_>) -> Value {
         let world = replay.room().world();
-        let mut left = std::mem::take(&mut self.0);
+        let mut left = std::mem::take(&mut self.objects);
         let mut changed = Vec::new();
         for (id, object) in world.objects() {
             let before = left.remove(&id);
             if before.as_ref() != Some(object) {
                 changed.push((id, object));
             }
-            self.0.insert(id, object.clone());
+            self.objects.insert(id, object.clone());
         }
         let removed: Vec<u32> = left.keys().map(|id| id.0).collect();
         let objects: Vec<Value> = changed.into_iter().map(|(id, object)| object_of(replay, id, object)).collect();
         let players: Vec<Value> = world.players().map(|player| player_of(replay, player)).collect();
-        let steps: Vec<Value> = replay.steps().iter().map(|step| steps::in_json(tick, step)).collect();
-        let events: Vec<Value> = replay.events().iter().map(|scoped| state::event(tick, scoped)).collect();
-        json!({ "tick": tick, "objects": objects, "removed": removed, "players": players, "steps": steps, "events": events })
+        let (steps, steps_left_out) = self.lines(replay.steps().iter().map(|step| steps::in_json(tick, step)));
+        let (events, events_left_out) = self.lines(replay.events().iter().map(|scoped| state::event(tick, scoped)));
+        json!({
+            "tick": tick, "objects": objects, "removed": removed, "players": players, "steps": steps,
+            "steps_left_out": steps_left_out, "events": events, "events_left_out": events_left_out,
+        })
+    }
+
+    /// The first steps or events of a tick, and the number of those that are left out.
+    fn lines(&mut self, all: impl ExactSizeIterator<Item = Value>) -> (Vec<Value>, usize) {
+        let count = all.len();
+        let mut lines = Vec::new();
+        for line in all.take(LINES_MAX) {
+            let Some(left) = self.line_bytes_left.checked_sub(line.to_string().len()) else { break };
+            self.line_bytes_left = left;
+            lines.push(line);
+        }
+        let left_out = count - lines.len();
+        (lines, left_out)
     }
 }
 
@@ -379,6 +409,21 @@ mod tests {
                 assert!(object["fields"].is_object() && object["x"].is_u64() && object["y"].is_u64(), "{object}");
             }
         });
+    }
+
+    #[test]
+    fn steps_and_events_of_an_answer_are_bounded() {
+        let line = json!("x".repeat(998)); // 1,000 bytes with its quotes
+        let mut shown = Shown { objects: BTreeMap::new(), line_bytes_left: LINE_BYTES_MAX };
+        let many: Vec<Value> = vec![line.clone(); LINES_MAX + 1];
+        assert_eq!(shown.lines(many[..LINES_MAX].iter().cloned()).1, 0);
+        let (lines, left_out) = shown.lines(many.iter().cloned());
+        assert_eq!((lines.len(), left_out), (LINES_MAX, 1));
+        shown.line_bytes_left = 1_999;
+        let (lines, left_out) = shown.lines([line.clone(), line.clone()].into_iter());
+        assert_eq!((lines.len(), left_out, shown.line_bytes_left), (1, 1, 999));
+        shown.line_bytes_left = 1_000;
+        assert_eq!(shown.lines([line].into_iter()).1, 0);
     }
 
     #[test]

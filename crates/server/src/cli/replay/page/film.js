@@ -4,9 +4,9 @@
  * @typedef {import("./why.js").Player} Player
  * @typedef {import("./why.js").RoomObject} RoomObject
  * @typedef {{tick: number, objects: RoomObject[], removed: number[], players: Player[], steps: Record<string, unknown>[],
- *   events: Record<string, unknown>[]}} Frame
+ *   events: Record<string, unknown>[], steps_left_out: number, events_left_out: number}} Frame
  * @typedef {{tick: number, objects: Map<number, RoomObject>, players: Player[], steps: Record<string, unknown>[],
- *   events: Record<string, unknown>[]}} Scene
+ *   events: Record<string, unknown>[], steps_left_out: number, events_left_out: number}} Scene
  */
 
 const PIECES_MAX = 24;
@@ -46,7 +46,7 @@ export class Film {
     }
     const frame = frames[tick - from];
     if (frame === undefined) throw new Error(`tick ${tick} is missing`);
-    const scene = { tick, objects, players: frame.players, steps: frame.steps, events: frame.events };
+    const scene = { ...frame, objects };
     this.last = { scene, frames };
     return scene;
   }

@@ -10,11 +10,11 @@ import { whyOf } from "./why.js";
  * @typedef {import("./film.js").Scene} Scene
  * @typedef {{simulation: string, channel: string, seed: string, ticks_per_second: number, grid: import("./why.js").Grid,
  *   kinds: Record<string, string>, ticks: number, piece_ticks: number, end: string | null,
- *   marks: import("./timeline.js").Mark[], marks_left_out: number, players: {id: number, user: string, spectator: boolean}[]}} Index
+ *   marks: import("./timeline.js").Mark[], marks_left_out: number, players: {id: number, user: string, spectator: boolean}[],
+ *   players_left_out: number}} Index
  */
 
 const POLL_MS = 200;
-const LINES_MAX = 200;
 const MARKS_MAX = 500;
 
 /**
@@ -28,6 +28,9 @@ function byId(id, kind) {
   if (!(found instanceof kind)) throw new Error(`#${id} is no ${kind.name}`);
   return found;
 }
+
+/** @param {number} count of lines that are not there */
+const andMore = (count) => (count === 0 ? [] : [`and ${count} more`]);
 
 /**
  * @param {HTMLElement} list
@@ -98,7 +101,7 @@ class Page {
     byId("title", HTMLElement).textContent = `${index.channel || "a room"}: ${index.simulation}, seed ${index.seed}`;
     byId("main", HTMLElement).hidden = false;
     warn(index.end);
-    const players = index.players.length;
+    const players = index.players.length + index.players_left_out;
     say(`${index.ticks.toLocaleString("en")} ticks, ${players} ${players === 1 ? "player" : "players"}`);
     this.slider = byId("tick", HTMLInputElement);
     this.slider.max = String(index.ticks);
@@ -122,8 +125,7 @@ class Page {
       button.addEventListener("click", () => this.go(mark.tick));
       return button;
     });
-    const more = leftOut + Math.max(0, marks.length - MARKS_MAX);
-    fill(byId("marks-list", HTMLElement), more === 0 ? lines : [...lines, `and ${more} more`]);
+    fill(byId("marks-list", HTMLElement), [...lines, ...andMore(leftOut + Math.max(0, marks.length - MARKS_MAX))]);
   }
 
   listKinds() {
@@ -151,7 +153,12 @@ class Page {
       this.selected = object.valueAsNumber || null;
       this.draw();
     });
-    byId("follow", HTMLInputElement).addEventListener("change", () => this.draw());
+    const follow = byId("follow", HTMLInputElement);
+    follow.addEventListener("change", () => {
+      // A map that is shown as a whole has nothing to follow.
+      if (follow.checked && this.map.zoom === 1) this.map.zoom = 3;
+      this.draw();
+    });
     addEventListener("resize", () => {
       this.draw();
       this.drawTimeline();
@@ -282,8 +289,9 @@ class Page {
     this.map.draw(scene, player, this.selected);
     byId("legend", HTMLElement).hidden = this.view.value === "";
     byId("time", HTMLElement).textContent = `tick ${scene.tick} · ${timeOf(scene.tick, index.ticks_per_second)}`;
-    fill(byId("steps", HTMLElement), scene.steps.slice(0, LINES_MAX).map(wordsOf));
-    fill(byId("events", HTMLElement), scene.events.slice(0, LINES_MAX).map((event) => JSON.stringify(event["event"] ?? event)));
+    fill(byId("steps", HTMLElement), [...scene.steps.map(wordsOf), ...andMore(scene.steps_left_out)]);
+    const events = scene.events.map((event) => JSON.stringify(event["event"] ?? event));
+    fill(byId("events", HTMLElement), [...events, ...andMore(scene.events_left_out)]);
     this.describe(scene, player);
     // For tests.
     document.documentElement.dataset["tick"] = String(scene.tick);
@@ -297,7 +305,6 @@ class Page {
     const id = player?.avatar ?? this.selected;
     const object = id === null ? undefined : scene.objects.get(id);
     if (object === undefined) return;
-    if (this.map.zoom === 1) this.map.zoom = 3;
     this.map.centre = { x: object.x, y: object.y };
   }
 
