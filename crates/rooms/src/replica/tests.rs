@@ -79,21 +79,21 @@ fn changes_end_at_the_limit_of_state_bytes() {
     let three = [(1, sevens), (2, sevens), (3, sevens)];
     // Three objects, but the bits end behind the second. Both have a list of 1,024 numbers.
     let bits = "100100 0 0 01 00000000001 0 1 00000000001";
-    let mut changes = vec![0_u8; 5];
+    let mut written = vec![0_u8; 5];
     for (at, _) in bits.bytes().filter(|bit| *bit != b' ').enumerate().filter(|(_, bit)| *bit == b'1') {
-        changes[at / 8] |= 1 << (at % 8);
+        written[at / 8] |= 1 << (at % 8);
     }
     for (state_bytes, expected) in [(8_191, ReplicaError::TooLarge), (8_192, ReplicaError::Malformed)] {
         let mut replica =
             Replica { limits: Limits { objects: 3, state_bytes }, schema: schema.clone(), ..Replica::default() };
         assert_eq!(replica.apply(Encoding::Protobuf, &snapshot(Encoding::Protobuf, 1, 0, &[], &three)), Ok(()));
-        let mut changed = Vec::new();
-        wire::write_player_header(Encoding::Protobuf, 0, 0, None, &mut changed);
+        let mut sent = Vec::new();
+        wire::write_player_header(Encoding::Protobuf, 0, 0, None, &mut sent);
         let head = BodyHead { tick: 2, base: 1, time_us: 1, grid: None, view: CellIndex(0) };
-        wire::write_body_head(Encoding::Protobuf, &head, &mut changed);
-        let head = SegmentHead { cell: CellIndex(0), is_full: false, departed: &[], changes: &changes };
-        wire::write_segment(Encoding::Protobuf.into(), &head, &[], &mut changed);
-        wire::write_body_end(Encoding::Protobuf, &mut changed);
-        assert_eq!(replica.apply(Encoding::Protobuf, &changed), Err(expected), "at most {state_bytes} bytes");
+        wire::write_body_head(Encoding::Protobuf, &head, &mut sent);
+        let head = SegmentHead { cell: CellIndex(0), is_full: false, departed: &[], changes: &written };
+        wire::write_segment(Encoding::Protobuf.into(), &head, &[], &mut sent);
+        wire::write_body_end(Encoding::Protobuf, &mut sent);
+        assert_eq!(replica.apply(Encoding::Protobuf, &sent), Err(expected), "at most {state_bytes} bytes");
     }
 }
