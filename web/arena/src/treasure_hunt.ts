@@ -167,7 +167,7 @@ export function readPurse(state: Uint8Array): Purse | null {
 }
 
 const REST = -1;
-const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 class Reader {
   private at = 0;
@@ -204,7 +204,12 @@ class Reader {
     const count = this.count(min, max, lengthBytes, 1);
     const bytes = new Uint8Array(this.view.buffer, this.view.byteOffset + this.at, count);
     this.at += count;
-    return decoder.decode(bytes);
+    try {
+      return decoder.decode(bytes);
+    } catch {
+      this.isWrong = true;
+      return "";
+    }
   }
 
   list(bytes: number, least: number, most: number, min: number, max: number, lengthBytes: number): number[] {

@@ -90,7 +90,7 @@ export function projectileBetween(from: Projectile, to: Projectile, share: numbe
 }
 
 const REST = -1;
-const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
 
 class Reader {
   private at = 0;
@@ -127,7 +127,12 @@ class Reader {
     const count = this.count(min, max, lengthBytes, 1);
     const bytes = new Uint8Array(this.view.buffer, this.view.byteOffset + this.at, count);
     this.at += count;
-    return decoder.decode(bytes);
+    try {
+      return decoder.decode(bytes);
+    } catch {
+      this.isWrong = true;
+      return "";
+    }
   }
 
   list(bytes: number, least: number, most: number, min: number, max: number, lengthBytes: number): number[] {
