@@ -279,7 +279,9 @@ fn a_server_that_is_replaced_is_told_to_end_once() {
     dev.wait_for_line("ends with its server");
     folder.file(".may-end", "");
     let lines = dev.wait_for_line("saved");
-    assert!(lines.is_empty(), "a second signal would have it end without saving its rooms: {lines:?}");
+    // A shell may say that the signal has ended its `sleep`.
+    let is_told_again = lines.iter().any(|line| line.contains("told"));
+    assert!(!is_told_again, "a second signal would have it end without saving its rooms: {lines:?}");
 }
 
 #[test]
