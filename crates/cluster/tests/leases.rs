@@ -33,7 +33,11 @@ async fn lease_of(client: &Client, node: &str) -> Option<String> {
 
 async fn await_lease(client: &Client, node: &str, is_wanted: impl Fn(&str) -> bool) {
     let wait = async { while !lease_of(client, node).await.is_some_and(|lease| is_wanted(&lease)) {} };
-    tokio::time::timeout(PATIENCE, wait).await.expect("the lease changes");
+    if tokio::time::timeout(PATIENCE, wait).await.is_err() {
+        // The leader's last sequence and the lag of each replica tell a node that writes nothing from a replica that is stuck.
+        let info = client.request("$JS.API.STREAM.INFO.dn_LEASE", "".into()).await.map(|answer| answer.payload);
+        panic!("the lease of {node} does not change: {:?}, {info:?}", lease_of(client, node).await);
+    }
 }
 
 /// Waits until the stream has a leader, and all its replicas are in step. Servers that are killed before that can leave it
