@@ -470,6 +470,7 @@ mod tests {
             assert_eq!(ping_frame(wire).strip_prefix(before), built.as_deref().ok(), "{wire:?}");
         }
     }
+
     #[test]
     fn a_head_does_not_keep_the_memory_of_a_schema() {
         for encoding in Encoding::ALL {

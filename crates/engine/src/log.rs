@@ -250,13 +250,13 @@ pub struct LogLimits {
     pub proposal_bytes_max: usize,
     /// Publications that wait for the outcome of a proposal with the same key or version, per proposal.
     pub duplicates_max: usize,
-    /// Requests that wait for a page.
+    /// Requests that wait for a page or for other nodes, such as joins for a room.
     pub parked_max: usize,
     /// Bytes of these requests. One session has at most an eighth of them.
     pub parked_bytes_max: usize,
     /// Bytes of pages of loads that take several pages.
     pub gathered_bytes_max: usize,
-    /// Presence commands that wait for other nodes; 0 for a single node, which queries no other.
+    /// Presence commands that wait for other nodes; 0 for a single node, which asks no other one for anything.
     pub peer_queries_max: usize,
     /// Publications per channel that stay in memory. Older ones are evicted, and loaded on demand.
     pub tail_publications_max: usize,

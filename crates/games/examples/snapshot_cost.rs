@@ -4,7 +4,8 @@
 //! perf stat -e instructions:u snapshot_cost FORM PLAYERS TICKS
 //! ```
 //!
-//! `FORM` is `bytes` for a game that writes bytes, and `whole` or `typed` for one that writes structs. All players receive all ticks; their frames are assembled and not written.
+//! `FORM` is `bytes` for a game that writes bytes, and `whole` or `typed` for one that writes structs. All players
+//! receive all ticks; their frames are assembled and not written.
 
 use std::{env, error::Error, io::Write};
 

@@ -85,7 +85,8 @@ fn made(name: &str, params: &Value) -> Box<dyn Simulation> {
     Registry::built_in().make(name, params).expect("it ships with Dunlin").expect("good parameters")
 }
 
-/// The scene of `dunlin bench room everyone --typed`: 100 objects that all move and change in each tick, and everybody sees all.
+/// The scene of `dunlin bench room everyone --typed`: 100 objects that all move and change in each tick, and everybody
+/// sees all.
 #[test]
 fn the_scene_of_the_benchmark() {
     let params = json!({"objects": 100, "everyone_sees_everything": true, "typed": true});

@@ -29,7 +29,7 @@ const ROOM_THREADS: &[Key] = &[
         "open_rate_limit",
         Int(0, 1_000_000),
         "500",
-        "Maximum number of rooms that the node opens per second, divided equally between the shards. Beyond it, a join or API command that would open a room gets error 111. 0: no limit.",
+        "Maximum number of rooms that the node opens per second, divided equally between the shards. Beyond it, a join or API command that would open a room gets error 111; in a cluster, a join first waits for up to 3 seconds. 0: no limit.",
     ),
     own(
         "session_open_rate_limit",
@@ -47,7 +47,7 @@ const ROOM_THREADS: &[Key] = &[
         "opening_limit",
         COUNT_32,
         "256",
-        "Maximum number of rooms whose world is not made yet, divided equally between the shards. Beyond it, a join or API command that would open a room gets error 111.",
+        "Maximum number of rooms whose world is not made yet, divided equally between the shards. Beyond it, a join or API command that would open a room gets error 111; in a cluster, a join first waits for up to 3 seconds.",
     ),
     own(
         "total_memory_limit",

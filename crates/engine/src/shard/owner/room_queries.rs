@@ -66,7 +66,7 @@ pub(super) enum JoinPlace {
 }
 
 /// The requests that wait for the answers of other nodes, by channel. Each channel has one query in flight. Joins count as
-/// parked requests; the limits of the server API bound the others, and those of a room all of its own.
+/// parked requests of the shard. As many requests of the server API wait for a room as it may have messages.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct RoomQueries {
     waiting: BTreeMap<Arc<str>, Vec<WaitingRequest>>,
