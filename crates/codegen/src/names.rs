@@ -50,7 +50,8 @@ pub(crate) struct Names {
 
 impl Names {
     pub(crate) fn game(&self, name: &str) -> Result<String, NameError> {
-        Ok((self.game)(identifier(name)?))
+        // `dunlin new-game` allows hyphens in the name of a game.
+        Ok((self.game)(identifier(&name.replace('-', "_"))?))
     }
 
     pub(crate) fn classes<'a>(&self, schema: &'a Schema) -> Result<Vec<Class<'a>>, NameError> {

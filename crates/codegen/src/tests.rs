@@ -22,7 +22,7 @@ const ALL: [Language; 4] = [Language::C, Language::CSharp, Language::Python, Lan
 #[test]
 fn names_have_the_style_of_the_language() {
     let source =
-        |language| write_source(&Schema::new().with::<HTTPRunner>(), language, "last_man").expect("usable names");
+        |language| write_source(&Schema::new().with::<HTTPRunner>(), language, "last-man").expect("usable names");
     let expected = [
         (Language::C, "last_man_httprunner_read", "LAST_MAN_HTTPRUNNER_MODE_STANDING_STILL 0", "uint8_t class_;"),
         (Language::CSharp, "namespace LastMan", "public HttprunnerMode Mode;", "public byte Class;"),
@@ -63,7 +63,8 @@ fn names_that_a_language_cannot_have_are_refused() {
             let expected = Some(NameError::NotAnIdentifier(name.to_owned()));
             assert_eq!(refused(name, ["one", "two"]), expected);
             assert_eq!(refused("Runner", ["one", name]), expected);
-            assert_eq!(write_source(&Schema::new(), language, name).err(), expected);
+            let of_game = write_source(&Schema::new(), language, name).err();
+            assert_eq!(of_game, expected.filter(|_| name != "a-b"), "{name:?}");
         }
     }
     let same = document("Runner", ["is_on", "isOn"]);

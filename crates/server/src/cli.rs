@@ -25,6 +25,7 @@ mod migrate_config;
 mod new_game;
 mod operator_request;
 pub(crate) mod output;
+mod page;
 mod play;
 mod publish;
 mod reload;

@@ -4,7 +4,6 @@
 //! types and runs its tests.
 
 use std::{
-    io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::Arc,
 };
@@ -15,20 +14,16 @@ use dunlin_config::{Config, ConfigInput, Document, Flag, Format};
 use dunlin_games::Registry;
 use dunlin_token::Verifier;
 use serde::Serialize;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-};
 
-use super::{Failure, gen_config::random_key, output, program};
+use super::{Failure, gen_config::random_key, page, program};
 use crate::{
     demo::site::{self, Site},
     serve::Purpose,
     telemetry::token_events::log_token_event,
 };
 
-/// The files of the page. `/settings.json` is made at the start.
-const PAGE: [(&str, &str); 11] = [
+/// The files of this page alone. `/settings.json` is made at the start.
+const PAGE: [(&str, &str); 10] = [
     ("/index.html", include_str!("play/page/index.html")),
     ("/play.css", include_str!("play/page/play.css")),
     ("/play.js", include_str!("play/page/play.js")),
@@ -36,7 +31,6 @@ const PAGE: [(&str, &str); 11] = [
     ("/client.js", include_str!("play/page/client.js")),
     ("/code.js", include_str!("play/page/code.js")),
     ("/codec.js", include_str!("play/page/codec.js")),
-    ("/dom.js", include_str!("play/page/dom.js")),
     ("/frames.js", include_str!("play/page/frames.js")),
     ("/messages.js", include_str!("play/page/messages.js")),
     ("/protobuf.js", include_str!("play/page/protobuf.js")),
@@ -120,7 +114,7 @@ fn serve_own(args: &PlayArgs, registry: &Registry) -> Result<(), Failure> {
     let reread = Arc::new(move || Config::load(&input, &registry));
     let announce = |address| {
         // The server goes on without standard output.
-        let _ = print_address(address);
+        let _ = page::print_address("play", address);
     };
     let purpose = Purpose::Playground { site, announce };
     crate::serve::run(loaded, Arc::new(verifier), reread, purpose).map_err(Failure::Serve)
@@ -145,27 +139,15 @@ fn serve_page(args: &PlayArgs, url: &str) -> Result<(), Failure> {
     let source = source_of(url).map_err(|why| Failure::Usage(format!("--url: {why}, {EXAMPLE}")))?;
     let token = args.token.as_deref().unwrap_or_default();
     let site = site_with(&Settings { url: Some(url), token, api_key: None, channels: &[] }, Some(&source))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
-    runtime.block_on(async {
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Runtime)?;
-        let listener = listen(SocketAddr::from((args.address, args.port))).await?;
-        print_address(listener.local_addr().map_err(Failure::Runtime)?)?;
-        let router: Router = Router::new().fallback_service(get(site::answer).with_state(Arc::new(site)));
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        Ok(())
-    })
+    let router = Router::new().fallback_service(get(site::answer).with_state(Arc::new(site)));
+    page::serve("play", SocketAddr::from((args.address, args.port)), router)
 }
 
 /// The page with what it is told. It may connect to `server`, a source of a Content-Security-Policy.
 fn site_with(settings: &Settings<'_>, server: Option<&str>) -> Result<Site, Failure> {
     let failed = |error| Failure::File("settings.json".into(), error);
     let told = serde_json::to_vec(settings).map_err(|error| failed(error.into()))?;
-    let files = PAGE.iter().map(|(path, text)| (*path, text.as_bytes()));
+    let files = PAGE.iter().chain(&page::SHARED).map(|(path, text)| (*path, text.as_bytes()));
     Site::private(files.chain([("/settings.json", told.as_slice())]), server).map_err(failed)
 }
 
@@ -182,25 +164,6 @@ fn source_of(url: &str) -> Result<String, &'static str> {
     }
     // A policy cannot name the address of a host of IPv6.
     Ok(if authority.starts_with('[') { format!("{scheme}:") } else { format!("{scheme}://{authority}") })
-}
-
-pub(super) async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            Failure::Usage(format!("port {} is in use: choose another port with --port", address.port()))
-        }
-        _ => Failure::Usage(format!("the page cannot be served at {address}: {error}")),
-    })
-}
-
-fn print_address(address: SocketAddr) -> Result<(), Failure> {
-    print_page("play", address)
-}
-
-/// Says where the page of a command is.
-pub(super) fn print_page(command: &str, address: SocketAddr) -> Result<(), Failure> {
-    let host = if address.is_ipv4() { "localhost" } else { "[::1]" };
-    output::line(format_args!("dunlin {command}: the page is http://{host}:{}/; Ctrl-C ends", address.port()))
 }
 
 #[cfg(test)]

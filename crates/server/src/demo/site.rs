@@ -1,5 +1,5 @@
 //! Static files at `/`, all loaded at the start, so that no request can name a file outside the directory: those of the
-//! demo, and those of `dunlin play`.
+//! demo, and those of the commands that serve a page.
 
 use std::{collections::BTreeMap, fs, io, path::Path, sync::Arc};
 

@@ -21,7 +21,8 @@ const CHANNELS_AT_ONCE: usize = 256;
 /// Time between two attempts to open a room while a limit on new rooms is reached.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Longest pause between two attempts to open the rooms of a node that has died. Each is twice as long as the one before.
+/// Longest pause between two attempts to open the rooms of a node that has died. Each is twice as long as the one before, unless
+/// a room was opened.
 const ORPHAN_PAUSE_MAX: Duration = Duration::from_secs(4);
 
 /// Time between two looks at a storage that is not open yet or cannot be read.
@@ -69,13 +70,17 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
         // For the shards of this node, a room may still be on the node that has died: they learn of its end from the relay. Or a
         // client has joined it meanwhile on another node.
         while !channels.is_empty() && pause <= ORPHAN_PAUSE_MAX {
-            let mut left = Vec::new();
+            let (mut left, mut is_limited) = (Vec::new(), false);
             let before = channels.len();
             for channel in channels {
                 match try_reopen(&node, &channel).await {
                     Some(Reopened::Yes) => {}
+                    Some(Reopened::No) => left.push(channel),
                     // A limit on new rooms, or on those that wait for one room. The other rooms do not wait for this one.
-                    Some(Reopened::No | Reopened::Later) => left.push(channel),
+                    Some(Reopened::Later) => {
+                        is_limited = true;
+                        left.push(channel);
+                    }
                     None => return,
                 }
             }
@@ -87,7 +92,13 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
                 break;
             }
             tokio::select! {
-                () = tokio::time::sleep(pause) => pause *= 2,
+                () = tokio::time::sleep(pause) => {
+                    pause *= 2;
+                    if is_limited {
+                        // Such a limit passes, so these rooms are not given up.
+                        pause = pause.min(ORPHAN_PAUSE_MAX);
+                    }
+                }
                 // Another node has died. Its rooms do not wait for those that cannot be opened.
                 more = node.orphaned_rooms() => {
                     let more = more.into_iter().filter(|channel| kept.keeps(channel) && !channels.contains(channel));

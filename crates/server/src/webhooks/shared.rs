@@ -101,7 +101,7 @@ impl SharedChannels {
 
     /// Unix time of the oldest change that the backend may not have taken.
     pub(super) fn oldest_unix_ms(&self) -> Option<u64> {
-        // A change goes from one to the next in this order, and comes to the first one again only without this lock.
+        // A change goes from one of these to the next in this order. The lock keeps it from coming back to the first meanwhile.
         let given_up = lock(&self.given_up);
         let untold = Some(self.untold_since_unix_ms.load(Ordering::Relaxed)).filter(|since_unix_ms| *since_unix_ms > 0);
         let sending = lock(&self.sending).first_key_value().map(|(unix_ms, _)| *unix_ms);

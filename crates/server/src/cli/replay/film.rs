@@ -249,11 +249,11 @@ impl Shown {
         let mut left = std::mem::take(&mut self.objects);
         let mut changed = Vec::new();
         for (id, object) in world.objects() {
-            let before = left.remove(&id);
-            if before.as_ref() != Some(object) {
+            let unchanged = left.remove(&id).filter(|before| before == object);
+            if unchanged.is_none() {
                 changed.push((id, object));
             }
-            self.objects.insert(id, object.clone());
+            self.objects.insert(id, unchanged.unwrap_or_else(|| object.clone()));
         }
         let removed: Vec<u32> = left.keys().map(|id| id.0).collect();
         let objects: Vec<Value> = changed.into_iter().map(|(id, object)| object_of(replay, id, object)).collect();

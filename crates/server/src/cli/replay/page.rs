@@ -27,18 +27,15 @@ use dunlin_queues::declared::REPLAY_QUESTIONS;
 use dunlin_rooms::recording::Header;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    sync::oneshot,
-};
+use tokio::sync::oneshot;
 
 use super::{Failure, film::Film, make};
 use crate::{
-    cli::play,
+    cli::page,
     demo::site::{self, Site},
 };
 
-/// The files of the page.
+/// The files of this page alone.
 const PAGE: [(&str, &str); 7] = [
     ("/index.html", include_str!("page/index.html")),
     ("/replay.css", include_str!("page/replay.css")),
@@ -77,7 +74,7 @@ pub(super) fn run(path: &Path, recording: Vec<u8>, port: u16, registry: &Registr
     let header = Header::read(&recording).map_err(|error| refused(error.to_string()))?;
     // What is wrong with the recording's game is said here, not on the page.
     make(&header, registry).map_err(refused)?;
-    let files = PAGE.iter().map(|(name, text)| (*name, text.as_bytes()));
+    let files = PAGE.iter().chain(&page::SHARED).map(|(name, text)| (*name, text.as_bytes()));
     let site = Site::private(files, None).map_err(|error| Failure::File("the page".into(), error))?;
     let (questions, asked) = REPLAY_QUESTIONS.std_channel();
     let shared = Arc::new(Shared { tick: AtomicU32::new(0), index: OnceLock::new(), questions });
@@ -86,21 +83,7 @@ pub(super) fn run(path: &Path, recording: Vec<u8>, port: u16, registry: &Registr
         .name("replay".to_owned())
         .spawn(move || answer_questions(&recording, &header, &registry, &of_thread, &asked))
         .map_err(Failure::Runtime)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::Runtime)?;
-    runtime.block_on(serve(port, site, shared))
-}
-
-async fn serve(port: u16, site: Site, shared: Arc<Shared>) -> Result<(), Failure> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::Runtime)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(Failure::Runtime)?;
-    let listener = play::listen(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await?;
-    play::print_page("replay", listener.local_addr().map_err(Failure::Runtime)?)?;
-    tokio::spawn(async move { axum::serve(listener, router(site, shared)).await });
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    Ok(())
+    page::serve("replay", SocketAddr::from((Ipv4Addr::LOCALHOST, port)), router(site, shared))
 }
 
 fn router(site: Site, shared: Arc<Shared>) -> Router {

@@ -1,6 +1,6 @@
 /** The list of subscriptions, one of which is selected: what the page publishes and asks for concerns it. */
 
-import { element } from "./dom.js";
+import { element } from "../../page/dom.js";
 
 /** @typedef {import("./client.js").Subscription} Subscription */
 /** @typedef {{ item: HTMLLIElement, button: HTMLButtonElement, state: HTMLElement, position: HTMLElement }} Entry */

@@ -1,7 +1,7 @@
 /** The list of frames: direction, time, size, what is in it, and its bytes. */
 
 import { commandsOf, repliesOf, sizeOf } from "./codec.js";
-import { clock, element, putFirst } from "./dom.js";
+import { clock, element, putFirst } from "../../page/dom.js";
 
 /** @typedef {import("./codec.js").Frame} Frame */
 /** @typedef {import("./codec.js").Message} Message */

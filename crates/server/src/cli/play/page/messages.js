@@ -1,6 +1,6 @@
 /** The list of what arrives: publications, who joins and leaves, what happens to the connection. */
 
-import { clock, element, putFirst } from "./dom.js";
+import { clock, element, putFirst } from "../../page/dom.js";
 
 /** @typedef {import("./codec.js").Message} Message */
 

@@ -3,7 +3,7 @@
 import { ChannelList } from "./channels.js";
 import { Client } from "./client.js";
 import { LANGUAGES, codeOf } from "./code.js";
-import { byId, copy, element } from "./dom.js";
+import { byId, copy, element } from "../../page/dom.js";
 import { FrameList } from "./frames.js";
 import { MessageList, personOf } from "./messages.js";
 

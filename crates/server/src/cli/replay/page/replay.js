@@ -1,5 +1,6 @@
 /** The page of `dunlin replay FILE --page`. */
 
+import { byId, element } from "../../page/dom.js";
 import { Film } from "./film.js";
 import { colourOf, RoomMap } from "./map.js";
 import { drawMarks, markWords, timeOf, wordsOf } from "./timeline.js";
@@ -17,18 +18,6 @@ import { whyOf } from "./why.js";
 const POLL_MS = 200;
 const MARKS_MAX = 500;
 
-/**
- * @template {HTMLElement} E
- * @param {string} id
- * @param {new () => E} kind
- * @returns {E}
- */
-function byId(id, kind) {
-  const found = document.getElementById(id);
-  if (!(found instanceof kind)) throw new Error(`#${id} is no ${kind.name}`);
-  return found;
-}
-
 /** @param {number} count of lines that are not there */
 const andMore = (count) => (count === 0 ? [] : [`and ${count} more`]);
 
@@ -37,11 +26,7 @@ const andMore = (count) => (count === 0 ? [] : [`and ${count} more`]);
  * @param {readonly (string | HTMLElement)[]} lines
  */
 function fill(list, lines) {
-  const items = (lines.length === 0 ? ["nothing"] : lines).map((line) => {
-    const item = document.createElement("li");
-    item.append(line);
-    return item;
-  });
+  const items = (lines.length === 0 ? ["nothing"] : lines).map((line) => element("li", "", line));
   list.replaceChildren(...items);
 }
 
@@ -119,9 +104,8 @@ class Page {
   listMarks() {
     const { marks, marks_left_out: leftOut } = this.index;
     const lines = marks.slice(0, MARKS_MAX).map((mark) => {
-      const button = document.createElement("button");
+      const button = element("button", "", `${timeOf(mark.tick, this.index.ticks_per_second)} ${markWords(mark)}`);
       button.type = "button";
-      button.textContent = `${timeOf(mark.tick, this.index.ticks_per_second)} ${markWords(mark)}`;
       button.addEventListener("click", () => this.go(mark.tick));
       return button;
     });
@@ -130,11 +114,9 @@ class Page {
 
   listKinds() {
     const kinds = Object.entries(this.index.kinds).map(([kind, name]) => {
-      const [one, sign] = [document.createElement("span"), document.createElement("i")];
+      const sign = element("i", Number(kind) % 2 === 1 ? "round" : "");
       sign.style.background = colourOf(Number(kind));
-      if (Number(kind) % 2 === 1) sign.className = "round";
-      one.append(sign, ` ${name}`);
-      return one;
+      return element("span", "", sign, ` ${name}`);
     });
     byId("kinds", HTMLElement).replaceChildren(...kinds);
   }
@@ -330,10 +312,8 @@ class Page {
     else why.textContent = whyOf(this.index.grid, player, object);
     const rows = { place: `${object.x}, ${object.y}`, cell: object.cell, ...object.fields, ...(object.state ? { state: object.state } : {}) };
     fields.replaceChildren(...Object.entries(rows).flatMap(([name, value]) => {
-      const [term, meaning] = [document.createElement("dt"), document.createElement("dd")];
-      term.textContent = name;
-      meaning.textContent = typeof value === "object" ? JSON.stringify(value) : String(value);
-      return [term, meaning];
+      const meaning = typeof value === "object" ? JSON.stringify(value) : String(value);
+      return [element("dt", "", name), element("dd", "", meaning)];
     }));
   }
 

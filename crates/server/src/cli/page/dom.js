@@ -1,4 +1,4 @@
-/** Elements of the page. */
+/** Elements of a page. */
 
 /**
  * The element with this id.
