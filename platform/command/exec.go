@@ -26,8 +26,8 @@ func (program *program) execCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "exec NAME -- PROGRAM [ARGUMENT...]",
 		Short: "Run a program in a running pod of an App or a Dunlin",
-		Long: `Run a program in a running pod of an App or a Dunlin: in a ready one, unless --pod names one. Arguments reach the program as they are; no shell
-reads them. The program sees the volumes, the processes and the memory limit of the pod. To run a command with a pod of its own, use ` + "`roost run`" + `.
+		Long: `Run a program in a running pod of an App or a Dunlin: in a ready one if there is any, or in the pod that --pod names. Arguments reach the program
+as they are; no shell reads them. The program sees the volumes, the processes and the memory limit of the pod. To run a command in a pod of its own, use ` + "`roost run`" + `.
 
 The exit code is that of the program. 125: the program did not run, or its exit code is not known; 130: you interrupted it, and it may still
 run in the pod. 2 and 3 may also come from roost itself, before it runs the program. The output is that of the program, so there is no -o json.

@@ -35,10 +35,10 @@ func (program *program) portForwardCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "port-forward NAME [LOCAL:]PORT",
 		Short: "Forward a port of this machine to a pod of an App or a Dunlin",
-		Long: `Forward a port of this machine, at 127.0.0.1, to a running pod of an App or a Dunlin: to a ready one, unless --pod names one. PORT is a number,
-or the name of a port in spec.ports. LOCAL is the port of this machine, the same as PORT without it; 0 chooses one that is free.
+		Long: `Forward a port of this machine, at 127.0.0.1, to a running pod of an App or a Dunlin: to a ready one if there is any, or to the pod that --pod
+names. PORT is a number, or the name of a port in spec.ports. LOCAL is the port of this machine: by default the same as PORT; 0 chooses a free one.
 
-The command runs until you interrupt it, or until the pod ends (exit code 3). Connections do not pass the NetworkPolicy of the App, so whoever
+The command runs until you interrupt it, or until the pod ends (exit code 3). Connections bypass the NetworkPolicy of the App, so whoever
 may forward ports can reach each port of its pods. With -o json, the line about the connection is an object with local, pod and port. You
 need the ClusterRole roost-debugger.`,
 		Example: `  roost port-forward -n web shop 8080

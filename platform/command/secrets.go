@@ -134,8 +134,8 @@ func (program *program) rotateCommand() *cobra.Command {
 	withNewDataKey := false
 	command := &cobra.Command{
 		Use:   "rotate FILE|FOLDER...",
-		Short: "Encrypt encrypted files for the recipients of roost.yaml",
-		Long: `Encrypt .env files and mounted files for the recipients of roost.yaml. Values stay the same, so no pod restarts.
+		Short: "Encrypt files again, for the present recipients of roost.yaml",
+		Long: `Encrypt .env files and mounted files again, for the present recipients of roost.yaml. Values stay the same, so no pod restarts.
 
 To replace a key: add the new recipient to roost.yaml, rotate, give the new age identity to everyone who decrypts, remove the old recipient,
 and rotate with --new-data-key. A holder of the old age identity may have read the values: change them as well.`,

@@ -44,8 +44,8 @@ func (program *program) topCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "top [NAME]",
 		Short: "Show the processor time and the memory of the pods of Apps and Dunlins",
-		Long: `Show the processor time and the memory that the pods of an App or a Dunlin use, or those of all in the namespace, beside their limits, and how
-often their containers have restarted. metrics-server measures them, once in 15 seconds by default; k3s has it. A pod that it has not measured yet has -.
+		Long: `Show the processor time and the memory that pods use, beside their limits, and how often their containers have restarted: the pods of one App
+or Dunlin, or of all in the namespace. metrics-server, which k3s includes, measures every 15 seconds by default. A pod without a measurement has -.
 
 You need the ClusterRole roost-reader.`,
 		Args: func(_ *cobra.Command, names []string) error {

@@ -16,7 +16,8 @@ namespace Dunlin.Rooms
         {
             RequireObject(value);
             string document = value.ToString();
-            if (Encoding.UTF8.GetByteCount(document) > Schema.DocumentBytesMax) throw Schema.Wrong("it has " + document.Length + " characters");
+            int bytes = Encoding.UTF8.GetByteCount(document);
+            if (bytes > Schema.DocumentBytesMax) throw Schema.Wrong("it has " + bytes + " bytes");
             IReadOnlyList<JsonValue> items = Items(value, "kinds");
             if (items.Count > Schema.KindsMax) throw Schema.Wrong("it has " + items.Count + " kinds");
             var kinds = new Kind[items.Count];

@@ -90,7 +90,7 @@ const CHANNEL: &[Key] = &[
         "waiting_requests_limit",
         COUNT,
         "16384",
-        "Requests of a shard that wait for a page of a log, for the servers of other nodes to know of a first subscription, or, as joins in a cluster do, for a room. Further ones get error 111.",
+        "Requests of a shard that wait for a page of a log, for other nodes to know of a first subscription, for the keys of other nodes, or for a room. Further ones get error 111.",
     ),
     own(
         "waiting_requests_size_limit",

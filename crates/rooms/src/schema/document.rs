@@ -199,11 +199,11 @@ impl fmt::Display for SchemaError {
             Self::TooLong => "its document is longer than 64 KiB",
             Self::Kinds => "a kind is declared twice, or there are more than 256",
             Self::Fields => "a kind must have 1 to 62 fields with different names",
-            Self::Optional => "an optional field and all after it must be able to be 0 or empty",
+            Self::Optional => "an optional field and all after it must allow 0 or an empty value",
             Self::Range => "a range must not be empty, and must fit into the bytes of its field",
             Self::Length => "a text or a list must have a maximum length of 1 to 1,024",
             Self::Choice => "a choice must have 1 to 256 names",
-            Self::Delta => "differences must have fewer bits than values, and a unit at least one step",
+            Self::Delta => "delta_bits must be fewer than the bits of the value, and per_unit at least 1",
         })
     }
 }

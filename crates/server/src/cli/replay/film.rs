@@ -175,7 +175,7 @@ fn piece_ticks(objects: usize) -> u32 {
 fn end_of(error: &ReplayError) -> String {
     match error {
         ReplayError::BreaksOff => "The recording is cut off here.".to_owned(),
-        ReplayError::Divergence { .. } => format!("From here on, this build of the game plays another game: {error}."),
+        ReplayError::Divergence { .. } => format!("From here on, this build of the game plays differently: {error}."),
         error => format!("The recording cannot be replayed any further: {error}."),
     }
 }

@@ -300,7 +300,7 @@ class Page {
     if (object === undefined) {
       title.textContent = "Object";
       why.textContent = this.selected === null
-        ? "Click an object on the map, or write its number."
+        ? "Click an object on the map, or type its number."
         : `Object ${this.selected} is not in the room at this tick.`;
       fields.replaceChildren();
       return;

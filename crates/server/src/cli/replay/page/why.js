@@ -52,6 +52,6 @@ export function whyOf(grid, player, object) {
       return `In a far cell, ${away} away (near: up to ${grid.nearCells}): `
         + `its changes come once in ${grid.farIntervalTicks} ticks, later under a bandwidth limit.`;
     case "outside":
-      return `Outside of the view: ${away} away, and this player sees ${grid.nearCells + grid.farCells}.`;
+      return `Outside of the view: ${away} away, and this player sees up to ${grid.nearCells + grid.farCells}.`;
   }
 }

@@ -19,7 +19,7 @@ test('what a player sees, and why', () => {
     [33, null, 'near', /^In view, 1 cell away/],
     [44, null, 'far', /^In a far cell, 2 cells away .* once in 6 ticks/],
     [52, null, 'far', /3 cells/],
-    [62, null, 'outside', /^Outside of the view: 4 cells away, and this player sees 3\.$/],
+    [62, null, 'outside', /^Outside of the view: 4 cells away, and this player sees up to 3\.$/],
     [22, 0, 'hidden', /^Nobody/],
     [22, 8, 'hidden', /^Only player 8/],
     [99, 7, 'own', /^Only this player/],
