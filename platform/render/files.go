@@ -26,8 +26,8 @@ func FilesKey(name string) string { return strings.ReplaceAll(name, "/", "..") }
 // FilesName returns the name of the ConfigMap of an app's files, unless an annotation names another.
 func FilesName(name string) string { return name + "-files" }
 
-// Files returns the ConfigMap that carries .env files and mounted files to the operator as they are in the repository. It is never changed: other files get
-// another name, so a spec and its files change together.
+// Files returns the ConfigMap that carries .env files and mounted files to the operator as they are in the repository. It is never changed: other
+// files get another name, so a spec and its files change together.
 func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, error) {
 	size, data := 0, map[string]string{}
 	for file, content := range files {
