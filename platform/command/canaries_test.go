@@ -69,14 +69,15 @@ func foundCanaries(text string) []string {
 	return found
 }
 
-// TestSecretsStayInSecrets passes 20 canaries through all commands and the operator, and searches for them in the output, the logs, the objects
-// in the API server and the remaining files.
+// TestSecretsStayInSecrets passes 20 canaries through all commands and the operator, one of them in a mounted file as well, and searches for them
+// in the output, the logs, the objects in the API server and the remaining files.
 func TestSecretsStayInSecrets(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	site := newSite(t)
 	site.variables["XDG_RUNTIME_DIR"] = memoryFolder(t)
 	site.runOperator()
 	site.runControllers()
+	site.write("apps/shop.yaml", app+"  files: [{ file: tls.key, path: /etc/shop/tls.key }]\n")
 	site.encryptCanaries("-one")
 	for _, line := range []string{
 		"secrets check @apps", "validate @apps", "render @apps", "render -o json @apps", "deploy @apps/shop.yaml", "status -n web", "status -n web shop -o json",
@@ -84,8 +85,10 @@ func TestSecretsStayInSecrets(t *testing.T) {
 		site.roost(command.ExitFine, strings.Fields(line)...)
 	}
 	site.editor("s/nothing/else/")
-	site.roost(command.ExitFine, "secrets", "edit", "@apps/shop.env")
-	site.roost(command.ExitFine, "secrets", "rotate", "@apps/shop.env")
+	for _, file := range []string{"@apps/shop.env", "@apps/tls.key"} {
+		site.roost(command.ExitFine, "secrets", "edit", file)
+		site.roost(command.ExitFine, "secrets", "rotate", file)
+	}
 	site.failWithCanaries()
 	site.encryptCanaries("-two")
 	site.roost(command.ExitFine, "deploy", "@apps/shop.yaml")
@@ -114,11 +117,13 @@ func memoryFolder(t *testing.T) string {
 func (site *site) encryptCanaries(round string, recipient ...string) {
 	site.t.Helper()
 	site.write("apps/shop.env", canaryFile(round))
-	arguments := []string{"secrets", "encrypt", "@apps/shop.env", "--plain", "^LOG_"}
+	site.write("apps/tls.key", canaryToken(0)+round+"\n")
+	var recipients []string
 	for _, name := range recipient {
-		arguments = append(arguments, "--recipient", name)
+		recipients = append(recipients, "--recipient", name)
 	}
-	site.roost(command.ExitFine, arguments...)
+	site.roost(command.ExitFine, append([]string{"secrets", "encrypt", "@apps/shop.env", "--plain", "^LOG_"}, recipients...)...)
+	site.roost(command.ExitFine, append([]string{"secrets", "encrypt", "@apps/tls.key"}, recipients...)...)
 }
 
 // failWithCanaries makes commands fail on files whose values are canaries.

@@ -31,7 +31,7 @@ as they are; no shell reads them. The program sees the volumes, the processes an
 
 The exit code is that of the program. 125: the program did not run, or its exit code is not known; 130: you interrupted it, and it may still
 run in the pod. 2 and 3 may also come from roost itself, before it runs the program. The output is that of the program, so there is no -o json.
-You need the ClusterRole roost-debugger.`,
+With -it, the program keeps the size that the terminal has at the start. You need the ClusterRole roost-debugger.`,
 		Example: `  roost exec -n web shop -- cat /etc/shop/shop.yml
   roost exec -n web shop -it -- sh
   roost exec -n web shop -i -- psql < change.sql`,

@@ -65,8 +65,8 @@ func (program *program) gitopsCommand() *cobra.Command {
 		Use:   "gitops FOLDER",
 		Short: "Write the kustomization with which Argo CD applies a folder of manifests and their files",
 		Long: `Write kustomization.yaml and kustomizeconfig.yaml into a folder of manifests. With them, Argo CD, or ` + "`kubectl apply -k FOLDER`" + `,
-applies the manifests, their encrypted .env files and the files of spec.files to the cluster: each app's files become a ConfigMap, whose name contains the hash of
-their content, and the annotation ` + render.AnnotationFiles + ` names the ConfigMap. The files stay encrypted; the operator decrypts them.
+applies the manifests, their encrypted .env files and the files of spec.files to the cluster: each app's files become a ConfigMap, whose name
+contains the hash of their content, and the annotation ` + render.AnnotationFiles + ` names the ConfigMap. The files stay encrypted; the operator decrypts them.
 
 Commit both files. Run the command again after you add a file to a manifest or remove one; a change inside a file needs no new run.
 --check writes nothing, and exits with 1 if the files are out of date: run it in CI.`,

@@ -73,7 +73,8 @@ func (program *program) identityCommand() *cobra.Command {
 An access identity is a ServiceAccount with one role in one namespace. A deployer can use deploy, rollback and status. A reader can use status,
 logs and top, and can list what runs. Neither can read Secrets, open a shell in a pod, or delete an App. But an app that a deployer deploys can use a
 Secret of the namespace as its keys. A runner can use status, logs and run; it can make Jobs, and a Job can read each Secret of the
-namespace. A debugger can use status, logs, top, exec and port-forward; a shell in a pod can read what the app can. An operator is a person who has the rights of a deployer and a reader, and can also delete Apps, Dunlins, pods and Jobs.
+namespace. A debugger can use status, logs, top, exec and port-forward; a shell in a pod can read what the app can. An operator is a person who
+has the rights of a deployer and a reader, and can also delete Apps, Dunlins, pods and Jobs.
 
 You need the rights to create ServiceAccounts, their tokens and RoleBindings in the namespace.`,
 		Args: cobra.NoArgs,

@@ -241,6 +241,10 @@ func (result *loaded) contents(manifest manifest, identities []age.Identity) []s
 	}
 	var contents []settings.Content
 	for index, file := range manifest.app.Spec.Files {
+		// A file can be mounted at two paths.
+		if slices.ContainsFunc(manifest.app.Spec.Files[:index], func(other v1alpha1.MountedFile) bool { return other.File == file.File }) {
+			continue
+		}
 		full := filepath.Join(filepath.Dir(manifest.file), file.File)
 		content, isSealed, err := readContent(full, file.File, identities)
 		switch {

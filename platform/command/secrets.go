@@ -1,8 +1,11 @@
 package command
 
 import (
+	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -205,13 +208,30 @@ func envFiles(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// isEncryptedContent reports whether a file is encrypted as a whole. It reads no file that is larger than such a file can be.
+// headBytes of a file show whether it can be JSON.
+const headBytes = 512
+
+// isEncryptedContent reports whether a file is encrypted as a whole. A folder may be a whole repository, so it reads only the beginning of a file
+// that is no JSON, and nothing of one that is larger than an encrypted file can be.
 func isEncryptedContent(path string, entry fs.DirEntry) (bool, error) {
 	info, err := entry.Info()
 	if err != nil || !info.Mode().IsRegular() || info.Size() > settings.EncryptedBytesMax {
 		return false, err
 	}
-	content, err := os.ReadFile(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	reader := bufio.NewReader(file)
+	head, err := reader.Peek(headBytes)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	if !bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) {
+		return false, nil
+	}
+	content, err := io.ReadAll(reader)
 	return err == nil && settings.IsEncryptedContent(content), err
 }
 

@@ -93,6 +93,19 @@ func (cluster *cluster) states(ctx context.Context, namespace string, names []st
 }
 
 func (cluster *cluster) allStates(ctx context.Context, namespace string) ([]state, error) {
+	subjects, err := cluster.allSubjects(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	found := []state{}
+	for _, subject := range subjects {
+		found = append(found, stateOf(subject))
+	}
+	return found, nil
+}
+
+// allSubjects returns the Apps and Dunlins of a namespace, or of all namespaces for "", sorted by their names.
+func (cluster *cluster) allSubjects(ctx context.Context, namespace string) ([]client.Object, error) {
 	var apps v1alpha1.AppList
 	var dunlins v1alpha1.DunlinList
 	for _, list := range []client.ObjectList{&apps, &dunlins} {
@@ -100,15 +113,15 @@ func (cluster *cluster) allStates(ctx context.Context, namespace string) ([]stat
 			return nil, cluster.explained(err)
 		}
 	}
-	found := []state{}
+	var found []client.Object
 	for index := range apps.Items {
-		found = append(found, stateOf(&apps.Items[index]))
+		found = append(found, &apps.Items[index])
 	}
 	for index := range dunlins.Items {
-		found = append(found, stateOf(&dunlins.Items[index]))
+		found = append(found, &dunlins.Items[index])
 	}
-	slices.SortFunc(found, func(a, b state) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind))
+	slices.SortFunc(found, func(a, b client.Object) int {
+		return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()), cmp.Compare(kindOf(a), kindOf(b)))
 	})
 	return found, nil
 }

@@ -1,10 +1,8 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -15,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
 // usage is the load of a pod.
@@ -102,22 +98,7 @@ func (cluster *cluster) subjects(ctx context.Context, namespace string, names []
 		subject, err := cluster.find(ctx, namespace, names[0])
 		return []client.Object{subject}, err
 	}
-	var apps v1alpha1.AppList
-	var dunlins v1alpha1.DunlinList
-	for _, list := range []client.ObjectList{&apps, &dunlins} {
-		if err := cluster.List(ctx, list, client.InNamespace(namespace)); err != nil {
-			return nil, cluster.explained(err)
-		}
-	}
-	var subjects []client.Object
-	for index := range apps.Items {
-		subjects = append(subjects, &apps.Items[index])
-	}
-	for index := range dunlins.Items {
-		subjects = append(subjects, &dunlins.Items[index])
-	}
-	slices.SortFunc(subjects, func(a, b client.Object) int { return cmp.Compare(a.GetName(), b.GetName()) })
-	return subjects, nil
+	return cluster.allSubjects(ctx, namespace)
 }
 
 // measured returns what each pod of a namespace uses.

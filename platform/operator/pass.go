@@ -201,7 +201,7 @@ type Operator struct {
 	// DialNode connects to the internal port of a node. Nil: a net.Dialer.
 	DialNode func(ctx context.Context, network, address string) (net.Conn, error)
 
-	// isIndexed is true if Reader can select objects by fieldApp.
+	// isIndexed is true if Reader can select objects by fieldApp, and Apps and Dunlins by fieldHosts.
 	isIndexed bool
 
 	recent  recentWrites

@@ -17,9 +17,9 @@ var retryPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond
 const retriedBytesMax = 64 << 10
 
 // retry retries a call if the connection fails or the API server responds with 500, 502, 503 or 504. The first failed call ends a pass, and a
-// pass makes many calls, so without retries few passes complete while a part of all calls fails. All calls of the operator can be repeated although
-// the server has performed them: they apply a whole object, delete an object by UID, or create an object, where AlreadyExists is no error. The
-// write of a status is refused with a conflict then, because it names a resourceVersion; report reads whether the status is there.
+// pass makes many calls, so without retries few passes complete while a part of all calls fails. All calls of the operator can be repeated after
+// the server has performed them: they apply a whole object, delete an object by UID, or create an object, where AlreadyExists is no error. Only
+// the repeated write of a status is refused, with a conflict, because it names a resourceVersion; report reads whether the status is there.
 //
 // client-go itself retries responses with status 429 or with a Retry-After header. Watches and the Lease have their own retries.
 type retry struct {

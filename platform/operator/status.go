@@ -55,7 +55,7 @@ func (operator *Operator) report(ctx context.Context, subject *subject, result r
 }
 
 // hasStatus reads the App or the Dunlin, and reports whether it has this status. If the response to a write is lost, retry sends it again, and the API
-// server refuses the second one because of its resourceVersion: that of the object is the one of the first write.
+// server refuses the second one: the first one has changed the resourceVersion.
 func (operator *Operator) hasStatus(ctx context.Context, subject *subject, status v1alpha1.Status, into client.Object) bool {
 	err := operator.Live.Get(ctx, client.ObjectKeyFromObject(subject.object), into)
 	return err == nil && into.GetUID() == subject.object.GetUID() && equality.Semantic.DeepEqual(*subjectOf(into).status, status)

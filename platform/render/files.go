@@ -26,8 +26,8 @@ func FilesKey(name string) string { return strings.ReplaceAll(name, "/", "..") }
 // FilesName returns the name of the ConfigMap of an app's files, unless an annotation names another.
 func FilesName(name string) string { return name + "-files" }
 
-// Files returns the ConfigMap that carries .env files and mounted files to the operator as they are in the repository. It is never changed: other files get
-// another name, so a spec and its files change together.
+// Files returns the ConfigMap that carries .env files and mounted files to the operator as they are in the repository. It is never changed: other
+// files get another name, so a spec and its files change together.
 func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, error) {
 	size, data := 0, map[string]string{}
 	for file, content := range files {
@@ -42,7 +42,7 @@ func Files(namespace, name string, files map[string]string) (*corev1.ConfigMap, 
 		return nil, fmt.Errorf("the files have %d bytes, more than the limit of %d for a ConfigMap; encrypted values are a third longer; mount large content as a volume", size, FilesBytesMax)
 	}
 	if size, err := sizeInRecord(data); err != nil || size > RecordBytesMax {
-		return nil, fmt.Errorf("the files take %d bytes in a revision, more than the limit of %d, because line breaks and control characters take up to 6; shorten the largest one, or mount it as a volume", size, RecordBytesMax)
+		return nil, fmt.Errorf("the files take %d bytes in a revision, more than the limit of %d: in its JSON, a line break takes 2 bytes, and <, >, & and most control characters take 6; shorten the largest file, or mount its content as a volume", size, RecordBytesMax)
 	}
 	hash := settings.Settings{Plain: data}.Hash(namespace + "/" + name)
 	return &corev1.ConfigMap{

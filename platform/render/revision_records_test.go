@@ -70,7 +70,7 @@ func TestFilesHaveABoundInARevision(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := render.Files("web", "shop", map[string]string{name: full + "\n"})
-	if err == nil || !strings.HasPrefix(err.Error(), "the files take 1310721 bytes in a revision, more than the limit of 1310720, because line breaks") {
+	if err == nil || !strings.HasPrefix(err.Error(), "the files take 1310721 bytes in a revision, more than the limit of 1310720: in its JSON, a line break takes 2 bytes") {
 		t.Error(err)
 	}
 }

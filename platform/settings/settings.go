@@ -126,8 +126,8 @@ func (settings Settings) Environment() Settings {
 
 const keyRepositoryPassword = "RESTIC_PASSWORD"
 
-// Hash returns a hash of the keys and values, and of the files if there are any. It does not depend on the files, their order or their encryption. The scope makes the hashes of apps
-// with the same content differ.
+// Hash returns a hash of the keys and values, and of the mounted files if there are any. It depends neither on how keys are distributed over .env
+// files, nor on an order or the encryption. The scope makes the hashes of apps with the same content differ.
 func (settings Settings) Hash(scope string) string {
 	hash := sha256.New()
 	write := func(text string) { fmt.Fprintf(hash, "%d:%s", len(text), text) }

@@ -129,18 +129,9 @@ func Rotate(content []byte, identities []age.Identity, rotation Rotation) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	plain, _, err := file.opened(dataKey)
+	plain, err := file.plainLines(dataKey)
 	if err != nil {
 		return nil, err
-	}
-	if !file.isContent {
-		decrypted, err := file.decrypt(dataKey)
-		if err != nil {
-			return nil, err
-		}
-		if plain, err = rawLines(dotenv.Format(decrypted.Lines)); err != nil {
-			return nil, err
-		}
 	}
 	if rotation.WithNewDataKey {
 		if dataKey, err = newDataKey(); err != nil {
@@ -203,6 +194,19 @@ func (file *encryptedFile) dataKey(identities []age.Identity) ([]byte, error) {
 		return dataKey, nil
 	}
 	return nil, wrong
+}
+
+// plainLines returns the decrypted lines in the form in which they are encrypted again.
+func (file *encryptedFile) plainLines(dataKey []byte) ([]rawLine, error) {
+	if file.isContent {
+		plain, _, err := file.opened(dataKey)
+		return plain, err
+	}
+	decrypted, err := file.decrypt(dataKey)
+	if err != nil {
+		return nil, err
+	}
+	return rawLines(dotenv.Format(decrypted.Lines))
 }
 
 func (file *encryptedFile) decrypt(dataKey []byte) (*Decrypted, error) {

@@ -215,7 +215,8 @@ func (found *problems) files(files v1alpha1.Files, volumes []v1alpha1.Volume) {
 	for index, file := range files {
 		at := indexed("spec.files", index)
 		found.mountedFile(at+".file", file.File)
-		isPath := filePattern.MatchString(file.Path) && !dotsPattern.MatchString(file.Path)
+		// Kubernetes refuses a path inside a volume that begins with two dots, and that of a file is its path without the slash.
+		isPath := filePattern.MatchString(file.Path) && !dotsPattern.MatchString(file.Path) && !strings.HasPrefix(file.Path, "/..")
 		found.check(isPath, at+".path", "%q is not a path for a file; write an absolute path such as /etc/shop/shop.yml, with A-Z, a-z, 0-9, -, ., _, @ and +", file.Path)
 		found.check(!keptPattern.MatchString(file.Path), at+".path",
 			"%q belongs to the container runtime, to /tmp or to /backup; write another path such as /etc/shop/shop.yml", file.Path)

@@ -52,7 +52,7 @@ type MountedFile struct {
 	File string `json:"file"`
 	// Path of the file in the containers of the app.
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[-._@+a-zA-Z0-9]+)+$') && !self.matches('/[.][.]?(/|$)')",messageExpression="'\"' + self + '\" is not a path for a file; write an absolute path such as /etc/shop/shop.yml, with A-Z, a-z, 0-9, -, ., _, @ and +'"
+	// +kubebuilder:validation:XValidation:rule="self.matches('^(/[-._@+a-zA-Z0-9]+)+$') && !self.matches('/[.][.]?(/|$)|^/[.][.]')",messageExpression="'\"' + self + '\" is not a path for a file; write an absolute path such as /etc/shop/shop.yml, with A-Z, a-z, 0-9, -, ., _, @ and +'"
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^/(proc|sys|dev|tmp|backup)(/|$)|^/etc/(hosts|hostname|resolv[.]conf)(/|$)')",messageExpression="'\"' + self + '\" belongs to the container runtime, to /tmp or to /backup; write another path such as /etc/shop/shop.yml'"
 	Path string `json:"path"`
 	// Mode of the file, whose owner is root and whose group is that of the app's processes: 0440, 0444, 0550 or 0555. 0440 without it.
