@@ -3571,10 +3571,14 @@ static bool dunlin__report(dunlin_client *client, dunlin_event *event) {
   return true;
 }
 
-/* Commands without a reply in time. */
-static bool dunlin__expire_requests(dunlin_client *client, dunlin_event *event) {
+/* A silent server, and commands without a reply in time. Whatever has arrived is taken before: a game may have been busy for longer. */
+static bool dunlin__expire(dunlin_client *client, dunlin_event *event) {
   dunlin__request *requests = (dunlin__request *)client->requests.items;
   size_t at;
+  if (client->heartbeat.has_deadline && client->now_ms > client->heartbeat.deadline_ms) {
+    dunlin__lose(client, 0, "no message from the server", true);
+    return false;
+  }
   for (at = 0; at < client->requests.count; at += 1) {
     dunlin__request request = requests[at];
     if (client->now_ms <= request.deadline_ms) continue;
@@ -3600,7 +3604,6 @@ static bool dunlin__expire_requests(dunlin_client *client, dunlin_event *event) 
 static void dunlin__pass_time(dunlin_client *client) {
   size_t at;
   if (client->line.link == DUNLIN__WAITING && client->now_ms >= client->line.connect_at_ms) dunlin__begin_connection(client);
-  if (client->heartbeat.has_deadline && client->now_ms > client->heartbeat.deadline_ms) dunlin__lose(client, 0, "no message from the server", true);
   if (client->tokens.has_refresh && client->now_ms >= client->tokens.refresh_at_ms) {
     client->tokens.has_refresh = false;
     client->tokens.ask = DUNLIN__TO_ASK;
@@ -3663,12 +3666,12 @@ bool dunlin_next(dunlin_client *client, double now_ms, dunlin_event *event) {
   dunlin__drop_sent(client);
   if (dunlin__report(client, event)) return true;
   dunlin__pass_time(client);
-  if (dunlin__expire_requests(client, event)) return true;
   if (dunlin__report(client, event) || dunlin__demand(client, event)) return true;
   if (dunlin__take_next(client, event)) return true;
   /* What the messages have led to. */
   memset(event, 0, sizeof *event);
   event->text = "";
+  if (dunlin__expire(client, event)) return true;
   return dunlin__report(client, event) || dunlin__demand(client, event);
 }
 

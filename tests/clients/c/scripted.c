@@ -644,6 +644,36 @@ static void late_reply(dunlin_allocator allocator) {
   dunlin_client_free(of.client);
 }
 
+/* A game that was busy for a minute: what arrived meanwhile is not late. */
+static void busy_game(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  writer result;
+  uint32_t call;
+  script of;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  dunlin_opened(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  result.count = 0;
+  put_number(&result, 7, 25);
+  of.now_ms += 60000;
+  reply(&of, 1, 5, &result);
+  NEXT(&of, DUNLIN_EVENT_CONNECTED);
+  CHECK(dunlin_call(of.client, "slow", NULL, &call) == DUNLIN_OK, "a call");
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  of.now_ms += 60000;
+  result.count = 0;
+  reply(&of, 3, 13, &result);
+  NEXT(&of, DUNLIN_EVENT_REPLY);
+  CHECK(of.event.number == call && of.event.text[0] == 0, "a reply in time");
+  join_now(&of, 2, "{}", false);
+  dunlin_client_free(of.client);
+}
+
 /* What is refused at once, and limits. */
 static void arguments(dunlin_allocator allocator) {
   static const char *const documents[] = {"{", "{\"a\":1,}", "[1] 2", "\"\\ud800\"", "01", "\x80", "nul", "1.", "\"\n\"", ""};
@@ -689,6 +719,7 @@ void scripted(void) {
   arguments(allocator);
   moving_fields(allocator);
   late_reply(allocator);
+  busy_game(allocator);
   replica_limits(allocator);
   long_states(allocator);
   channel(allocator);
