@@ -986,6 +986,7 @@ static bool dunlin__json_integer(dunlin_json value, int64_t min, int64_t max, in
 
 /* -- Fields of states ---------------------------------------------------------------------------------------------- */
 
+#define DUNLIN__SCHEMA_BYTES_MAX 65536u
 #define DUNLIN__KINDS_MAX 256
 #define DUNLIN__CHOICES_MAX 256
 #define DUNLIN__LENGTH_MAX 1024
@@ -1235,10 +1236,11 @@ static dunlin_status dunlin__read_kinds(const dunlin_allocator *allocator, dunli
 
 /* Reads a schema into `*schema`, which is NULL after a failure. */
 static dunlin_status dunlin__read_schema(const dunlin_allocator *allocator, const uint8_t *bytes, size_t count, dunlin_schema **schema) {
-  dunlin_json document = dunlin_json_parse(bytes, count);
+  dunlin_json document = dunlin__json_of(NULL, 0);
   dunlin_schema *read;
   dunlin_status status = DUNLIN_NO_MEMORY;
   *schema = NULL;
+  if (count <= DUNLIN__SCHEMA_BYTES_MAX) document = dunlin_json_parse(bytes, count);
   if (document.text == NULL) return DUNLIN_MALFORMED;
   read = (dunlin_schema *)dunlin__new(allocator, sizeof *read);
   if (read == NULL) return DUNLIN_NO_MEMORY;

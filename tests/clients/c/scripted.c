@@ -575,6 +575,26 @@ static void long_states(dunlin_allocator allocator) {
   }
 }
 
+/* The longest document of a schema, and one byte more. */
+static void schema_limit(dunlin_allocator allocator) {
+  static uint8_t snapshot[66000];
+  writer head;
+  size_t size;
+  for (size = 65536; size <= 65537; size += 1) {
+    dunlin_replica *replica = dunlin_replica_new(allocator, 0, 0);
+    head.count = 0;
+    put_number(&head, 4, 1);
+    put_bytes(&head, 7, GRID, sizeof GRID);
+    put_varint(&head, 10 << 3 | 2);
+    put_varint(&head, size);
+    memcpy(snapshot, head.bytes, head.count);
+    memset(snapshot + head.count, ' ', size);
+    memcpy(snapshot + head.count, "{\"kinds\":[]}", 12);
+    CHECK(replica != NULL && dunlin_replica_apply(replica, snapshot, head.count + size) == (size == 65536 ? DUNLIN_OK : DUNLIN_MALFORMED), "a long schema");
+    dunlin_replica_free(replica);
+  }
+}
+
 /* A plain channel, and limits of a client. */
 static void channel(dunlin_allocator allocator) {
   static uint8_t large[1000] = {0};
@@ -722,6 +742,7 @@ void scripted(void) {
   busy_game(allocator);
   replica_limits(allocator);
   long_states(allocator);
+  schema_limit(allocator);
   channel(allocator);
   CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
   printf("scripted: passed\n");
