@@ -287,7 +287,7 @@ int64_t dunlin_field_integer(const dunlin_world *world, const dunlin_object *obj
 double dunlin_field_number(const dunlin_world *world, const dunlin_object *object, int index);
 /* The name of a choice. */
 const char *dunlin_field_choice(const dunlin_world *world, const dunlin_object *object, int index);
-/* A text, which does not end with 0. It is UTF-8 unless the game has set other bytes: the library does not check it. */
+/* A text in UTF-8, which does not end with 0. */
 const char *dunlin_field_text(const dunlin_world *world, const dunlin_object *object, int index, size_t *byte_count);
 /* The number of elements of a list. */
 size_t dunlin_field_count(const dunlin_world *world, const dunlin_object *object, int index);
