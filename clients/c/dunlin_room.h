@@ -3944,8 +3944,17 @@ dunlin_status dunlin_room_set_token(dunlin_room *room, const char *token) {
   return DUNLIN_OK;
 }
 
-/* Keeps an input until a snapshot acknowledges it. */
-static bool dunlin__keep_input(dunlin_room *room, const void *data, size_t byte_count) {
+/* Memory for another input, after the oldest were dropped for it. */
+static bool dunlin__reserve_input(dunlin_room *room, size_t byte_count) {
+  const dunlin_allocator *allocator = &room->client->options.allocator;
+  dunlin__inputs *inputs = &room->inputs;
+  size_t count = inputs->pending.count + 1, bytes = inputs->bytes.count + byte_count;
+  return dunlin__reserve(allocator, &inputs->pending, count < DUNLIN_PENDING_MAX ? count : DUNLIN_PENDING_MAX)
+    && dunlin__reserve(allocator, &inputs->bytes, bytes < DUNLIN_PENDING_BYTES_MAX ? bytes : DUNLIN_PENDING_BYTES_MAX);
+}
+
+/* Keeps an input until a snapshot acknowledges it. There is memory for it. */
+static void dunlin__keep_input(dunlin_room *room, const void *data, size_t byte_count) {
   const dunlin_allocator *allocator = &room->client->options.allocator;
   dunlin__inputs *inputs = &room->inputs;
   dunlin__pending *pending;
@@ -3953,12 +3962,11 @@ static bool dunlin__keep_input(dunlin_room *room, const void *data, size_t byte_
     dunlin__forget_first(&inputs->bytes, ((const dunlin__pending *)inputs->pending.items)->byte_count);
     dunlin__forget_first(&inputs->pending, 1);
   }
-  if (!dunlin__reserve(allocator, &inputs->pending, inputs->pending.count + 1) || !dunlin__append(allocator, &inputs->bytes, data, byte_count)) return false;
+  (void)dunlin__append(allocator, &inputs->bytes, data, byte_count);
   pending = (dunlin__pending *)dunlin__push(allocator, &inputs->pending);
   pending->number = inputs->last + 1;
   pending->byte_count = byte_count;
   pending->sent_ms = room->client->now_ms;
-  return true;
 }
 
 dunlin_status dunlin_input(dunlin_room *room, const void *data, size_t byte_count, uint32_t *number) {
@@ -3975,13 +3983,11 @@ dunlin_status dunlin_input(dunlin_room *room, const void *data, size_t byte_coun
   dunlin__put_number(client, 1, next);
   dunlin__put_bytes(client, 2, data, byte_count);
   if (!room->terms.publishes) dunlin__put_bytes(client, 3, room->terms.channel.items, channel_bytes);
-  if (!dunlin__keep_input(room, data, byte_count)) return DUNLIN_NO_MEMORY;
+  /* An input that is not sent must not drop one that is. */
+  if (!dunlin__reserve_input(room, byte_count)) return DUNLIN_NO_MEMORY;
   status = room->terms.publishes ? dunlin__ask_server(client, DUNLIN__PUBLISH, room, next) : dunlin__queue(client, 0, DUNLIN__SEND);
-  if (status != DUNLIN_OK) {
-    inputs->pending.count -= 1;
-    inputs->bytes.count -= byte_count;
-    return status;
-  }
+  if (status != DUNLIN_OK) return status;
+  dunlin__keep_input(room, data, byte_count);
   inputs->last = next;
   if (number != NULL) *number = next;
   return DUNLIN_OK;

@@ -694,6 +694,39 @@ static void busy_game(dunlin_allocator allocator) {
   dunlin_client_free(of.client);
 }
 
+/* Sends an input. Returns the number of the oldest one that is kept. */
+static uint32_t send_input(script *of, size_t byte_count) {
+  static uint8_t data[32768];
+  dunlin_pending_input oldest;
+  CHECK(dunlin_input(of->room, data, byte_count, NULL) == DUNLIN_OK, "an input");
+  while (dunlin_next(of->client, of->now_ms, &of->event)) CHECK(of->event.kind == DUNLIN_EVENT_SEND, "an input is sent");
+  CHECK(dunlin_pending_at(of->room, 0, &oldest), "kept inputs");
+  return oldest.number;
+}
+
+/* Unacknowledged inputs: as many bytes and as many inputs as are kept, and one more. */
+static void pending_limits(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  script of;
+  uint32_t count;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  join_now(&of, 2, "{}", false);
+  for (count = 0; count < DUNLIN_PENDING_BYTES_MAX / 32768; count += 1) CHECK(send_input(&of, 32768) == 1, "as many bytes");
+  CHECK(send_input(&of, 1) == 2 && dunlin_pending_count(of.room) == count, "one byte more");
+  push_snapshot(&of, 5, 0, count + 1);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(dunlin_pending_count(of.room) == 0, "all are acknowledged");
+  for (count = 0; count < DUNLIN_PENDING_MAX; count += 1) CHECK(send_input(&of, 0) == 34, "as many inputs");
+  CHECK(send_input(&of, 0) == 35 && dunlin_pending_count(of.room) == DUNLIN_PENDING_MAX, "one more");
+  dunlin_client_free(of.client);
+}
+
 /* What is refused at once, and limits. */
 static void arguments(dunlin_allocator allocator) {
   static const char *const documents[] = {"{", "{\"a\":1,}", "[1] 2", "\"\\ud800\"", "01", "\x80", "nul", "1.", "\"\n\"", ""};
@@ -726,7 +759,7 @@ static void arguments(dunlin_allocator allocator) {
   CHECK(dunlin_input(of.room, long_input, DUNLIN_DATA_BYTES_MAX + 1, NULL) == DUNLIN_TOO_LARGE, "one past it");
   CHECK(dunlin_pending_count(of.room) == 1, "it is not kept");
   for (at = 1; dunlin_input(of.room, long_input, 50000, NULL) == DUNLIN_OK; at += 1) CHECK(at < 100, "a bound of what is not sent");
-  CHECK(dunlin_pending_count(of.room) <= at, "kept inputs");
+  CHECK(dunlin_pending_count(of.room) == at, "an input that is refused drops none");
   dunlin_client_free(of.client);
 }
 
@@ -740,6 +773,7 @@ void scripted(void) {
   moving_fields(allocator);
   late_reply(allocator);
   busy_game(allocator);
+  pending_limits(allocator);
   replica_limits(allocator);
   long_states(allocator);
   schema_limit(allocator);
