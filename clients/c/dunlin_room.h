@@ -4059,7 +4059,8 @@ static bool dunlin__number_at(dunlin_room *room, const dunlin_object *object, in
     difference = values[track->number_count + place] - values[place];
     turn = (double)(field->range.max - field->range.min) + 1;
     if (field->motion == DUNLIN_ANGLE && difference > turn / 2) difference -= turn;
-    if (field->motion == DUNLIN_ANGLE && difference < -turn / 2) difference += turn;
+    /* Half a turn goes up, in either direction. */
+    if (field->motion == DUNLIN_ANGLE && difference <= -turn / 2) difference += turn;
     *number += difference * share;
     if (field->motion == DUNLIN_ANGLE && *number < (double)field->range.min) *number += turn;
     if (field->motion == DUNLIN_ANGLE && *number >= (double)field->range.max + 1) *number -= turn;

@@ -462,7 +462,7 @@ static bool is_near(double one, double other) {
 
 /* The heading crosses the end of its range; the height falls. A tick is a hundred milliseconds here. */
 static void moving_fields(dunlin_allocator allocator) {
-  static const uint8_t first[] = {7, 250, 0x9c, 0xff}, second[] = {8, 6, 0x64, 0}, broken[] = {8, 6};
+  static const uint8_t first[] = {7, 250, 0x9c, 0xff}, second[] = {8, 6, 0x64, 0}, opposite[] = {8, 122, 0x64, 0}, broken[] = {8, 6};
   dunlin_room_options options;
   const dunlin_kind *kind;
   int heading, height, fuel;
@@ -501,9 +501,13 @@ static void moving_fields(dunlin_allocator allocator) {
   push_ship(&of, 3, 2, first, sizeof first);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
   CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1225), 3) && is_near(dunlin_shown_field(of.room, 9, heading, 1275), 253), "the way back");
-  push_ship(&of, 4, 3, broken, sizeof broken);
+  of.now_ms += 100;
+  push_ship(&of, 4, 3, opposite, sizeof opposite);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
-  CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1300) == 0, "a state without fields");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1325), 26), "half a turn goes up, as in what dunlin schema writes");
+  push_ship(&of, 5, 4, broken, sizeof broken);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1400) == 0, "a state without fields");
   dunlin_client_free(of.client);
 }
 
