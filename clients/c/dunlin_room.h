@@ -3294,7 +3294,8 @@ static void dunlin__send_unsubscribe(dunlin_room *room) {
 static bool dunlin__take_bad_snapshot(dunlin_room *room, dunlin_status status, dunlin_event *event) {
   static const char *const texts[] = {"", "a malformed snapshot", "a snapshot with a wrong base", "a snapshot with a wrong cell", "a snapshot that is too large", "no memory for a snapshot"};
   const char *text = texts[status <= DUNLIN_NO_MEMORY ? status : 0];
-  room->bad_snapshots += 1;
+  /* A lack of memory may pass, and says nothing about the snapshot. */
+  if (status != DUNLIN_NO_MEMORY) room->bad_snapshots += 1;
   if (room->bad_snapshots < DUNLIN__BAD_SNAPSHOTS_MAX) {
     dunlin__lose(room->client, 0, text, true);
   } else {

@@ -698,6 +698,36 @@ static void busy_game(dunlin_allocator allocator) {
   dunlin_client_free(of.client);
 }
 
+/* Snapshots for which there is no memory, more often than invalid ones end the stay: the client joins again each time. */
+static void no_memory(dunlin_allocator allocator) {
+  test_memory *used = (test_memory *)allocator.context;
+  dunlin_room_options options;
+  script of;
+  uint32_t at;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  for (at = 0; at < 4; at += 1) {
+    connect_now(&of, false);
+    join_now(&of, 2, "{}", false);
+    push_snapshot(&of, 5, 0, 0);
+    if (at == 3) break;
+    used->fails_at = used->calls + 1;
+    NEXT(&of, DUNLIN_EVENT_FAILED);
+    CHECK(of.event.code == DUNLIN_NO_MEMORY, "no memory");
+    NEXT(&of, DUNLIN_EVENT_CLOSE);
+    NEXT(&of, DUNLIN_EVENT_LEFT);
+    CHECK(of.event.returns, "the seat is kept");
+    NEXT(&of, DUNLIN_EVENT_DISCONNECTED);
+    wait_for_open(&of);
+  }
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  dunlin_client_free(of.client);
+}
+
 /* Sends an input. Returns the number of the oldest one that is kept. */
 static uint32_t send_input(script *of, size_t byte_count) {
   static uint8_t data[32768];
@@ -777,6 +807,7 @@ void scripted(void) {
   moving_fields(allocator);
   late_reply(allocator);
   busy_game(allocator);
+  no_memory(allocator);
   pending_limits(allocator);
   replica_limits(allocator);
   long_states(allocator);
