@@ -1335,20 +1335,25 @@ static bool dunlin__take_value(dunlin__reader *state, const dunlin_field *field,
   return field->type == DUNLIN_TEXT ? dunlin__is_utf8(value->bytes, count) : dunlin__is_in_range(value, &range);
 }
 
-/* The values of a state's fields; false if it does not have the form of its kind. */
-static bool dunlin__split_state(const dunlin_kind *kind, const uint8_t *bytes, size_t byte_count, dunlin__value *values) {
+/* The values of a state's first fields; false if it does not have the form of its kind so far. */
+static bool dunlin__split_first(const dunlin_kind *kind, const uint8_t *bytes, size_t byte_count, uint32_t count, dunlin__value *values) {
   dunlin__reader state = dunlin__reader_of(bytes, byte_count);
   bool has_optional = false, has_value = false;
   uint32_t at;
-  memset(values, 0, sizeof *values * kind->field_count);
-  for (at = 0; at < kind->field_count; at += 1) {
+  memset(values, 0, sizeof *values * count);
+  for (at = 0; at < count; at += 1) {
     const dunlin_field *field = &kind->fields[at];
     if (field->is_optional && !has_optional && state.at == state.end) return true;
     has_optional = has_optional || field->is_optional;
     if (!dunlin__take_value(&state, field, at + 1 == kind->field_count, &values[at])) return false;
     has_value = has_value || (has_optional && !dunlin__is_nothing(field, &values[at]));
   }
-  return state.at == state.end && (!has_optional || has_value);
+  return count < kind->field_count || (state.at == state.end && (!has_optional || has_value));
+}
+
+/* The values of a state's fields; false if it does not have the form of its kind. */
+static bool dunlin__split_state(const dunlin_kind *kind, const uint8_t *bytes, size_t byte_count, dunlin__value *values) {
+  return dunlin__split_first(kind, bytes, byte_count, kind->field_count, values);
 }
 
 static uint8_t *dunlin__write_integer(uint8_t *out, int64_t number, uint32_t bytes) {
@@ -1394,7 +1399,8 @@ static const dunlin_field *dunlin__value_of(const dunlin_world *world, const dun
   if (object == NULL || !object->has_fields || index < 0) return NULL;
   kind = dunlin_kind_of(world, object->kind);
   if (kind == NULL || (uint32_t)index >= kind->field_count) return NULL;
-  if (!dunlin__split_state(kind, object->state, object->state_bytes, values)) return NULL;
+  /* Its form is known, so nothing behind the field is looked at. */
+  if (!dunlin__split_first(kind, object->state, object->state_bytes, (uint32_t)index + 1, values)) return NULL;
   *value = values[index];
   return &kind->fields[index];
 }
