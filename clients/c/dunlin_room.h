@@ -287,7 +287,7 @@ int64_t dunlin_field_integer(const dunlin_world *world, const dunlin_object *obj
 double dunlin_field_number(const dunlin_world *world, const dunlin_object *object, int index);
 /* The name of a choice. */
 const char *dunlin_field_choice(const dunlin_world *world, const dunlin_object *object, int index);
-/* A text, which does not end with 0. It is UTF-8 unless the game has set other bytes: the library does not check it. */
+/* A text in UTF-8, which does not end with 0. */
 const char *dunlin_field_text(const dunlin_world *world, const dunlin_object *object, int index, size_t *byte_count);
 /* The number of elements of a list. */
 size_t dunlin_field_count(const dunlin_world *world, const dunlin_object *object, int index);
@@ -986,6 +986,7 @@ static bool dunlin__json_integer(dunlin_json value, int64_t min, int64_t max, in
 
 /* -- Fields of states ---------------------------------------------------------------------------------------------- */
 
+#define DUNLIN__SCHEMA_BYTES_MAX 65536u
 #define DUNLIN__KINDS_MAX 256
 #define DUNLIN__CHOICES_MAX 256
 #define DUNLIN__LENGTH_MAX 1024
@@ -1235,10 +1236,11 @@ static dunlin_status dunlin__read_kinds(const dunlin_allocator *allocator, dunli
 
 /* Reads a schema into `*schema`, which is NULL after a failure. */
 static dunlin_status dunlin__read_schema(const dunlin_allocator *allocator, const uint8_t *bytes, size_t count, dunlin_schema **schema) {
-  dunlin_json document = dunlin_json_parse(bytes, count);
+  dunlin_json document = dunlin__json_of(NULL, 0);
   dunlin_schema *read;
   dunlin_status status = DUNLIN_NO_MEMORY;
   *schema = NULL;
+  if (count <= DUNLIN__SCHEMA_BYTES_MAX) document = dunlin_json_parse(bytes, count);
   if (document.text == NULL) return DUNLIN_MALFORMED;
   read = (dunlin_schema *)dunlin__new(allocator, sizeof *read);
   if (read == NULL) return DUNLIN_NO_MEMORY;
@@ -1333,20 +1335,25 @@ static bool dunlin__take_value(dunlin__reader *state, const dunlin_field *field,
   return field->type == DUNLIN_TEXT ? dunlin__is_utf8(value->bytes, count) : dunlin__is_in_range(value, &range);
 }
 
-/* The values of a state's fields; false if it does not have the form of its kind. */
-static bool dunlin__split_state(const dunlin_kind *kind, const uint8_t *bytes, size_t byte_count, dunlin__value *values) {
+/* The values of a state's first fields; false if it does not have the form of its kind so far. */
+static bool dunlin__split_first(const dunlin_kind *kind, const uint8_t *bytes, size_t byte_count, uint32_t count, dunlin__value *values) {
   dunlin__reader state = dunlin__reader_of(bytes, byte_count);
   bool has_optional = false, has_value = false;
   uint32_t at;
-  memset(values, 0, sizeof *values * kind->field_count);
-  for (at = 0; at < kind->field_count; at += 1) {
+  memset(values, 0, sizeof *values * count);
+  for (at = 0; at < count; at += 1) {
     const dunlin_field *field = &kind->fields[at];
     if (field->is_optional && !has_optional && state.at == state.end) return true;
     has_optional = has_optional || field->is_optional;
     if (!dunlin__take_value(&state, field, at + 1 == kind->field_count, &values[at])) return false;
     has_value = has_value || (has_optional && !dunlin__is_nothing(field, &values[at]));
   }
-  return state.at == state.end && (!has_optional || has_value);
+  return count < kind->field_count || (state.at == state.end && (!has_optional || has_value));
+}
+
+/* The values of a state's fields; false if it does not have the form of its kind. */
+static bool dunlin__split_state(const dunlin_kind *kind, const uint8_t *bytes, size_t byte_count, dunlin__value *values) {
+  return dunlin__split_first(kind, bytes, byte_count, kind->field_count, values);
 }
 
 static uint8_t *dunlin__write_integer(uint8_t *out, int64_t number, uint32_t bytes) {
@@ -1392,7 +1399,8 @@ static const dunlin_field *dunlin__value_of(const dunlin_world *world, const dun
   if (object == NULL || !object->has_fields || index < 0) return NULL;
   kind = dunlin_kind_of(world, object->kind);
   if (kind == NULL || (uint32_t)index >= kind->field_count) return NULL;
-  if (!dunlin__split_state(kind, object->state, object->state_bytes, values)) return NULL;
+  /* Its form is known, so nothing behind the field is looked at. */
+  if (!dunlin__split_first(kind, object->state, object->state_bytes, (uint32_t)index + 1, values)) return NULL;
   *value = values[index];
   return &kind->fields[index];
 }
@@ -3292,7 +3300,8 @@ static void dunlin__send_unsubscribe(dunlin_room *room) {
 static bool dunlin__take_bad_snapshot(dunlin_room *room, dunlin_status status, dunlin_event *event) {
   static const char *const texts[] = {"", "a malformed snapshot", "a snapshot with a wrong base", "a snapshot with a wrong cell", "a snapshot that is too large", "no memory for a snapshot"};
   const char *text = texts[status <= DUNLIN_NO_MEMORY ? status : 0];
-  room->bad_snapshots += 1;
+  /* A lack of memory may pass, and says nothing about the snapshot. */
+  if (status != DUNLIN_NO_MEMORY) room->bad_snapshots += 1;
   if (room->bad_snapshots < DUNLIN__BAD_SNAPSHOTS_MAX) {
     dunlin__lose(room->client, 0, text, true);
   } else {
@@ -3571,10 +3580,14 @@ static bool dunlin__report(dunlin_client *client, dunlin_event *event) {
   return true;
 }
 
-/* Commands without a reply in time. */
-static bool dunlin__expire_requests(dunlin_client *client, dunlin_event *event) {
+/* A silent server, and commands without a reply in time. Whatever has arrived is taken before: a game may have been busy for longer. */
+static bool dunlin__expire(dunlin_client *client, dunlin_event *event) {
   dunlin__request *requests = (dunlin__request *)client->requests.items;
   size_t at;
+  if (client->heartbeat.has_deadline && client->now_ms > client->heartbeat.deadline_ms) {
+    dunlin__lose(client, 0, "no message from the server", true);
+    return false;
+  }
   for (at = 0; at < client->requests.count; at += 1) {
     dunlin__request request = requests[at];
     if (client->now_ms <= request.deadline_ms) continue;
@@ -3600,7 +3613,6 @@ static bool dunlin__expire_requests(dunlin_client *client, dunlin_event *event) 
 static void dunlin__pass_time(dunlin_client *client) {
   size_t at;
   if (client->line.link == DUNLIN__WAITING && client->now_ms >= client->line.connect_at_ms) dunlin__begin_connection(client);
-  if (client->heartbeat.has_deadline && client->now_ms > client->heartbeat.deadline_ms) dunlin__lose(client, 0, "no message from the server", true);
   if (client->tokens.has_refresh && client->now_ms >= client->tokens.refresh_at_ms) {
     client->tokens.has_refresh = false;
     client->tokens.ask = DUNLIN__TO_ASK;
@@ -3663,12 +3675,12 @@ bool dunlin_next(dunlin_client *client, double now_ms, dunlin_event *event) {
   dunlin__drop_sent(client);
   if (dunlin__report(client, event)) return true;
   dunlin__pass_time(client);
-  if (dunlin__expire_requests(client, event)) return true;
   if (dunlin__report(client, event) || dunlin__demand(client, event)) return true;
   if (dunlin__take_next(client, event)) return true;
   /* What the messages have led to. */
   memset(event, 0, sizeof *event);
   event->text = "";
+  if (dunlin__expire(client, event)) return true;
   return dunlin__report(client, event) || dunlin__demand(client, event);
 }
 
@@ -3939,8 +3951,17 @@ dunlin_status dunlin_room_set_token(dunlin_room *room, const char *token) {
   return DUNLIN_OK;
 }
 
-/* Keeps an input until a snapshot acknowledges it. */
-static bool dunlin__keep_input(dunlin_room *room, const void *data, size_t byte_count) {
+/* Memory for another input, after the oldest were dropped for it. */
+static bool dunlin__reserve_input(dunlin_room *room, size_t byte_count) {
+  const dunlin_allocator *allocator = &room->client->options.allocator;
+  dunlin__inputs *inputs = &room->inputs;
+  size_t count = inputs->pending.count + 1, bytes = inputs->bytes.count + byte_count;
+  return dunlin__reserve(allocator, &inputs->pending, count < DUNLIN_PENDING_MAX ? count : DUNLIN_PENDING_MAX)
+    && dunlin__reserve(allocator, &inputs->bytes, bytes < DUNLIN_PENDING_BYTES_MAX ? bytes : DUNLIN_PENDING_BYTES_MAX);
+}
+
+/* Keeps an input until a snapshot acknowledges it. There is memory for it. */
+static void dunlin__keep_input(dunlin_room *room, const void *data, size_t byte_count) {
   const dunlin_allocator *allocator = &room->client->options.allocator;
   dunlin__inputs *inputs = &room->inputs;
   dunlin__pending *pending;
@@ -3948,12 +3969,11 @@ static bool dunlin__keep_input(dunlin_room *room, const void *data, size_t byte_
     dunlin__forget_first(&inputs->bytes, ((const dunlin__pending *)inputs->pending.items)->byte_count);
     dunlin__forget_first(&inputs->pending, 1);
   }
-  if (!dunlin__reserve(allocator, &inputs->pending, inputs->pending.count + 1) || !dunlin__append(allocator, &inputs->bytes, data, byte_count)) return false;
+  (void)dunlin__append(allocator, &inputs->bytes, data, byte_count);
   pending = (dunlin__pending *)dunlin__push(allocator, &inputs->pending);
   pending->number = inputs->last + 1;
   pending->byte_count = byte_count;
   pending->sent_ms = room->client->now_ms;
-  return true;
 }
 
 dunlin_status dunlin_input(dunlin_room *room, const void *data, size_t byte_count, uint32_t *number) {
@@ -3970,13 +3990,11 @@ dunlin_status dunlin_input(dunlin_room *room, const void *data, size_t byte_coun
   dunlin__put_number(client, 1, next);
   dunlin__put_bytes(client, 2, data, byte_count);
   if (!room->terms.publishes) dunlin__put_bytes(client, 3, room->terms.channel.items, channel_bytes);
-  if (!dunlin__keep_input(room, data, byte_count)) return DUNLIN_NO_MEMORY;
+  /* An input that is not sent must not drop one that is. */
+  if (!dunlin__reserve_input(room, byte_count)) return DUNLIN_NO_MEMORY;
   status = room->terms.publishes ? dunlin__ask_server(client, DUNLIN__PUBLISH, room, next) : dunlin__queue(client, 0, DUNLIN__SEND);
-  if (status != DUNLIN_OK) {
-    inputs->pending.count -= 1;
-    inputs->bytes.count -= byte_count;
-    return status;
-  }
+  if (status != DUNLIN_OK) return status;
+  dunlin__keep_input(room, data, byte_count);
   inputs->last = next;
   if (number != NULL) *number = next;
   return DUNLIN_OK;
@@ -4048,7 +4066,8 @@ static bool dunlin__number_at(dunlin_room *room, const dunlin_object *object, in
     difference = values[track->number_count + place] - values[place];
     turn = (double)(field->range.max - field->range.min) + 1;
     if (field->motion == DUNLIN_ANGLE && difference > turn / 2) difference -= turn;
-    if (field->motion == DUNLIN_ANGLE && difference < -turn / 2) difference += turn;
+    /* Half a turn goes up, in either direction. */
+    if (field->motion == DUNLIN_ANGLE && difference <= -turn / 2) difference += turn;
     *number += difference * share;
     if (field->motion == DUNLIN_ANGLE && *number < (double)field->range.min) *number += turn;
     if (field->motion == DUNLIN_ANGLE && *number >= (double)field->range.max + 1) *number -= turn;

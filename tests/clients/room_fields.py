@@ -5,6 +5,7 @@ import json
 COUNT_BITS = (0, 4, 8, 16, 32)
 STEP_BITS = (3, 5, 7)
 UINT32_MAX = 2**32 - 1
+SCHEMA_BYTES_MAX = 65_536
 
 
 class RoomError(Exception):
@@ -127,7 +128,9 @@ class Field:
 class Schema:
     def __init__(self, document):
         self.kinds = {}
-        document = parse_json(document) if isinstance(document, bytes) else document
+        if isinstance(document, bytes):
+            require(len(document) <= SCHEMA_BYTES_MAX, "the schema is longer than 64 KiB")
+            document = parse_json(document)
         try:
             for kind in document["kinds"]:
                 forms = kind["fields"]

@@ -220,8 +220,9 @@ namespace Dunlin.Rooms
             if (field.Motion != Motion.Angle) return start + (end - start) * share;
             long turn = field.Range.Count;
             long way = end - start;
-            if (way > turn / 2) way -= turn;
-            else if (way < -turn / 2) way += turn;
+            // Half a turn goes up, in either direction.
+            if (2 * way > turn) way -= turn;
+            else if (2 * way <= -turn) way += turn;
             double value = start + way * share;
             if (value < field.Range.Min) return value + turn;
             return value >= field.Range.Min + turn ? value - turn : value;

@@ -402,9 +402,11 @@ namespace Dunlin.Rooms.Tests
             double other;
             Field field = Schema.FromDocument(Encoding.UTF8.GetBytes(Document(Walker.Replace("heading", "other")))).Kinds[0].Fields[0];
             Check.True(!interpolation.TryField(1, field, 350, out other) && !interpolation.TryField(1, null, 350, out other), "a field of another schema");
+            apply(At(5, 50, WalkerState(122, -1, -30, 4)));
+            Check.Equal(shown("heading", 425) + " " + shown("turn", 425), "26 -136", "half a turn goes up, as in what dunlin schema writes");
             // A teleport is no way, and a state without fields has no value.
-            apply(At(5, 99, new byte[] { 1 }));
-            Check.Equal(shown("heading", 450) + " " + shown("heading", 500), "250 nothing", "a state without fields");
+            apply(At(6, 99, new byte[] { 1 }));
+            Check.Equal(shown("heading", 550) + " " + shown("heading", 600), "122 nothing", "a state without fields");
             Check.Equal(Teleported(), "10 20", "a teleport");
         }
 

@@ -165,7 +165,7 @@ static void walk(stage *on, player *one, int dx, uint32_t *number) {
   CHECK(one, dunlin_pending_count(one->room) == 0 && dunlin_round_trip_ms(one->room) >= 0);
 }
 
-/* The velocity is in the fields of a typed room, and nobody else's business otherwise. */
+/* In a typed room the velocity is a field; in another there are no fields. */
 static void check_fields(player *one, bool is_typed, int dx) {
   const dunlin_world *world = dunlin_room_world(one->room);
   const dunlin_object *own = object(one, world->avatar);

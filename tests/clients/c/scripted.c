@@ -462,7 +462,7 @@ static bool is_near(double one, double other) {
 
 /* The heading crosses the end of its range; the height falls. A tick is a hundred milliseconds here. */
 static void moving_fields(dunlin_allocator allocator) {
-  static const uint8_t first[] = {7, 250, 0x9c, 0xff}, second[] = {8, 6, 0x64, 0}, broken[] = {8, 6};
+  static const uint8_t first[] = {7, 250, 0x9c, 0xff}, second[] = {8, 6, 0x64, 0}, opposite[] = {8, 122, 0x64, 0}, broken[] = {8, 6};
   dunlin_room_options options;
   const dunlin_kind *kind;
   int heading, height, fuel;
@@ -501,9 +501,13 @@ static void moving_fields(dunlin_allocator allocator) {
   push_ship(&of, 3, 2, first, sizeof first);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
   CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1225), 3) && is_near(dunlin_shown_field(of.room, 9, heading, 1275), 253), "the way back");
-  push_ship(&of, 4, 3, broken, sizeof broken);
+  of.now_ms += 100;
+  push_ship(&of, 4, 3, opposite, sizeof opposite);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
-  CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1300) == 0, "a state without fields");
+  CHECK(is_near(dunlin_shown_field(of.room, 9, heading, 1325), 26), "half a turn goes up, as in what dunlin schema writes");
+  push_ship(&of, 5, 4, broken, sizeof broken);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1400) == 0, "a state without fields");
   dunlin_client_free(of.client);
 }
 
@@ -571,6 +575,26 @@ static void long_states(dunlin_allocator allocator) {
     CHECK(dunlin_replica_apply(replica, second.bytes, second.count) == (limit == 100 ? DUNLIN_TOO_LARGE : DUNLIN_OK), "long lists");
     if (limit == 100) CHECK(used->bytes - before < 65536, "the rest is not written");
     else CHECK(dunlin_field_count(dunlin_replica_world(replica), dunlin_find(dunlin_replica_world(replica), 16), 0) == 1024, "the last list");
+    dunlin_replica_free(replica);
+  }
+}
+
+/* The longest document of a schema, and one byte more. */
+static void schema_limit(dunlin_allocator allocator) {
+  static uint8_t snapshot[66000];
+  writer head;
+  size_t size;
+  for (size = 65536; size <= 65537; size += 1) {
+    dunlin_replica *replica = dunlin_replica_new(allocator, 0, 0);
+    head.count = 0;
+    put_number(&head, 4, 1);
+    put_bytes(&head, 7, GRID, sizeof GRID);
+    put_varint(&head, 10 << 3 | 2);
+    put_varint(&head, size);
+    memcpy(snapshot, head.bytes, head.count);
+    memset(snapshot + head.count, ' ', size);
+    memcpy(snapshot + head.count, "{\"kinds\":[]}", 12);
+    CHECK(replica != NULL && dunlin_replica_apply(replica, snapshot, head.count + size) == (size == 65536 ? DUNLIN_OK : DUNLIN_MALFORMED), "a long schema");
     dunlin_replica_free(replica);
   }
 }
@@ -644,6 +668,99 @@ static void late_reply(dunlin_allocator allocator) {
   dunlin_client_free(of.client);
 }
 
+/* A game that was busy for a minute: what arrived meanwhile is not late. */
+static void busy_game(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  writer result;
+  uint32_t call;
+  script of;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  dunlin_opened(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  result.count = 0;
+  put_number(&result, 7, 25);
+  of.now_ms += 60000;
+  reply(&of, 1, 5, &result);
+  NEXT(&of, DUNLIN_EVENT_CONNECTED);
+  CHECK(dunlin_call(of.client, "slow", NULL, &call) == DUNLIN_OK, "a call");
+  NEXT(&of, DUNLIN_EVENT_NONE);
+  of.now_ms += 60000;
+  result.count = 0;
+  reply(&of, 3, 13, &result);
+  NEXT(&of, DUNLIN_EVENT_REPLY);
+  CHECK(of.event.number == call && of.event.text[0] == 0, "a reply in time");
+  join_now(&of, 2, "{}", false);
+  dunlin_client_free(of.client);
+}
+
+/* Snapshots for which there is no memory, more often than invalid ones end the stay: the client joins again each time. */
+static void no_memory(dunlin_allocator allocator) {
+  test_memory *used = (test_memory *)allocator.context;
+  dunlin_room_options options;
+  script of;
+  uint32_t at;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  for (at = 0; at < 4; at += 1) {
+    connect_now(&of, false);
+    join_now(&of, 2, "{}", false);
+    push_snapshot(&of, 5, 0, 0);
+    if (at == 3) break;
+    used->fails_at = used->calls + 1;
+    NEXT(&of, DUNLIN_EVENT_FAILED);
+    CHECK(of.event.code == DUNLIN_NO_MEMORY, "no memory");
+    NEXT(&of, DUNLIN_EVENT_CLOSE);
+    NEXT(&of, DUNLIN_EVENT_LEFT);
+    CHECK(of.event.returns, "the seat is kept");
+    NEXT(&of, DUNLIN_EVENT_DISCONNECTED);
+    wait_for_open(&of);
+  }
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  dunlin_client_free(of.client);
+}
+
+/* Sends an input. Returns the number of the oldest one that is kept. */
+static uint32_t send_input(script *of, size_t byte_count) {
+  static uint8_t data[32768];
+  dunlin_pending_input oldest;
+  CHECK(dunlin_input(of->room, data, byte_count, NULL) == DUNLIN_OK, "an input");
+  while (dunlin_next(of->client, of->now_ms, &of->event)) CHECK(of->event.kind == DUNLIN_EVENT_SEND, "an input is sent");
+  CHECK(dunlin_pending_at(of->room, 0, &oldest), "kept inputs");
+  return oldest.number;
+}
+
+/* Unacknowledged inputs: as many bytes and as many inputs as are kept, and one more. */
+static void pending_limits(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  script of;
+  uint32_t count;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  join_now(&of, 2, "{}", false);
+  for (count = 0; count < DUNLIN_PENDING_BYTES_MAX / 32768; count += 1) CHECK(send_input(&of, 32768) == 1, "as many bytes");
+  CHECK(send_input(&of, 1) == 2 && dunlin_pending_count(of.room) == count, "one byte more");
+  push_snapshot(&of, 5, 0, count + 1);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(dunlin_pending_count(of.room) == 0, "all are acknowledged");
+  for (count = 0; count < DUNLIN_PENDING_MAX; count += 1) CHECK(send_input(&of, 0) == 34, "as many inputs");
+  CHECK(send_input(&of, 0) == 35 && dunlin_pending_count(of.room) == DUNLIN_PENDING_MAX, "one more");
+  dunlin_client_free(of.client);
+}
+
 /* What is refused at once, and limits. */
 static void arguments(dunlin_allocator allocator) {
   static const char *const documents[] = {"{", "{\"a\":1,}", "[1] 2", "\"\\ud800\"", "01", "\x80", "nul", "1.", "\"\n\"", ""};
@@ -676,7 +793,7 @@ static void arguments(dunlin_allocator allocator) {
   CHECK(dunlin_input(of.room, long_input, DUNLIN_DATA_BYTES_MAX + 1, NULL) == DUNLIN_TOO_LARGE, "one past it");
   CHECK(dunlin_pending_count(of.room) == 1, "it is not kept");
   for (at = 1; dunlin_input(of.room, long_input, 50000, NULL) == DUNLIN_OK; at += 1) CHECK(at < 100, "a bound of what is not sent");
-  CHECK(dunlin_pending_count(of.room) <= at, "kept inputs");
+  CHECK(dunlin_pending_count(of.room) == at, "an input that is refused drops none");
   dunlin_client_free(of.client);
 }
 
@@ -689,8 +806,12 @@ void scripted(void) {
   arguments(allocator);
   moving_fields(allocator);
   late_reply(allocator);
+  busy_game(allocator);
+  no_memory(allocator);
+  pending_limits(allocator);
   replica_limits(allocator);
   long_states(allocator);
+  schema_limit(allocator);
   channel(allocator);
   CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
   printf("scripted: passed\n");

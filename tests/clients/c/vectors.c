@@ -33,6 +33,10 @@ static void append_hex(stage *on, const uint8_t *bytes, size_t count) {
   }
 }
 
+static bool is_near(double one, double other) {
+  return one - other < 1e-6 && other - one < 1e-6;
+}
+
 static void append_value(stage *on, const dunlin_world *world, const dunlin_object *object, int index) {
   const dunlin_field *field = &dunlin_kind_of(world, object->kind)->fields[index];
   char text[64];
@@ -57,7 +61,7 @@ static void append_value(stage *on, const dunlin_world *world, const dunlin_obje
   } else {
     sprintf(text, "%ld", (long)dunlin_field_integer_of(world, object, field->name));
     append(on, text);
-    CHECK(dunlin_field_number(world, object, index) * field->per_unit - (double)dunlin_field_integer(world, object, index) < 1e-6, on->name);
+    CHECK(is_near(dunlin_field_number(world, object, index) * field->per_unit, (double)dunlin_field_integer(world, object, index)), on->name);
   }
 }
 
@@ -184,10 +188,6 @@ static void input(const stage *on, const char *line) {
   free(wanted_block);
   free(room_text);
   free(out);
-}
-
-static bool is_near(double one, double other) {
-  return one - other < 1e-6 && other - one < 1e-6;
 }
 
 /* A step of movement.json. */
