@@ -112,6 +112,9 @@ pub(crate) const NAMES: Names = Names {
     ],
     reserved_kinds: &["angle", "count", "has", "is_right", "linear", "modulo", "number", "optional", "reader", "text"],
     second_member: length_of,
+    declared: |kind| {
+        vec![kind.to_owned(), format!("{kind}_read"), format!("{kind}_between"), format!("{}_KIND", screaming(kind))]
+    },
     own_type: |_, _| None,
 };
 

@@ -27,6 +27,7 @@ pub(crate) const NAMES: Names = Names {
     ],
     reserved_kinds: &["Encoding", "Motions", "Reader"],
     second_member: |_| None,
+    declared: |kind| vec![kind.to_owned()],
     own_type: |class, member| matches!(member.field.of, FieldType::Choice(_)).then(|| choice_of(class, member)),
 };
 

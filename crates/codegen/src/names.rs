@@ -44,6 +44,8 @@ pub(crate) struct Names {
     pub(crate) reserved_kinds: &'static [&'static str],
     /// A second member that a field has.
     pub(crate) second_member: fn(&Member<'_>) -> Option<String>,
+    /// The names that a kind with this name declares in the file.
+    pub(crate) declared: fn(&str) -> Vec<String>,
     /// A type of its own that a field has.
     pub(crate) own_type: fn(&Class<'_>, &Member<'_>) -> Option<String>,
 }
@@ -56,10 +58,10 @@ impl Names {
 
     pub(crate) fn classes<'a>(&self, schema: &'a Schema) -> Result<Vec<Class<'a>>, NameError> {
         let classes: Vec<Class<'a>> = schema.kinds().iter().map(|kind| self.class(kind)).collect::<Result<_, _>>()?;
-        let own_type = self.own_type;
+        let (own_type, declared) = (self.own_type, self.declared);
         all_differ(classes.iter().flat_map(|class| {
             let own_types = class.members.iter().filter_map(move |member| own_type(class, member));
-            once(class.name.clone()).chain(own_types)
+            declared(&class.name).into_iter().chain(own_types)
         }))?;
         Ok(classes)
     }

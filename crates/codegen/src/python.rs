@@ -21,6 +21,10 @@ pub(crate) const NAMES: Names = Names {
     ],
     reserved_kinds: &["False", "List", "Literal", "None", "Optional", "True"],
     second_member: |_| None,
+    declared: |kind| {
+        let name = snake(kind);
+        vec![kind.to_owned(), format!("read_{name}"), format!("{name}_between"), format!("{}_KIND", screaming(kind))]
+    },
     own_type: |_, _| None,
 };
 

@@ -91,6 +91,12 @@ fn names_that_are_one_in_a_language_are_refused() {
     for (schema, refused) in [
         (schema(&[("Lamp", alike.as_str())]), vec![(Language::C, "dark_green"), (Language::CSharp, "DarkGreen")]),
         (schema(&[("Lamp", other.as_str()), ("LampMode", flag)]), vec![(Language::CSharp, "LampMode")]),
+        (schema(&[("Lamp", flag), ("LampRead", flag)]), vec![(Language::C, "lamp_read")]),
+        (schema(&[("Lamp", flag), ("LampBetween", flag)]), vec![(Language::C, "lamp_between")]),
+        (
+            schema(&[("a_b", flag), ("Ab", flag)]),
+            vec![(Language::Python, "read_ab"), (Language::TypeScript, "abBetween")],
+        ),
         (schema(&[("Lamp", text)]), vec![(Language::C, "title_bytes")]),
         (schema(&[("Lamp", list)]), vec![(Language::C, "at_count")]),
     ] {

@@ -18,6 +18,10 @@ pub(crate) const NAMES: Names = Names {
     reserved: &[],
     reserved_kinds: &["DataView", "Reader", "Uint8Array"],
     second_member: |_| None,
+    declared: |kind| {
+        let between = format!("{}Between", camel(kind));
+        vec![kind.to_owned(), format!("read{kind}"), between, format!("{}_KIND", screaming(kind))]
+    },
     own_type: |_, _| None,
 };
 

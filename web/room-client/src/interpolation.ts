@@ -155,8 +155,8 @@ export class Interpolation {
 
   /** The position of an object at server time `atMs`; null if it is not tracked. */
   place(id: number, atMs: number): Place | null {
-    const shown = this.shown(id, atMs);
-    return shown === null ? null : { x: shown.x, y: shown.y };
+    // The same object, because a page asks for the place of each object in each frame.
+    return this.shown(id, atMs);
   }
 
   /** The position of an object at server time `atMs`, and the states around that time; null if it is not tracked. */
