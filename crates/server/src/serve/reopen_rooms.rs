@@ -2,6 +2,8 @@
 //! node that has stopped or died.
 
 use std::{
+    collections::HashSet,
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,8 +23,7 @@ const CHANNELS_AT_ONCE: usize = 256;
 /// Time between two attempts to open a room while a limit on new rooms is reached.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Longest pause between two attempts to open the rooms of a node that has died. Each is twice as long as the one before, unless
-/// a room was opened.
+/// Longest pause between two attempts to open a room of a node that has died. Each is twice as long as the one before.
 const ORPHAN_PAUSE_MAX: Duration = Duration::from_secs(4);
 
 /// Time between two looks at a storage that is not open yet or cannot be read.
@@ -62,57 +63,95 @@ pub(super) async fn reopen_rooms(node: Node, kept: KeptNamespaces) {
 /// Opens rooms of the cluster that no node has, until this node stops. Other nodes open others of them; a room that two
 /// open has one holder, which its log decides.
 async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
+    let mut orphans = Orphans::default();
     loop {
-        let mut channels = node.orphaned_rooms().await;
-        channels.retain(|channel| kept.keeps(channel));
-        let (begun, mut all) = (Instant::now(), channels.len() as u64);
-        let mut pause = RETRY_INTERVAL;
-        // For the shards of this node, a room may still be on the node that has died: they learn of its end from the relay. Or a
-        // client has joined it meanwhile on another node.
-        while !channels.is_empty() && pause <= ORPHAN_PAUSE_MAX {
-            let (mut left, mut is_limited) = (Vec::new(), false);
-            let before = channels.len();
-            for channel in channels {
-                match try_reopen(&node, &channel).await {
-                    Some(Reopened::Yes) => {}
-                    Some(Reopened::No) => left.push(channel),
-                    // A limit on new rooms, or on those that wait for one room. The other rooms do not wait for this one.
-                    Some(Reopened::Later) => {
-                        is_limited = true;
-                        left.push(channel);
-                    }
-                    None => return,
-                }
+        tokio::select! {
+            channels = node.orphaned_rooms() => {
+                orphans.add(channels.into_iter().filter(|channel| kept.keeps(channel)), Instant::now());
             }
-            if left.len() < before {
-                pause = RETRY_INTERVAL;
-            }
-            channels = left;
-            if channels.is_empty() {
-                break;
-            }
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {
-                    pause *= 2;
-                    if is_limited {
-                        // Such a limit passes, so these rooms are not given up.
-                        pause = pause.min(ORPHAN_PAUSE_MAX);
-                    }
-                }
-                // Another node has died. Its rooms do not wait for those that cannot be opened.
-                more = node.orphaned_rooms() => {
-                    let more = more.into_iter().filter(|channel| kept.keeps(channel) && !channels.contains(channel));
-                    let before = channels.len();
-                    channels.extend(more.collect::<Vec<_>>());
-                    all += (channels.len() - before) as u64;
-                    pause = RETRY_INTERVAL;
-                }
-            }
+            () = until(orphans.next_attempt_at()) => {}
         }
-        if all > 0 {
-            let not_opened = channels.len() as u64;
-            room_events::StoredRoomsOpened { opened: all - not_opened, not_opened, took: begun.elapsed() }.emit();
+        for orphan in orphans.take_due(Instant::now()) {
+            let Some(reopened) = try_reopen(&node, &orphan.channel).await else { return };
+            orphans.attempted(orphan, reopened, Instant::now());
         }
+        if let Some(opened) = orphans.take_result(Instant::now()) {
+            opened.emit();
+        }
+    }
+}
+
+/// Waits for a time; for ever without one.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Rooms that no node has, which this node opens.
+#[derive(Default)]
+struct Orphans {
+    waiting: Vec<Orphan>,
+    /// When the first of them was added; `None` if there is none.
+    begun: Option<Instant>,
+    opened: u64,
+    not_opened: u64,
+}
+
+/// A room that no node has. Each has a pause of its own: if one opens at once, the others are not asked more often for it.
+struct Orphan {
+    channel: Box<str>,
+    pause: Duration,
+    attempt_at: Instant,
+}
+
+impl Orphans {
+    /// Adds rooms that are not among them.
+    fn add(&mut self, channels: impl Iterator<Item = Box<str>>, now: Instant) {
+        let known: HashSet<Box<str>> = self.waiting.iter().map(|orphan| orphan.channel.clone()).collect();
+        let new = channels.filter(|channel| !known.contains(channel));
+        self.waiting.extend(new.map(|channel| Orphan { channel, pause: RETRY_INTERVAL, attempt_at: now }));
+        if !self.waiting.is_empty() {
+            self.begun.get_or_insert(now);
+        }
+    }
+
+    fn next_attempt_at(&self) -> Option<Instant> {
+        self.waiting.iter().map(|orphan| orphan.attempt_at).min()
+    }
+
+    fn take_due(&mut self, now: Instant) -> Vec<Orphan> {
+        self.waiting.extract_if(.., |orphan| orphan.attempt_at <= now).collect()
+    }
+
+    /// Notes how an attempt to open a room ended, which [`Orphans::take_due`] returned.
+    fn attempted(&mut self, orphan: Orphan, reopened: Reopened, now: Instant) {
+        let is_limited = match reopened {
+            Reopened::Yes => return self.opened += 1,
+            Reopened::Later => true,
+            // For the shards of this node, a room may still be on the node that has died: they learn of its end from the
+            // relay. Or a client has joined it meanwhile on another node. So a refusal is no failure before some seconds.
+            Reopened::No(refusal) if orphan.pause > ORPHAN_PAUSE_MAX => {
+                self.not_opened += 1;
+                if let Some(code) = refusal {
+                    room_events::RoomNotReopened { channel: &orphan.channel, code }.emit();
+                }
+                return;
+            }
+            Reopened::No(_) => false,
+        };
+        let attempt_at = now + orphan.pause.min(ORPHAN_PAUSE_MAX);
+        // A limit passes, so a room is not given up for it, however often it is met.
+        let pause = orphan.pause * if is_limited && orphan.pause > ORPHAN_PAUSE_MAX / 2 { 1 } else { 2 };
+        self.waiting.push(Orphan { channel: orphan.channel, pause, attempt_at });
+    }
+
+    /// What came of the rooms, once none is waiting.
+    fn take_result(&mut self, now: Instant) -> Option<room_events::StoredRoomsOpened> {
+        let begun = self.begun.take_if(|_| self.waiting.is_empty())?;
+        let (opened, not_opened) = (mem::take(&mut self.opened), mem::take(&mut self.not_opened));
+        Some(room_events::StoredRoomsOpened { opened, not_opened, took: now - begun })
     }
 }
 
@@ -139,7 +178,12 @@ async fn reopen(node: &Node, channel: &str) -> Option<bool> {
     loop {
         match try_reopen(node, channel).await? {
             Reopened::Yes => return Some(true),
-            Reopened::No => return Some(false),
+            Reopened::No(refusal) => {
+                if let Some(code) = refusal {
+                    room_events::RoomNotReopened { channel, code }.emit();
+                }
+                return Some(false);
+            }
             Reopened::Later => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
@@ -148,7 +192,8 @@ async fn reopen(node: &Node, channel: &str) -> Option<bool> {
 /// Whether a room is open again.
 enum Reopened {
     Yes,
-    No,
+    /// The owner refused with this code, or the room could not be made, which is logged where it is made.
+    No(Option<ErrorCode>),
     /// A limit is reached.
     Later,
 }
@@ -159,12 +204,8 @@ async fn try_reopen(node: &Node, channel: &str) -> Option<Reopened> {
     match node.ask_owner(channel, request).await {
         Err(_) => None,
         Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => Some(Reopened::Later),
-        Ok(Err(refusal)) => {
-            room_events::RoomNotReopened { channel, code: refusal.code }.emit();
-            Some(Reopened::No)
-        }
-        // The reason is logged where the room was made.
-        Ok(Ok(ApiAnswer::NotOpened(_))) => Some(Reopened::No),
+        Ok(Err(refusal)) => Some(Reopened::No(Some(refusal.code))),
+        Ok(Ok(ApiAnswer::NotOpened(_))) => Some(Reopened::No(None)),
         Ok(Ok(_)) => Some(Reopened::Yes),
     }
 }
@@ -196,5 +237,76 @@ impl KeptNamespaces {
         let name = channel.strip_prefix(&*self.private_prefix).unwrap_or(channel);
         let namespace = name.split_once(self.boundary).map(|(namespace, _)| namespace).filter(|name| !name.is_empty());
         self.names.iter().any(|name| name.as_deref() == namespace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    fn orphans(channels: &[&str], now: Instant) -> Orphans {
+        let mut orphans = Orphans::default();
+        orphans.add(channels.iter().map(|channel| Box::from(*channel)), now);
+        orphans
+    }
+
+    /// Attempts to open what is due until nothing is waiting or a minute has passed. Returns how often each room was attempted.
+    fn attempt_all(
+        orphans: &mut Orphans,
+        begun: Instant,
+        mut answer: impl FnMut(&str, Duration) -> Reopened,
+    ) -> HashMap<Box<str>, u32> {
+        let mut attempts = HashMap::new();
+        while let Some(now) = orphans.next_attempt_at().filter(|now| *now - begun < Duration::from_mins(1)) {
+            for orphan in orphans.take_due(now) {
+                *attempts.entry(orphan.channel.clone()).or_default() += 1;
+                let reopened = answer(&orphan.channel, now - begun);
+                orphans.attempted(orphan, reopened, now);
+            }
+        }
+        attempts
+    }
+
+    #[test]
+    fn a_room_that_opens_does_not_hasten_the_others() {
+        let begun = Instant::now();
+        let names: Vec<String> = (0..100).map(|number| format!("arena:{number}")).collect();
+        let mut orphans = orphans(&names.iter().map(String::as_str).collect::<Vec<_>>(), begun);
+        // One opens every 50 ms; the last one never does.
+        let attempts = attempt_all(&mut orphans, begun, |channel, elapsed| {
+            let number: u32 = channel[6..].parse().expect("a number");
+            if number < 99 && elapsed >= Duration::from_millis(50) * number {
+                Reopened::Yes
+            } else {
+                Reopened::No(Some(ErrorCode::NotAvailable))
+            }
+        });
+        // Pauses of 20, 40, … 2,560 ms and 4 s.
+        assert_eq!(attempts["arena:99"], 10);
+        let result = orphans.take_result(begun + Duration::from_secs(9)).expect("none is waiting");
+        assert_eq!((result.opened, result.not_opened, result.took), (99, 1, Duration::from_secs(9)));
+        assert!(orphans.take_result(begun + Duration::from_secs(9)).is_none(), "it is told once");
+    }
+
+    #[test]
+    fn a_limit_never_gives_a_room_up() {
+        let begun = Instant::now();
+        let mut orphans = orphans(&["arena:1"], begun);
+        let attempts = attempt_all(&mut orphans, begun, |_, _| Reopened::Later);
+        assert!((20..=30).contains(&attempts["arena:1"]), "{attempts:?}: each 4 s at the end");
+        assert!(orphans.take_result(begun + Duration::from_mins(1)).is_none());
+        let opened = attempt_all(&mut orphans, begun + Duration::from_mins(1), |_, _| Reopened::Yes);
+        assert_eq!(opened["arena:1"], 1);
+        assert_eq!(orphans.take_result(begun + Duration::from_mins(2)).expect("none is waiting").opened, 1);
+    }
+
+    #[test]
+    fn a_room_is_added_once_while_it_waits() {
+        let begun = Instant::now();
+        let mut orphans = orphans(&["arena:1", "arena:2"], begun);
+        orphans.add(["arena:2", "arena:3"].into_iter().map(Box::from), begun);
+        assert_eq!(orphans.take_due(begun).len(), 3);
     }
 }
