@@ -46,3 +46,26 @@ pub(super) fn print_address(command: &str, address: SocketAddr) -> Result<(), Fa
     let host = if address.is_ipv4() { "localhost" } else { "[::1]" };
     output::line(format_args!("dunlin {command}: the page is http://{host}:{}/; Ctrl-C ends", address.port()))
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::{collections::BTreeSet, fs, path::Path};
+
+    use super::*;
+
+    /// A file that is missing in the list would be found by no browser but one that opens the page.
+    pub(in crate::cli) fn assert_has_files_of(folder: &str, files: &[(&str, &str)]) {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        let expected: BTreeSet<_> = fs::read_dir(folder)
+            .expect("the page is there")
+            .map(|entry| format!("/{}", entry.expect("an entry").file_name().to_string_lossy()))
+            .collect();
+        assert_eq!(files.iter().map(|(path, _)| (*path).to_owned()).collect::<BTreeSet<_>>(), expected);
+    }
+
+    #[test]
+    fn each_file_that_pages_share_is_in_the_program() {
+        let files = SHARED.map(|(path, text)| (path.strip_prefix("/page").expect("their folder"), text));
+        assert_has_files_of("src/cli/page", &files);
+    }
+}

@@ -168,7 +168,7 @@ fn source_of(url: &str) -> Result<String, &'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, path::Path};
+    use std::collections::BTreeSet;
 
     use dunlin_config::ApiAccess;
 
@@ -196,12 +196,7 @@ mod tests {
 
     #[test]
     fn each_file_of_the_page_is_in_the_program() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli/play/page");
-        let files: BTreeSet<_> = fs::read_dir(folder)
-            .expect("the page is there")
-            .map(|entry| format!("/{}", entry.expect("an entry").file_name().to_string_lossy()))
-            .collect();
-        assert_eq!(files, PAGE.iter().map(|(path, _)| (*path).to_owned()).collect());
+        page::tests::assert_has_files_of("src/cli/play/page", &PAGE);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) struct ReplayArgs {
     diff: Option<PathBuf>,
 
     /// Open a page that shows the room: a timeline, the map as the server had it or as a player could see it, inputs and events
-    #[arg(long, conflicts_with_all = ["tick", "objects", "events", "steps", "diff"])]
+    #[arg(long, conflicts_with_all = ["tick", "objects", "events", "steps", "diff", "format"])]
     page: bool,
 
     /// TCP port of the page on this machine; 0: any free port
@@ -203,5 +203,22 @@ struct Hex<'a>(&'a [u8]);
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Parser as _, error::ErrorKind};
+
+    #[test]
+    fn the_page_refuses_options_of_the_text() {
+        let parse = |options: &[&str]| {
+            crate::cli::Cli::try_parse_from(["dunlin", "replay", "FILE", "--page"].iter().chain(options)).map(|_| ())
+        };
+        parse(&[]).expect("the page alone");
+        for options in [&["-o", "json"][..], &["--tick", "5"], &["--diff", "OTHER"], &["--events"]] {
+            let error = parse(options).expect_err("they have no effect on the page");
+            assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{options:?}");
+        }
     }
 }

@@ -162,3 +162,13 @@ fn answer_questions(
         let _ = answer.send(frames);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_file_of_the_page_is_in_the_program() {
+        page::tests::assert_has_files_of("src/cli/replay/page", &PAGE);
+    }
+}
