@@ -28,7 +28,7 @@ mod target;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use self::args::{ReportArgs, RunProfileArgs, ScenarioArgs};
 use self::course::{Course, Log};
@@ -61,7 +61,10 @@ pub fn run(args: &RunProfileArgs) -> Result<(), Error> {
     let mut results = Vec::new();
     for profile in &profiles {
         let result = run_once(profile, &args.common);
-        let path = args.json.clone().unwrap_or_else(|| path_of(&args.common.runs, &result));
+        let path = match &args.json {
+            Some(path) => path.clone(),
+            None => result::make_file_in(&args.common.runs, &stem_of(&result))?,
+        };
         result.write(&path)?;
         if !args.common.quiet {
             report::print(&result.lines());
@@ -141,10 +144,10 @@ fn load(source: &str, args: &ScenarioArgs) -> Result<Profile, Error> {
     Ok(profile)
 }
 
-/// The file for a result in the folder of results.
-fn path_of(folder: &Path, result: &RunResult) -> PathBuf {
+/// The name of a result's file without its end.
+fn stem_of(result: &RunResult) -> String {
     let time = result.origin.started_at.replace([':', '-'], "");
-    result::new_file_in(folder, &format!("{time}-{}", result.scenario.profile))
+    format!("{time}-{}", result.scenario.profile)
 }
 
 /// Runs a profile once. If the run ends early, the result is partial: it has what was measured until then.

@@ -64,8 +64,8 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
             broken.extend(
                 result.outcome.broken.iter().map(|broken| format!("{letter}, run {round}: {}", broken.message)),
             );
-            result
-                .write(&super::path_of(&args.common.runs, &result).with_extension(format!("{letter}{round}.json")))?;
+            let stem = format!("{}.{letter}{round}", super::stem_of(&result));
+            result.write(&result::make_file_in(&args.common.runs, &stem)?)?;
             runs[number].push(result);
         }
     }
@@ -84,7 +84,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Error> {
         broken,
     };
     let stem = format!("{}-compare", comparison.started_at.replace([':', '-'], ""));
-    let path = args.json.clone().unwrap_or_else(|| result::new_file_in(&args.common.runs, &stem));
+    let path = args.json.clone().map_or_else(|| result::make_file_in(&args.common.runs, &stem), Ok)?;
     result::write_file(&path, &serde_json::to_string_pretty(&comparison).expect("it has string keys only"))?;
     if !args.common.quiet {
         report::print(&comparison.lines());

@@ -1,8 +1,8 @@
 //! The result of a run, as JSON: everything that is needed to repeat it, to compare it and to draw it.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use serde::{Deserialize, Serialize};
 
@@ -254,11 +254,22 @@ impl RunResult {
     }
 }
 
-/// A file of the folder that is not there yet: `STEM.json`, or with a number if another run began in the same second.
-pub fn new_file_in(folder: &Path, stem: &str) -> PathBuf {
-    let path = folder.join(format!("{stem}.json"));
+/// Makes an empty file in the folder, which is made as well: `STEM.json`, or with a number if another run began in the same second.
+/// It is made at once, not when the result is there, so that two runs at a time cannot get the same one.
+pub fn make_file_in(folder: &Path, stem: &str) -> Result<PathBuf, Error> {
+    let failed =
+        |path: &Path, source| Error::os(format!("make {}", path.display()), source, "give another file or folder");
+    fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
     let numbered = (2..u32::MAX).map(|number| folder.join(format!("{stem}-{number}.json")));
-    std::iter::once(path.clone()).chain(numbered).find(|path| !path.exists()).unwrap_or(path)
+    for path in std::iter::once(folder.join(format!("{stem}.json"))).chain(numbered) {
+        match fs::File::create_new(&path) {
+            Ok(_) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => return Err(failed(&path, source)),
+        }
+    }
+    let full = io::Error::other("all names of this second are taken");
+    Err(failed(folder, full))
 }
 
 /// Writes a file and the folders above it.
@@ -276,8 +287,7 @@ mod tests {
     fn runs_of_the_same_second_have_different_files() {
         let folder = crate::folder::DataFolder::make(None, "results").expect("a folder");
         let names = [(); 3].map(|()| {
-            let path = new_file_in(folder.path(), "20261129T220000Z-idle");
-            write_file(&path, "{}").expect("the folder has space");
+            let path = make_file_in(folder.path(), "20261129T220000Z-idle").expect("the folder has space");
             path.file_name().expect("a name").to_string_lossy().into_owned()
         });
         assert_eq!(names, ["", "-2", "-3"].map(|end| format!("20261129T220000Z-idle{end}.json")));
