@@ -5,8 +5,8 @@
 
 pub(crate) mod connecting;
 mod reads;
+mod reconnecting;
 mod replies;
-mod session;
 mod subscription;
 mod unanswered_requests;
 mod unwritten;
@@ -23,8 +23,8 @@ use crate::link::{LinkEffect, LinkEvent, LinkName};
 pub use async_nats::{Client as NatsClient, HeaderMap as NatsHeaders, ServerAddr};
 pub(crate) use connecting::ClientNotice;
 pub use connecting::{LinkCredentials, parsed_servers};
+pub(crate) use reconnecting::Servers;
 pub(crate) use replies::stream_state_of;
-pub(crate) use session::Servers;
 
 /// How to connect to the servers.
 #[derive(Clone)]
@@ -190,7 +190,7 @@ impl Links {
         let (event_sender, events) = of_events.counted_channel();
         let effects = LinkName::ALL.map(|link| {
             let (sender, effects) = LINK_EFFECTS.counted_channel();
-            tokio::spawn(session::run(link, options.clone(), effects, event_sender.clone()));
+            tokio::spawn(reconnecting::run(link, options.clone(), effects, event_sender.clone()));
             sender
         });
         Self { effects, events }

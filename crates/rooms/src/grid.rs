@@ -1,10 +1,10 @@
 //! The grid: maps positions to cells, and viewpoints to visible cells.
 
-mod visibility;
+mod visible_cells;
 
 use std::fmt;
 
-pub use visibility::Band;
+pub use visible_cells::Band;
 
 /// A position in a world, in units from the map's corner.
 ///

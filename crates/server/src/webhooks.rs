@@ -17,6 +17,7 @@ mod occupancy;
 mod occupancy_reporter;
 mod sender;
 mod shared;
+mod signature;
 mod untold;
 
 use std::{

@@ -24,6 +24,7 @@
 
 mod loading;
 mod record;
+mod rendezvous;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -32,9 +33,8 @@ use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use bytes::Bytes;
 
-use crate::{
-    link::{LinkEffect, LinkName, PublishAck, PublishFault, ReadAnswer, ReadFault, RequestNumber, StoredMessage},
-    names::fnv1a,
+use crate::link::{
+    LinkEffect, LinkName, PublishAck, PublishFault, ReadAnswer, ReadFault, RequestNumber, StoredMessage,
 };
 
 use super::{
@@ -457,7 +457,9 @@ impl RoomLogs {
         let orphans = messages.iter().filter(is_orphan);
         let channels = orphans.filter_map(|message| self.names.channel_of(&message.subject));
         // All nodes look for them at the same time, and agree about who opens which.
-        let channels = channels.filter(|channel| is_chosen(&context.options.node, leases.holders(), channel)).collect();
+        let channels = channels
+            .filter(|channel| rendezvous::is_chosen(&context.options.node, leases.holders(), channel))
+            .collect();
         context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Orphans { channels }));
     }
 
@@ -776,16 +778,4 @@ impl RoomLog {
 fn message_id(context: &mut Context) -> Box<str> {
     let number = context.next_number();
     format!("%_r-{}-{number}", context.options.node).into()
-}
-
-/// Whether this node opens a room that no node holds: of all live nodes, the one with the highest hash of both names. So
-/// the rooms of a node are spread over the others.
-fn is_chosen<'a>(own: &str, others: impl Iterator<Item = &'a str>, channel: &str) -> bool {
-    let weight = |node: &str| {
-        // Without the mix, the low bits of names that differ in their last letter decide.
-        let hash = fnv1a(channel.bytes().chain([0]).chain(node.bytes()));
-        (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    };
-    let own_weight = weight(own);
-    others.filter(|other| *other != own).all(|other| (weight(other), other) < (own_weight, own))
 }

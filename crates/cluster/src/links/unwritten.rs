@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use dunlin_queues::declared::NATS_COMMANDS;
 use tokio::task::JoinHandle;
 
-use super::session::{Lost, within};
+use super::reconnecting::{Lost, within};
 
 /// The part of the bound after which a mark is placed. While the client makes progress, it completes one in less than the
 /// timeout: with a sixteenth of the bound, at 512 KiB a second.

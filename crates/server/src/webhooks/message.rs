@@ -1,16 +1,13 @@
 //! The request that carries a batch of events: its body, and its signature.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use dunlin_config::WebhookKey;
 use dunlin_engine::lifecycle::{Lifecycle, LifecycleEvent};
 use dunlin_protocol::{ClientInfo, Encoding};
-use hmac::{Hmac, KeyInit as _, Mac as _};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
-use sha2::Sha256;
 
-use super::Happened;
+use super::{Happened, signature::signature};
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
@@ -106,14 +103,6 @@ impl Message {
         }
         headers
     }
-}
-
-/// A signature of the Standard Webhooks specification.
-fn signature(key: &WebhookKey, (id, unix_s, body): (&str, u64, &[u8])) -> String {
-    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(key.reveal()) else { unreachable!("HMAC takes any key") };
-    mac.update(format!("{id}.{unix_s}.").as_bytes());
-    mac.update(body);
-    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
 }
 
 impl<'a> EventFields<'a> {
