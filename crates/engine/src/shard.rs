@@ -73,6 +73,9 @@ pub struct Seed {
 /// the newest one follows. One that cannot be delivered without a gap ends the subscription or the session, so that the
 /// client recovers. Replies carry the numbers of their commands, and may come in another order.
 ///
+/// **What a reply to a publisher means.** In a namespace with a log, the log has committed the publication. In any other
+/// one, the owner has accepted it and has sent it to the shards with subscribers; it is lost with the process.
+///
 /// **Timers** are the shard's: it has no clock, and names the next time that it needs.
 ///
 /// # What the caller promises
@@ -116,7 +119,8 @@ pub struct Seed {
 /// | [`Effect::Authenticate`], [`Effect::AuthorizeSubscription`], [`Effect::SendProxyRequest`] | the answer, once, also if it is a failure. It may be left out when the session is gone |
 /// | [`Effect::Propose`], [`Effect::Load`] | [`Event::Committed`] or [`Event::Loaded`], once and within a bounded time, also if it is a failure; those of a channel's proposals come in the order of the proposals ([`crate::log`]) |
 /// | [`Effect::Trim`] | [`Event::TrimCommitted`], once, if it has a ticket, which is when somebody waits for it |
-/// | [`Effect::Follow`] | [`Event::Followed`] for a channel without a log. From then on, until [`Effect::Unfollow`]: [`Event::Replicated`] and [`Event::Trimmed`] for a channel with a log, or, once one of them is lost, [`Event::Interrupted`], and before it neither a later one of the two nor a later [`Event::Committed`]; [`Event::BroadcastReceived`], of which some may be lost |
+/// | [`Effect::Follow`] of a channel with a log | [`Event::Replicated`] and [`Event::Trimmed`], in the order of the log, until [`Effect::Unfollow`]. If one of them is lost, [`Event::Interrupted`] comes next, before any later one and before any later [`Event::Committed`] |
+/// | [`Effect::Follow`] of a channel without a log | [`Event::Followed`], then [`Event::BroadcastReceived`] until [`Effect::Unfollow`]. Some may be lost |
 /// | [`Effect::QueryPeers`], [`Effect::QueryKeys`], [`Effect::QueryRoom`] | the answer, once and within a bounded time, also if no node has answered |
 /// | [`Effect::Broadcast`], [`Effect::ShareUserSessions`] | an attempt |
 /// | [`Effect::Pause`], [`Effect::Resume`] | to stop and continue reading |
