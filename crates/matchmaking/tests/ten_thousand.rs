@@ -17,8 +17,9 @@ fn mixed(index: u32) -> u32 {
     index.wrapping_mul(2_654_435_761) >> 8
 }
 
-/// Maximum CPU time of a pass, for 99 of 100 passes.
-const PASS_US_MAX: u64 = 50_000;
+/// Maximum CPU time of a pass, for 99 of 100 passes. An undisturbed one takes at most 20 ms. CPU time includes what other programs
+/// displace from the caches, so the bound only finds work that grows with the square of the tickets and compares nothing.
+const PASS_US_MAX: u64 = 200_000;
 /// Maximum number of comparisons of a pass per waiting ticket.
 const COMPARED_PER_TICKET_MAX: u64 = 2 * 32;
 
