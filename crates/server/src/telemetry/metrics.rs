@@ -268,7 +268,7 @@ families! {
     ROOM_RELAY_FRAMES = Counter "dunlin_room_relay_frames_total" ["direction"] "Messages about rooms between this node and others: sent, received, or received and of another version (unknown).";
     ROOM_RELAY_BYTES = Counter "dunlin_room_relay_bytes_total" ["direction"] "Bytes of messages about rooms between this node and others.";
     ROOM_RELAY_LOSSES = Counter "dunlin_room_relay_losses_total" ["reason"] "Times that all rooms and players between this node and another one ended, because the other was silent for three seconds or is gone (silence), a message was missing (gap) or came two seconds later than others (late), the other node noticed a loss (peer) or sent something else (malformed), or this node lost its connection to NATS or stopped (disconnected). The clients join again.";
-    ROOM_RELAY_LIMITS = Counter "dunlin_room_relay_limits_total" ["limit"] "Times that a limit on messages about rooms between this node and others was met: the world of a room was too large for players of another node, which lost their places (update); messages were sent early, because they were many (batch); another node sent too many at once (long_batch); a message did not fit into a queue to NATS (queue_out) or from it (queue_in); messages of other nodes were not read for a time, because one shard was behind (behind); once for each such time.";
+    ROOM_RELAY_LIMITS = Counter "dunlin_room_relay_limits_total" ["limit"] "Limits reached on messages about rooms between this node and other nodes, counted once each time one is reached, by limit. update: a room's world is too large to be sent to another node, and that node's players lose their places. batch: so many messages were waiting that they were sent early. long_batch: another node sent more messages at once than a node may. queue_out: the queue to NATS was full. queue_in: the queue from NATS was full. behind: a shard was behind, so messages of other nodes were not read for a time.";
     ROOM_INPUTS = Counter "dunlin_room_inputs_total" ["outcome"] "Inputs of players, by outcome: applied, rejected by the game, or refused for a reason.";
     ROOM_VALUES_LIMITED = Counter "dunlin_room_values_limited_total" [] "Values of objects' fields that were outside of their ranges and were limited to them.";
     ROOM_MESSAGES = Counter "dunlin_room_messages_total" ["outcome"] "Messages of the backend to rooms, by outcome: answered or refused by the game, the room ended before, or refused for a reason.";
@@ -444,7 +444,7 @@ families! {
     CONFIG_RELOADS = Counter "dunlin_config_reloads_total" ["outcome"] "Configuration reloads, by outcome.";
     CONFIG_LAST_RELOAD = Gauge "dunlin_config_last_reload_success_timestamp_seconds" [] "Unix time of the last successful configuration reload; 0 before the first one.";
     HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Open connections of the HTTP server.";
-    HTTP_REFUSED = Counter "dunlin_http_refused_total" ["reason"] "HTTP connections and requests refused by a limit, and idle connections that were closed, by reason (gave_way: closed in favor of another connection; origin: of a page of another site).";
+    HTTP_REFUSED = Counter "dunlin_http_refused_total" ["reason"] "HTTP connections and requests refused by a limit, and idle connections that were closed, by reason (gave_way: closed in favor of another connection; origin: sent by a page of another site).";
 }
 
 #[cfg(test)]
