@@ -56,7 +56,7 @@ def ask(host, port, subject, body=None, timeout_s=ANSWER_TIMEOUT_S):
 
 
 def stored_in(host, port, stream):
-    """All messages that the leader of a stream has: sequence → (subject, data). None if the stream is gone or has no leader."""
+    """All messages that the leader of a stream has: sequence → (subject, data, headers). None if the stream is gone or has no leader."""
     with Connection(host, port) as connection:
         info = connection.ask(f"STREAM.INFO.{stream}")
         if not info or "state" not in info:
@@ -70,5 +70,5 @@ def stored_in(host, port, stream):
                 if not answer:
                     return None
                 if message := answer.get("message"):
-                    found[number] = message["subject"], base64.b64decode(message.get("data", ""))
+                    found[number] = message["subject"], *(base64.b64decode(message.get(part, "")) for part in ("data", "hdrs"))
         return found
