@@ -28,7 +28,7 @@ mod target;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use self::args::{ReportArgs, RunProfileArgs, ScenarioArgs};
 use self::course::{Course, Log};
