@@ -190,6 +190,7 @@ async fn reopen(node: &Node, channel: &str) -> Option<bool> {
 }
 
 /// Whether a room is open again.
+#[derive(Clone, Copy, Debug)]
 enum Reopened {
     Yes,
     /// The owner refused with this code, or the room could not be made, which is logged where it is made.

@@ -153,6 +153,7 @@ impl<'a> EventFields<'a> {
 
 #[cfg(test)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
     use dunlin_engine::{SessionKey, Wire, lifecycle::BY_CLIENT};
     use dunlin_net::Traffic;
     use dunlin_protocol::UnsubscribeCode;
