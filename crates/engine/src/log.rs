@@ -262,6 +262,13 @@ pub struct LogLimits {
     pub tail_publications_max: usize,
 }
 
+impl LogLimits {
+    /// Whether the node is one of a cluster, and asks the others.
+    pub const fn has_peers(&self) -> bool {
+        self.peer_queries_max > 0
+    }
+}
+
 impl Default for LogLimits {
     fn default() -> Self {
         Self {

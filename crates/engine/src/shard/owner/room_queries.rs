@@ -112,7 +112,7 @@ impl RoomQueries {
     /// A join is here now, or in a room, until [`RoomQueries::end_stay`].
     pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) {
         // Without other nodes, no join asks again.
-        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.peer_queries_max > 0) {
+        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.has_peers()) {
             self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
         }
     }

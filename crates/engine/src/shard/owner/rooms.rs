@@ -61,7 +61,7 @@ impl Rooms<'_> {
 
     /// Whether other nodes may have the room of a channel.
     pub(super) fn should_ask_for_room(&self, name: &str) -> bool {
-        let has_peers = self.context.options.log.peer_queries_max > 0 && self.directory.has_threads();
+        let has_peers = self.context.options.log.has_peers() && self.directory.has_threads();
         has_peers
             && self.channels.table.named(name).is_none_or(|channel| channel.room.is_none())
             && self.context.names.resolve(name).is_ok_and(|namespace| self.context.namespace(namespace).room.is_some())
@@ -159,7 +159,7 @@ impl Rooms<'_> {
     /// Whether a join that cannot reach the room now may still wait for it.
     fn waits_on(&self, request: &SubscriptionRequest) -> bool {
         let now_us = self.context.now.mono_us;
-        self.context.options.log.peer_queries_max > 0
+        self.context.options.log.has_peers()
             && request.join.as_ref().is_some_and(|join| now_us < join.waits_until_us)
     }
 
