@@ -26,7 +26,6 @@ use std::sync::Arc;
 
 use dunlin_protocol::{ErrorCode, Publication};
 
-pub use crate::history_stream::KEPT_OVERHEAD_BYTES;
 use crate::history_stream::kept_bytes;
 
 /// Who orders the publications of a namespace's channels, and when they are delivered.
