@@ -19,6 +19,7 @@ use crate::{
     refused::Refused,
     room::{Opening, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom},
     shard::ShardIdentity,
+    shrink::shrink_map,
     token_bucket::{Bucket, RefillRate},
 };
 
@@ -256,6 +257,7 @@ impl RoomDirectory {
         *pending_joins -= 1;
         if *pending_joins == 0 {
             self.closed.remove(&key.number);
+            shrink_map(&mut self.closed);
         }
         true
     }
