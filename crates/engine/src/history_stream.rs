@@ -475,7 +475,7 @@ pub(crate) fn encoded_bytes_max(publication: &Publication) -> usize {
 }
 
 /// Estimated memory of a publication, besides its data, tags and info.
-pub const KEPT_OVERHEAD_BYTES: usize = 256;
+const KEPT_OVERHEAD_BYTES: usize = 256;
 /// Estimated memory of a tag, besides its bytes.
 const KEPT_TAG_OVERHEAD_BYTES: usize = 64;
 

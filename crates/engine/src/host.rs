@@ -15,6 +15,7 @@ mod reserved_places;
 mod runner;
 mod seated_players;
 mod tokens_refused;
+mod unanswered_joins;
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -42,6 +43,7 @@ pub use not_restored::NotRestored;
 use reserved_places::ReservedPlaces;
 pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};
 pub use tokens_refused::TokensRefused;
+use unanswered_joins::UnansweredJoins;
 
 /// A message and the shard that receives it.
 pub type RoutedMessage = (ShardIndex, FromRoom);
@@ -89,14 +91,9 @@ pub struct RoomHost {
     grid: Grid,
     options: HostOptions,
     arrived: VecDeque<Step>,
-    /// Joins that are not answered yet.
-    requests: HashMap<SeatKey, Box<SubscriptionRequest>, foldhash::quality::FixedState>,
+    joins: UnansweredJoins,
     players: HashMap<PlayerId, Player, foldhash::quality::FixedState>,
     seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
-    /// Seats whose sessions have ended before their joins were answered.
-    abandoned: BTreeSet<SeatKey>,
-    /// Joins of such sessions that the game never sees, until they are answered.
-    unseen: Vec<(SeatKey, Box<SubscriptionRequest>)>,
     places: ReservedPlaces,
     shards: ByShard<ShardPart>,
     empty_ticks: u32,
@@ -169,11 +166,9 @@ impl RoomHost {
             grid,
             options,
             arrived: VecDeque::new(),
-            requests: HashMap::default(),
+            joins: UnansweredJoins::default(),
             players: HashMap::default(),
             seats: HashMap::default(),
-            abandoned: BTreeSet::new(),
-            unseen: Vec::new(),
             places: ReservedPlaces::default(),
             shards: ByShard::new(options.shard_count),
             empty_ticks: 0,
@@ -222,12 +217,11 @@ impl RoomHost {
                 let (seat, info, data) = (join.seat, Arc::clone(&join.info), join.data.clone());
                 let (format, claim, is_spectator) = (format_of(&request), join.claim, join.is_spectator);
                 let address = join.address;
-                self.requests.insert(seat, request);
+                self.joins.add(seat, request);
                 Step::Join { seat, info, address, is_spectator, format, data, claim }
             }
             ToRoom::Leave { seat, departure: Departure::Unanswered, .. } => {
-                self.abandoned.insert(seat);
-                return;
+                return self.joins.abandon(seat);
             }
             ToRoom::Leave { seat, departure, .. } => self.departure(seat, departure == Departure::Lost),
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
@@ -258,19 +252,7 @@ impl RoomHost {
     /// Parts with the sessions that have ended before their joins were answered. Their waiting joins are not run. Players who
     /// have joined leave before the waiting steps: one of these may be the next join of the same client.
     fn part_with_abandoned(&mut self) {
-        let abandoned = std::mem::take(&mut self.abandoned);
-        if abandoned.is_empty() {
-            return;
-        }
-        let Self { arrived, requests, unseen, .. } = self;
-        arrived.retain(|step| {
-            let Step::Join { seat, .. } = step else { return true };
-            let request = abandoned.contains(seat).then(|| requests.remove(seat)).flatten();
-            let stays = request.is_none();
-            unseen.extend(request.map(|request| (*seat, request)));
-            stays
-        });
-        for seat in abandoned.into_iter().rev() {
+        for seat in self.joins.part_with_abandoned(&mut self.arrived).into_iter().rev() {
             let Some(player) = self.seats.get(&seat).and_then(|player| self.players.get(player)) else { continue };
             // The client does not have the token of this join.
             let may_come_back = player.is_back || !player.user.is_empty();
@@ -299,12 +281,12 @@ impl RoomHost {
     pub fn refuse_unreserved(&mut self, runner: &Runner, outgoing: &mut Vec<RoutedMessage>) {
         // A join whose session has ended takes no place.
         self.part_with_abandoned();
-        let Self { places, arrived, requests, key, .. } = self;
+        let Self { places, arrived, joins, key, .. } = self;
         let Some(mut admission) = places.begin_admission(runner) else { return };
         arrived.retain(|step| {
             let is_admitted = admission.admits(step);
             if let (Step::Join { seat, .. }, false) = (step, is_admitted)
-                && let Some(request) = requests.remove(seat)
+                && let Some(request) = joins.take(*seat)
             {
                 let outcome = Err(NotJoined::Reserved);
                 outgoing.push((key.answers_join_at(*seat), FromRoom::Joined { room: *key, request, outcome }));
@@ -336,7 +318,7 @@ impl RoomHost {
             while let Some((_, seat)) = left.next_if(|(left_place, _)| *left_place < place) {
                 self.remove(seat);
             }
-            let Some(request) = self.requests.remove(&seat) else { continue };
+            let Some(request) = self.joins.take(seat) else { continue };
             let outcome = match joined {
                 Ok(entered) => {
                     if let Some(left_seat) = self.add(entered, seat, &request) {
@@ -410,12 +392,9 @@ impl RoomHost {
             KickTarget::Player(_) => false,
         };
         let is_joining = |info: &ClientInfo| is_meant(&info.user, &info.client);
-        let joining = self
-            .requests
-            .iter()
-            .filter(|(_, request)| request.join.as_ref().is_some_and(|join| is_joining(&join.info)));
+        let joining = self.joins.waiting().filter(|(_, join)| is_joining(&join.info));
         let seated = self.players.values().filter(|player| is_meant(&player.user, &player.client));
-        let seats = joining.map(|(seat, _)| *seat).chain(seated.map(|player| player.seat));
+        let seats = joining.map(|(seat, _)| seat).chain(seated.map(|player| player.seat));
         seats.collect::<BTreeSet<SeatKey>>().into_iter().collect()
     }
 
@@ -437,7 +416,7 @@ impl RoomHost {
     }
 
     fn answer_unseen(&mut self, outgoing: &mut Vec<RoutedMessage>) {
-        for (seat, request) in self.unseen.drain(..) {
+        for (seat, request) in self.joins.take_unseen() {
             let outcome = Err(NotJoined::Gone);
             outgoing.push((self.key.answers_join_at(seat), FromRoom::Joined { room: self.key, request, outcome }));
         }
@@ -457,8 +436,8 @@ impl RoomHost {
         outgoing: &mut Vec<RoutedMessage>,
     ) {
         self.answer_unseen(outgoing);
-        let abandoned = std::mem::take(&mut self.abandoned);
-        for (seat, request) in self.requests.drain() {
+        let (requests, abandoned) = self.joins.take_all();
+        for (seat, request) in requests {
             // A join whose session has ended does not ask for the room again.
             let outcome = Err(if abandoned.contains(&seat) { NotJoined::Gone } else { not_joined.clone() });
             outgoing.push((self.key.answers_join_at(seat), FromRoom::Joined { room: self.key, request, outcome }));

@@ -26,7 +26,6 @@ use std::sync::Arc;
 
 use dunlin_protocol::{ErrorCode, Publication};
 
-pub use crate::history_stream::KEPT_OVERHEAD_BYTES;
 use crate::history_stream::kept_bytes;
 
 /// Who orders the publications of a namespace's channels, and when they are delivered.
@@ -260,6 +259,13 @@ pub struct LogLimits {
     pub peer_queries_max: usize,
     /// Publications per channel that stay in memory. Older ones are evicted, and loaded on demand.
     pub tail_publications_max: usize,
+}
+
+impl LogLimits {
+    /// Whether the node is one of a cluster, and asks the others.
+    pub const fn has_peers(&self) -> bool {
+        self.peer_queries_max > 0
+    }
 }
 
 impl Default for LogLimits {

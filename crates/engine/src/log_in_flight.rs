@@ -17,6 +17,7 @@ use crate::{
     message::{Asker, RecoverFrom, SubscriptionRequest},
     options::{ClientOptions, NamespaceOptions, RecoveryMode},
     room::EventAudience,
+    shrink::shrink_map,
 };
 
 /// Maximum number of bytes that are read from a log for one answer without a smaller limit of its own.
@@ -184,6 +185,7 @@ impl ParkedTotals {
         *of_session -= cost.bytes;
         if *of_session == 0 {
             self.bytes_of.remove(&session);
+            shrink_map(&mut self.bytes_of);
         }
     }
 }
@@ -483,5 +485,14 @@ mod tests {
         parked.remove(of_session(2, 7_000));
         parked.remove(of_session(1, 600));
         assert_eq!((parked.requests(), parked.bytes, parked.bytes_of.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn the_sessions_of_a_burst_take_no_memory_after_it() {
+        let mut parked = ParkedTotals::default();
+        (0..100_000).for_each(|index| parked.add(of_session(index, 1)));
+        let at_peak = parked.bytes_of.allocation_size();
+        (0..100_000).for_each(|index| parked.remove(of_session(index, 1)));
+        assert!(parked.bytes_of.allocation_size() < at_peak / 10);
     }
 }

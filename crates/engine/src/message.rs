@@ -127,7 +127,7 @@ impl SubscriptionRequest {
     pub fn of_remote_join(channel: Arc<str>, encoding: Encoding, join: JoinParams) -> Self {
         let session = SessionKey { index: join.seat.index, generation: join.seat.generation };
         Self {
-            answer_may_be_large: false,
+            answer: AnswerPace::Short,
             channel,
             asker: Asker { shard: join.seat.shard, session, command_id: 0 },
             creator: ChannelCreator::default(),
@@ -152,11 +152,22 @@ impl SubscriptionRequest {
     }
 }
 
+/// How the answer to a subscription holds up the session's next commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerPace {
+    /// It is short, so they do not wait for it.
+    Short,
+    /// It may hold many publications, so those with large answers wait for it.
+    Awaited,
+    /// As [`Self::Awaited`], but it takes long, so they do not wait. Before the join goes to its room, the session's shard
+    /// is asked whether the answer fits into the session's queue ([`Notice::JoinDue`]).
+    Late,
+}
+
 /// A request of a session's shard to subscribe it.
 #[derive(Debug)]
 pub struct SubscriptionRequest {
-    /// Whether the answer may hold many publications, so that the session's next commands wait for it.
-    pub answer_may_be_large: bool,
+    pub answer: AnswerPace,
     pub channel: Arc<str>,
     pub asker: Asker,
     /// The client that the channel counts against while no other client uses it.
@@ -217,9 +228,11 @@ pub enum Notice {
     Deliver(Arc<Delivery>),
     /// A subscription was accepted or refused. Later publications follow on the same ring.
     Subscribed { request: Box<SubscriptionRequest>, outcome: Result<Box<Subscribed>, NotSubscribed> },
-    /// A join waits for a room that moves to another node. Its answer may take seconds, so the session's next commands do
-    /// not wait for it.
+    /// A join waits for other nodes. Its answer may take seconds, so the session's next commands do not wait for it.
     JoinWaits { asker: Asker },
+    /// The room of such a join is open. The session's shard requests the subscription again when the answer fits into the
+    /// session's queue: the joins of one session may all become due at the same time.
+    JoinDue { request: Box<SubscriptionRequest> },
     /// A channel's room has ended, and so have the subscriptions of its players. Follows the answers to those
     /// subscriptions.
     RoomOver {
@@ -260,6 +273,7 @@ impl Notice {
             Self::Subscribed { request, outcome } => {
                 request.queued_bytes() + outcome.as_ref().map_or(0, |subscribed| subscribed.queued_bytes())
             }
+            Self::JoinDue { request } => request.queued_bytes(),
             Self::Presence { outcome: Ok(infos), .. } => size_of_val(&**infos),
             Self::History { outcome: Ok(part), .. } => bytes_of(&part.publications),
             _ => 0,

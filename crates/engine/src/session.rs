@@ -4,15 +4,22 @@ mod paused;
 mod table;
 
 use core::net::IpAddr;
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 
 use crate::{
-    FrameClass, Now, RefillRate, SessionKey, ShardIndex, SourceKey, Wire, backend::ProxyRequestId,
-    channel_creators::ChannelCreator, filters::FilterPlace, hub::LocalChannelId, message::Subscriber,
-    options::ClientOptions, session_seats::SeatIndex, shard::hash_of, timers::Scheduled,
+    FrameClass, Now, RefillRate, SessionKey, ShardIndex, SourceKey, Wire,
+    backend::ProxyRequestId,
+    channel_creators::ChannelCreator,
+    filters::FilterPlace,
+    hub::LocalChannelId,
+    message::{Subscriber, SubscriptionRequest},
+    options::ClientOptions,
+    session_seats::SeatIndex,
+    shard::hash_of,
+    timers::Scheduled,
 };
 
 pub(crate) use paused::{
@@ -105,7 +112,8 @@ pub(crate) enum CloseHandshake {
     Both,
 }
 
-/// Fields of emulated and unidirectional sessions, of those authorized by a backend, and of those that webhooks tell of.
+/// Fields of emulated and unidirectional sessions, of those authorized by a backend, of those that webhooks tell of, and of
+/// those with joins that waited for other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct SessionExtra {
     /// The id that only the client knows; empty for none.
@@ -116,6 +124,8 @@ pub(crate) struct SessionExtra {
     pub(crate) refresh: Option<ProxyRequestId>,
     /// When the session was admitted, if its end will be an event for the backend.
     pub(crate) connected_us: Option<u64>,
+    /// Joins whose rooms are open, and whose answers do not fit into the session's queue now.
+    pub(crate) due_joins: VecDeque<Box<SubscriptionRequest>>,
 }
 
 /// A session's deadlines on the monotonic clock; `u64::MAX` for never.
@@ -335,6 +345,24 @@ impl Session {
     /// Whether the session is paused until earlier commands are answered and their replies are written.
     pub(crate) fn is_paused_for_pace(&self) -> bool {
         self.paused.as_ref().is_some_and(|paused| matches!(paused.paused_on, PausedOn::Pace(_)))
+    }
+
+    /// Whether joins wait until their answers fit into the session's queue.
+    pub(crate) fn has_due_joins(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| !extra.due_joins.is_empty())
+    }
+
+    /// Whether something waits until earlier commands are answered and their replies are written.
+    pub(crate) fn waits_for_pace(&self) -> bool {
+        self.is_paused_for_pace() || self.has_due_joins()
+    }
+
+    /// The share of its queue limits that must not be exceeded before what waits for that goes on.
+    pub(crate) fn awaited_share(&self) -> Option<Share> {
+        match self.paused.as_ref().map(|paused| &paused.paused_on) {
+            Some(PausedOn::Pace(share)) => Some(*share),
+            _ => self.has_due_joins().then_some(Share::Quarter),
+        }
     }
 
     /// Whether it is authenticated, so that it is in its user's list.

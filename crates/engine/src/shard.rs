@@ -210,7 +210,7 @@ impl Shard {
                 owner.serving(context).page_loaded(&channel, load, outcome.map(|page| *page));
             }
             Event::Woke => self.handle_due(),
-            Event::Recalled { session } => sessions.all.recalled(session),
+            Event::Recalled { session } => sessions.recalled(context, session),
             Event::TurnEnded => sessions.deliveries.end(context),
             Event::DrainSome { sessions_max } => sessions.drain_some(context, sessions_max),
             Event::Reconfigured { options } => self.reconfigure(options),
@@ -350,7 +350,7 @@ impl Shard {
             let counts = match timer {
                 TimerOwner::Session(key) => sessions.take_due(context, due_us, key),
                 TimerOwner::Channel(name) => {
-                    owner.channels.take_due(context, due_us, &name) || owner.rooms(context).ask_again(due_us, &name)
+                    owner.channels.take_due(context, due_us, &name) || owner.rooms(context).wake_joins(due_us, &name)
                 }
             };
             if !counts {

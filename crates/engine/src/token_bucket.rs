@@ -67,6 +67,18 @@ impl Bucket {
         self.full_at_ns = then_ns.unwrap_or(self.full_at_ns);
         then_ns.is_some()
     }
+
+    /// Returns a token that was taken.
+    pub(crate) fn put_back(&mut self) {
+        self.full_at_ns = self.rate.map_or(self.full_at_ns, |rate| rate.put_back(self.full_at_ns));
+    }
+
+    /// When there is a token, if none is taken until then.
+    pub(crate) fn next_us(&self, now_us: u64) -> u64 {
+        let Some(rate) = self.rate else { return now_us };
+        let next_ns = self.full_at_ns.saturating_sub(rate.all_ns - rate.interval_ns);
+        next_ns.div_ceil(1_000).max(now_us)
+    }
 }
 
 #[cfg(test)]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Event, ShardIndex,
+    options::RoomOpenings,
     room::{
         FromRoom, JoinedAs, NotJoined, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex,
         ToRoom,
     },
 };
-use dunlin_protocol::Encoding;
+use dunlin_protocol::{Encoding, Payload};
 use rand_chacha::{
     ChaCha8Rng,
     rand_core::{RngCore, SeedableRng},
@@ -386,11 +387,10 @@ fn commands_do_not_wait_for_a_join_that_waits_for_its_room() {
         hall.seen["a"].messages.iter().any(|message| message.starts_with(&format!(r#"{{"id":{id},"#)))
     };
     hall.look();
-    assert_eq!([3, 4].map(|id| is_answered(&hall, id)), [false, false], "the room may be open");
+    assert_eq!([2, 3, 4].map(|id| is_answered(&hall, id)), [false, true, true], "other nodes may take long to answer");
     answer(&mut hall, &RoomElsewhere::Unanswered);
     hall.node.wait(1);
-    hall.look();
-    assert_eq!([2, 3, 4].map(|id| is_answered(&hall, id)), [false, true, true]);
+    assert!(!is_answered(&hall, 2));
     hall.node.wait(ASK_AGAIN_MS);
     answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
     assert!(reply(&hall, "a").expect("a reply").get("error").is_none());
@@ -401,9 +401,192 @@ fn commands_do_not_wait_for_a_join_that_waits_for_its_room() {
     );
     hall.send_json("a", &json!({"id": 6, "subscribe": {"channel": "sport"}}));
     hall.look();
-    assert!(!is_answered(&hall, 6));
-    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
-    assert!(is_answered(&hall, 5) && is_answered(&hall, 6));
+    assert_eq!([5, 6].map(|id| is_answered(&hall, id)), [false, true]);
+    let (shard, channel) = hall.node.room_queries.pop().expect("the others are asked");
+    hall.node.handle(shard, Event::RoomQueried { channel, found: RoomElsewhere::Nowhere { is_contended: false } });
+    // The room is open, and its answer may be large.
+    hall.send_json("a", &json!({"id": 7, "subscribe": {"channel": "weather"}}));
+    hall.look();
+    assert_eq!([5, 7].map(|id| is_answered(&hall, id)), [false, false]);
+    hall.tick();
+    assert_eq!([5, 7].map(|id| is_answered(&hall, id)), [true, true]);
+}
+
+/// A hall with peers, in which `a` recovers three rooms at once and reads nothing. Each answer takes nearly half of its queue.
+fn hall_with_late_joins() -> Hall {
+    let mut options = options();
+    options.log.peer_queries_max = 10;
+    options.client.queue_bytes_max = 8_192;
+    let mut hall = Hall::new(1, options);
+    hall.open("p", Encoding::Json, 0);
+    let nowhere = RoomElsewhere::Nowhere { is_contended: false };
+    for channel in ["arena:1", "arena:2", "arena:3"] {
+        hall.subscribe("p", channel);
+        answer(&mut hall, &nowhere);
+        let (room, _) = hall.rooms.pop_first().expect("it is open");
+        for _ in 0..10 {
+            let data = Payload::from_json(format!("\"{}\"", "x".repeat(250)).into());
+            hall.on_message(0, FromRoom::Event { room, channel: channel.into(), data, audience: None });
+        }
+        hall.on_message(0, FromRoom::Failed { room, channel: channel.into(), refusal: None });
+    }
+    hall.open("a", Encoding::Json, 0);
+    hall.node.client("a").room_bytes = 0;
+    for (id, channel) in [(11, "arena:1"), (12, "arena:2"), (13, "arena:3")] {
+        hall.send_json("a", &json!({"id": id, "subscribe": {"channel": channel, "recover": true, "epoch": ""}}));
+    }
+    for (shard, channel) in std::mem::take(&mut hall.node.room_queries) {
+        hall.node.handle(shard, Event::RoomQueried { channel, found: nowhere.clone() });
+    }
+    hall.tick();
+    assert_eq!(hall.rooms.len(), 3);
+    hall
+}
+
+#[test]
+fn late_joins_are_answered_as_fast_as_their_client_reads() {
+    let mut hall = hall_with_late_joins();
+    let (bytes, frames) = hall.queued("a");
+    assert!(frames > 0 && bytes < 8_192 / 2, "one of three answers is queued: {bytes}");
+    hall.node.client("a").room_bytes = usize::MAX;
+    for answered in 1..=3 {
+        let place = hall.node.client("a").place;
+        hall.node.write(place);
+        hall.tick();
+        let replies = hall.seen["a"].messages.iter().filter(|message| message.starts_with(r#"{"id":1"#));
+        let (with_all, all) = replies.fold((0, 0), |(with_all, all), reply| {
+            let publications = reply.matches(r#""offset""#).count();
+            (with_all + usize::from(publications >= 10 && reply.contains(r#""recovered":true"#)), all + 1)
+        });
+        assert!(with_all == all && all >= answered, "{all} of {answered}: {:?}", hall.seen["a"].messages);
+    }
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
+#[test]
+fn late_joins_that_nobody_waits_for_are_forgotten() {
+    let leave: fn(&mut Hall) = |hall| hall.leave("a");
+    let close: fn(&mut Hall) = |hall| hall.node.ask_api(&json!({"disconnect": {"user": ""}}));
+    let unsubscribe: fn(&mut Hall) = |hall| {
+        for number in 1..=3 {
+            hall.unsubscribe("a", &format!("arena:{number}"));
+        }
+    };
+    for end in [leave, unsubscribe, close] {
+        let mut hall = hall_with_late_joins();
+        end(&mut hall);
+        hall.node.client("a").room_bytes = usize::MAX;
+        let place = hall.node.client("a").place;
+        hall.node.write(place);
+        hall.leave("a");
+        for _ in 0..3 {
+            hall.tick();
+        }
+        let players: usize = hall.rooms.values().map(|(host, _)| host.player_count()).sum();
+        assert_eq!((hall.holdings(), players), ([0, 0], 0));
+    }
+}
+
+/// The channels that the other nodes are asked for.
+fn asked(hall: &mut Hall) -> Vec<String> {
+    hall.node.room_queries.drain(..).map(|(_, channel)| (*channel).to_owned()).collect()
+}
+
+/// The other nodes do not have the rooms of these channels.
+fn have_none(hall: &mut Hall, channels: &[String]) {
+    for channel in channels {
+        let found = RoomElsewhere::Nowhere { is_contended: false };
+        hall.node.handle(0, Event::RoomQueried { channel: channel.as_str().into(), found });
+    }
+    hall.tick();
+}
+
+fn hall_that_opens(change: fn(&mut RoomOpenings)) -> Hall {
+    let mut options = options();
+    options.log.peer_queries_max = 10;
+    change(&mut options.room_openings);
+    let mut hall = Hall::new(1, options);
+    for number in 1..=5 {
+        hall.open(&number.to_string(), Encoding::Json, 0);
+    }
+    hall
+}
+
+/// The client `number` joins a room of its own, which no other node has.
+fn join_own(hall: &mut Hall, number: u32) {
+    hall.subscribe(&number.to_string(), &format!("arena:{number}"));
+    let channels = asked(hall);
+    assert_eq!(channels, [format!("arena:{number}")]);
+    have_none(hall, &channels);
+}
+
+#[test]
+fn joins_ask_again_when_this_node_may_open_a_room_and_in_the_order_of_arrival() {
+    let mut hall = hall_that_opens(|openings| openings.per_second = 1);
+    for number in 1..=4 {
+        join_own(&mut hall, number);
+    }
+    assert_eq!(hall.rooms.len(), 1, "at the limit, and past it");
+    for number in 2..=3 {
+        hall.node.wait(999);
+        assert_eq!(asked(&mut hall), [""; 0], "the limit has no space");
+        hall.node.wait(1);
+        let channels = asked(&mut hall);
+        assert_eq!(channels, [format!("arena:{number}")]);
+        if number == 2 {
+            // It does not overtake those that wait.
+            join_own(&mut hall, 5);
+        }
+        have_none(&mut hall, &channels);
+        assert_eq!(hall.rooms.len(), number);
+    }
+    assert_eq!(refused(&hall, RoomRefusal::Rate), 0);
+    hall.node.wait(1_000);
+    hall.look();
+    assert_eq!(reply(&hall, "4").expect("it has waited for three seconds")["error"]["code"], 111);
+    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:5"]);
+    have_none(&mut hall, &channels);
+    assert!(reply(&hall, "5").expect("a reply").get("error").is_none());
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
+#[test]
+fn joins_ask_again_when_fewer_rooms_are_being_opened() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    for number in 1..=4 {
+        join_own(&mut hall, number);
+    }
+    assert_eq!(hall.rooms.len(), 1, "at the limit, and past it");
+    hall.leave("2");
+    hall.node.wait(2_000);
+    assert_eq!(asked(&mut hall), [""; 0]);
+    let made = |hall: &mut Hall, number: u32| {
+        let channel = format!("arena:{number}");
+        let room = hall.rooms.iter().find(|(_, (host, _))| **host.channel() == channel).map(|(room, _)| *room);
+        let made = FromRoom::Made { room: room.expect("it is open"), channel: channel.as_str().into() };
+        hall.on_message(0, made);
+    };
+    made(&mut hall, 1);
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:3"], "nobody waits for the room before it");
+    join_own(&mut hall, 5);
+    assert_eq!(hall.rooms.len(), 1, "the place is taken");
+    // The room is open elsewhere, so the next one may be opened here.
+    hall.node.handle(0, Event::RoomQueried { channel: "arena:3".into(), found: elsewhere() });
+    hall.tick();
+    assert_eq!(reply(&hall, "3").expect("a reply")["error"]["code"], 421);
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:4"]);
+    have_none(&mut hall, &channels);
+    assert!(reply(&hall, "4").expect("a reply").get("error").is_none());
+    made(&mut hall, 4);
+    let channels = asked(&mut hall);
+    have_none(&mut hall, &channels);
+    assert!(reply(&hall, "5").expect("a reply").get("error").is_none());
+    assert_eq!(refused(&hall, RoomRefusal::Queue), 0);
 }
 
 #[test]

@@ -74,7 +74,7 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 22] = [
+const FOUND_SEEDS: [u64; 23] = [
     1_193,
     1_676,
     50_420,
@@ -97,6 +97,7 @@ const FOUND_SEEDS: [u64; 22] = [
     1_795_698_203_509,
     1_795_718_547_544,
     1_795_719_754_138,
+    1_795_944_388_576,
 ];
 
 #[test]

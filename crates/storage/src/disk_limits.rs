@@ -23,7 +23,7 @@ use crate::{
     error::StorageError,
     family::Family,
     heads::{ChannelSet, HeadCache},
-    kept_bytes::{KeptBytes, publication_bytes},
+    kept_bytes::KeptBytes,
     keys, reader,
     request::StoreRequest,
     writer::GroupCommit,
@@ -203,7 +203,7 @@ impl ByteAccount {
         let namespace = self.limits.namespace_of(channel);
         let limits = self.limits.of(namespace);
         let channel_bytes_max = limit(limits.channel_bytes_max).unwrap_or(u64::MAX);
-        let bytes = publication_bytes(&request.record);
+        let bytes = request.record.kept_bytes() as u64;
         let Some(others_max) = channel_bytes_max.checked_sub(bytes) else {
             return Err(self.refuse(LogError::ChannelFull));
         };
@@ -368,7 +368,7 @@ impl ByteAccount {
         if counted_through < top {
             for entry in reader::publications(database, channel, counted_through, top, Direction::Forward) {
                 let (offset, stored, _) = entry?;
-                kept.add(offset, publication_bytes(&stored.record), stored.expires_ms, u64::MAX);
+                kept.add(offset, stored.record.kept_bytes() as u64, stored.expires_ms, u64::MAX);
             }
         }
         kept.top = top;

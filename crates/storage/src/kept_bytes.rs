@@ -2,8 +2,6 @@
 
 use std::{collections::VecDeque, fmt::Write as _};
 
-use dunlin_engine::log::{KEPT_OVERHEAD_BYTES, LogRecord};
-
 use crate::records::StoredResult;
 
 /// Maximum number of segments. More make evictions and expiries more precise, and the stored value larger.
@@ -12,13 +10,6 @@ const SEGMENTS_MAX: usize = 10;
 const SEGMENT_PART: u64 = 6;
 const SEGMENT_PART_OF_LIMIT: u64 = 8;
 const SEGMENT_BYTES_MIN: u64 = 4 << 10;
-
-/// The bytes of a publication, as limits count them.
-pub(crate) fn publication_bytes(record: &LogRecord) -> u64 {
-    let publication = &record.publication;
-    let tags: usize = publication.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
-    (KEPT_OVERHEAD_BYTES + publication.data.bytes().len() + tags) as u64
-}
 
 /// The bytes of a channel's publications, oldest first. Bytes of a segment count until its newest publication leaves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

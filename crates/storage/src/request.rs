@@ -31,10 +31,7 @@ pub struct StoreRequest {
 impl StoreRequest {
     /// The bytes that the publication takes in the queue, and about as many in the write-ahead log.
     pub(crate) fn bytes(&self) -> usize {
-        const FIXED_BYTES: usize = 256;
-        let publication = &self.record.publication;
-        let tags: usize = publication.tags.iter().map(|(name, value)| name.len() + value.len()).sum();
-        FIXED_BYTES + publication.data.bytes().len() + tags
+        self.record.kept_bytes()
     }
 }
 

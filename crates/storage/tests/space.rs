@@ -11,6 +11,7 @@ use std::{
 };
 
 use dunlin_engine::log::{LogError, LogRecord, LogRetention, LogTerms};
+use dunlin_protocol::{ClientInfo, Payload};
 use dunlin_storage::{ClockSource, DiskLimits, EntryBatch, NamespaceDiskLimits, StorageOptions};
 
 use crate::{
@@ -180,6 +181,41 @@ fn a_channel_that_may_not_evict_refuses() {
     opened.storage.trim("news:1".into(), 1, None);
     assert_eq!(opened.store_with("news:1", counted(4, CHANNEL_MAX - 1_000), TERMS), Ok(3), "there is space again");
     assert_eq!(opened.storage.counts().refused_channel_full, 1);
+}
+
+#[test]
+fn tags_and_info_count_as_in_memory() {
+    let directory = ScratchDirectory::new();
+    let path = directory.join("data");
+    let options = StorageOptions::at(&path);
+    let described = |offset, data_bytes| {
+        let mut record = padded(offset, data_bytes);
+        let payload = |text: &'static str| Some(Payload::from_json(text.into()));
+        let publication = Arc::get_mut(&mut record.publication).expect("it is new");
+        publication.tags = vec![("colour".into(), "blue".into()), ("size".into(), "9".into())];
+        publication.info = Some(Arc::new(ClientInfo {
+            user: "ann".into(),
+            client: "c1".into(),
+            conn_info: payload(r#"{"name":"Ann"}"#),
+            chan_info: payload("[1]"),
+        }));
+        record
+    };
+    let opened = limited(&options, 0);
+    let besides = described(1, 1_000).kept_bytes() - 1_000;
+    let at_limit = usize::try_from(CHANNEL_MAX).expect("it fits") - besides;
+    assert_eq!(opened.store_with("news:1", described(1, at_limit + 1), TERMS), Err(LogError::ChannelFull));
+    assert_eq!(opened.store_with("news:1", described(2, at_limit), TERMS), Ok(1), "the size that memory counts");
+    assert_eq!(stored_bytes(&opened, 1), CHANNEL_MAX);
+    opened.storage.trim("news:1".into(), 1, None);
+    assert_eq!(opened.store_with("news:1", described(3, 1_000), TERMS), Ok(2));
+    drop(opened);
+    // Counted from what is stored.
+    assert!(replace_account(&path, "news:1", None).is_some());
+    let opened = limited(&options, 0);
+    let rest = at_limit - besides - 1_000;
+    assert_eq!(opened.store_with("news:1", described(4, rest + 1), TERMS), Err(LogError::ChannelFull));
+    assert_eq!(opened.store_with("news:1", described(5, rest), TERMS), Ok(3), "at the limit");
 }
 
 #[test]

@@ -111,7 +111,7 @@ impl Context {
             if link == LinkName::Read {
                 self.unanswered.end_of_lease_reads();
             }
-            self.counters.silences += 1;
+            self.counters.silent_connections += 1;
             self.link(LinkEffect::Reconnect { link });
         }
     }

@@ -70,7 +70,7 @@ pub struct CoreCounters {
     /// Windows of other nodes that were used instead of a read.
     pub peer_windows: u64,
     /// Connections that were closed because nothing was received.
-    pub silences: u64,
+    pub silent_connections: u64,
     /// Channels whose broadcasts the node receives, including those that linger (gauge).
     pub broadcast_channels: u64,
     /// Follows that were answered before all nodes' servers knew the subscription.

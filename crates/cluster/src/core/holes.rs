@@ -97,15 +97,39 @@ pub(super) fn missing_among(
 /// the stream has dropped makes the count of the rest look complete. In this node's epoch, the name of a missing message is
 /// a loss. In another one its sequence may have been assigned again, or this node has not heard of that epoch yet: then
 /// nothing proves what lies below.
-pub(super) fn floor_of_names(messages: &[StoredMessage], floor: u64, epoch: &str) -> u64 {
-    named_elsewhere(messages, floor, epoch).unwrap_or(floor)
+pub(super) fn floor_of_names(
+    messages: &[StoredMessage],
+    floor: u64,
+    epoch: &str,
+    ended: Option<EndedEpoch<'_>>,
+) -> u64 {
+    named_elsewhere(messages, floor, epoch, ended).unwrap_or(floor)
+}
+
+/// An epoch before that of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EndedEpoch<'a> {
+    pub(super) epoch: &'a str,
+    /// Its messages from this sequence on were lost when it ended: the stream has assigned the sequence again.
+    pub(super) lost_from: u64,
+}
+
+impl EndedEpoch<'_> {
+    /// Whether a name means a message that is not in this node's epoch. A node that has not heard of the end of an epoch
+    /// still publishes such names.
+    fn has_lost(&self, epoch: &str, sequence: u64) -> bool {
+        self.epoch == epoch && sequence >= self.lost_from
+    }
 }
 
 /// The newest missing message after `floor` that one of the messages names in another epoch than this node's.
-fn named_elsewhere(messages: &[StoredMessage], floor: u64, epoch: &str) -> Option<u64> {
+fn named_elsewhere(messages: &[StoredMessage], floor: u64, epoch: &str, ended: Option<EndedEpoch<'_>>) -> Option<u64> {
     let of_others = messages.iter().filter_map(named_by).filter(|(_, its_epoch)| *its_epoch != epoch);
     let has = |sequence: u64| messages.binary_search_by_key(&sequence, |message| message.sequence).is_ok();
-    of_others.flat_map(|(sequences, _)| sequences).filter(|sequence| *sequence > floor && !has(*sequence)).max()
+    let says_nothing = |epoch: &str, sequence| ended.is_some_and(|ended| ended.has_lost(epoch, sequence));
+    let named = of_others
+        .flat_map(|(sequences, its_epoch)| sequences.filter(move |sequence| !says_nothing(its_epoch, *sequence)));
+    named.filter(|sequence| *sequence > floor && !has(*sequence)).max()
 }
 
 #[cfg(test)]

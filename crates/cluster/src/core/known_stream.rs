@@ -11,6 +11,7 @@ use crate::{
 use super::{
     Context, Requester, StreamedNamespace,
     epoch::{EpochRecord, EpochState, Verdict, epoch_of},
+    holes::EndedEpoch,
     stream_standing::{StreamKey, StreamWatch},
     truncation::Marks,
     window::WindowLimits,
@@ -210,6 +211,14 @@ impl KnownStream {
     pub(super) fn current_epoch(&self) -> &str {
         let made_with = self.facts.as_ref().map(|facts| &*facts.epoch);
         self.epoch.begun().or(made_with).unwrap_or("")
+    }
+
+    /// The epoch of the stream's metadata, if another one has begun since. The record of that one has its sequence in this
+    /// epoch, so what had this sequence, or a later one, before is lost.
+    pub(super) fn ended_epoch(&self) -> Option<EndedEpoch<'_>> {
+        let (begun, facts) = self.epoch.known().zip(self.facts.as_ref())?;
+        let is_ended = begun.generation > 0 && begun.epoch != facts.epoch;
+        is_ended.then(|| EndedEpoch { epoch: &facts.epoch, lost_from: begun.sequence })
     }
 
     /// The stream was truncated: a new epoch is to begin.

@@ -397,7 +397,7 @@ impl Peers {
     fn send_heartbeat(&mut self, context: &mut Context) {
         let Membership::Member(about) = &self.view.membership else { return };
         if context.links.publish {
-            self.view.counters.silences += u64::from(self.was_silent(context.now.mono_us));
+            self.view.counters.own_silences += u64::from(self.was_silent(context.now.mono_us));
             self.heartbeat_sent_us = Some(context.now.mono_us);
         }
         let heartbeat = self.heartbeat(about, context.now.unix_ms);

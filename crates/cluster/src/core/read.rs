@@ -488,7 +488,7 @@ impl Read {
         if channel.is_some_and(has_hole) {
             return None;
         }
-        Some(holes::floor_of_names(&self.messages.list, floor, stream.current_epoch()))
+        Some(holes::floor_of_names(&self.messages.list, floor, stream.current_epoch(), stream.ended_epoch()))
     }
 
     /// The position of a read that can be part of a shared one.

@@ -78,13 +78,13 @@ const CHANNEL: &[Key] = &[
         "history_memory_limit",
         COUNT_OR_ZERO,
         "1073741824",
-        "Maximum bytes of history on the node. A publication counts as its data, tags and info plus 256 bytes. Each shard has an equal share. Beyond it see `history_overflow`. 0: no limit.",
+        "Maximum bytes of history on the node. A publication counts as its data, tags and info plus 256 bytes, and 64 for each tag. Each shard has an equal share. Beyond it see `history_overflow`. 0: no limit.",
     ),
     own(
         "history_disk_limit",
         COUNT_OR_ZERO,
         "0",
-        "Maximum bytes of stored publications of all namespaces with `durability`. A publication counts as its data and tags plus 256 bytes; files may be larger or, compressed, smaller. A publication beyond it gets error 111, which is temporary. 0: no limit but `storage.free_space_min`.",
+        "Maximum bytes of stored publications of all namespaces with `durability`. A publication counts as in `channel.history_memory_limit`; files may be larger or, compressed, smaller. A publication beyond it gets error 111, which is temporary. 0: no limit but `storage.free_space_min`.",
     ),
     own(
         "waiting_requests_limit",

@@ -161,9 +161,7 @@ impl SessionTable {
 
     /// The socket of a session with waiting commands has accepted bytes.
     pub(crate) fn pace_progresses(&mut self, key: SessionKey, client: &ClientOptions, effects: &mut Effects) {
-        let paused = self.get(key).and_then(|session| session.paused.as_deref());
-        let Some(Paused { paused_on: PausedOn::Pace(share), .. }) = paused else { return };
-        let share = *share;
+        let Some(share) = self.get(key).and_then(Session::awaited_share) else { return };
         let outbox = self.outbox(key.index);
         if !outbox.is_over_pace(client, share, 0) {
             outbox.end_pace();
@@ -176,7 +174,7 @@ impl SessionTable {
         let Some(session) = self.get_mut(key) else { return };
         session.requests_in_flight -= 1;
         session.awaits_large_reply &= !was_reply_large;
-        if session.is_paused_for_pace() {
+        if session.waits_for_pace() {
             effects.list.push(Effect::Recall { session: key });
         }
     }
@@ -185,7 +183,7 @@ impl SessionTable {
     pub(crate) fn large_reply_is_late(&mut self, key: SessionKey, effects: &mut Effects) {
         let Some(session) = self.get_mut(key) else { return };
         session.awaits_large_reply = false;
-        if session.is_paused_for_pace() {
+        if session.waits_for_pace() {
             effects.list.push(Effect::Recall { session: key });
         }
     }

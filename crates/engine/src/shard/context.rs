@@ -256,7 +256,7 @@ impl Context {
 
     /// Whether other nodes may have keys of the namespace's channels, and no log has them.
     pub(super) fn has_keys_on_peers(&self, namespace: NamespaceIndex) -> bool {
-        self.is_shared(namespace) && !self.is_logged(namespace) && self.options.log.peer_queries_max > 0
+        self.is_shared(namespace) && !self.is_logged(namespace) && self.options.log.has_peers()
     }
 
     /// Whether a channel of the namespace may have older keys than those in memory.
@@ -316,7 +316,7 @@ impl Context {
     /// Tells the owner that nobody waits for a join any more.
     pub(super) fn abandon_join(&mut self, channel: Arc<str>, seat: SeatKey, departure: Departure) {
         // Without other nodes, no join asks again, and the room needs to know only of a client that may come back.
-        if departure == Departure::Lost || self.options.log.peer_queries_max > 0 {
+        if departure == Departure::Lost || self.options.log.has_peers() {
             let owner = self.owner(&channel);
             self.request(owner, ShardRequest::AbandonJoin { channel, seat, departure });
         }

@@ -11,6 +11,7 @@ mod channels;
 mod histories;
 mod homes;
 mod log_traffic;
+mod opening_line;
 mod presence_queries;
 mod publish;
 mod room_directory;

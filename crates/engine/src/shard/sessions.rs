@@ -143,6 +143,10 @@ impl Sessions {
             Notice::JoinWaits { asker } => {
                 return self.all.table.large_reply_is_late(asker.session, &mut context.effects);
             }
+            Notice::JoinDue { request } => {
+                let key = request.asker.session;
+                return self.subscribing(context, key).join_is_due(request);
+            }
             Notice::Superseded { session } => return self.all.close(context, session, &Disconnect::CONNECTION_LIMIT),
             Notice::Published { channel, asker, outcome } => {
                 ("publish", channel, asker, outcome.map(|()| Reply::Publish))
@@ -180,6 +184,12 @@ impl Sessions {
         let command = CommandRef { id: asker.command_id, command, channel: Some(&channel) };
         self.all.answer(context, asker.session, command, outcome);
         self.all.table.owner_replied(asker.session, is_reply_large, &mut context.effects);
+    }
+
+    /// What a session waited for may go on: joins first, because they are older than its commands.
+    pub(super) fn recalled(&mut self, context: &mut Context, key: SessionKey) {
+        self.subscribing(context, key).send_due_joins();
+        self.all.resume_paced(key);
     }
 
     /// Handles a request, and returns the answer.

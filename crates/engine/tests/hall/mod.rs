@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use dunlin_engine::{
     Event, FrameClass, Options, SessionKey,
     host::{HostOptions, RoomHost, RoutedMessage, Runner, TokensRefused},
-    message::{Asker, Subscriber, SubscriptionRequest},
+    message::{AnswerPace, Asker, Subscriber, SubscriptionRequest},
     options::{NamespaceOptions, RoomLimits, RoomOpenings},
     room::{FromRoom, JoinParams, NotJoined, RoomKey, RoomThreadIndex, SeatKey, ToRoom},
 };
@@ -198,7 +198,7 @@ pub struct Hall {
 pub fn join_message(room: RoomKey, params: JoinParams, encoding: Encoding) -> ToRoom {
     let SeatKey { shard, index, generation } = params.seat;
     let request = SubscriptionRequest {
-        answer_may_be_large: false,
+        answer: AnswerPace::Short,
         channel: "arena:a".into(),
         asker: Asker { shard, session: SessionKey { index, generation }, command_id: 1 },
         creator: dunlin_engine::channel_creators::ChannelCreator::default(),

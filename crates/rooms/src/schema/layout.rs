@@ -31,11 +31,19 @@ pub(crate) struct FieldReader<'a> {
     /// Whether an optional field was there, and whether one of those was not 0.
     has_optional: bool,
     has_value: bool,
+    /// Whether the state is known to have the form of its kind, so that its values are not looked at again.
+    is_known: bool,
 }
 
 impl<'a> FieldReader<'a> {
     pub(crate) fn new(field_count: usize, state: &'a [u8]) -> Self {
-        Self { rest: state, fields_left: field_count, is_cut: false, has_optional: false, has_value: false }
+        let (is_cut, has_optional, has_value, is_known) = (false, false, false, false);
+        Self { rest: state, fields_left: field_count, is_cut, has_optional, has_value, is_known }
+    }
+
+    /// Reads a state that was read to its end before.
+    pub(crate) fn of_known_form(field_count: usize, state: &'a [u8]) -> Self {
+        Self { is_known: true, ..Self::new(field_count, state) }
     }
 
     /// The next field, which is `field`; `None` if the state does not have the form of its kind.
@@ -54,7 +62,10 @@ impl<'a> FieldReader<'a> {
             FieldType::Text { bytes_max } => self.bytes(0, *bytes_max, 1)?,
             FieldType::List { of, count_min, count_max } => self.bytes(*count_min, *count_max, of.bytes.into())?,
         };
-        let raw = value_of(field, bytes)?;
+        let raw = match field.of {
+            FieldType::Text { .. } | FieldType::List { .. } if self.is_known => RawValue::Bytes(bytes),
+            _ => value_of(field, bytes)?,
+        };
         self.has_optional |= field.is_optional;
         self.has_value |= self.has_optional && raw != field.nothing();
         Some(raw)

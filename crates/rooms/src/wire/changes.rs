@@ -146,8 +146,8 @@ impl ChangeList {
     /// Appends the changed values of a state that has the form of its kind.
     fn put_values(&mut self, kind: &Kind, changes: Changes, is: &[u8], was: Option<&[u8]>) {
         let count = kind.fields.len();
-        let mut is = FieldReader::new(count, is);
-        let mut was = was.map(|was| FieldReader::new(count, was));
+        let mut is = FieldReader::of_known_form(count, is);
+        let mut was = was.map(|was| FieldReader::of_known_form(count, was));
         // Nothing has to be read after the last change.
         let needed = (Changes::BITS - changes.leading_zeros()) as usize - 1;
         for (place, field) in (1..).zip(&kind.fields[..needed]) {
@@ -525,6 +525,33 @@ mod tests {
             let reversed: Vec<_> = objects.iter().rev().copied().collect();
             assert_eq!(bits(&schema, &reversed), expected, "rotated by {rotation}, reversed");
         }
+    }
+
+    state! {
+        /// A kind with a text.
+        struct Named: 2 {
+            points: u8,
+            name: String [max(20)],
+        }
+    }
+
+    /// The check of a long text costs more than everything else of a change.
+    #[test]
+    fn a_text_is_checked_when_states_are_compared_and_not_again() {
+        let schema = Schema::new().with::<Named>();
+        let kind = schema.kind(2).expect("a kind");
+        let state = |name: &'static [u8]| [&[7], name].concat();
+        let (ann, broken) = (state(b"Ann"), state(b"An\xff"));
+        assert_eq!(differences(&kind.fields, &ann, &broken), None);
+        assert_eq!(differences(&kind.fields, &broken, &ann), None);
+        assert_eq!(differences(&kind.fields, &ann, &state(b"Bob")), Some(2));
+        let mut list = ChangeList::default();
+        let now = ObjectView { id: ObjectId(1), kind: 2, x: 0, y: 0, state: &broken };
+        list.push_whole_values(&schema, 7, &now, 4);
+        let bits = list.finish().to_vec();
+        list.clear();
+        list.push_whole_values(&schema, 7, &ObjectView { state: &ann, ..now }, 4);
+        assert_eq!(bits.len(), list.finish().len(), "the text is copied");
     }
 
     proptest! {

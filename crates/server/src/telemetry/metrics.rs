@@ -402,7 +402,7 @@ families! {
 readings! {
     /// Connections, queues and other nodes.
     CLUSTER_NODES of ClusterState, []:
-    Counter "dunlin_cluster_connections_silent_total" "Connections to NATS that were given up because what was asked for did not come: their server was parted from the others." = |state| state.counters.silences;
+    Counter "dunlin_cluster_connections_silent_total" "Connections to NATS that were given up because what was asked for did not come: their server was parted from the others." = |state| state.counters.silent_connections;
     Gauge "dunlin_cluster_requests_queued" "Requests of shards that wait for the cluster's thread." = |state| state.requests_queued as u64;
     Counter "dunlin_cluster_requests_refused_total" "Publications and loads refused with error 111, because broker.nats.jetstream.requests_limit requests were waiting." = |state| state.requests_refused as u64;
     Gauge "dunlin_cluster_operations_waiting" "Operations that wait for a connection to NATS." = |state| state.effects_waiting as u64;
@@ -411,7 +411,7 @@ readings! {
     Gauge "dunlin_cluster_peers_clock_off" "Of these, nodes whose clock differs from this node's by more than a minute." = |state| state.counters.peers.clock_off;
     Gauge "dunlin_cluster_same_id" "1 while another node has the id of this one, otherwise 0." = |state| u64::from(state.counters.peers.same_id);
     Counter "dunlin_cluster_peers_lost_total" "Nodes that became silent without stopping in order." = |state| state.counters.peers.lost;
-    Counter "dunlin_cluster_silences_total" "How often this node has sent no heartbeat for so long that other nodes may have counted it as lost: its process was paused, or a connection to NATS was down." = |state| state.counters.peers.silences;
+    Counter "dunlin_cluster_silences_total" "How often this node has sent no heartbeat for so long that other nodes may have counted it as lost: its process was paused, or a connection to NATS was down." = |state| state.counters.peers.own_silences;
     Gauge "dunlin_cluster_lease_held" "1 while this node holds its lease, otherwise 0. Without streams there are no leases." = |state| u64::from(state.counters.leases.term > 0);
     Gauge "dunlin_cluster_leases_elsewhere" "Leases that other nodes hold." = |state| state.counters.leases.others;
     Counter "dunlin_cluster_leases_lost_total" "How often another node has taken the lease of this node, because this node did not renew it in broker.nats.peers.silence_timeout." = |state| state.counters.leases.lost;

@@ -130,7 +130,7 @@ impl OccupancyReporter {
         let state = self.cluster.state();
         // A process that was paused keeps its connections, so it is ready all the time. Others may have taken its lease, if
         // there are leases, or have heard none of its heartbeats.
-        let silences = state.counters.leases.lost + state.counters.peers.silences;
+        let silences = state.counters.leases.lost + state.counters.peers.own_silences;
         let was_silent = silences != std::mem::replace(&mut self.silences, silences);
         self.was_apart |= !state.is_ready || was_silent;
     }

@@ -4,8 +4,6 @@ use dunlin_protocol::Encoding;
 
 use crate::wire::{PublicationBody, apply};
 
-use super::Subscription;
-
 /// The delta state of a subscription that receives deltas.
 #[derive(Debug)]
 pub struct DeltaState {
@@ -20,7 +18,7 @@ impl DeltaState {
         Self { encoding, newest: None }
     }
 
-    fn apply(&mut self, seen: &PublicationBody) -> Result<Vec<u8>, String> {
+    pub(super) fn apply(&mut self, seen: &PublicationBody) -> Result<Vec<u8>, String> {
         let bytes = match self.encoding {
             Encoding::Json => {
                 let text: String = serde_json::from_slice(&seen.data).map_err(|error| error.to_string())?;
@@ -45,23 +43,5 @@ impl DeltaState {
         };
         self.newest = Some(full.clone());
         Ok(full)
-    }
-}
-
-impl Subscription {
-    /// Returns the publication with its full data, whether it was sent as a delta or not.
-    ///
-    /// # Errors
-    /// If a delta has no base or does not apply to it, or if the client did not request deltas.
-    pub(super) fn full_publication(&mut self, seen: &PublicationBody) -> Result<PublicationBody, String> {
-        let data = match &mut self.delta_state {
-            Some(delta_state) => {
-                let full = delta_state.apply(seen);
-                full.map_err(|error| format!("{}: {error}, at offset {}", self.channel, seen.offset))?
-            }
-            None if seen.delta => return Err(format!("{}: a delta that the client did not request", self.channel)),
-            None => seen.data.clone(),
-        };
-        Ok(PublicationBody { data, ..seen.clone() })
     }
 }

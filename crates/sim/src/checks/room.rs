@@ -33,7 +33,7 @@ pub struct Seat {
     /// The client's copy of the world.
     replica: Replica,
     /// Number of the room's events that were received or were addressed to other players.
-    events_received: usize,
+    pub(super) events_received: usize,
     pub last_number: u32,
     /// Number of inputs that the client has sent.
     pub inputs_sent: u32,
@@ -160,56 +160,15 @@ fn must_be_recoverable(
 }
 
 /// The offset and the number of an event.
-fn event_of(seen: &PublicationBody) -> Result<(u64, u64), String> {
+pub(super) fn event_of(seen: &PublicationBody) -> Result<(u64, u64), String> {
     let number = event_number(&seen.data).filter(|_| seen.info.is_none() && seen.tags.is_empty());
     let (_, number) = number.ok_or_else(|| format!("not an event of the game: {seen:?}"))?;
     Ok((seen.offset, number))
 }
 
-impl Subscription {
-    /// Checks a publication in a room's channel and records it.
-    ///
-    /// # Errors
-    /// If it differs from what the game recorded, or is not addressed to this client.
-    pub fn room_publication(
-        &mut self,
-        room_model: &mut RoomModel,
-        encoding: Encoding,
-        seen: &PublicationBody,
-    ) -> Result<(), String> {
-        let seat = self.seat.as_mut().ok_or("a room's publication without a seat")?;
-        if seen.offset == 0 {
-            let outcome = seat.snapshot(room_model, encoding, seen);
-            return outcome.map_err(|error| format!("{}: {:?}: {error}", self.channel, seat.player));
-        }
-        let (offset, number) = event_of(seen)?;
-        let at = ClientPosition { epoch: self.epoch.clone(), offset };
-        if self.offset.is_none_or(|last| offset <= last) || room_model.at(&self.channel, &at) != Some(number) {
-            return Err(format!("{}: event {number} at {at:?} after {:?}", self.channel, self.offset));
-        }
-        self.offset = Some(offset);
-        room_model.count("event received");
-        if seat.follows_departure(room_model, number) {
-            room_model.count("event after a player left");
-            return Ok(());
-        }
-        let next = seat.next_event(room_model).map(|(index, number)| (index + 1, number));
-        match next {
-            Some((received, next)) if next == number => {
-                seat.events_received = received;
-                Ok(())
-            }
-            other => Err(format!(
-                "{}: {:?} receives {number}, {:?}, and the next one for it is {other:?}",
-                self.channel, seat.player, room_model.events[number as usize]
-            )),
-        }
-    }
-}
-
 impl Seat {
     /// The next event for this player: its index among the events of the room, and its number.
-    fn next_event(&self, room_model: &RoomModel) -> Option<(usize, u64)> {
+    pub(super) fn next_event(&self, room_model: &RoomModel) -> Option<(usize, u64)> {
         let events = room_model.records[&self.room].events.iter().copied().enumerate().skip(self.events_received);
         let mut mine = events.filter(|(_, event)| room_model.events[*event as usize].players.contains(&self.player));
         mine.next()
@@ -217,14 +176,14 @@ impl Seat {
 
     /// Whether a broadcast event was emitted after the player left the room. The session's shard learns from the room
     /// that the player left, and gets the event from the owner. The event may arrive first.
-    fn follows_departure(&self, room_model: &RoomModel, number: u64) -> bool {
+    pub(super) fn follows_departure(&self, room_model: &RoomModel, number: u64) -> bool {
         let event = &room_model.events[number as usize];
         let has_joined = || room_model.records[&self.room].header(self.player, event.tick).is_some();
         event.users.is_none() && event.room == self.room && !event.players.contains(&self.player) && has_joined()
     }
 
     /// Applies a snapshot and compares the replica with the world.
-    fn snapshot(
+    pub(super) fn snapshot(
         &mut self,
         room_model: &mut RoomModel,
         encoding: Encoding,

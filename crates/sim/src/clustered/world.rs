@@ -590,7 +590,7 @@ impl World for ClusteredWorld {
                 ("truncation detected", counters.truncations),
                 ("hole detected", counters.holes),
                 ("ahead", counters.ahead),
-                ("silence", counters.silences),
+                ("silence", counters.silent_connections),
                 ("key answered", counters.keys_answered),
                 ("key answered", counters.keys_answered),
                 ("shared read", counters.shared_reads),

@@ -105,7 +105,13 @@ fn a_name_of_another_epoch_ends_what_is_proven() {
         (vec![message(9, "7 x")], 7, None),
         (vec![message(9, "")], 3, None),
     ] {
-        assert_eq!(named_elsewhere(&messages, floor, "e"), proven, "{messages:?}");
+        assert_eq!(named_elsewhere(&messages, floor, "e", None), proven, "{messages:?}");
+    }
+    // The epoch `x` has ended, and the stream has assigned the sequence 7 again.
+    let ended = Some(EndedEpoch { epoch: "x", lost_from: 7 });
+    for (names, proven) in [("7,8 x", None), ("6,7 x", Some(6)), ("7 y", Some(7))] {
+        let messages = [message(9, names)];
+        assert_eq!(named_elsewhere(&messages, 3, "e", ended), proven, "{names}");
     }
 }
 

@@ -50,7 +50,7 @@ pub struct PeerCounters {
     /// Nodes that became silent without a clean stop.
     pub lost: u64,
     /// How often this node has sent no heartbeat for so long that other nodes may have counted it as lost.
-    pub silences: u64,
+    pub own_silences: u64,
     /// Surveys that were started.
     pub surveys: u64,
     /// Surveys that ended without the answer of a live node.

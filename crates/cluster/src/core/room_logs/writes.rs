@@ -37,8 +37,10 @@ enum End {
     Wanted {
         keeps: bool,
     },
-    /// The room cannot be stored. It is released as it was stored last.
-    GivenUp,
+    /// The room cannot be stored, and was told so. It is released as it was stored last, unless it has ended for good.
+    GivenUp {
+        keeps: bool,
+    },
 }
 
 /// What a stored message means.
@@ -98,13 +100,13 @@ impl Writes {
 
     /// Drops what waits, and releases the room, unless it has ended for good.
     pub(super) fn give_up(&mut self) {
-        let end = if self.discards() { self.end } else { End::GivenUp };
+        let end = End::GivenUp { keeps: !self.discards() };
         *self = Self { end, ..Self::default() };
     }
 
     /// Whether the room was told that its log is lost.
     pub(super) fn is_given_up(&self) -> bool {
-        self.end == End::GivenUp
+        matches!(self.end, End::GivenUp { .. })
     }
 
     /// The end of a log shows as much as a check.
@@ -114,7 +116,7 @@ impl Writes {
 
     /// Whether the room is given up.
     pub(super) fn discards(&self) -> bool {
-        self.end == End::Wanted { keeps: false }
+        matches!(self.end, End::Wanted { keeps: false } | End::GivenUp { keeps: false })
     }
 
     /// Ends the log when everything is stored. A room that does not continue needs nothing of it.
@@ -123,9 +125,10 @@ impl Writes {
             self.records.clear();
             (self.writing, self.waiting, self.records_bytes) = (None, None, 0);
         }
-        if !keeps || !self.is_given_up() {
-            self.end = End::Wanted { keeps };
-        }
+        self.end = match self.end {
+            End::GivenUp { keeps: was_kept } => End::GivenUp { keeps: keeps && was_kept },
+            End::Open | End::Wanted { .. } => End::Wanted { keeps },
+        };
     }
 
     /// The next message.
@@ -157,8 +160,7 @@ impl Writes {
         }
         Ok(match self.end {
             End::Open => None,
-            End::Wanted { keeps } => Some((MessageKind::End { keeps }, Bytes::new())),
-            End::GivenUp => Some((MessageKind::End { keeps: true }, Bytes::new())),
+            End::Wanted { keeps } | End::GivenUp { keeps } => Some((MessageKind::End { keeps }, Bytes::new())),
         })
     }
 
@@ -270,6 +272,7 @@ mod tests {
             for change in order {
                 change(&mut writes);
             }
+            assert!(writes.is_given_up(), "the room was told, and is not told again");
             let (kind, _) = writes.next(1 << 20).expect("it fits").expect("the end waits");
             assert!(matches!(kind, MessageKind::End { keeps: false }), "{kind:?}");
         }

@@ -64,7 +64,7 @@ impl PresenceQueries {
         command: PresenceCommand,
     ) {
         let PresenceCommand { kind, bytes_max, asker } = command;
-        if context.options.log.peer_queries_max == 0 {
+        if !context.options.log.has_peers() {
             let outcome = match kind {
                 PresenceKind::Clients => presence_within(context, owned, bytes_max).map(ClusterPresence::Clients),
                 PresenceKind::Stats => {

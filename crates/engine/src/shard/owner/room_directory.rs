@@ -19,10 +19,11 @@ use crate::{
     refused::Refused,
     room::{Opening, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex, ToRoom},
     shard::ShardIdentity,
+    shrink::shrink_map,
     token_bucket::{Bucket, RefillRate},
 };
 
-use super::Context;
+use super::{Context, opening_line::OpeningLine};
 
 pub(super) const NO_ROOMS: &str = "the namespace of the channel has no rooms: set room.simulation";
 pub(super) const NO_PUBLICATIONS: &str =
@@ -50,6 +51,7 @@ pub(super) struct RoomDirectory {
     /// The number of rooms whose world is not created yet.
     opening: usize,
     openings: Bucket,
+    pub(super) line: OpeningLine,
     /// Rooms that were closed with joins in flight, by number: how many joins each has not answered yet.
     closed: HashMap<u64, u32, foldhash::quality::FixedState>,
     waiting_messages: WaitingMessages,
@@ -76,6 +78,7 @@ impl RoomDirectory {
             opened: 0,
             opening: 0,
             openings: identity.share(options.room_openings.per_second),
+            line: OpeningLine::default(),
             closed: HashMap::default(),
             waiting_messages: WaitingMessages::default(),
             waiting_openings: BTreeMap::new(),
@@ -86,21 +89,53 @@ impl RoomDirectory {
         self.openings.set_rate(rate);
     }
 
-    /// Whether one more room may be opened. Checked before the channel is created, so that a refusal leaves no state.
-    /// Each shard has an equal share of the node's limits.
-    pub(super) fn check_opening(&mut self, context: &Context, opening: Opening) -> Result<(), RoomRefusal> {
+    /// Whether the room of a channel may be opened. Checked before the channel is created, so that a refusal leaves no
+    /// state. Each shard has an equal share of the node's limits.
+    pub(super) fn check_opening(&mut self, context: &Context, name: &str, opening: Opening) -> Result<(), RoomRefusal> {
         if let Opening::Refused(refusal) = opening {
             return Err(refusal);
         }
+        if self.line.end_turn(name) {
+            return Ok(());
+        }
+        self.check_numbers(context)?;
+        // Those in the line are first.
+        let may_take = self.line.first().is_none();
+        if may_take && self.openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
+    }
+
+    fn check_numbers(&self, context: &Context) -> Result<(), RoomRefusal> {
         let part = |limit: usize| limit.div_ceil(usize::from(context.identity.count));
-        let open: usize = self.threads.iter().map(|thread| thread.open as usize).sum();
-        if open >= part(context.options.rooms_max) {
+        let (open, called) = (self.threads.iter().map(|thread| thread.open as usize), self.line.called());
+        if open.sum::<usize>() + called >= part(context.options.rooms_max) {
             return Err(RoomRefusal::Limit);
         }
-        if self.opening >= part(context.options.room_openings.opening_max) {
-            return Err(RoomRefusal::Queue);
+        let opening = self.opening + called;
+        if opening >= part(context.options.room_openings.opening_max) { Err(RoomRefusal::Queue) } else { Ok(()) }
+    }
+
+    /// The next channel of the line that asks the other nodes for its room, if one may.
+    pub(super) fn call_next(&mut self, context: &Context) -> Option<Arc<str>> {
+        self.line.first()?;
+        match self.check_numbers(context) {
+            // It does not wait for other rooms to end, and is refused.
+            Err(RoomRefusal::Limit) => self.line.dismiss_first(),
+            Ok(()) if self.openings.try_take(context.now.mono_us) => self.line.call_first(),
+            _ => None,
         }
-        if self.openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
+    }
+
+    /// When the first channel of the line may ask; `None` if that takes the end of another opening.
+    pub(super) fn next_call_us(&self, context: &Context) -> Option<u64> {
+        self.check_numbers(context).ok().map(|()| self.openings.next_us(context.now.mono_us))
+    }
+
+    /// The other nodes have answered a channel, or none of its joins waits. If it has not used its opening, another channel
+    /// may.
+    pub(super) fn end_turn(&mut self, name: &str) {
+        if self.line.end_turn(name) {
+            self.openings.put_back();
+        }
     }
 
     pub(super) fn has_threads(&self) -> bool {
@@ -222,6 +257,7 @@ impl RoomDirectory {
         *pending_joins -= 1;
         if *pending_joins == 0 {
             self.closed.remove(&key.number);
+            shrink_map(&mut self.closed);
         }
         true
     }

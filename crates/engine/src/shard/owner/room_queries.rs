@@ -10,7 +10,8 @@
 //! time is over, two nodes whose clients try again and again could promise a room that has failed to each other for ever.
 //!
 //! While a room moves from a node that stops or has died to another one, no node has it, or a node does not answer. Its
-//! players join again at that moment. Their joins wait here and ask again, much sooner than SDKs would after a refusal.
+//! players join again at that moment. Their joins wait here and ask again, much sooner than SDKs would after a refusal. If
+//! this node itself opens too many rooms, they wait in the line of `opening_line` instead, and ask when it is their turn.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -28,10 +29,11 @@ use crate::{
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
     room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
+    shrink::shrink_map,
     timers::{Scheduled, TimerOwner},
 };
 
-use super::Context;
+use super::{Context, opening_line::PlaceInLine};
 
 /// The refusal code of joins to a room of another node. HTTP has the same code for a request to the wrong server.
 const ELSEWHERE_CODE: u16 = 421;
@@ -78,9 +80,12 @@ pub(in crate::shard) struct RoomQueries {
     unanswered: HashMap<SeatKey, UnansweredJoin, foldhash::quality::FixedState>,
 }
 
+/// Joins of a channel that ask again later.
 #[derive(Debug, Default)]
-struct Pausing {
-    joins: VecDeque<Box<SubscriptionRequest>>,
+pub(super) struct Pausing {
+    pub(super) joins: VecDeque<Box<SubscriptionRequest>>,
+    /// Set if they wait until this node may open the room: their place, and why they wait.
+    pub(super) in_line: Option<(PlaceInLine, RoomRefusal)>,
     scheduled: Scheduled,
 }
 
@@ -89,8 +94,7 @@ struct Pausing {
 const ASK_AGAIN_MS: RangeInclusive<u64> = 50..=400;
 
 fn pause_ms(request: &SubscriptionRequest, now_us: u64) -> u64 {
-    let until_us = request.join.as_ref().map_or(0, |join| join.waits_until_us);
-    let waited_ms = JOIN_WAIT_MAX_MS.saturating_sub(until_us.saturating_sub(now_us) / 1_000);
+    let waited_ms = JOIN_WAIT_MAX_MS.saturating_sub(waits_until_us(request).saturating_sub(now_us) / 1_000);
     (waited_ms / 2).clamp(*ASK_AGAIN_MS.start(), *ASK_AGAIN_MS.end())
 }
 
@@ -112,7 +116,7 @@ impl RoomQueries {
     /// A join is here now, or in a room, until [`RoomQueries::end_stay`].
     pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) {
         // Without other nodes, no join asks again.
-        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.peer_queries_max > 0) {
+        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.has_peers()) {
             self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
         }
     }
@@ -120,6 +124,7 @@ impl RoomQueries {
     /// Returns whether somebody still waits for the answer to the join.
     pub(super) fn end_stay(&mut self, request: &SubscriptionRequest) -> bool {
         let unanswered = request.join.as_ref().and_then(|join| self.unanswered.remove(&join.seat));
+        shrink_map(&mut self.unanswered);
         unanswered.is_none_or(|unanswered| !unanswered.is_abandoned)
     }
 
@@ -157,17 +162,49 @@ impl RoomQueries {
         context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(name));
     }
 
-    /// Takes the joins of a channel that ask again now; `None` if the timer is not theirs.
-    pub(super) fn take_due(&mut self, due_us: u64, name: &str) -> Option<VecDeque<Box<SubscriptionRequest>>> {
-        let is_due = self.pausing.get_mut(name).is_some_and(|pausing| pausing.scheduled.take(due_us));
-        is_due.then(|| self.pausing.remove(name)).flatten().map(|pausing| pausing.joins)
+    /// A join asks again when this node may open the room. `enter` gives its channel a place in the line.
+    pub(super) fn wait_in_line(
+        &mut self,
+        context: &mut Context,
+        request: Box<SubscriptionRequest>,
+        why: RoomRefusal,
+        enter: impl FnOnce(Arc<str>) -> PlaceInLine,
+    ) {
+        let name = Arc::clone(&request.channel);
+        let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
+        pausing.in_line.get_or_insert_with(|| (enter(Arc::clone(&name)), why));
+        let until_us = waits_until_us(&request);
+        pausing.joins.push_back(request);
+        context.timers.schedule(&mut pausing.scheduled, until_us, || TimerOwner::Channel(name));
+    }
+
+    /// A channel's timer has expired. Returns whether it is that of its joins.
+    pub(super) fn take_timer(&mut self, due_us: u64, name: &str) -> bool {
+        self.pausing.get_mut(name).is_some_and(|pausing| pausing.scheduled.take(due_us))
+    }
+
+    /// The joins of a channel that are to ask again, if there are any.
+    pub(super) fn pausing(&mut self, name: &str) -> Option<&mut Pausing> {
+        self.pausing.get_mut(name)
+    }
+
+    /// Wakes the joins of a channel at `due_us`, or earlier.
+    pub(super) fn wake_at(&mut self, context: &mut Context, name: &Arc<str>, due_us: u64) {
+        if let Some(pausing) = self.pausing.get_mut(name) {
+            context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(Arc::clone(name)));
+        }
     }
 
     /// Takes the joins of a channel that were to ask again.
-    pub(super) fn take_pausing(&mut self, context: &mut Context, name: &str) -> VecDeque<Box<SubscriptionRequest>> {
-        let Some(Pausing { joins, scheduled }) = self.pausing.remove(name) else { return VecDeque::new() };
-        context.timers.abandon(scheduled);
-        joins
+    pub(super) fn take_pausing(&mut self, context: &mut Context, name: &str) -> Pausing {
+        let pausing = self.pausing.remove(name).unwrap_or_default();
+        context.timers.abandon(pausing.scheduled);
+        pausing
+    }
+
+    /// Whether the other nodes are asked for the room of a channel now.
+    pub(super) fn is_asking(&self, name: &str) -> bool {
+        self.waiting.contains_key(name)
     }
 
     pub(in crate::shard) fn asks_again_at(&self, name: &str, due_us: u64) -> bool {
@@ -186,7 +223,7 @@ impl RoomQueries {
         wait_ms: u64,
     ) -> Result<RoomState, Refused> {
         // Also if it has promised the room to a third node: it may open the room after all.
-        if self.waiting.contains_key(&name) {
+        if self.is_asking(&name) {
             return Ok(RoomState::Asking);
         }
         let promised_until_us = &mut self.promised_until_us;
@@ -243,6 +280,11 @@ pub(super) fn count_refusal(context: &mut Context, name: &str, refusal: RoomRefu
     if let Ok(namespace) = context.names.resolve(name) {
         context.count(namespace).rooms.refused[refusal as usize] += 1;
     }
+}
+
+/// Until when a join waits for its room.
+pub(super) fn waits_until_us(request: &SubscriptionRequest) -> u64 {
+    request.join.as_ref().map_or(0, |join| join.waits_until_us)
 }
 
 /// Whether a join may open a room.

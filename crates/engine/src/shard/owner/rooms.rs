@@ -1,6 +1,6 @@
 //! The owner's side of a room: opens it, and forwards its joins, leaves and events.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
@@ -14,7 +14,7 @@ use crate::{
     event::Ticket,
     lifecycle::{Lifecycle, LifecycleKind},
     log_in_flight::{Draft, ParkedCost, ReplyTo},
-    message::{NotSubscribed, Notice, SubscriptionRequest},
+    message::{AnswerPace, NotSubscribed, Notice, SubscriptionRequest},
     names::NamespaceIndex,
     refused::Refused,
     room::{
@@ -28,8 +28,8 @@ use super::{
     channels::{Channels, NamedChannel},
     room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
     room_queries::{
-        ELSEWHERE, JoinPlace, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open, not_here,
-        why_not_joined,
+        ELSEWHERE, JoinPlace, Pausing, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open,
+        not_here, waits_until_us, why_not_joined,
     },
 };
 
@@ -61,7 +61,7 @@ impl Rooms<'_> {
 
     /// Whether other nodes may have the room of a channel.
     pub(super) fn should_ask_for_room(&self, name: &str) -> bool {
-        let has_peers = self.context.options.log.peer_queries_max > 0 && self.directory.has_threads();
+        let has_peers = self.context.options.log.has_peers() && self.directory.has_threads();
         has_peers
             && self.channels.table.named(name).is_none_or(|channel| channel.room.is_none())
             && self.context.names.resolve(name).is_ok_and(|namespace| self.context.namespace(namespace).room.is_some())
@@ -76,7 +76,7 @@ impl Rooms<'_> {
     }
 
     /// A join is about to wait. `None` if too much waits already: then it is refused. [`Rooms::unpark`] ends it.
-    fn park(&mut self, request: Box<SubscriptionRequest>) -> Option<Box<SubscriptionRequest>> {
+    fn park(&mut self, mut request: Box<SubscriptionRequest>) -> Option<Box<SubscriptionRequest>> {
         let cost = ParkedCost::of_subscription(&request);
         if let Err(refused) = self.channels.log_traffic.check_parked(&self.context.options.log, cost) {
             refuse_join(self.context, request, refused.into());
@@ -84,6 +84,11 @@ impl Rooms<'_> {
         }
         self.channels.log_traffic.note_parked(&request);
         self.queries.begin_stay(self.context, &request, JoinPlace::Here);
+        // No command waits for a subscription that the server makes itself.
+        if request.asker.command_id != 0 && request.answer == AnswerPace::Awaited {
+            request.answer = AnswerPace::Late;
+            self.context.notify(request.asker.shard, Notice::JoinWaits { asker: request.asker });
+        }
         Some(request)
     }
 
@@ -132,6 +137,8 @@ impl Rooms<'_> {
                 },
             }
         }
+        self.directory.end_turn(name);
+        self.call_next();
     }
 
     /// A join waits no longer. `None` if nobody waits for its answer: then it is refused.
@@ -158,38 +165,95 @@ impl Rooms<'_> {
 
     /// Whether a join that cannot reach the room now may still wait for it.
     fn waits_on(&self, request: &SubscriptionRequest) -> bool {
-        let now_us = self.context.now.mono_us;
-        self.context.options.log.peer_queries_max > 0
-            && request.join.as_ref().is_some_and(|join| now_us < join.waits_until_us)
+        self.context.options.log.has_peers() && self.context.now.mono_us < waits_until_us(request)
     }
 
     fn wait_to_ask_again(&mut self, request: Box<SubscriptionRequest>) {
-        let Some(mut request) = self.park(request) else { return };
-        // No command waits for a subscription that the server makes itself.
-        if request.asker.command_id != 0 && std::mem::take(&mut request.answer_may_be_large) {
-            self.context.notify(request.asker.shard, Notice::JoinWaits { asker: request.asker });
+        if let Some(request) = self.park(request) {
+            self.queries.pause(self.context, request);
         }
-        self.queries.pause(self.context, request);
+    }
+
+    /// A join waits until this node may open one more room.
+    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>, why: RoomRefusal) {
+        let Some(request) = self.park(request) else { return };
+        let line = &mut self.directory.line;
+        self.queries.wait_in_line(self.context, request, why, |channel| line.enter(channel));
+        self.call_next();
     }
 
     /// The channel has a room now: the joins that were to ask again go to it.
     fn serve_pausing(&mut self, name: &str) {
-        for request in self.queries.take_pausing(self.context, name) {
+        let Pausing { joins, in_line, .. } = self.queries.take_pausing(self.context, name);
+        for request in joins {
             if let Some(request) = self.unpark(request) {
                 self.join_here(request);
             }
         }
+        if let Some((place, _)) = in_line {
+            self.directory.line.leave(place);
+            self.call_next();
+        }
     }
 
-    /// Joins that waited for a room ask again. Returns whether the timer is theirs.
-    pub(in crate::shard) fn ask_again(&mut self, due_us: u64, name: &str) -> bool {
-        let Some(joins) = self.queries.take_due(due_us, name) else { return false };
-        for join in joins {
-            if let Some(request) = self.unpark(join) {
+    /// Joins that waited for a room ask again, or have waited too long. Returns whether the timer is theirs.
+    pub(in crate::shard) fn wake_joins(&mut self, due_us: u64, name: &Arc<str>) -> bool {
+        if !self.queries.take_timer(due_us, name) {
+            return false;
+        }
+        if self.queries.pausing(name).is_some_and(|pausing| pausing.in_line.is_some()) {
+            self.refuse_overdue(name);
+            self.call_next();
+        } else {
+            self.ask_again(name);
+        }
+        true
+    }
+
+    fn ask_again(&mut self, name: &Arc<str>) {
+        for request in self.queries.take_pausing(self.context, name).joins {
+            if let Some(request) = self.unpark(request) {
                 self.serve_join(request);
             }
         }
-        true
+    }
+
+    /// Refuses the joins of a channel in the line that have waited too long.
+    fn refuse_overdue(&mut self, name: &Arc<str>) {
+        let now_us = self.context.now.mono_us;
+        let Some(Pausing { joins, in_line: Some((place, why)), .. }) = self.queries.pausing(name) else { return };
+        let (place, why) = (*place, *why);
+        let (overdue, waiting): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(joins).into_iter().partition(|request| waits_until_us(request) <= now_us);
+        let next_us = waiting.iter().map(|request| waits_until_us(request)).min();
+        *joins = waiting;
+        if let Some(next_us) = next_us {
+            self.queries.wake_at(self.context, name, next_us);
+        } else {
+            self.queries.take_pausing(self.context, name);
+            self.directory.line.leave(place);
+        }
+        for request in overdue {
+            if let Some(request) = self.unpark(request) {
+                count_refusal(self.context, name, why);
+                refuse_join(self.context, request, why.code().into());
+            }
+        }
+    }
+
+    /// Lets those in the line whose turn has come ask the other nodes for their rooms.
+    fn call_next(&mut self) {
+        while let Some(name) = self.directory.call_next(self.context) {
+            self.ask_again(&name);
+            if !self.queries.is_asking(&name) {
+                // Nobody waits for these joins any more.
+                self.directory.end_turn(&name);
+            }
+        }
+        let first = self.directory.line.first().map(Arc::clone);
+        if let (Some(first), Some(due_us)) = (first, self.directory.next_call_us(self.context)) {
+            self.queries.wake_at(self.context, &first, due_us);
+        }
     }
 
     /// The state of a channel's room on this node, for another one that asks for it.
@@ -230,8 +294,11 @@ impl Rooms<'_> {
         }
     }
 
-    /// Sends a join to the room of a channel, which is open.
+    /// Sends a join to the room of a channel, which is open, unless its session has to agree first.
     fn send_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
+        if request.answer == AnswerPace::Late {
+            return self.context.notify(request.asker.shard, Notice::JoinDue { request });
+        }
         let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         room.pending_joins += 1;
         let OwnedRoom { key: room, thread, .. } = *room;
@@ -273,8 +340,8 @@ impl Rooms<'_> {
                 }
             }
             // When a node has died, all its rooms are opened at once.
-            Err(NoRoom::NotOpened(RoomRefusal::Queue | RoomRefusal::Rate)) if self.waits_on(&request) => {
-                self.wait_to_ask_again(request);
+            Err(NoRoom::NotOpened(why @ (RoomRefusal::Queue | RoomRefusal::Rate))) if self.waits_on(&request) => {
+                self.wait_in_line(request, why);
             }
             Err(why) => {
                 let refused = self.refused(&name, why);
@@ -306,7 +373,7 @@ impl Rooms<'_> {
         }
         let is_open = channel.key.is_some_and(|key| self.channels.table[key].room.is_some());
         if !is_open {
-            self.directory.check_opening(self.context, opening).map_err(NoRoom::NotOpened)?;
+            self.directory.check_opening(self.context, channel.name, opening).map_err(NoRoom::NotOpened)?;
             // First, so that no room is opened for a channel that the shard has no space for.
             let key = self.channels.ensure(self.context, channel)?;
             self.directory.open(self.context, &mut self.channels.table[key], overrides);
@@ -372,6 +439,7 @@ impl Rooms<'_> {
         if is_new && self.context.tells(LifecycleKind::RoomOpened, channel.namespace) {
             self.context.tell(Lifecycle::RoomOpened { channel: Arc::clone(name) });
         }
+        self.call_next();
     }
 
     /// The channel with this name, if `room` is still its room.
@@ -548,6 +616,7 @@ impl Rooms<'_> {
             self.context.notify(shard, Notice::RoomOver { channel: name, room: room_key, code, reason });
         }
         self.channels.review(self.context, key);
+        self.call_next();
         Some((room, namespace))
     }
 

@@ -15,7 +15,7 @@ use crate::{
     frame::{FrameRef, build_frame, close_frame, encode_push_on, reply_frame},
     hub::{Hub, LocalChannelId},
     lifecycle::{ABNORMAL, BY_DISCONNECT, Lifecycle, LifecycleKind, NO_STATUS},
-    message::{Asker, ShardRequest},
+    message::{Asker, Notice, ShardRequest, SubscriptionRequest},
     names::NamespaceIndex,
     outbox::{Outgoing, Slots},
     record::{CommandSubject, RecordLevel, SessionIncident},
@@ -423,7 +423,7 @@ impl OpenSessions {
     }
 
     /// Resumes the commands of a session that waited for replies.
-    pub(in crate::shard) fn recalled(&mut self, key: SessionKey) {
+    pub(super) fn resume_paced(&mut self, key: SessionKey) {
         let Some(session) = self.table.get_mut(key).filter(|session| session.is_paused_for_pace()) else { return };
         let Some(paused) = session.paused.take() else { return };
         self.table.outbox(key.index).end_pace();
@@ -727,14 +727,22 @@ impl OpenSessions {
 
     /// Nobody waits for the answer to a join any more. It may take long, and the client may come back before.
     pub(super) fn abandon_join(
-        &self,
+        &mut self,
         context: &mut Context,
         channel: LocalChannelId,
         seat: SeatIndex,
         departure: Departure,
     ) {
-        let key = self.seats.key(context.identity.index, seat);
-        context.abandon_join(Arc::clone(&self.hub.channel(channel).name), key, departure);
+        let seat_key = self.seats.key(context.identity.index, seat);
+        let session = self.table.get_mut(self.seats.at(seat).session);
+        let due_joins = session.and_then(|session| session.extra.as_mut()).map(|extra| &mut extra.due_joins);
+        let is_it = |request: &SubscriptionRequest| request.join.as_ref().is_some_and(|join| join.seat == seat_key);
+        let held = due_joins.and_then(|joins| joins.remove(joins.iter().position(|request| is_it(request))?));
+        match held {
+            // It is refused when the current event has been handled: the session does not wait for it any more.
+            Some(request) => context.notify(context.identity.index, Notice::JoinDue { request }),
+            None => context.abandon_join(Arc::clone(&self.hub.channel(channel).name), seat_key, departure),
+        }
     }
 
     /// Releases a subscription's channel and filter in the hub.

@@ -18,7 +18,7 @@ use crate::{
     history_stream::encoded_bytes_max,
     hub::{HubEntry, LocalChannelId},
     lifecycle::BY_CLIENT,
-    message::{NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
+    message::{AnswerPace, NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
     refused::{Refused, RefusedCommand},
@@ -27,7 +27,7 @@ use crate::{
         asks_to_spectate,
     },
     session::{
-        Ending, Paused, PausedOn, ProxiedCommand, Session, Subscription, SubscriptionExtra, SubscriptionFlags,
+        Ending, Paused, PausedOn, ProxiedCommand, Session, Share, Subscription, SubscriptionExtra, SubscriptionFlags,
         SubscriptionParams,
     },
     session_seats::{RoomRoute, SeatIndex},
@@ -269,14 +269,14 @@ impl Subscribing<'_> {
         let extra = is_needed.then(|| Box::new(extra));
         session.subscriptions.push(Subscription { channel: id, place: None, flags, filter: place, expiry_us, extra });
         let positioned = flags.positioned;
-        let answer_may_be_large = recover.is_some() || self.context.namespace(namespace).cache_keys_max > 0;
+        let is_large = recover.is_some() || self.context.namespace(namespace).cache_keys_max > 0;
         let asker = match command_id {
             // A request by the server itself.
             0 => self.context.asker(self.key, command_id),
-            _ => self.sessions.register_request(self.context, self.key, command_id, answer_may_be_large),
+            _ => self.sessions.register_request(self.context, self.key, command_id, is_large),
         };
         let request = SubscriptionRequest {
-            answer_may_be_large,
+            answer: if is_large { AnswerPace::Awaited } else { AnswerPace::Short },
             channel,
             asker,
             creator: self
@@ -328,7 +328,8 @@ impl Subscribing<'_> {
         let command =
             CommandRef { id: request.asker.command_id, command: "subscribe", channel: Some(&request.channel) };
         self.sessions.answer(self.context, self.key, command, outcome);
-        self.sessions.table.owner_replied(self.key, request.answer_may_be_large, &mut self.context.effects);
+        let was_awaited = request.answer == AnswerPace::Awaited;
+        self.sessions.table.owner_replied(self.key, was_awaited, &mut self.context.effects);
         self.sessions.table.schedule(self.key, &mut self.context.timers);
         match ending {
             Some(Ending::Asked { command_id }) => {
@@ -341,6 +342,37 @@ impl Subscribing<'_> {
             None => return,
         }
         self.sessions.table.recall_after_ending(self.key, id, &mut self.context.effects);
+    }
+
+    /// The room of a join that waited for other nodes is open.
+    pub(in crate::shard) fn join_is_due(&mut self, request: Box<SubscriptionRequest>) {
+        let session = self.sessions.table.get(self.key).filter(|session| session.is_authenticated());
+        let subscription = session.zip(self.sessions.hub.find(&request.channel));
+        let subscription = subscription.and_then(|(session, id)| session.subscription(id));
+        if subscription.is_none_or(Subscription::is_ending) {
+            return self.subscribed(*request, Err(ErrorCode::Internal.into()));
+        }
+        self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default().due_joins.push_back(request);
+        self.send_due_joins();
+    }
+
+    /// Sends the joins of the session whose rooms are open to them, one at a time, as its commands with large answers.
+    pub(in crate::shard) fn send_due_joins(&mut self) {
+        let Some(session) = self.sessions.table.get(self.key).filter(|session| session.has_due_joins()) else { return };
+        if session.awaits_large_reply {
+            return;
+        }
+        let outbox = self.sessions.table.outbox(self.key.index);
+        // Their own replies do not count as frames to come: they would wait for themselves.
+        if outbox.is_over_pace(&self.context.options.client, Share::Quarter, 0) {
+            return outbox.pace();
+        }
+        let session = self.sessions.table.at_mut(self.key.index);
+        let next = session.extra.as_mut().and_then(|extra| extra.due_joins.pop_front());
+        let Some(mut request) = next else { return };
+        session.awaits_large_reply = true;
+        request.answer = AnswerPace::Awaited;
+        self.context.request(self.context.owner(&request.channel), ShardRequest::Subscribe(request));
     }
 
     /// The session of an answered subscription has ended.
