@@ -81,6 +81,8 @@ pub enum RoomLogEvent {
         tick: u64,
         /// The checkpoint.
         bytes: Bytes,
+        /// Whether records wait for it, because they are worth nothing behind the checkpoint before.
+        goes_first: bool,
     },
     /// Store what waits, and end the log. Answered with [`RoomLogEffect::Ended`]. Right behind [`Self::Open`], it gives a
     /// room up without a look at its log; then a [`RoomLogEffect::Opened`] says why it cannot.
@@ -350,8 +352,13 @@ impl RoomLogs {
                 }
                 log
             }
-            RoomLogEvent::Checkpoint { log, tick, bytes } => {
-                self.write(context, log, |writes| writes.push_checkpoint(tick, bytes));
+            RoomLogEvent::Checkpoint { log, tick, bytes, goes_first } => {
+                self.write(context, log, |writes| {
+                    if goes_first {
+                        writes.await_first_checkpoint();
+                    }
+                    writes.push_checkpoint(tick, bytes);
+                });
                 log
             }
             RoomLogEvent::End { log, keeps } => {

@@ -455,7 +455,15 @@ impl World {
                 let mut bytes = BytesMut::new();
                 bytes.put_u64_le(hash);
                 bytes.put_bytes(0, padding);
-                self.handle(index, CoreEvent::RoomLog(RoomLogEvent::Checkpoint { log, tick, bytes: bytes.freeze() }));
+                self.handle(
+                    index,
+                    CoreEvent::RoomLog(RoomLogEvent::Checkpoint {
+                        log,
+                        tick,
+                        bytes: bytes.freeze(),
+                        goes_first: false,
+                    }),
+                );
             }
             if ends == 0 {
                 self.end_room(index, log, false);
@@ -666,7 +674,7 @@ fn a_room_whose_records_overfill_the_queue_is_released_and_goes_on_where_it_was_
         for tick in next..next + 3 {
             let bytes = Bytes::from_static(b"87654321");
             world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Record { log, tick, bytes: bytes.clone() }));
-            world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Checkpoint { log, tick, bytes }));
+            world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Checkpoint { log, tick, bytes, goes_first: false }));
         }
         world.handle(0, CoreEvent::RoomLog(RoomLogEvent::End { log, keeps: true }));
         world.pass_us(3_000_000);

@@ -123,8 +123,14 @@ impl ClusterLogs {
         Ok(kept.checkpoint.map(record))
     }
 
-    pub(super) fn write_checkpoint(&self, claim: u64, tick: u64, bytes: Vec<u8>) -> Result<(), &'static str> {
-        let event = RoomLogEvent::Checkpoint { log: RoomLogNumber(claim), tick, bytes: bytes.into() };
+    pub(super) fn write_checkpoint(
+        &self,
+        claim: u64,
+        tick: u64,
+        bytes: Vec<u8>,
+        goes_first: bool,
+    ) -> Result<(), &'static str> {
+        let event = RoomLogEvent::Checkpoint { log: RoomLogNumber(claim), tick, bytes: bytes.into(), goes_first };
         self.cluster.room_log(event).map_err(not_queued)
     }
 
