@@ -223,7 +223,9 @@ impl Room {
         } else {
             simulation.restore(reader.rest()).map_err(unreadable)?;
         }
-        world.present_as_new();
+        if is_by_game || converted_states > 0 {
+            world.present_as_new();
+        }
         Ok(Migrated { room: Self::of(options, world, simulation), converted_states, is_by_game })
     }
 

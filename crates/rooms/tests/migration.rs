@@ -78,6 +78,11 @@ impl Simulation for Runners {
         (self.schema)()
     }
 
+    /// The past is part of the state hash.
+    fn rewind_ticks(&self) -> u8 {
+        4
+    }
+
     fn start(&mut self, _: &mut World) {}
 
     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {

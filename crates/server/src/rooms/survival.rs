@@ -414,8 +414,11 @@ impl RoomEntries {
         self.count(|counters| &counters.migrated, 1);
     }
 
-    /// Counts a room whose checkpoint or log is unusable.
+    /// Counts a room whose checkpoint or log is unusable here. In a cluster, another node may be able to use it.
     pub(super) fn note_not_restored(&self) {
+        if let Store::Cluster(logs) = &self.rooms.store {
+            logs.refuse(self.claim);
+        }
         self.count(|counters| &counters.not_restored, 1);
     }
 

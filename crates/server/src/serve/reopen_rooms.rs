@@ -25,6 +25,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// a room was opened.
 const ORPHAN_PAUSE_MAX: Duration = Duration::from_secs(4);
 
+/// The code of the refusal of a room that cannot be restored.
+const NOT_RESTORED_CODE: u16 = 400;
+
 /// Time between two looks at a storage that is not open yet or cannot be read.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -65,7 +68,7 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
     loop {
         let mut channels = node.orphaned_rooms().await;
         channels.retain(|channel| kept.keeps(channel));
-        let (begun, mut all) = (Instant::now(), channels.len() as u64);
+        let (begun, mut all, mut refused) = (Instant::now(), channels.len() as u64, 0);
         let mut pause = RETRY_INTERVAL;
         // For the shards of this node, a room may still be on the node that has died: they learn of its end from the relay. Or a
         // client has joined it meanwhile on another node.
@@ -75,6 +78,8 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
             for channel in channels {
                 match try_reopen(&node, &channel).await {
                     Some(Reopened::Yes) => {}
+                    // Another node may be able to, and is not kept from it.
+                    Some(Reopened::Refused) => refused += 1,
                     Some(Reopened::No) => left.push(channel),
                     // A limit on new rooms, or on those that wait for one room. The other rooms do not wait for this one.
                     Some(Reopened::Later) => {
@@ -110,7 +115,7 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
             }
         }
         if all > 0 {
-            let not_opened = channels.len() as u64;
+            let not_opened = channels.len() as u64 + refused;
             room_events::StoredRoomsOpened { opened: all - not_opened, not_opened, took: begun.elapsed() }.emit();
         }
     }
@@ -139,7 +144,7 @@ async fn reopen(node: &Node, channel: &str) -> Option<bool> {
     loop {
         match try_reopen(node, channel).await? {
             Reopened::Yes => return Some(true),
-            Reopened::No => return Some(false),
+            Reopened::No | Reopened::Refused => return Some(false),
             Reopened::Later => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
@@ -149,6 +154,8 @@ async fn reopen(node: &Node, channel: &str) -> Option<bool> {
 enum Reopened {
     Yes,
     No,
+    /// This node cannot restore it.
+    Refused,
     /// A limit is reached.
     Later,
 }
@@ -164,6 +171,7 @@ async fn try_reopen(node: &Node, channel: &str) -> Option<Reopened> {
             Some(Reopened::No)
         }
         // The reason is logged where the room was made.
+        Ok(Ok(ApiAnswer::NotOpened(refusal))) if refusal.code == NOT_RESTORED_CODE => Some(Reopened::Refused),
         Ok(Ok(ApiAnswer::NotOpened(_))) => Some(Reopened::No),
         Ok(Ok(_)) => Some(Reopened::Yes),
     }

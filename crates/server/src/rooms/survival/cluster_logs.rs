@@ -139,6 +139,12 @@ impl ClusterLogs {
         self.cluster.room_log(event).map_err(not_queued)
     }
 
+    /// This node cannot run the room of a log. Its end follows.
+    pub(super) fn refuse(&self, claim: u64) {
+        // An error means that the thread has ended, because the node is stopping.
+        let _ = self.cluster.room_log(RoomLogEvent::Refuse { log: RoomLogNumber(claim) });
+    }
+
     /// Ends the log of a room.
     pub(super) fn end(&self, claim: u64, keeps: bool) {
         // An error means that the thread has ended, because the node is stopping.
