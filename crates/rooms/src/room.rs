@@ -158,7 +158,7 @@ impl Room {
         let mut saved = Reader::new(saved);
         let (version, channel, params) = read_opening(&mut saved)?;
         let form = SavedForm { version, is_of_other_map: false };
-        let mut world = World::restore(grid, &options, schema, form, &mut saved).map_err(|_| RestoreError)?;
+        let mut world = restored_world(grid, &options, schema, form, &mut saved)?;
         let info = RoomInfo { channel: channel.into(), params: params.into(), seed: world.info().seed };
         world.set_info(info);
         simulation.restore(saved.rest())?;
@@ -178,14 +178,14 @@ impl Room {
         mut simulation: Box<dyn Simulation>,
         migration: &Migration<'_>,
     ) -> Result<Migrated, MigrationError> {
-        let unreadable = |_| MigrationError::Unreadable;
+        let unreadable = |_: RestoreError| MigrationError::Unreadable;
         let grid = Grid::new(simulation.grid()).map_err(|_| MigrationError::Unreadable)?;
         let schema = Arc::new(simulation.schema());
         let mut reader = Reader::new(saved);
         let (version, channel, _) = read_opening(&mut reader).map_err(unreadable)?;
         let begin = reader;
         let form = SavedForm { version, is_of_other_map: false };
-        let restored = World::restore(grid.clone(), &options, Arc::clone(&schema), form, &mut reader);
+        let restored = restored_world(grid.clone(), &options, Arc::clone(&schema), form, &mut reader);
         let mut world = if let Ok(world) = restored {
             let actual = hash_of(&world, reader.rest());
             if actual != migration.state_hash {
@@ -196,8 +196,7 @@ impl Room {
             // Only a game that knows of the change has another map. The hash depends on the map.
             reader = begin;
             let form = SavedForm { is_of_other_map: true, ..form };
-            World::restore(grid, &options, Arc::clone(&schema), form, &mut reader)
-                .map_err(|_| MigrationError::Unreadable)?
+            restored_world(grid, &options, Arc::clone(&schema), form, &mut reader).map_err(unreadable)?
         } else {
             return Err(MigrationError::Unreadable);
         };
@@ -564,6 +563,22 @@ fn read_opening<'a>(saved: &mut Reader<'a>) -> Result<(u8, &'a str, &'a str), Re
         }
         _ => Err(RestoreError),
     }
+}
+
+/// A saved world, with its past.
+fn restored_world(
+    grid: Grid,
+    options: &RoomOptions,
+    schema: Arc<Schema>,
+    form: SavedForm,
+    saved: &mut Reader<'_>,
+) -> Result<World, RestoreError> {
+    let mut world = World::restore(grid, options, schema, form, saved).map_err(|_| RestoreError)?;
+    // Version 1 does not save past ticks.
+    if form.version >= 2 {
+        world.restore_past(saved).map_err(|_| RestoreError)?;
+    }
+    Ok(world)
 }
 
 fn with_possible_code(refusal: Refusal) -> Refusal {

@@ -82,7 +82,7 @@ pub struct World {
 /// The form of a saved world.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SavedForm {
-    /// The version of the format. Version 1 has no past.
+    /// The version of the format.
     pub(crate) version: u8,
     /// Whether it may have been saved with another map: what is outside of the map moves to its edge.
     pub(crate) is_of_other_map: bool,
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Restores a world that was saved in a form. All players, and their own objects, are reported as new.
+    /// Restores a world that was saved in a form, without its past. All players, and their own objects, are reported as new.
     pub(crate) fn restore(
         grid: Grid,
         options: &RoomOptions,
@@ -136,9 +136,6 @@ impl World {
         }
         // The visibility of objects follows from the rest of the state, so no change is reported now.
         world.present_as_new();
-        if form.version >= 2 {
-            world.objects.restore_past(tick, saved)?;
-        }
         Ok(world)
     }
 
@@ -172,7 +169,7 @@ impl World {
         self.objects.begin_past_anew(self.tick, ticks_max);
     }
 
-    /// Appends all but the past, in the form that [`World::restore`] reads.
+    /// Appends the form that [`World::restore`] reads.
     pub(crate) fn save(&self, out: &mut Vec<u8>) {
         let word_position = self.generator.get_word_pos();
         for number in [u64::from(self.tick), self.info.seed, word_position as u64, (word_position >> 64) as u64] {
@@ -186,9 +183,14 @@ impl World {
         self.calls.save(out);
     }
 
-    /// Appends the past, behind what [`World::save`] wrote.
+    /// Appends the form that [`World::restore_past`] reads.
     pub(crate) fn save_past(&self, out: &mut Vec<u8>) {
         self.objects.past.save(out);
+    }
+
+    /// Restores what [`World::save_past`] wrote.
+    pub(crate) fn restore_past(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+        self.objects.restore_past(self.tick, saved)
     }
 
     /// From now on, stores the positions of up to `ticks_max` ticks.

@@ -31,7 +31,7 @@ state! {
     /// Points have another name, so only the game knows what they are.
     #[derive(Debug, PartialEq)]
     struct Renamed: 1 {
-        score: u8,
+        score: u16,
         lives: u8,
     }
 }
@@ -131,7 +131,7 @@ impl Simulation for Runners {
             for id in runners {
                 let state = world.object(id).and_then(|object| StateReader::read::<first::Runner>(&object.state));
                 let first::Runner { points, lives } = state.ok_or(RestoreError)?;
-                world.set(id, &Renamed { score: points, lives }).map_err(|_| RestoreError)?;
+                world.set(id, &Renamed { score: points.into(), lives }).map_err(|_| RestoreError)?;
             }
         }
         let _ = world.emit(dunlin_rooms::Scope::All, r#"{"new":"rules"}"#);

@@ -224,14 +224,26 @@ mod tests {
         use crate::state;
 
         state! {
-            /// Points and path are wider, lives are gone, and the level is new.
+            /// Points and path are wider, in another order, and the level is new.
             #[derive(Clone, Debug, PartialEq)]
             pub struct Runner: 1 {
                 pub level: u8 [range(1, 9)],
+                pub lives: u8,
                 pub name: String [max(300)],
                 pub points: i32,
                 pub doing: Doing,
                 pub path: Vec<i16> [max(8)],
+            }
+        }
+
+        state! {
+            /// Lives are gone.
+            #[derive(Clone, Debug, PartialEq)]
+            pub struct Fewer: 1 {
+                pub points: u8,
+                pub doing: super::Did,
+                pub path: Vec<i8> [max(4)],
+                pub name: String [max(16)],
             }
         }
 
@@ -283,6 +295,13 @@ mod tests {
         bytes
     }
 
+    fn conversion<'a>(was: &'a Schema, now: &'a Schema) -> Conversion<'a> {
+        match now.changes_since(was).as_slice() {
+            [KindChange { number: 1, change: StateChange::Convert(conversion) }] => conversion.clone(),
+            changes => panic!("{changes:?}"),
+        }
+    }
+
     fn difference(was: &Schema, now: &Schema) -> String {
         match now.changes_since(was).as_slice() {
             [KindChange { change: StateChange::Unknown { difference, .. }, .. }] => difference.to_string(),
@@ -292,17 +311,20 @@ mod tests {
 
     #[test]
     fn fields_that_are_added_removed_or_widened_are_converted() {
-        let (was, now) = (Schema::new().with::<Runner>(), Schema::new().with::<next::Runner>());
         // As it comes out of a checkpoint.
-        let was = Schema::from_document(was.document().as_bytes()).expect("a schema");
-        let changes = now.changes_since(&was);
-        let [KindChange { number: 1, change: StateChange::Convert(conversion) }] = changes.as_slice() else {
-            panic!("{changes:?}")
-        };
+        let was = Schema::from_document(Schema::new().with::<Runner>().document().as_bytes()).expect("a schema");
+        let (wider, fewer) = (Schema::new().with::<next::Runner>(), Schema::new().with::<next::Fewer>());
         let mut converted = Vec::new();
+        assert!(conversion(&was, &fewer).convert(&bytes_of(&runner()), &mut converted));
+        let Runner { points, doing, path, name, .. } = runner();
+        let expected = next::Fewer { points, doing, path, name: name.clone() };
+        assert_eq!(StateReader::read::<next::Fewer>(&converted), Some(expected));
+
+        converted.clear();
+        let conversion = conversion(&was, &wider);
         assert!(conversion.convert(&bytes_of(&runner()), &mut converted));
-        let (name, path) = ("Ada".to_owned(), vec![-1, 2]);
-        let expected = next::Runner { level: 1, name, points: 200, doing: Doing::Digging, path };
+        let path = vec![-1, 2];
+        let expected = next::Runner { level: 1, lives: 3, name, points: 200, doing: Doing::Digging, path };
         assert_eq!(StateReader::read::<next::Runner>(&converted), Some(expected));
         converted.clear();
         assert!(!conversion.convert(&[1], &mut converted), "it is not of the old form");
