@@ -59,11 +59,11 @@ struct Runners {
 }
 
 impl Runners {
-    fn of_version(version: u32, schema: fn() -> Schema, migrates: Migrates) -> Box<Self> {
-        Box::new(Self { version, columns: 8, schema, migrates, count: 0, was: None })
+    fn of_version(version: u32, schema: fn() -> Schema, migrates: Migrates) -> Self {
+        Self { version, columns: 8, schema, migrates, count: 0, was: None }
     }
 
-    fn first() -> Box<Self> {
+    fn first() -> Self {
         Self::of_version(1, || Schema::new().with::<first::Runner>(), Migrates::Never)
     }
 }
@@ -141,7 +141,7 @@ impl Simulation for Runners {
 
 /// A room of version 1 after 60 ticks, whose player has 7 points, and what is saved of it.
 fn saved() -> (Room, PlayerId, Vec<u8>) {
-    let mut room = Room::new(RoomOptions::default(), 1, Runners::first()).expect("a map");
+    let mut room = Room::new(RoomOptions::default(), 1, Box::new(Runners::first())).expect("a map");
     let ann = room.join(&Visitor::of_user("ann"), Encoding::Json, b"").expect("there is room").player;
     for number in 1..=60 {
         if number <= 7 {
@@ -154,7 +154,7 @@ fn saved() -> (Room, PlayerId, Vec<u8>) {
     (room, ann, saved)
 }
 
-fn migrate(now: Box<Runners>, is_for_game: bool) -> Result<Migrated, MigrationError> {
+fn migrate(now: Runners, is_for_game: bool) -> Result<Migrated, MigrationError> {
     let (room, _, saved) = saved();
     let migration = Migration {
         version: room.game_version(),
@@ -165,7 +165,7 @@ fn migrate(now: Box<Runners>, is_for_game: bool) -> Result<Migrated, MigrationEr
         params: r#"{"new":1}"#,
         is_for_game,
     };
-    Room::migrate(RoomOptions { ticks_per_second: 30, ..RoomOptions::default() }, &saved, now, &migration)
+    Room::migrate(RoomOptions { ticks_per_second: 30, ..RoomOptions::default() }, &saved, Box::new(now), &migration)
 }
 
 fn wide() -> Schema {
@@ -195,7 +195,7 @@ fn a_game_takes_over_the_room_of_an_earlier_version() {
     let mut saved = Vec::new();
     migrated.room.save(&mut saved);
     let again = Runners::of_version(2, wide, Migrates::Never);
-    let again = Room::restore(migrated.room.options().clone(), &saved, again).expect("it is of this version");
+    let again = Room::restore(migrated.room.options().clone(), &saved, Box::new(again)).expect("it is of this version");
     assert_eq!(again.state_hash(), migrated.room.state_hash());
 }
 
@@ -233,9 +233,8 @@ fn a_room_that_the_game_refuses_is_not_taken_over() {
 
 #[test]
 fn a_room_continues_on_another_map() {
-    let small = |is_for_game| {
-        migrate(Box::new(Runners { columns: 4, ..*Runners::of_version(2, wide, Migrates::Count) }), is_for_game)
-    };
+    let small =
+        |is_for_game| migrate(Runners { columns: 4, ..Runners::of_version(2, wide, Migrates::Count) }, is_for_game);
     assert_eq!(small(false).expect_err("the game does not know"), MigrationError::Unreadable);
     let migrated = small(true).expect("it is taken over");
     let world = migrated.room.world();
@@ -256,12 +255,11 @@ fn a_state_that_is_not_the_saved_one_is_not_taken_over() {
         params: "",
         is_for_game: true,
     };
-    let now = Runners::of_version(2, wide, Migrates::Count);
-    let error = Room::migrate(RoomOptions::default(), &saved, now, &migration).expect_err("another state");
+    let now = || Box::new(Runners::of_version(2, wide, Migrates::Count));
+    let error = Room::migrate(RoomOptions::default(), &saved, now(), &migration).expect_err("another state");
     assert_eq!(error, MigrationError::OtherState { tick: 60, actual: room.state_hash() });
     for length in 0..saved.len() {
-        let now = Runners::of_version(2, wide, Migrates::Count);
-        let cut = Room::migrate(RoomOptions::default(), &saved[..length], now, &migration);
+        let cut = Room::migrate(RoomOptions::default(), &saved[..length], now(), &migration);
         assert!(cut.is_err(), "{length}");
     }
 }

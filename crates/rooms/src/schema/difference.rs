@@ -163,7 +163,7 @@ fn put(writer: &mut FieldWriter<'_>, (was, value): (&Field, RawValue<'_>), now: 
         (RawValue::Number(index), FieldType::Choice(were), FieldType::Choice(are)) => {
             let name = usize::try_from(index).ok().and_then(|index| were.get(index));
             let index = are.iter().position(|choice| Some(choice) == name).unwrap_or(0);
-            writer.put(now, RawValue::Number(index as i64));
+            writer.put(now, RawValue::Number(i64::try_from(index).unwrap_or(0)));
         }
         (RawValue::Bytes(bytes), FieldType::List { of, .. }, _) => {
             writer.put_list(now, bytes.chunks_exact(of.bytes.into()).map(|element| read_integer(element, *of)));

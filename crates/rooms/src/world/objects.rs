@@ -351,21 +351,21 @@ impl Objects {
 
     /// Converts states field by field. Returns the number of those that have changed.
     pub(super) fn convert_states(&mut self, changes: &[KindChange<'_>]) -> Result<usize, WorldError> {
-        let (mut converted, mut changed) = (Vec::new(), 0);
+        let (mut state_now, mut count) = (Vec::new(), 0);
         for KindChange { number, change } in changes {
             let StateChange::Convert(conversion) = change else { continue };
             let slots: Vec<u32> =
                 self.slots.live().filter(|(_, slot)| slot.object.kind == *number).map(|(index, _)| index).collect();
             for slot in slots {
-                converted.clear();
+                state_now.clear();
                 let state = &self.slots.at(slot).object.state;
-                if conversion.convert(state, &mut converted) && *state != converted {
-                    self.set_state_at(slot, &converted)?;
-                    changed += 1;
+                if conversion.convert(state, &mut state_now) && *state != state_now {
+                    self.set_state_at(slot, &state_now)?;
+                    count += 1;
                 }
             }
         }
-        Ok(changed)
+        Ok(count)
     }
 
     /// The difference of the first kind that only the game can convert and that has an object of which `is_meant` holds,
