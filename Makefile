@@ -116,7 +116,7 @@ crash: server-for-tests changed-rules ## Kill the real server under load, and se
 	@scripts/need python cc
 	tests/crash/all $(BINARIES)/dunlin 6
 
-clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
+clustered: server-for-tests changed-rules page ## Kill, pause and part nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
 	@scripts/need python nats nats_short network node go chromium
 	tests/cluster/all $(BINARIES)/dunlin
 	tests/cluster/sdks $(BINARIES)/dunlin --rounds 3
