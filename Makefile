@@ -112,11 +112,11 @@ hostile: server-for-tests ## Play named bad inputs and hostile crowds to the rea
 	@scripts/need python
 	tests/hostile/all $(BINARIES)/dunlin
 
-crash: server-for-tests ## Kill the real server under load, and see that nothing acknowledged or seen is lost
+crash: server-for-tests changed-rules ## Kill the real server under load, and see that nothing acknowledged or seen is lost; change the rules of its rooms
 	@scripts/need python cc
 	tests/crash/all $(BINARIES)/dunlin 6
 
-clustered: server-for-tests page ## Kill, pause and part nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
+clustered: server-for-tests changed-rules page ## Kill, pause and part nodes and NATS servers of a cluster under load, and see that nothing acknowledged is lost
 	@scripts/need python nats nats_short network node go chromium
 	tests/cluster/all $(BINARIES)/dunlin
 	tests/cluster/sdks $(BINARIES)/dunlin --rounds 3
@@ -131,7 +131,7 @@ twonodes: server-for-tests ## Run the API's cases, the oracle and the SDKs on tw
 	tests/oracle/run $(BINARIES)/dunlin --cluster
 	tests/sdk/run $(BINARIES)/dunlin --cluster
 
-chaos: server-for-tests page ## What crash and clustered do, with RUNS=300 crashes, RUNS/3 losses of power, RUNS faults of a cluster and 100 killed hosts of a room (2 to 3 hours)
+chaos: server-for-tests changed-rules page ## What crash and clustered do, with RUNS=300 crashes, RUNS/3 losses of power, RUNS faults of a cluster and 100 killed hosts of a room (2 to 3 hours)
 	@scripts/need python cc nats network node go chromium
 	tests/crash/all $(BINARIES)/dunlin $(RUNS)
 	tests/cluster/chaos $(BINARIES)/dunlin --rounds $(RUNS)
@@ -237,6 +237,11 @@ ifndef TESTED
 	cargo build --locked --package dunlin --package dunlin-bench --package dunlin-demo
 endif
 
+changed-rules: # A game in two versions, with a storage.
+ifndef TESTED
+	cargo build --locked --package dunlin-game --features storage --example changed_rules
+endif
+
 recorder: server-for-tests
 ifndef TESTED
 	cargo build --locked --package dunlin-games --package dunlin-codegen --example record_snapshots --example write_sources
@@ -265,4 +270,4 @@ autobahn: ## Play the Autobahn test suite to our WebSocket (half an hour or more
 	cargo build --locked --package dunlin-tests --bin dunlin-echo
 	tests/autobahn/run $(CARGO_TARGET_DIR)/debug/dunlin-echo
 
-.PHONY: built tools simulated packaged server-for-tests recorder
+.PHONY: built tools simulated packaged server-for-tests changed-rules recorder

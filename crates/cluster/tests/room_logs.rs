@@ -43,7 +43,7 @@ fn record(node: &ThreadOfNode, number: u64, tick: u64) {
 
 fn checkpoint(node: &ThreadOfNode, number: u64, tick: u64) {
     let log = RoomLogNumber(number);
-    node.room_log(RoomLogEvent::Checkpoint { log, tick, bytes: state(tick) });
+    node.room_log(RoomLogEvent::Checkpoint { log, tick, bytes: state(tick), goes_first: false });
     assert_eq!(node.room_log_answer(), RoomLogEffect::CheckpointStored { log, bytes: CHECKPOINT_BYTES });
 }
 

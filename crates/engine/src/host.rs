@@ -38,7 +38,7 @@ use crate::{
 use by_shard::ByShard;
 pub use calls::CallCounts;
 use calls::outcome_of;
-pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, RoomOrigin, TickRecord};
+pub use checkpoint::{CHECKPOINT_VERSION, Checkpoint, Continued, RoomOrigin, TickRecord};
 pub use not_restored::NotRestored;
 use reserved_places::ReservedPlaces;
 pub use runner::{AwayTerms, CompletedTick, Entered, Runner, Step, visitor_of};

@@ -17,20 +17,21 @@ use dunlin_engine::{
 };
 use dunlin_protocol::{ClientInfo, Encoding, Payload};
 use dunlin_rooms::{
-    CallError, CallId, GridShape, InputError, ListingChange, NewObject, PlayerId, Position, Refusal, RestoreError,
-    Room, RoomOptions, Simulation, Visibility, Visitor, World,
+    CallError, CallId, GridShape, InputError, ListingChange, NewObject, NotMigrated, OldRoom, PlayerId, Position,
+    Refusal, RestoreError, Room, RoomOptions, Simulation, Visibility, Visitor, World,
 };
 
 /// One name with hexadecimal bytes per line, as each version wrote them. Each released version has its own file, which
 /// is never changed.
-const VERSIONS: [&str; 4] = [
+const VERSIONS: [&str; 5] = [
     include_str!("fixtures/checkpoint-1.txt"),
     include_str!("fixtures/checkpoint-2.txt"),
     include_str!("fixtures/checkpoint-3.txt"),
     include_str!("fixtures/checkpoint-4.txt"),
+    include_str!("fixtures/checkpoint-5.txt"),
 ];
 /// The fixture of this version is written here with `DUNLIN_WRITE=1`, until the version is released.
-const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-4.txt");
+const THIS_VERSION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/checkpoint-5.txt");
 
 /// The state hash after the steps of the fixture.
 const STATE_HASH: u64 = 0x4ed6_86f3_72b4_90e0;
@@ -39,6 +40,8 @@ const STATE_HASH: u64 = 0x4ed6_86f3_72b4_90e0;
 #[derive(Default)]
 struct Stones {
     ticks: u8,
+    /// Whether this is the next version, which takes rooms of the first one over or does not.
+    next: Option<bool>,
 }
 
 impl Simulation for Stones {
@@ -90,6 +93,15 @@ impl Simulation for Stones {
         let [ticks] = saved else { return Err(RestoreError) };
         self.ticks = *ticks;
         Ok(())
+    }
+
+    fn version(&self) -> u32 {
+        if self.next.is_some() { 2 } else { 1 }
+    }
+
+    fn migrate(&mut self, _: &mut World, old: &OldRoom<'_>) -> Result<(), NotMigrated> {
+        assert_eq!((old.version, old.params, old.ticks_per_second), (1, origin().params.as_str(), 60));
+        if self.next == Some(true) { Ok(self.restore(old.saved)?) } else { Err(NotMigrated::Unsupported) }
     }
 }
 
@@ -276,6 +288,33 @@ fn assert_continues_from(fixture: &BTreeMap<&'static str, Vec<u8>>) {
 }
 
 #[test]
+fn checkpoints_of_every_version_are_migrated_or_refused_by_name() {
+    for version in 1..=VERSIONS.len() {
+        let fixture = fixture(version);
+        let migrate = |next: Option<bool>, difference: Option<NotRestored>| {
+            let saved = Checkpoint::read(&fixture["checkpoint"]).expect("it is read");
+            let stones = Box::new(Stones { next, ..Stones::default() });
+            let reason = saved.reason_to_migrate(difference, &*stones);
+            saved.migrate(origin().options, &origin().params, stones, reason)
+        };
+        let continued = migrate(Some(true), None).expect("it is taken over");
+        assert!(continued.has_new_state);
+        let players: Vec<PlayerId> = continued.runner.seat_users().map(|(player, _)| player).collect();
+        assert_eq!(players, [PlayerId(1), PlayerId(2)]);
+        let same = migrate(None, None).expect("nothing has changed");
+        assert!(!same.has_new_state);
+        assert_eq!(same.runner.room().state_hash(), STATE_HASH);
+
+        let refused = migrate(Some(false), None).expect_err("there is no migration");
+        assert_eq!(refused, NotRestored::OtherVersion { was: 1, is: 2 });
+        let name = "the checkpoint is of version 1 of the game, and this is version 2, which has no migration for it";
+        assert_eq!(refused.to_string(), name);
+        let params = NotRestored::OtherParams("{}".to_owned());
+        assert_eq!(migrate(None, Some(params.clone())).expect_err("no migration either"), params);
+    }
+}
+
+#[test]
 fn fixture_records_decode_to_their_values() {
     let fixture = fixture(CHECKPOINT_VERSION.into());
     for (number, tick) in ticks().iter().enumerate() {
@@ -295,7 +334,7 @@ fn an_unknown_version_is_reported() {
     saved[0] = newer;
     let error = Checkpoint::read(&saved).expect_err("it is newer");
     assert_eq!(error, NotRestored::NewerVersion(newer));
-    assert_eq!(error.to_string(), "the checkpoint has version 5, and this Dunlin reads versions up to 4");
+    assert_eq!(error.to_string(), "the checkpoint has version 6, and this Dunlin reads versions up to 5");
     saved[0] = 0;
     assert_eq!(Checkpoint::read(&saved).expect_err("there is none"), NotRestored::Malformed);
 

@@ -106,9 +106,9 @@ pub use dunlin_games::{BadParams, Make, Params, Registry, Saved, Saving};
 #[doc(inline)]
 pub use dunlin_rooms::{
     Angle, Band, CallError, CallId, CellIndex, Choice, Field, FieldType, FieldValue, Fixed, Grid, GridError, GridShape,
-    InputError, Integer, Kind, ListingState, Motion, Neighbour, NewObject, Object, ObjectId, PastNeighbour, PlayerId,
-    Position, RawValue, Refusal, RestoreError, Rewound, RoomInfo, Schema, SchemaError, Scope, Simulation, State,
-    StateReader, StateWriter, Visibility, Visitor, World, WorldError, choice, state,
+    InputError, Integer, Kind, ListingState, Motion, Neighbour, NewObject, NotMigrated, Object, ObjectId, OldRoom,
+    PastNeighbour, PlayerId, Position, RawValue, Refusal, RestoreError, Rewound, RoomInfo, Schema, SchemaError, Scope,
+    Simulation, State, StateReader, StateWriter, Visibility, Visitor, World, WorldError, choice, state,
 };
 /// The parameters of a simulation in the configuration, and events in tests, are [`serde_json::Value`]s.
 pub use serde_json;
@@ -118,7 +118,7 @@ pub mod testing {
     #[doc(inline)]
     pub use dunlin_games::script::{ScopedEvent, Script, events, publications};
     #[doc(inline)]
-    pub use dunlin_rooms::{CallsOfTick, GameCall, Removals, RoomOptions, TickOutcome};
+    pub use dunlin_rooms::{CallsOfTick, GameCall, MigrationError, Removals, RoomOptions, TickOutcome};
 }
 
 /// The types with which the server runs a room. A game and its tests do not need them.

@@ -2,8 +2,8 @@
 
 pub use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    CallError, CallId, Object, ObjectId, PlayerId, Position, Refusal, Room, RoomInfo, RoomOptions, Scoped, Simulation,
-    TickOutcome, Visitor, World,
+    CallError, CallId, Migration, MigrationError, Object, ObjectId, PlayerId, Position, Refusal, Room, RoomInfo,
+    RoomOptions, Scoped, Simulation, TickOutcome, Visitor, World,
 };
 use serde_json::Value;
 
@@ -113,6 +113,39 @@ impl Script {
         let mut room = Room::restore(self.room.options().clone(), &saved, simulation).expect("restored");
         room.be_strict();
         Self { room, input_number: self.input_number }
+    }
+
+    /// The room as it continues after an update of the game: `simulation` is the new version, and takes over what this one
+    /// saves. States whose fields were only added, removed or widened are converted before.
+    ///
+    /// # Errors
+    /// [`MigrationError`]
+    ///
+    /// ```
+    /// # mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/example.rs")); } use example::*;
+    /// use dunlin_game::testing::Script;
+    ///
+    /// let mut script = Script::new(game());
+    /// let ada = script.join("");
+    /// let updated = script.migrated(game()).expect("the same version");
+    /// assert_eq!(updated.place(ada), script.place(ada));
+    /// ```
+    pub fn migrated(&self, simulation: Box<dyn Simulation>) -> Result<Self, MigrationError> {
+        let mut saved = Vec::new();
+        self.room.save(&mut saved);
+        let (params, version) = (&*self.room.world().info().params, self.room.game_version());
+        let migration = Migration {
+            version,
+            schema: self.room.schema(),
+            ticks_per_second: self.room.options().ticks_per_second,
+            state_hash: self.room.state_hash(),
+            old_params: params,
+            params,
+            is_for_game: simulation.version() != version,
+        };
+        let mut room = Room::migrate(self.room.options().clone(), &saved, simulation, &migration)?.room;
+        room.be_strict();
+        Ok(Self { room, input_number: self.input_number })
     }
 
     /// Joins a player with this data.

@@ -16,6 +16,7 @@ mod fixed;
 mod grid;
 mod hash;
 mod listing;
+mod migration;
 mod opening;
 mod room;
 mod room_options;
@@ -36,16 +37,17 @@ pub mod recording;
 pub use fixed::{Angle, Fixed};
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
 pub use listing::{ListingChange, ListingState};
+pub use migration::{Migrated, Migration, MigrationError};
 pub use mirror::{Base, FarCells, Mirror, MirrorCounters, SnapshotBody};
 pub use opening::{RoomInfo, RoomOverrides, UnusableParams};
 pub use replica::{Replica, ReplicaError, SeenObject};
 pub use room::{Joined, PlayerChange, Removals, Room, SAVED_ROOM_VERSION, Scoped, TickOutcome};
 pub use room_options::RoomOptions;
 pub use schema::{
-    Choice, Field, FieldType, FieldValue, Integer, Kind, Motion, RawValue, Schema, SchemaError, State, StateReader,
-    StateWriter,
+    Choice, Field, FieldType, FieldValue, Integer, Kind, Motion, RawValue, Schema, SchemaDifference, SchemaError,
+    State, StateReader, StateWriter,
 };
-pub use simulation::{InputError, Refusal, RestoreError, Simulation, Visitor};
+pub use simulation::{InputError, NotMigrated, OldRoom, Refusal, RestoreError, Simulation, Visitor};
 pub use snapshot_format::{FormatSet, SnapshotFormat};
 pub use tick_update::{ChangedView, MalformedUpdate, ObjectView, TickUpdate, UpdateWriter};
 pub use wire::ObjectBefore;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::{
-    CallError, CallId, CallsOfTick, CellIndex, FormatSet, GameCall, Grid, GridError, ListingChange, PlayerId, Refusal,
-    RestoreError, RoomInfo, RoomOptions, Schema, Scope, Simulation, SnapshotFormat, TickUpdate, UpdateWriter, Visitor,
-    World, WorldError,
+    CallError, CallId, CallsOfTick, CellIndex, FormatSet, GameCall, Grid, GridError, ListingChange, Migrated,
+    Migration, MigrationError, NotMigrated, OldRoom, PlayerId, Refusal, RestoreError, RoomInfo, RoomOptions, Schema,
+    Scope, Simulation, SnapshotFormat, TickUpdate, UpdateWriter, Visitor, World, WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
     wire,
-    world::{Role, Target},
+    world::{Role, SavedForm, Target},
 };
 use bytes::Bytes;
 
@@ -157,15 +157,75 @@ impl Room {
         let schema = Arc::new(simulation.schema());
         let mut saved = Reader::new(saved);
         let (version, channel, params) = read_opening(&mut saved)?;
-        let mut world = World::restore(grid, &options, schema, version, &mut saved).map_err(|_| RestoreError)?;
-        // Version 1 does not save past ticks.
-        if version >= 2 {
-            world.restore_past(&mut saved).map_err(|_| RestoreError)?;
-        }
+        let form = SavedForm { version, is_of_other_map: false };
+        let mut world = restored_world(grid, &options, schema, form, &mut saved)?;
         let info = RoomInfo { channel: channel.into(), params: params.into(), seed: world.info().seed };
         world.set_info(info);
         simulation.restore(saved.rest())?;
         Ok(Self::of(options, world, simulation))
+    }
+
+    /// Takes over a room that [`Room::save`] wrote with another version of the game, other parameters or another schema:
+    /// converts the states of its objects, and asks the game to do the rest if necessary. Its players start without a base.
+    /// If the map differs, objects and viewpoints outside of it are moved to its edge. [`World::rewind`] begins anew if
+    /// the game has taken it over.
+    ///
+    /// # Errors
+    /// [`MigrationError`]
+    pub fn migrate(
+        options: RoomOptions,
+        saved: &[u8],
+        mut simulation: Box<dyn Simulation>,
+        migration: &Migration<'_>,
+    ) -> Result<Migrated, MigrationError> {
+        let unreadable = |_: RestoreError| MigrationError::Unreadable;
+        let grid = Grid::new(simulation.grid()).map_err(|_| MigrationError::Unreadable)?;
+        let schema = Arc::new(simulation.schema());
+        let mut reader = Reader::new(saved);
+        let (version, channel, _) = read_opening(&mut reader).map_err(unreadable)?;
+        let begin = reader;
+        let form = SavedForm { version, is_of_other_map: false };
+        let restored = restored_world(grid.clone(), &options, Arc::clone(&schema), form, &mut reader);
+        let mut world = if let Ok(world) = restored {
+            let actual = hash_of(&world, reader.rest());
+            if actual != migration.state_hash {
+                return Err(MigrationError::OtherState { tick: world.tick(), actual });
+            }
+            world
+        } else if migration.is_for_game {
+            // Only a game that knows of the change has another map. The hash depends on the map.
+            reader = begin;
+            let form = SavedForm { is_of_other_map: true, ..form };
+            restored_world(grid, &options, Arc::clone(&schema), form, &mut reader).map_err(unreadable)?
+        } else {
+            return Err(MigrationError::Unreadable);
+        };
+        let (channel, params) = (channel.into(), migration.params.into());
+        world.set_info(RoomInfo { channel, params, seed: world.info().seed });
+        let changes = schema.changes_since(migration.schema);
+        let converted_states = world.convert_states(&changes).map_err(|_| MigrationError::StateTooLong)?;
+        let difference = world.state_difference(&changes);
+        let is_by_game = migration.is_for_game || difference.is_some();
+        if is_by_game {
+            world.begin_past_anew(simulation.rewind_ticks());
+            let (version, ticks_per_second) = (migration.version, migration.ticks_per_second);
+            let old = OldRoom { version, saved: reader.rest(), params: migration.old_params, ticks_per_second };
+            simulation.migrate(&mut world, &old).map_err(|error| match (error, difference) {
+                (NotMigrated::Unsupported, Some(difference)) if !migration.is_for_game => {
+                    MigrationError::States(difference)
+                }
+                (error, _) => MigrationError::Game(error),
+            })?;
+            if let Some(left) = world.state_not_converted(&changes) {
+                return Err(MigrationError::StatesLeft(left));
+            }
+        } else {
+            simulation.restore(reader.rest()).map_err(unreadable)?;
+        }
+        if is_by_game || converted_states > 0 {
+            world.present_as_new();
+        }
+        Ok(Migrated { room: Self::of(options, world, simulation), converted_states, is_by_game })
     }
 
     /// The simulation's parameters in a saved room, a JSON document; `None` if it has none.
@@ -450,7 +510,12 @@ impl Room {
     pub fn state_hash(&self) -> u64 {
         let mut saved = Vec::new();
         self.simulation.save(&mut saved);
-        Hasher::new(4).number(self.world.state_hash()).bytes(&saved).finish()
+        hash_of(&self.world, &saved)
+    }
+
+    /// The version of its game.
+    pub fn game_version(&self) -> u32 {
+        self.simulation.version()
     }
 
     /// The number of players.
@@ -479,6 +544,11 @@ impl Room {
     }
 }
 
+/// The state hash of a room whose game has saved these bytes.
+fn hash_of(world: &World, saved: &[u8]) -> u64 {
+    Hasher::new(4).number(world.state_hash()).bytes(saved).finish()
+}
+
 fn writer_of(world: &World) -> UpdateWriter {
     UpdateWriter::new(Arc::clone(world.schema()), world.grid().shape().cell_units)
 }
@@ -493,6 +563,22 @@ fn read_opening<'a>(saved: &mut Reader<'a>) -> Result<(u8, &'a str, &'a str), Re
         }
         _ => Err(RestoreError),
     }
+}
+
+/// A saved world, with its past.
+fn restored_world(
+    grid: Grid,
+    options: &RoomOptions,
+    schema: Arc<Schema>,
+    form: SavedForm,
+    saved: &mut Reader<'_>,
+) -> Result<World, RestoreError> {
+    let mut world = World::restore(grid, options, schema, form, saved).map_err(|_| RestoreError)?;
+    // Version 1 does not save past ticks.
+    if form.version >= 2 {
+        world.restore_past(saved).map_err(|_| RestoreError)?;
+    }
+    Ok(world)
 }
 
 fn with_possible_code(refusal: Refusal) -> Refusal {

@@ -363,6 +363,48 @@ pub trait Simulation: Send {
     /// ```
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError>;
 
+    /// The version of the rules: raise it with a change after which rooms that run cannot continue as they are. A room
+    /// of another version continues with [`Simulation::migrate`].
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn version(&self) -> u32 {
+    ///     2 // rounds count from 1
+    /// }
+    /// # }
+    /// ```
+    fn version(&self) -> u32 {
+        1
+    }
+
+    /// Takes over a room that another version of the game has saved, or the same version with other parameters or another
+    /// tick rate. Called instead of [`Simulation::restore`]; the world is already restored, and so are the players.
+    /// States of kinds whose fields were only added, removed or widened have their new form already. States of other
+    /// kinds with changed fields have their old form, and must have the new one afterwards.
+    ///
+    /// # Errors
+    /// [`NotMigrated`]: the room is not opened, and its state stays as it was saved. By default every room is refused.
+    ///
+    /// ```
+    /// # #[macro_use] mod example { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/simulation/example.rs")); }
+    /// # use dunlin_rooms::*;
+    /// # game! { [grid start join leave input tick save restore]
+    /// fn migrate(&mut self, _: &mut World, old: &OldRoom<'_>) -> Result<(), NotMigrated> {
+    ///     self.restore(old.saved)?;
+    ///     if old.version < 2 {
+    ///         self.round += 1;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # }
+    /// ```
+    fn migrate(&mut self, world: &mut World, old: &OldRoom<'_>) -> Result<(), NotMigrated> {
+        let _ = (world, old);
+        Err(NotMigrated::Unsupported)
+    }
+
     /// Approximate memory of all state outside of the world, in bytes, for `room.memory_limit`. Called after each tick,
     /// so it must be cheap.
     ///
@@ -443,6 +485,64 @@ pub struct Refusal {
     /// Human-readable; the client or the backend receives it with the code.
     pub message: Box<str>,
 }
+
+/// A room that was saved by another version of its game, or with other parameters.
+///
+/// ```
+/// use dunlin_rooms::{NotMigrated, OldRoom};
+///
+/// /// Versions 1 and 2 counted ticks, and version 3 counts milliseconds.
+/// fn time_ms(old: &OldRoom<'_>) -> Result<u64, NotMigrated> {
+///     let count = u64::from_le_bytes(old.saved.try_into().map_err(|_| NotMigrated::Unusable("no time".into()))?);
+///     Ok(if old.version < 3 { count * 1_000 / u64::from(old.ticks_per_second) } else { count })
+/// }
+///
+/// let old = OldRoom { version: 2, saved: &[60, 0, 0, 0, 0, 0, 0, 0], ticks_per_second: 30, ..OldRoom::default() };
+/// assert_eq!(time_ms(&old), Ok(2_000));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OldRoom<'a> {
+    /// [`Simulation::version`] of the game that saved it. It is newer than the game if an update was undone.
+    pub version: u32,
+    /// What [`Simulation::save`] wrote.
+    pub saved: &'a [u8],
+    /// The parameters that the room had, a JSON document; those of now are in [`World::info`].
+    pub params: &'a str,
+    /// The ticks per second that the room had.
+    pub ticks_per_second: u32,
+}
+
+/// Why a game does not take over a room of another version.
+///
+/// ```
+/// use dunlin_rooms::{NotMigrated, RestoreError};
+///
+/// assert_eq!(NotMigrated::from(RestoreError).to_string(), "what was saved is not of this simulation");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotMigrated {
+    /// The game has no migration for this change.
+    Unsupported,
+    /// The state cannot be used, with the reason for the log.
+    Unusable(Box<str>),
+}
+
+impl From<RestoreError> for NotMigrated {
+    fn from(error: RestoreError) -> Self {
+        Self::Unusable(error.to_string().into())
+    }
+}
+
+impl fmt::Display for NotMigrated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unsupported => "the game has no migration for it",
+            Self::Unusable(why) => why,
+        })
+    }
+}
+
+impl std::error::Error for NotMigrated {}
 
 /// The game cannot decode an input.
 ///

@@ -24,10 +24,11 @@ use rand_chacha::{
 };
 
 use crate::{
-    CellIndex, Grid, ListingChange, ListingState, ObjectView, Position, RoomInfo, RoomOptions, Schema, SnapshotFormat,
-    State, StateReader, StateWriter, UpdateWriter,
+    CellIndex, Grid, ListingChange, ListingState, ObjectView, Position, RoomInfo, RoomOptions, Schema,
+    SchemaDifference, SnapshotFormat, State, StateReader, StateWriter, UpdateWriter,
     binary::{Reader, Unreadable, put_number},
     hash::Hasher,
+    schema::KindChange,
 };
 use calls::Calls;
 use listed::Listing;
@@ -78,6 +79,15 @@ pub struct World {
     is_strict: bool,
 }
 
+/// The form of a saved world.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SavedForm {
+    /// The version of the format.
+    pub(crate) version: u8,
+    /// Whether it may have been saved with another map: what is outside of the map moves to its edge.
+    pub(crate) is_of_other_map: bool,
+}
+
 impl World {
     /// An empty world at tick 0.
     pub(crate) fn new(grid: Grid, options: &RoomOptions, seed: u64) -> Self {
@@ -98,13 +108,12 @@ impl World {
         }
     }
 
-    /// Restores a world that was saved in a version of the format, without its past. All players, and their own objects,
-    /// are reported as new.
+    /// Restores a world that was saved in a form, without its past. All players, and their own objects, are reported as new.
     pub(crate) fn restore(
         grid: Grid,
         options: &RoomOptions,
         schema: Arc<Schema>,
-        version: u8,
+        form: SavedForm,
         saved: &mut Reader<'_>,
     ) -> Result<Self, Unreadable> {
         let tick = saved.number_of()?;
@@ -117,21 +126,47 @@ impl World {
         if world.generator.get_word_pos() != word_position {
             return Err(Unreadable::Wrong);
         }
-        world.objects.restore(saved)?;
-        world.players = Players::restore(world.grid(), saved)?;
+        world.objects.restore(saved, form.is_of_other_map)?;
+        world.players = Players::restore(world.grid(), saved, form.is_of_other_map)?;
         world.events.restore(saved)?;
-        if version >= 2 {
+        if form.version >= 2 {
             world.removals = PendingRemovals::restore(saved)?;
             world.listing.state = ListingState::restore(saved)?;
             world.calls.restore(saved)?;
         }
         // The visibility of objects follows from the rest of the state, so no change is reported now.
-        world.settle();
-        world.forget_changes(false);
-        for player in world.players.iter_mut() {
+        world.present_as_new();
+        Ok(world)
+    }
+
+    /// Ends the changes of the world before its players see it: each of them receives all that it sees.
+    pub(crate) fn present_as_new(&mut self) {
+        self.settle();
+        self.forget_changes(false);
+        for player in self.players.iter_mut() {
             (player.is_dirty, player.is_own_dirty) = (true, !player.own.is_empty());
         }
-        Ok(world)
+    }
+
+    /// Gives the states of objects the form that they have now, where that needs no game. Returns the number of states that
+    /// have changed.
+    pub(crate) fn convert_states(&mut self, changes: &[KindChange<'_>]) -> Result<usize, WorldError> {
+        self.objects.convert_states(changes)
+    }
+
+    /// Why states of this world need the game, if so.
+    pub(crate) fn state_difference(&self, changes: &[KindChange<'_>]) -> Option<SchemaDifference> {
+        self.objects.state_difference(changes, |_, _| true)
+    }
+
+    /// Which states of this world do not have the form of their kind, if the game had to convert them.
+    pub(crate) fn state_not_converted(&self, changes: &[KindChange<'_>]) -> Option<SchemaDifference> {
+        self.objects.state_difference(changes, |state, now| now.is_some_and(|kind| !kind.describes(state)))
+    }
+
+    /// Forgets the past, and stores up to `ticks_max` ticks from now on.
+    pub(crate) fn begin_past_anew(&mut self, ticks_max: u8) {
+        self.objects.begin_past_anew(self.tick, ticks_max);
     }
 
     /// Appends the form that [`World::restore`] reads.

@@ -16,6 +16,7 @@ mod drift;
 mod far_cells;
 mod kinds;
 mod listing;
+mod migration;
 mod opening;
 mod recording_versions;
 mod rewind;

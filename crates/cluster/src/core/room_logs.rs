@@ -13,6 +13,8 @@
 //! - *Checkpoints* are written in parts, with records between them. One counts when its last part is stored; then
 //!   everything before it is purged.
 //! - *End*: a node that stops releases its rooms. A room that has ended leaves a mark, and the log is purged up to it.
+//! - *Refusal*: a node that cannot run a room, because its game is of another version, says so when it releases the room.
+//!   Then another node opens it.
 //!
 //! A node does not claim a room whose holder has its lease ([`super::leases`]): the room runs there, although its node did not
 //! say so. A node that is paused for longer than its lease cannot know that another one has claimed its rooms. With records,
@@ -29,7 +31,11 @@ mod rendezvous;
 mod tests;
 mod writes;
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use bytes::Bytes;
 
@@ -81,6 +87,13 @@ pub enum RoomLogEvent {
         tick: u64,
         /// The checkpoint.
         bytes: Bytes,
+        /// Whether records wait for it, because they are worth nothing behind the checkpoint before.
+        goes_first: bool,
+    },
+    /// This node cannot run the room whose log it has read. [`Self::End`] follows, and other nodes open the room.
+    Refuse {
+        /// The log.
+        log: RoomLogNumber,
     },
     /// Store what waits, and end the log. Answered with [`RoomLogEffect::Ended`]. Right behind [`Self::Open`], it gives a
     /// room up without a look at its log; then a [`RoomLogEffect::Opened`] says why it cannot.
@@ -235,6 +248,9 @@ pub struct RoomLogCounters {
     pub lists_refused: u64,
 }
 
+/// How often a node looks again for rooms that other nodes were to open, and the pause before: they may be unable to.
+const LOOKS_AGAIN_MAX: u8 = 3;
+const LOOK_AGAIN_MS: u64 = 5_000;
 /// Maximum time that the claim of a log takes. A client that joins waits for it.
 const OPEN_TIMEOUT_MS: u64 = 5_000;
 /// Pause before a message, or a read that told nothing, is tried again. Elections take longer than one.
@@ -276,6 +292,8 @@ struct RoomLog {
     /// When [`RoomLogEvent::Open`] is answered in any case; `None` afterwards.
     open_until_us: Option<u64>,
     writes: Writes,
+    /// The nodes that cannot run the room, since it has run anywhere.
+    refused_by: BTreeSet<Box<str>>,
 }
 
 /// The search for rooms that no node holds.
@@ -297,6 +315,8 @@ pub(super) struct RoomLogs {
     is_used: bool,
     logs: BTreeMap<RoomLogNumber, RoomLog>,
     finding: Finding,
+    /// How often this node looks again, unless it is asked to.
+    looks_left: u8,
     /// When this node leaves, even if its logs have not ended.
     depart_until_us: Option<u64>,
     counters: RoomLogCounters,
@@ -311,6 +331,7 @@ impl RoomLogs {
             is_used,
             logs: BTreeMap::new(),
             finding: Finding::Idle,
+            looks_left: 0,
             depart_until_us: None,
             counters: RoomLogCounters::default(),
         }
@@ -350,9 +371,21 @@ impl RoomLogs {
                 }
                 log
             }
-            RoomLogEvent::Checkpoint { log, tick, bytes } => {
-                self.write(context, log, |writes| writes.push_checkpoint(tick, bytes));
+            RoomLogEvent::Checkpoint { log, tick, bytes, goes_first } => {
+                self.write(context, log, |writes| {
+                    if goes_first {
+                        writes.await_first_checkpoint();
+                    }
+                    writes.push_checkpoint(tick, bytes);
+                });
                 log
+            }
+            RoomLogEvent::Refuse { log } => {
+                // A log that was lost is none of this node's.
+                if let Some(refused) = self.logs.get_mut(&log) {
+                    refused.refused_by.insert(context.options.node.clone());
+                }
+                return;
             }
             RoomLogEvent::End { log, keeps } => {
                 let Some(ending) = self.logs.get_mut(&log) else {
@@ -383,6 +416,7 @@ impl RoomLogs {
             retry_us: 0,
             open_until_us: Some(until_us),
             writes: Writes::default(),
+            refused_by: BTreeSet::new(),
         };
         let before = self.logs.insert(log, opened);
         debug_assert!(before.is_none(), "each log has its own number");
@@ -411,8 +445,13 @@ impl RoomLogs {
         }
     }
 
-    /// Looks for rooms whose holder has no lease.
+    /// Looks for rooms whose holder has no lease, and some more times for those that other nodes are to open.
     pub(super) fn find_orphans(&mut self, context: &mut Context) {
+        self.looks_left = LOOKS_AGAIN_MAX;
+        self.look(context);
+    }
+
+    fn look(&mut self, context: &mut Context) {
         if !self.is_used || self.finding == Finding::Asked {
             return;
         }
@@ -438,9 +477,7 @@ impl RoomLogs {
                 return;
             }
             Ok(_) | Err(_) => {
-                let at_us = context.now.mono_us + RETRY_US;
-                self.finding = Finding::Due { at_us };
-                return context.set_timer(at_us, Timer::RoomLogs);
+                return self.look_at(context, context.now.mono_us + RETRY_US);
             }
         };
         for message in messages.iter().filter(|message| LogMark::of(message).is_some_and(|mark| mark.is_over)) {
@@ -448,25 +485,37 @@ impl RoomLogs {
             let (stream, subject) = (self.names.stream.clone(), message.subject.clone());
             context.link(LinkEffect::Purge { stream, subject, below: message.sequence + 1 });
         }
-        let is_orphan = |message: &&StoredMessage| match LogMark::of(message) {
-            Some(LogMark { node, is_over: false, is_released }) => {
-                is_released || !leases.is_holder(&node) && *node != *context.options.node
-            }
-            _ => false,
+        let own = &context.options.node;
+        let is_orphan = |mark: &LogMark| {
+            !mark.is_over && (mark.is_released || !leases.is_holder(&mark.node) && *mark.node != **own)
         };
-        let orphans = messages.iter().filter(is_orphan);
-        let channels = orphans.filter_map(|message| self.names.channel_of(&message.subject));
-        // All nodes look for them at the same time, and agree about who opens which.
-        let channels = channels
-            .filter(|channel| rendezvous::is_chosen(&context.options.node, leases.holders(), channel))
-            .collect();
+        let (mut channels, mut is_left) = (Vec::new(), false);
+        for (message, mark) in messages.iter().filter_map(|message| Some((message, LogMark::of(message)?))) {
+            let Some(channel) = self.names.channel_of(&message.subject).filter(|_| is_orphan(&mark)) else { continue };
+            let can = |node: &&str| !mark.refused_by.contains(*node);
+            // All nodes look for them at the same time, and agree about who opens which.
+            if can(&&**own) && rendezvous::is_chosen(own, leases.holders().filter(can), &channel) {
+                channels.push(channel);
+            } else {
+                is_left |= leases.holders().any(|node| can(&node));
+            }
+        }
         context.effects.push(CoreEffect::RoomLog(RoomLogEffect::Orphans { channels }));
+        if is_left && let Some(looks_left) = self.looks_left.checked_sub(1) {
+            self.looks_left = looks_left;
+            self.look_at(context, context.now.after_ms(LOOK_AGAIN_MS));
+        }
+    }
+
+    fn look_at(&mut self, context: &mut Context, at_us: u64) {
+        self.finding = Finding::Due { at_us };
+        context.set_timer(at_us, Timer::RoomLogs);
     }
 
     /// The time has come to look for orphans again, or for this node to leave.
     pub(super) fn on_timer(&mut self, context: &mut Context) {
         if matches!(self.finding, Finding::Due { at_us } if at_us <= context.now.mono_us) {
-            self.find_orphans(context);
+            self.look(context);
         }
     }
 
@@ -592,6 +641,9 @@ impl RoomLogs {
             return log.retry_later(context, number);
         }
         let mark = newest.and_then(LogMark::of);
+        log.refused_by = mark.as_ref().map(|mark| mark.refused_by.clone()).unwrap_or_default();
+        // It tries again.
+        log.refused_by.remove(&context.options.node);
         let holder = mark.filter(|mark| !mark.is_over && !mark.is_released).map(|mark| mark.node);
         if let Some(by) = holder.as_ref().filter(|node| leases.is_holder(node)) {
             let outcome = Err(RoomLogFault::Held { by: by.clone() });
@@ -752,7 +804,11 @@ impl RoomLog {
             let next = self.writes.next(max).map_err(|bytes| RoomLogFault::TooLarge { bytes, max })?;
             let Some(next) = next else { return Ok(()) };
             let id = message_id(context);
-            self.phase = Phase::Storing(LogMessage::of(next, &context.options.node, id, self.newest));
+            let mut message = LogMessage::of(next, &context.options.node, id, self.newest);
+            if message.kind == (MessageKind::End { keeps: true }) && self.refused_by.contains(&context.options.node) {
+                message.refused_by(&self.refused_by);
+            }
+            self.phase = Phase::Storing(message);
         }
         let request = context.request(Requester::RoomLog(number));
         self.asked = Some(request);

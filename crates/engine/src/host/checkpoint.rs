@@ -9,9 +9,12 @@
 //! little-endian.
 
 mod call_outcome;
+mod rules;
 mod step_format;
 
-use dunlin_rooms::{PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation};
+use dunlin_rooms::{
+    Migrated, Migration, MigrationError, NotMigrated, PlayerId, Room, RoomOptions, SAVED_ROOM_VERSION, Simulation,
+};
 
 use super::{
     NotRestored, Runner, Step,
@@ -19,11 +22,13 @@ use super::{
     seated_players::SeatedPlayers,
 };
 use crate::room::{SeatKey, SeatToken};
+use rules::{SavedRules, SavedSchema};
 use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, put_step, put_token};
 
 /// The version of both formats that is written. Version 1 has no spectators, backend messages or calls, and stores only
-/// the user of a client. Before version 3, a player has one seat token. Before version 4, a client has no address.
-pub const CHECKPOINT_VERSION: u8 = 4;
+/// the user of a client. Before version 3, a player has one seat token. Before version 4, a client has no address. Before
+/// version 5, a checkpoint has neither the version of its game nor its schema.
+pub const CHECKPOINT_VERSION: u8 = 5;
 
 /// The origin of a room. A room with another origin cannot continue from the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +45,21 @@ pub struct RoomOrigin {
 #[derive(Clone, Debug)]
 pub struct Checkpoint<'a> {
     origin: RoomOrigin,
+    rules: SavedRules,
     ticks_run: u64,
     state_hash: u64,
     players: Vec<(SeatKey, PlayerId)>,
     absent_players: AbsentPlayers,
     room: &'a [u8],
+}
+
+/// A room that was restored for a game that may have changed since.
+#[derive(Debug)]
+pub struct Continued {
+    /// The room.
+    pub runner: Runner,
+    /// Whether the state is another one than in the checkpoint, so that the log behind it cannot be replayed.
+    pub has_new_state: bool,
 }
 
 /// The input of one tick.
@@ -57,13 +72,15 @@ pub struct TickRecord {
 }
 
 /// Appends what a checkpoint has before its players. [`Runner::save`] appends a whole checkpoint.
-pub(super) fn put_begin(origin: &RoomOrigin, ticks_run: u64, state_hash: u64, out: &mut Vec<u8>) {
+pub(super) fn put_begin(origin: &RoomOrigin, ticks_run: u64, room: &Room, out: &mut Vec<u8>) {
     out.push(CHECKPOINT_VERSION);
     put_bytes(origin.simulation.as_bytes(), out);
     put_bytes(origin.params.as_bytes(), out);
     put_options(&origin.options, out);
+    put_number(room.game_version().into(), out);
+    put_bytes(room.schema().document().as_bytes(), out);
     put_number(ticks_run, out);
-    out.extend_from_slice(&state_hash.to_le_bytes());
+    out.extend_from_slice(&room.state_hash().to_le_bytes());
 }
 
 pub(super) fn put_players(seated_players: &SeatedPlayers, absent_players: &AbsentPlayers, out: &mut Vec<u8>) {
@@ -97,6 +114,7 @@ impl<'a> Checkpoint<'a> {
             params: reader.text()?.to_owned(),
             options: reader.options(version)?,
         };
+        let rules = SavedRules::read(&mut reader, version)?;
         let (ticks_run, state_hash) = (reader.number()?, u64::from_le_bytes(reader.array()?));
         let mut players = Vec::new();
         for _ in 0..reader.count()? {
@@ -115,7 +133,7 @@ impl<'a> Checkpoint<'a> {
         }
         match reader.0.first() {
             Some(version) if *version > SAVED_ROOM_VERSION => Err(NotRestored::NewerState(*version)),
-            _ => Ok(Self { origin, ticks_run, state_hash, players, absent_players, room: reader.0 }),
+            _ => Ok(Self { origin, rules, ticks_run, state_hash, players, absent_players, room: reader.0 }),
         }
     }
 
@@ -128,6 +146,11 @@ impl<'a> Checkpoint<'a> {
     /// opened with overrides.
     pub fn params(&self) -> &str {
         Room::saved_params(self.room).unwrap_or(&self.origin.params)
+    }
+
+    /// The version of the game that saved the room.
+    pub fn game_version(&self) -> u32 {
+        self.rules.version
     }
 
     /// The number of ticks that the room had run.
@@ -160,13 +183,76 @@ impl<'a> Checkpoint<'a> {
     /// [`NotRestored::Refused`], [`NotRestored::OtherState`]
     pub fn restore(self, options: RoomOptions, simulation: Box<dyn Simulation>) -> Result<Runner, NotRestored> {
         let room = Room::restore(options, self.room, simulation).map_err(|_| NotRestored::Refused)?;
+        let state_hash = self.state_hash;
+        let runner = self.runner_of(room);
+        runner.check_state(state_hash)?;
+        Ok(runner)
+    }
+
+    /// Why only the game can take the room over, if so: its version, or `difference`, which [`Checkpoint::check_origin`]
+    /// has reported.
+    pub fn reason_to_migrate(
+        &self,
+        difference: Option<NotRestored>,
+        simulation: &dyn Simulation,
+    ) -> Option<NotRestored> {
+        let (was, is) = (self.rules.version, simulation.version());
+        if was == is { difference } else { Some(NotRestored::OtherVersion { was, is }) }
+    }
+
+    /// Restores the room for a game that may have changed since: with states of other fields, and for `reason` only if the
+    /// game takes it over. `params` are those that the simulation was created from.
+    ///
+    /// # Errors
+    /// `reason`, if the game has no migration; [`NotRestored::OtherStates`], [`NotRestored::NotMigrated`],
+    /// [`NotRestored::Refused`], [`NotRestored::OtherState`]
+    pub fn migrate(
+        self,
+        options: RoomOptions,
+        params: &str,
+        simulation: Box<dyn Simulation>,
+        reason: Option<NotRestored>,
+    ) -> Result<Continued, NotRestored> {
+        let schema = match &self.rules.schema {
+            SavedSchema::Known(schema) => schema.clone(),
+            SavedSchema::Unknown => simulation.schema(),
+        };
+        let migration = Migration {
+            version: self.rules.version,
+            schema: &schema,
+            ticks_per_second: self.origin.options.ticks_per_second,
+            state_hash: self.state_hash,
+            old_params: self.params(),
+            params,
+            is_for_game: reason.is_some(),
+        };
+        let migrated = Room::migrate(options, self.room, simulation, &migration);
+        let Migrated { room, converted_states, is_by_game } = migrated.map_err(|error| match (error, reason) {
+            (MigrationError::Game(NotMigrated::Unsupported), Some(reason)) => reason,
+            (MigrationError::Game(refused), _) => NotRestored::NotMigrated(refused.to_string().into()),
+            (MigrationError::States(difference), _) => NotRestored::OtherStates(difference),
+            (MigrationError::StatesLeft(left), _) => {
+                NotRestored::NotMigrated(format!("it has left states as they were: {left}").into())
+            }
+            (MigrationError::OtherState { tick, actual }, _) => {
+                NotRestored::OtherState { tick, expected: self.state_hash, actual }
+            }
+            (MigrationError::Unreadable | MigrationError::StateTooLong, _) => NotRestored::Refused,
+        })?;
+        let (state_hash, has_new_state) = (self.state_hash, is_by_game || converted_states > 0);
+        let runner = self.runner_of(room);
+        if !has_new_state {
+            runner.check_state(state_hash)?;
+        }
+        Ok(Continued { runner, has_new_state })
+    }
+
+    fn runner_of(self, room: Room) -> Runner {
         let mut seated_players = SeatedPlayers::default();
         for (seat, player) in self.players {
             seated_players.put(seat, player);
         }
-        let runner = Runner::continued(room, self.ticks_run, seated_players, self.absent_players);
-        runner.check_state(self.state_hash)?;
-        Ok(runner)
+        Runner::continued(room, self.ticks_run, seated_players, self.absent_players)
     }
 }
 

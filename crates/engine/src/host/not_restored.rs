@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use dunlin_rooms::SAVED_ROOM_VERSION;
+use dunlin_rooms::{SAVED_ROOM_VERSION, SchemaDifference};
 
 use super::CHECKPOINT_VERSION;
 
@@ -19,8 +19,26 @@ pub enum NotRestored {
     OtherSimulation(String),
     /// The simulation had other parameters.
     OtherParams(String),
+    /// The simulation does not accept the parameters that the room has now.
+    UnusableParams(Box<str>),
     /// The room had another tick rate.
     OtherTickRate(u32),
+    /// Another version of the game has saved the room, and the game has no migration.
+    OtherVersion {
+        /// The version that saved it.
+        was: u32,
+        /// The version of now.
+        is: u32,
+    },
+    /// The states of a kind have other fields, and the game has no migration.
+    OtherStates(SchemaDifference),
+    /// The game's migration refuses the room.
+    NotMigrated(Box<str>),
+    /// The game has taken the room over, but the log behind the checkpoint is of other rules.
+    LogOfOtherRules {
+        /// The number of ticks in the log.
+        ticks: u64,
+    },
     /// The simulation, or the world with its limits, rejects the state.
     Refused,
     /// A record of the log is missing.
@@ -55,7 +73,20 @@ impl fmt::Display for NotRestored {
             Self::Malformed => f.write_str("the checkpoint or its log is malformed"),
             Self::OtherSimulation(was) => write!(f, "the checkpoint is of the simulation {was:?}"),
             Self::OtherParams(were) => write!(f, "the checkpoint is of a room with the params {were}"),
+            Self::UnusableParams(why) => write!(f, "the simulation does not accept the params of the room: {why}"),
             Self::OtherTickRate(was) => write!(f, "the checkpoint is of a room with ticks_per_second {was}"),
+            Self::OtherVersion { was, is } => write!(
+                f,
+                "the checkpoint is of version {was} of the game, and this is version {is}, which has no migration for it"
+            ),
+            Self::OtherStates(difference) => {
+                write!(f, "the checkpoint has states with other fields, and the game has no migration: {difference}")
+            }
+            Self::NotMigrated(why) => write!(f, "the game's migration refuses the checkpoint: {why}"),
+            Self::LogOfOtherRules { ticks } => write!(
+                f,
+                "the log has {ticks} ticks after the checkpoint, which only the game that ran them can replay"
+            ),
             Self::Refused => {
                 f.write_str("the simulation or the limits of the world refuse the state in the checkpoint")
             }

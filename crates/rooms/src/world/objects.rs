@@ -13,9 +13,11 @@ use super::{
     slots::{Shown, Slot, Slots},
 };
 use crate::{
-    CellIndex, ChangedView, Grid, ObjectBefore, ObjectView, Position, RoomOptions, Schema, UpdateWriter,
+    CellIndex, ChangedView, Grid, Kind, ObjectBefore, ObjectView, Position, RoomOptions, Schema, SchemaDifference,
+    UpdateWriter,
     binary::{Reader, Unreadable, put_bytes, put_number, put_position},
     hash::Hasher,
+    schema::{KindChange, StateChange},
     tick_update::StillObject,
 };
 
@@ -287,8 +289,9 @@ impl Objects {
         }
     }
 
-    /// Restores what [`Objects::save`] wrote. There are no objects yet.
-    pub(super) fn restore(&mut self, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
+    /// Restores what [`Objects::save`] wrote. There are no objects yet. `is_of_other_map`: objects outside of the map move
+    /// to its edge, and are in other cells than before.
+    pub(super) fn restore(&mut self, saved: &mut Reader<'_>, is_of_other_map: bool) -> Result<(), Unreadable> {
         self.slots.last_id = saved.number_of()?;
         let slot_count = saved.count()?;
         if slot_count > self.objects_max {
@@ -301,9 +304,10 @@ impl Objects {
                 continue;
             }
             let (kind, visibility) = (saved.number_of()?, restore_visibility(saved)?);
-            let (position, state) = (saved.position()?, saved.bytes()?);
+            let (was_at, state) = (saved.position()?, saved.bytes()?);
+            let position = self.grid.clamp(was_at);
             let is_possible = id.0 <= self.slots.last_id
-                && self.grid.clamp(position) == position
+                && (position == was_at || is_of_other_map)
                 && state.len() <= self.state_bytes_max;
             let object = NewObject { position, kind, visibility, state };
             if !is_possible || !self.slots.put_back(index, id, object, self.grid.cell_of(position)) {
@@ -324,10 +328,11 @@ impl Objects {
             let cell = CellIndex(saved.number_of()?);
             for _ in 0..saved.count()? {
                 let slot = list_once(saved, &mut is_listed)?;
-                if !self.slots.at(slot).is_live() || self.slots.at(slot).cell != cell {
+                let own_cell = self.slots.at(slot).cell;
+                if !self.slots.at(slot).is_live() || (own_cell != cell && !is_of_other_map) {
                     return Err(Unreadable::Wrong);
                 }
-                self.slots.at_mut(slot).place = self.cells.add(cell, slot);
+                self.slots.at_mut(slot).place = self.cells.add(own_cell, slot);
             }
         }
         if is_listed.contains(&false) { Err(Unreadable::Wrong) } else { Ok(()) }
@@ -337,6 +342,44 @@ impl Objects {
     pub(super) fn restore_past(&mut self, tick: u32, saved: &mut Reader<'_>) -> Result<(), Unreadable> {
         self.past = Past::restore(tick, self.slots.last_id, saved)?;
         Ok(())
+    }
+
+    /// Forgets the past as of a tick, and stores up to `ticks_max` ticks from now on.
+    pub(super) fn begin_past_anew(&mut self, tick: u32, ticks_max: u8) {
+        self.past = Past::after(tick, ticks_max);
+    }
+
+    /// Converts states field by field. Returns the number of those that have changed.
+    pub(super) fn convert_states(&mut self, changes: &[KindChange<'_>]) -> Result<usize, WorldError> {
+        let (mut state_now, mut count) = (Vec::new(), 0);
+        for KindChange { number, change } in changes {
+            let StateChange::Convert(conversion) = change else { continue };
+            let slots: Vec<u32> =
+                self.slots.live().filter(|(_, slot)| slot.object.kind == *number).map(|(index, _)| index).collect();
+            for slot in slots {
+                state_now.clear();
+                let state = &self.slots.at(slot).object.state;
+                if conversion.convert(state, &mut state_now) && *state != state_now {
+                    self.set_state_at(slot, &state_now)?;
+                    count += 1;
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// The difference of the first kind that only the game can convert and that has an object of which `is_meant` holds,
+    /// given its state and its kind now.
+    pub(super) fn state_difference(
+        &self,
+        changes: &[KindChange<'_>],
+        is_meant: impl Fn(&[u8], Option<&Kind>) -> bool,
+    ) -> Option<SchemaDifference> {
+        changes.iter().find_map(|KindChange { number, change }| {
+            let StateChange::Unknown { now, difference } = change else { return None };
+            let mut objects = self.iter().filter(|(_, object)| object.kind == *number);
+            objects.any(|(_, object)| is_meant(&object.state, *now)).then(|| difference.clone())
+        })
     }
 
     /// Removes an object from its cell's list.

@@ -86,6 +86,11 @@ pub struct PastNeighbour {
 }
 
 impl Past {
+    /// No past after a tick.
+    pub(super) fn after(tick: u32, ticks_max: u8) -> Self {
+        Self { ticks_max, settled_tick: tick, ..Self::default() }
+    }
+
     /// From now on, stores up to `ticks_max` ticks.
     pub(super) fn keep(&mut self, ticks_max: u8) {
         self.ticks_max = ticks_max;
@@ -111,7 +116,7 @@ impl Past {
     /// it.
     pub(super) fn restore(tick: u32, last_id: u32, saved: &mut Reader<'_>) -> Result<Self, Unreadable> {
         let ticks_max = saved.byte()?;
-        let mut past = Self { ticks_max, settled_tick: tick, ..Self::default() };
+        let mut past = Self::after(tick, ticks_max);
         if ticks_max == 0 {
             return Ok(past);
         }

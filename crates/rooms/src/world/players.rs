@@ -246,8 +246,9 @@ impl Players {
         }
     }
 
-    /// Restores what [`Players::save`] wrote. Own objects follow from the objects.
-    pub(super) fn restore(grid: &Grid, saved: &mut Reader<'_>) -> Result<Self, Unreadable> {
+    /// Restores what [`Players::save`] wrote. Own objects follow from the objects. `is_of_other_map`: viewpoints outside of
+    /// the map move to its edge.
+    pub(super) fn restore(grid: &Grid, saved: &mut Reader<'_>, is_of_other_map: bool) -> Result<Self, Unreadable> {
         let mut players = Self { last_id: saved.number_of()?, ..Self::default() };
         let mut last = 0;
         for _ in 0..saved.count()? {
@@ -258,8 +259,9 @@ impl Players {
             last = id;
             let (encoding, role) = Player::read_tag(saved.byte()?).ok_or(Unreadable::Wrong)?;
             let mut player = Player::new(PlayerId(id), encoding.into(), role);
-            player.viewpoint = saved.position()?;
-            if grid.clamp(player.viewpoint) != player.viewpoint {
+            let viewpoint = saved.position()?;
+            player.viewpoint = grid.clamp(viewpoint);
+            if player.viewpoint != viewpoint && !is_of_other_map {
                 return Err(Unreadable::Wrong);
             }
             player.view = grid.cell_of(player.viewpoint);

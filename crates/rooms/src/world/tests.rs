@@ -7,13 +7,15 @@ use std::{
 
 use proptest::{collection::vec, prelude::*};
 
-use super::{NewObject, Object, Scope, Visibility, World, WorldError};
+use super::{NewObject, Object, SavedForm, Scope, Visibility, World, WorldError};
 use crate::{
     CellIndex, Grid, GridShape, ObjectId, PlayerId, Position, RoomOptions, SnapshotFormat, binary::Reader, state,
 };
 
 const SHAPE: GridShape =
     GridShape { columns: 4, rows: 3, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+
+const FORM: SavedForm = SavedForm { version: 2, is_of_other_map: false };
 
 fn options() -> RoomOptions {
     RoomOptions {
@@ -294,7 +296,7 @@ impl Model {
         world.save(&mut saved);
         let mut reader = Reader::new(&saved);
         let restored =
-            World::restore(grid(), &options(), Arc::default(), 2, &mut reader).expect("what was saved is restored");
+            World::restore(grid(), &options(), Arc::default(), FORM, &mut reader).expect("what was saved is restored");
         assert_eq!(reader.left(), 0);
         assert_eq!(restored.state_hash(), world.state_hash());
         let mut again = Vec::new();
@@ -345,7 +347,7 @@ proptest! {
         let whole = saved.len();
         *place.get_mut(&mut saved) = byte;
         saved.truncate(cut.index(whole) + 1);
-        if let Ok(mut restored) = World::restore(grid(), &options(), Arc::default(), 2, &mut Reader::new(&saved)) {
+        if let Ok(mut restored) = World::restore(grid(), &options(), Arc::default(), FORM, &mut Reader::new(&saved)) {
             for id in restored.objects().map(|(id, _)| id).collect::<Vec<_>>() {
                 restored.despawn(id);
             }

@@ -9,20 +9,28 @@ use std::{
 };
 
 use dunlin_config::{RoomSettings, RoomSurvival};
-use dunlin_engine::host::{Checkpoint, NotRestored, Runner, TickRecord};
+use dunlin_engine::host::{Checkpoint, Continued, NotRestored, RoomOrigin, Runner, TickRecord};
 use dunlin_games::Registry;
-use dunlin_rooms::{RoomOptions, Simulation};
+use dunlin_rooms::{RoomOptions, RoomOverrides, Simulation};
+use serde_json::{Map, Value};
 
 use super::{
     FailureReason,
     builder::{BuildRequest, make_room},
     checkpoints_and_steps::{RoomWriter, origin_of},
-    job::{Failure, panicked},
+    job::{Failure, panicked, shortened},
     survival::{CheckpointPieces, NotRead, RoomEntries},
 };
 
 /// The remedy if a room cannot be restored, for the error message.
-const REMEDY: &str = "undo the change of its namespace, or give the room up with `room_close` of the API";
+const REMEDY: &str = "undo the change of its game or namespace, or give the room up with `room_close` of the API";
+/// The same if a log is of other rules: on disk, and in a cluster, where a log is not dropped in part.
+const REMEDY_OF_LOG: &str =
+    "start that game once more and stop it, or set `survival` to `checkpoint` to go on without them";
+const REMEDY_OF_CLUSTER_LOG: &str = "start a node with that game once more, and stop it";
+/// What calls the game, for the error message after a panic.
+const SIMULATION: &str = "the simulation";
+const MIGRATION: &str = "the migration of the simulation";
 
 /// A room that is ready to tick.
 pub(super) struct OpenedRoom {
@@ -52,7 +60,7 @@ pub(super) fn open_kept(
         return open_new(registry, request, entries);
     };
     let restoring = Restoring { registry, settings, go_on };
-    let (runner, replayed_ticks) = match restoring.restore(&checkpoint.bytes, entries) {
+    let restored = match restoring.restore(&checkpoint.bytes, entries) {
         Ok(restored) => restored,
         // The state of a game that is being written changes its form from one build to the next.
         Err(detail) if entries.is_development() => {
@@ -62,8 +70,17 @@ pub(super) fn open_kept(
         }
         Err(detail) => return Err(not_restored(detail)),
     };
-    entries.note_restored(&runner, replayed_ticks);
+    let Restored { runner, replayed_ticks, migrated } = restored;
     let writer = RoomWriter::new(Arc::clone(entries), settings, runner.ticks_run(), true);
+    match migrated {
+        Some(migrated) => {
+            // Before the log of the new rules, which cannot be replayed from the old checkpoint.
+            let saved = writer.save(&runner, CheckpointPieces::WithoutLog);
+            saved.map_err(|failure| not_restored(failure.detail))?;
+            entries.note_migrated(&runner, migrated);
+        }
+        None => entries.note_restored(&runner, replayed_ticks),
+    }
     Ok(OpenedRoom { runner, writer: Some(writer) })
 }
 
@@ -78,6 +95,24 @@ fn open_new(registry: &Registry, request: &BuildRequest, entries: &Arc<RoomEntri
     Ok(OpenedRoom { runner, writer: Some(writer) })
 }
 
+/// A room that continues.
+struct Restored {
+    runner: Runner,
+    /// The number of ticks of its log.
+    replayed_ticks: u64,
+    /// Set if it has another state than in its checkpoint, for a game that has changed.
+    migrated: Option<MigratedRoom>,
+}
+
+/// A room that continues with other rules.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MigratedRoom {
+    /// The version of the game in its checkpoint.
+    pub(super) from_version: u32,
+    /// The number of ticks after the checkpoint that are given up.
+    pub(super) lost_ticks: u64,
+}
+
 /// A room that is being restored.
 struct Restoring<'a> {
     registry: &'a Registry,
@@ -86,58 +121,119 @@ struct Restoring<'a> {
 }
 
 impl Restoring<'_> {
-    /// The room after the last tick of its log, and the number of replayed ticks.
-    fn restore(&self, checkpoint: &[u8], entries: &RoomEntries) -> Result<(Runner, u64), String> {
+    /// The room after the last tick of its log.
+    fn restore(&self, checkpoint: &[u8], entries: &RoomEntries) -> Result<Restored, String> {
         let checkpoint = Checkpoint::read(checkpoint).map_err(|error| error.to_string())?;
-        checkpoint.check_origin(&origin_of(self.settings)).map_err(|error| error.to_string())?;
+        let origin = origin_of(self.settings);
+        let difference = checkpoint.check_origin(&origin).err();
+        if let Some(other @ NotRestored::OtherSimulation(_)) = difference {
+            return Err(other.to_string());
+        }
+        let from_version = checkpoint.game_version();
         let options = checkpoint.origin().options.clone();
-        // Uses the limits stored in the checkpoint, because the replay may depend on them.
-        let mut runner = self.make(checkpoint, options.clone())?;
+        let params = self.params_of(&checkpoint, &origin).map_err(|error| error.to_string())?;
+        let simulation = self.guarded(SIMULATION, || self.make(&params))?;
+        let reason = self.guarded(SIMULATION, || Ok(checkpoint.reason_to_migrate(difference, &*simulation)))?;
+        // A replay uses the limits stored in the checkpoint, because it may depend on them.
+        let limits = if reason.is_some() { &self.settings.room } else { &options };
+        let what = if reason.is_some() { MIGRATION } else { SIMULATION };
+        let params = params.to_string();
+        let continued = self.guarded(what, || checkpoint.migrate(limits.clone(), &params, simulation, reason))?;
+        let Continued { mut runner, has_new_state } = continued;
         let begin = runner.ticks_run();
+        if has_new_state {
+            let lost_ticks = self.ticks_in_log(begin, entries)?;
+            self.check_loss(lost_ticks, entries)?;
+            let runner = self.with_limits_of_now(runner, limits)?;
+            return Ok(Restored {
+                runner,
+                replayed_ticks: 0,
+                migrated: Some(MigratedRoom { from_version, lost_ticks }),
+            });
+        }
+        self.replay_log(&mut runner, entries)?;
+        let replayed_ticks = runner.ticks_run() - begin;
+        Ok(Restored { runner: self.with_limits_of_now(runner, limits)?, replayed_ticks, migrated: None })
+    }
+
+    fn replay_log(&self, runner: &mut Runner, entries: &RoomEntries) -> Result<(), String> {
         loop {
             let records = entries.records(runner.ticks_run() + 1, self.settings.checkpoint_bytes_max)?;
             if records.is_empty() {
-                break;
+                return Ok(());
             }
             for record in records {
-                self.guarded(|| runner.replay(record.tick, &TickRecord::read(&record.bytes)?))?;
+                self.guarded(SIMULATION, || runner.replay(record.tick, &TickRecord::read(&record.bytes)?))?;
             }
         }
-        let replayed_ticks = runner.ticks_run() - begin;
-        if options != self.settings.room {
-            runner = self.with_limits_of_now(runner)?;
+    }
+
+    /// The number of ticks in the log behind a checkpoint.
+    fn ticks_in_log(&self, checkpoint_ticks: u64, entries: &RoomEntries) -> Result<u64, String> {
+        let mut last = checkpoint_ticks;
+        while let Some(newest) = entries.records(last + 1, self.settings.checkpoint_bytes_max)?.last() {
+            last = newest.tick;
         }
-        Ok((runner, replayed_ticks))
+        Ok(last - checkpoint_ticks)
     }
 
-    fn make(&self, checkpoint: Checkpoint<'_>, options: RoomOptions) -> Result<Runner, String> {
-        let Self { registry, settings, .. } = *self;
-        self.guarded(|| {
-            let params = serde_json::from_str(checkpoint.params()).map_err(|_| NotRestored::Malformed)?;
-            let made = registry.make(&settings.simulation, &params).and_then(Result::ok);
-            let simulation: Box<dyn Simulation> = made.ok_or(NotRestored::Refused)?;
-            checkpoint.restore(options, simulation)
-        })
+    /// With `exact`, players have been promised that no tick is lost, so an operator decides. In a cluster, part of a log
+    /// cannot be dropped: a node that takes the room over before the next checkpoint would find the rest.
+    fn check_loss(&self, ticks: u64, entries: &RoomEntries) -> Result<(), String> {
+        let remedy = match self.settings.survival {
+            _ if ticks == 0 => return Ok(()),
+            _ if entries.is_in_cluster() => REMEDY_OF_CLUSTER_LOG,
+            RoomSurvival::Exact => REMEDY_OF_LOG,
+            _ => return Ok(()),
+        };
+        Err(format!("{}: {remedy}", NotRestored::LogOfOtherRules { ticks }))
     }
 
-    fn with_limits_of_now(&self, runner: Runner) -> Result<Runner, String> {
+    /// The parameters of the room now: a room that was opened with parameters of its own keeps them.
+    fn params_of(&self, checkpoint: &Checkpoint<'_>, origin: &RoomOrigin) -> Result<Value, NotRestored> {
+        let parsed = |params: &str| serde_json::from_str::<Value>(params).map_err(|_| NotRestored::Malformed);
+        let (own, were) = (parsed(checkpoint.params())?, parsed(&checkpoint.origin().params)?);
+        if checkpoint.origin().params == origin.params {
+            return Ok(own);
+        }
+        let Value::Object(own) = own else { return Ok(self.settings.params.clone()) };
+        let own: Map<String, Value> = own.into_iter().filter(|(name, value)| were.get(name) != Some(value)).collect();
+        let params = if own.is_empty() { Box::default() } else { Value::Object(own).to_string().into() };
+        let own = RoomOverrides { params, ..RoomOverrides::default() };
+        own.params_over(&self.settings.params).map_err(|error| NotRestored::UnusableParams(error.0.into()))
+    }
+
+    fn make(&self, params: &Value) -> Result<Box<dyn Simulation>, NotRestored> {
+        let made = self.registry.make(&self.settings.simulation, params).ok_or(NotRestored::Refused)?;
+        made.map_err(|error| NotRestored::UnusableParams(shortened(&error.0).into()))
+    }
+
+    /// Saves a room with these limits, and restores it with those of now.
+    fn with_limits_of_now(&self, runner: Runner, limits: &RoomOptions) -> Result<Runner, String> {
+        if *limits == self.settings.room {
+            return Ok(runner);
+        }
         let mut saved = Vec::new();
         let origin = origin_of(self.settings);
-        self.guarded(|| {
+        self.guarded(SIMULATION, || {
             runner.save(&origin, &mut saved);
             drop(runner);
             Ok(())
         })?;
         let checkpoint = Checkpoint::read(&saved).map_err(|error| error.to_string())?;
-        self.make(checkpoint, self.settings.room.clone())
+        self.guarded(SIMULATION, || {
+            let params = serde_json::from_str(checkpoint.params()).map_err(|_| NotRestored::Malformed)?;
+            let simulation = self.make(&params)?;
+            checkpoint.restore(self.settings.room.clone(), simulation)
+        })
     }
 
     /// Calls the game.
-    fn guarded<T>(&self, call: impl FnOnce() -> Result<T, NotRestored>) -> Result<T, String> {
+    fn guarded<T>(&self, what: &str, call: impl FnOnce() -> Result<T, NotRestored>) -> Result<T, String> {
         (self.go_on)();
         match catch_unwind(AssertUnwindSafe(call)) {
             Ok(outcome) => outcome.map_err(|error| error.to_string()),
-            Err(payload) => Err(format!("the simulation panicked: {}", panicked(payload).detail)),
+            Err(payload) => Err(format!("{what} panicked: {}", panicked(payload).detail)),
         }
     }
 }

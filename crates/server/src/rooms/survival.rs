@@ -23,7 +23,7 @@ use dunlin_engine::{host::Runner, log::LogError};
 use dunlin_queues::answer_channel;
 use dunlin_storage::{EntryBatch, RoomCheckpoint};
 
-use super::ThreadWaker;
+use super::{ThreadWaker, restore::MigratedRoom};
 
 use crate::{
     node::{NodeCluster, NodeStorage},
@@ -61,6 +61,8 @@ pub struct SurvivalReport {
     pub record_bytes: u64,
     /// Rooms that continued from a checkpoint.
     pub restored: u64,
+    /// Rooms that continued from a checkpoint with other rules.
+    pub migrated: u64,
     /// Rooms whose checkpoint or log was unusable.
     pub not_restored: u64,
     /// Ticks that were replayed from logs.
@@ -75,6 +77,7 @@ struct Counters {
     records: AtomicU64,
     record_bytes: AtomicU64,
     restored: AtomicU64,
+    migrated: AtomicU64,
     not_restored: AtomicU64,
     replayed_ticks: AtomicU64,
 }
@@ -234,6 +237,7 @@ impl KeptRooms {
             records: of(&counters.records),
             record_bytes: of(&counters.record_bytes),
             restored: of(&counters.restored),
+            migrated: of(&counters.migrated),
             not_restored: of(&counters.not_restored),
             replayed_ticks: of(&counters.replayed_ticks),
         }
@@ -307,7 +311,8 @@ impl RoomEntries {
     pub(super) fn write_checkpoint(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>, pieces: CheckpointPieces) {
         if let Store::Cluster(logs) = &self.rooms.store {
             let has_ended = self.has_ended();
-            if !*has_ended && let Err(detail) = logs.write_checkpoint(self.claim, tick_count, bytes) {
+            let goes_first = pieces == CheckpointPieces::WithoutLog;
+            if !*has_ended && let Err(detail) = logs.write_checkpoint(self.claim, tick_count, bytes, goes_first) {
                 self.checkpoint_failed(detail);
             }
             return;
@@ -318,6 +323,9 @@ impl RoomEntries {
         let (entries, size_bytes) = (Arc::clone(self), bytes.len() as u64);
         let mut batch = EntryBatch::new(false);
         checkpoint_parts::replace_older(&mut batch, &self.channel, tick_count);
+        if pieces == CheckpointPieces::WithoutLog {
+            batch.delete_checkpoints(&self.channel, LOG, u64::MAX);
+        }
         batch.put_checkpoint(&self.channel, CHECKPOINT, tick_count, bytes);
         let queued = self.write(batch, move |outcome| match outcome {
             Ok(()) => entries.checkpoint_written(size_bytes),
@@ -397,9 +405,26 @@ impl RoomEntries {
         self.count(|counters| &counters.replayed_ticks, replayed_ticks);
     }
 
-    /// Counts a room whose checkpoint or log is unusable.
+    /// Counts and logs that the room continues from its checkpoint with other rules.
+    pub(super) fn note_migrated(&self, runner: &Runner, migrated: MigratedRoom) {
+        let MigratedRoom { from_version, lost_ticks } = migrated;
+        let (room, channel) = (runner.room(), &*self.channel);
+        let (tick, version, players) = (room.tick_number(), room.game_version(), room.player_count());
+        room_events::RoomMigrated { channel, tick, from_version, version, lost_ticks, players }.emit();
+        self.count(|counters| &counters.migrated, 1);
+    }
+
+    /// Counts a room whose checkpoint or log is unusable here. In a cluster, another node may be able to use it.
     pub(super) fn note_not_restored(&self) {
+        if let Store::Cluster(logs) = &self.rooms.store {
+            logs.refuse(self.claim);
+        }
         self.count(|counters| &counters.not_restored, 1);
+    }
+
+    /// Whether the entries are in the cluster.
+    pub(super) fn is_in_cluster(&self) -> bool {
+        self.rooms.is_in_cluster()
     }
 
     /// Whether a room whose checkpoint cannot be used begins anew.

@@ -26,6 +26,9 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Longest pause between two attempts to open a room of a node that has died. Each is twice as long as the one before.
 const ORPHAN_PAUSE_MAX: Duration = Duration::from_secs(4);
 
+/// The code of the refusal of a room that cannot be restored.
+const NOT_RESTORED_CODE: u16 = 400;
+
 /// Time between two looks at a storage that is not open yet or cannot be read.
 const OPEN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -130,6 +133,8 @@ impl Orphans {
         let is_limited = match reopened {
             Reopened::Yes => return self.opened += 1,
             Reopened::Later => true,
+            // Another node may be able to restore it, and is not kept from it.
+            Reopened::Refused => return self.not_opened += 1,
             // For the shards of this node, a room may still be on the node that has died: they learn of its end from the
             // relay. Or a client has joined it meanwhile on another node. So a refusal is no failure before some seconds.
             Reopened::No(refusal) if orphan.pause > ORPHAN_PAUSE_MAX => {
@@ -184,6 +189,7 @@ async fn reopen(node: &Node, channel: &str) -> Option<bool> {
                 }
                 return Some(false);
             }
+            Reopened::Refused => return Some(false),
             Reopened::Later => tokio::time::sleep(RETRY_INTERVAL).await,
         }
     }
@@ -195,6 +201,8 @@ enum Reopened {
     Yes,
     /// The owner refused with this code, or the room could not be made, which is logged where it is made.
     No(Option<ErrorCode>),
+    /// This node cannot restore it.
+    Refused,
     /// A limit is reached.
     Later,
 }
@@ -206,6 +214,8 @@ async fn try_reopen(node: &Node, channel: &str) -> Option<Reopened> {
         Err(_) => None,
         Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => Some(Reopened::Later),
         Ok(Err(refusal)) => Some(Reopened::No(Some(refusal.code))),
+        // The reason is logged where the room was made.
+        Ok(Ok(ApiAnswer::NotOpened(refusal))) if refusal.code == NOT_RESTORED_CODE => Some(Reopened::Refused),
         Ok(Ok(ApiAnswer::NotOpened(_))) => Some(Reopened::No(None)),
         Ok(Ok(_)) => Some(Reopened::Yes),
     }

@@ -283,7 +283,7 @@ families! {
     ROOM_LOG_RECORDS = Counter "dunlin_room_log_records_total" [] "Ticks whose inputs were logged, in rooms with survival: exact.";
     ROOM_LOG_BYTES = Counter "dunlin_room_log_bytes_total" [] "Bytes of logged inputs of rooms.";
     ROOM_TICKS_REPLAYED = Counter "dunlin_room_ticks_replayed_total" [] "Ticks that were replayed from logs after a restart.";
-    ROOMS_RESTORED = Counter "dunlin_rooms_restored_total" ["outcome"] "Rooms that went on from a checkpoint, or failed to because the checkpoint or the log is of no use.";
+    ROOMS_RESTORED = Counter "dunlin_rooms_restored_total" ["outcome"] "Rooms with a checkpoint that were opened, by outcome: restored, migrated because their game had changed, or failed because the checkpoint or the log is of no use.";
     ROOM_PATH_BLOCKS = Counter "dunlin_room_path_blocks_total" ["outcome"] "Blocks of players' paths, by outcome: stored, or dropped because the queue was full or the storage failed.";
     ROOM_PATH_POINTS = Counter "dunlin_room_path_points_total" [] "Points of players' paths that are stored.";
     ROOM_PATH_BYTES = Counter "dunlin_room_path_bytes_total" [] "Compressed bytes of the blocks that are stored.";

@@ -47,6 +47,35 @@ impl RoomRestored<'_> {
     }
 }
 
+/// A room continues from its checkpoint with other rules.
+pub struct RoomMigrated<'a> {
+    /// Channel of the room, unescaped.
+    pub channel: &'a str,
+    /// The tick from which it continues.
+    pub tick: u32,
+    /// The version of the game that saved it.
+    pub from_version: u32,
+    /// The version of the game now.
+    pub version: u32,
+    /// Number of ticks after the checkpoint that are lost.
+    pub lost_ticks: u64,
+    /// Number of players that wait for their clients.
+    pub players: usize,
+}
+
+impl RoomMigrated<'_> {
+    /// Logs it. There is one line for each room, as when it is restored.
+    pub fn emit(&self) {
+        let Self { tick, from_version, version, lost_ticks, players, .. } = *self;
+        let channel = Outside(self.channel);
+        if lost_ticks == 0 {
+            info!(%channel, tick, from_version, version, players, "room migrated");
+        } else {
+            warn!(%channel, tick, from_version, version, lost_ticks, players, "room migrated without the end of its log");
+        }
+    }
+}
+
 /// The rooms with a checkpoint were opened at the start.
 pub struct StoredRoomsOpened {
     /// Rooms that are open.

@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `Dn-Room` | `claim`, `records`, `part`, `check`, `released` or `ended` |
 //! | `Dn-Node` | the node that wrote it |
+//! | `Dn-Refused` | of a release: the nodes that cannot run the room, encoded as in subjects, with spaces between them |
 //! | `Dn-Tick` | of a part: the number of ticks in its checkpoint |
 //! | `Dn-Part` | of a part: its index, a slash, and the number of parts |
 //! | `Dn-Bytes` | the length of the body |
 //!
 //! Each record in a body is the number of ticks and the length, 8 and 4 bytes in little-endian order, and the steps.
+
+use std::collections::BTreeSet;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
@@ -21,6 +24,7 @@ use crate::{
 const ROOM: &str = "Dn-Room";
 const TICK: &str = "Dn-Tick";
 const PART: &str = "Dn-Part";
+const REFUSED: &str = "Dn-Refused";
 
 /// The bytes of a record besides its steps.
 pub(super) const RECORD_HEAD_BYTES: usize = 12;
@@ -120,6 +124,12 @@ impl LogMessage {
         Self { id, kind, headers, payload }
     }
 
+    /// Says in a release which nodes cannot run the room.
+    pub(super) fn refused_by(&mut self, nodes: &BTreeSet<Box<str>>) {
+        let nodes: Vec<_> = nodes.iter().map(|node| encode_token(node)).collect();
+        self.headers.push(REFUSED, nodes.join(" "));
+    }
+
     pub(super) fn is_claim(&self) -> bool {
         self.kind == MessageKind::Claim
     }
@@ -139,6 +149,8 @@ pub(super) struct LogMark {
     pub(super) is_over: bool,
     /// Whether the node has released the room.
     pub(super) is_released: bool,
+    /// The nodes that have found since its last tick that they cannot run it.
+    pub(super) refused_by: BTreeSet<Box<str>>,
 }
 
 impl LogMark {
@@ -146,7 +158,9 @@ impl LogMark {
     pub(super) fn of(message: &StoredMessage) -> Option<Self> {
         let kind = message.headers.get(ROOM)?;
         let node = message.headers.get(NODE)?.into();
-        Some(Self { node, is_over: kind == "ended", is_released: kind == "released" })
+        let refused = message.headers.get(REFUSED).unwrap_or_default().split(' ').filter(|token| !token.is_empty());
+        let refused_by = refused.filter_map(decode_token).map(Box::from).collect();
+        Some(Self { node, is_over: kind == "ended", is_released: kind == "released", refused_by })
     }
 }
 

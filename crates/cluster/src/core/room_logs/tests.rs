@@ -150,6 +150,8 @@ struct World {
     lives: BTreeMap<Arc<str>, u64>,
     reached: BTreeMap<&'static str, u64>,
     has_faults: bool,
+    /// The nodes whose game cannot run the rooms that are stored.
+    refusing: BTreeSet<usize>,
 }
 
 fn step_hash(hash: u64, step: u64) -> u64 {
@@ -171,6 +173,7 @@ impl World {
             lives: BTreeMap::new(),
             reached: BTreeMap::new(),
             has_faults: true,
+            refusing: BTreeSet::new(),
         };
         (0..nodes).for_each(|_| world.start());
         world
@@ -376,6 +379,11 @@ impl World {
     /// Compares what is stored of a room with what its players have seen.
     fn restore(&mut self, index: usize, log: RoomLogNumber, kept: &KeptRoom) {
         let channel = self.nodes[index].opening.remove(&log).expect("it was opened");
+        if self.refusing.contains(&index) {
+            self.count("refused");
+            self.handle(index, CoreEvent::RoomLog(RoomLogEvent::Refuse { log }));
+            return self.handle(index, CoreEvent::RoomLog(RoomLogEvent::End { log, keeps: true }));
+        }
         let (mut tick, mut hash) = (0, 0);
         if let Some((at, bytes)) = &kept.checkpoint {
             (tick, hash) = (*at, u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")));
@@ -455,7 +463,15 @@ impl World {
                 let mut bytes = BytesMut::new();
                 bytes.put_u64_le(hash);
                 bytes.put_bytes(0, padding);
-                self.handle(index, CoreEvent::RoomLog(RoomLogEvent::Checkpoint { log, tick, bytes: bytes.freeze() }));
+                self.handle(
+                    index,
+                    CoreEvent::RoomLog(RoomLogEvent::Checkpoint {
+                        log,
+                        tick,
+                        bytes: bytes.freeze(),
+                        goes_first: false,
+                    }),
+                );
             }
             if ends == 0 {
                 self.end_room(index, log, false);
@@ -634,6 +650,52 @@ fn rooms_go_on_elsewhere_with_all_that_players_have_seen() {
 }
 
 #[test]
+fn a_room_moves_past_nodes_that_cannot_run_it_to_one_that_can() {
+    for seed in 1..=20 {
+        let mut world = World::new(seed, 4);
+        world.has_faults = false;
+        world.pass_us(1_500_000);
+        for name in NAMES {
+            world.open(0, &name.into());
+        }
+        world.pass_us(500_000);
+        assert_eq!(world.nodes[0].rooms.len(), NAMES.len());
+        // An update has reached two nodes, and cannot read what the old version has saved.
+        world.refusing.extend([1, 2]);
+        let logs: Vec<RoomLogNumber> = world.nodes[0].rooms.keys().copied().collect();
+        for log in logs {
+            world.end_room(0, log, true);
+        }
+        world.kill(0);
+        world.refusing.insert(4);
+        world.pass_us(40_000_000);
+        assert_eq!(world.nodes[3].rooms.len(), NAMES.len(), "seed {seed}: {:?}", world.reached);
+        assert_eq!(world.reached.get("continued"), Some(&(NAMES.len() as u64)), "seed {seed}");
+        let refused = world.reached.get("refused").copied().unwrap_or_default();
+        assert!(refused <= 3 * NAMES.len() as u64, "seed {seed}: each node tries once, and {refused} tries were made");
+    }
+}
+
+#[test]
+fn a_room_that_no_node_can_run_is_not_tried_for_ever() {
+    let mut world = World::new(1, 2);
+    world.has_faults = false;
+    world.pass_us(1_500_000);
+    let channel: Arc<str> = NAMES[0].into();
+    world.open(0, &channel);
+    world.pass_us(500_000);
+    world.refusing.extend([0, 1, 2]);
+    world.kill(0);
+    world.pass_us(60_000_000);
+    assert_eq!(world.reached.get("refused"), Some(&2), "both nodes that live have tried: {:?}", world.reached);
+    // A node that can is asked by a join.
+    world.refusing.remove(&1);
+    world.open(1, &channel);
+    world.pass_us(1_000_000);
+    assert_eq!(world.nodes[1].rooms.len(), 1);
+}
+
+#[test]
 fn a_room_whose_records_overfill_the_queue_is_released_and_goes_on_where_it_was_stored() {
     // The servers are slow: a message is in flight when the queue is full.
     for servers_away in [false, true] {
@@ -666,7 +728,7 @@ fn a_room_whose_records_overfill_the_queue_is_released_and_goes_on_where_it_was_
         for tick in next..next + 3 {
             let bytes = Bytes::from_static(b"87654321");
             world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Record { log, tick, bytes: bytes.clone() }));
-            world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Checkpoint { log, tick, bytes }));
+            world.handle(0, CoreEvent::RoomLog(RoomLogEvent::Checkpoint { log, tick, bytes, goes_first: false }));
         }
         world.handle(0, CoreEvent::RoomLog(RoomLogEvent::End { log, keeps: true }));
         world.pass_us(3_000_000);

@@ -61,7 +61,7 @@ pub(super) struct Writes {
     /// Waits for the one that is being written. Replaced by a newer one.
     waiting: Option<Checkpoint>,
     is_check_due: bool,
-    /// Whether the log has no checkpoint yet. Without one, its records are worth nothing.
+    /// Whether the log has no checkpoint yet, or none of the rules of now. Without one, its records are worth nothing.
     is_first_due: bool,
     /// Whether the last message had records. Otherwise a room that ticks as fast as messages are stored would never finish a
     /// checkpoint.
@@ -93,7 +93,7 @@ impl Writes {
         *place = Some(Checkpoint { tick, size, rest: bytes, index, count, kept_from });
     }
 
-    /// The log has no checkpoint yet.
+    /// The log has no checkpoint yet that records can follow.
     pub(super) const fn await_first_checkpoint(&mut self) {
         self.is_first_due = true;
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::{collection::vec, prelude::*, sample::Index};
 
 use super::*;
-use crate::{Grid, GridShape, NewObject, RoomOptions, Visibility, World};
+use crate::{Grid, GridShape, NewObject, RoomOptions, Visibility, World, world::SavedForm};
 
 const SHAPE: GridShape =
     GridShape { columns: 4, rows: 3, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
@@ -38,7 +38,9 @@ fn restored(world: &World) -> Result<World, Unreadable> {
     world.save(&mut saved);
     world.save_past(&mut saved);
     let mut reader = Reader::new(&saved);
-    let mut restored = World::restore(world.grid().clone(), &RoomOptions::default(), Arc::default(), 2, &mut reader)?;
+    let form = SavedForm { version: 2, is_of_other_map: false };
+    let mut restored =
+        World::restore(world.grid().clone(), &RoomOptions::default(), Arc::default(), form, &mut reader)?;
     restored.restore_past(&mut reader)?;
     assert_eq!(reader.left(), 0);
     Ok(restored)

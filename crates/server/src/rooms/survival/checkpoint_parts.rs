@@ -25,6 +25,8 @@ const PART_BITS: u32 = 8;
 pub(in crate::rooms) enum CheckpointPieces {
     /// In one commit, so that all later writes in the queue follow the whole checkpoint.
     One,
+    /// As [`Self::One`], before all records of the room: those that are stored are of other rules, and are deleted.
+    WithoutLog,
     /// In parts, if it is large.
     Parts,
 }

@@ -123,14 +123,26 @@ impl ClusterLogs {
         Ok(kept.checkpoint.map(record))
     }
 
-    pub(super) fn write_checkpoint(&self, claim: u64, tick: u64, bytes: Vec<u8>) -> Result<(), &'static str> {
-        let event = RoomLogEvent::Checkpoint { log: RoomLogNumber(claim), tick, bytes: bytes.into() };
+    pub(super) fn write_checkpoint(
+        &self,
+        claim: u64,
+        tick: u64,
+        bytes: Vec<u8>,
+        goes_first: bool,
+    ) -> Result<(), &'static str> {
+        let event = RoomLogEvent::Checkpoint { log: RoomLogNumber(claim), tick, bytes: bytes.into(), goes_first };
         self.cluster.room_log(event).map_err(not_queued)
     }
 
     pub(super) fn write_record(&self, claim: u64, tick: u64, bytes: Vec<u8>) -> Result<(), &'static str> {
         let event = RoomLogEvent::Record { log: RoomLogNumber(claim), tick, bytes: bytes.into() };
         self.cluster.room_log(event).map_err(not_queued)
+    }
+
+    /// This node cannot run the room of a log. Its end follows.
+    pub(super) fn refuse(&self, claim: u64) {
+        // An error means that the thread has ended, because the node is stopping.
+        let _ = self.cluster.room_log(RoomLogEvent::Refuse { log: RoomLogNumber(claim) });
     }
 
     /// Ends the log of a room.

@@ -15,6 +15,7 @@ use dunlin_engine::{
 };
 use dunlin_net::Waker;
 use dunlin_protocol::{ClientInfo, Encoding, UnsubscribeCode};
+use dunlin_rooms::RoomOverrides;
 
 use super::games;
 use crate::{
@@ -115,6 +116,13 @@ impl Rig {
 
     pub fn open(&mut self, namespace: u16, channel: &str) -> RoomKey {
         self.open_for(ShardIndex(0), namespace, channel)
+    }
+
+    /// Opens a room of the first namespace with settings of its own.
+    pub fn open_with(&mut self, channel: &str, overrides: RoomOverrides) {
+        let room = RoomKey { owner: ShardIndex(0), number: self.next_room };
+        self.next_room += 1;
+        self.send(ToRoom::Open { room, channel: channel.into(), namespace: 0, overrides: Arc::new(overrides) });
     }
 
     /// Opens a room whose owner is shard `owner`.

@@ -1,5 +1,7 @@
 //! Tests of stored rooms, with room threads and a storage.
 
+mod migration;
+
 use std::{
     path::PathBuf,
     sync::{

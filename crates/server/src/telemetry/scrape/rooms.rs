@@ -130,17 +130,19 @@ fn calls(page: &mut Page, threads: &[ThreadReport]) {
 /// Adds the families of stored rooms; without a storage they have no samples.
 fn survival(page: &mut Page, report: Option<SurvivalReport>) {
     type Count = fn(&SurvivalReport) -> u64;
-    let outcomes = |page: &mut Page, family: &'static m::Family, counts: [(&str, Count); 2]| {
+    let outcomes = |page: &mut Page, family: &'static m::Family, counts: &[(&str, Count)]| {
         page.family(family, |samples| {
-            for (report, (outcome, count)) in report.iter().flat_map(|report| counts.map(|count| (report, count))) {
-                samples.add(&[outcome], count(report));
+            for (report, (outcome, count)) in
+                report.iter().flat_map(|report| counts.iter().map(move |count| (report, count)))
+            {
+                samples.add(&[*outcome], count(report));
             }
         });
     };
     outcomes(
         page,
         &m::ROOM_CHECKPOINTS,
-        [("written", |report| report.checkpoints), ("failed", |report| report.checkpoints_failed)],
+        &[("written", |report| report.checkpoints), ("failed", |report| report.checkpoints_failed)],
     );
     let counters: [(&'static m::Family, Count); 4] = [
         (&m::ROOM_CHECKPOINT_BYTES, |report| report.checkpoint_bytes),
@@ -154,7 +156,11 @@ fn survival(page: &mut Page, report: Option<SurvivalReport>) {
     outcomes(
         page,
         &m::ROOMS_RESTORED,
-        [("restored", |report| report.restored), ("failed", |report| report.not_restored)],
+        &[
+            ("restored", |report| report.restored),
+            ("migrated", |report| report.migrated),
+            ("failed", |report| report.not_restored),
+        ],
     );
 }
 
