@@ -84,7 +84,7 @@ func (program *program) logs(ctx context.Context, cluster *cluster, name string,
 	if err != nil {
 		return err
 	}
-	source, err := cluster.logSource(query.namespace, labelsOfPods(name, query.withJobs), cluster.ofSubject(subject, query.withJobs))
+	source, err := cluster.logSource(query.namespace, labelsOfPods(query.withJobs, subject), cluster.ofSubject(subject, query.withJobs))
 	if err != nil {
 		return err
 	}
@@ -142,9 +142,9 @@ func (program *program) logOutput(withPod, withTime bool) podlog.Output {
 	}}
 }
 
-// labelsOfPods selects the pods of a workload, or all that belong to the app.
-func labelsOfPods(name string, withJobs bool) labels.Selector {
-	selector := labels.SelectorFromSet(labels.Set{render.LabelApp: name})
+// labelsOfPods selects the pods of the workloads of Apps and Dunlins, or also those of their Jobs.
+func labelsOfPods(withJobs bool, subjects ...client.Object) labels.Selector {
+	selector := labelsOfSubjects(subjects)
 	if withJobs {
 		return selector
 	}

@@ -19,7 +19,7 @@ import (
 // podOfSubject returns the named pod of an App or a Dunlin, or one of its running pods: a ready one if there is any, and a node before a NATS server.
 func (cluster *cluster) podOfSubject(ctx context.Context, subject client.Object, name string) (*corev1.Pod, error) {
 	described := fmt.Sprintf("%s %s/%s", kindOf(subject), subject.GetNamespace(), subject.GetName())
-	source, err := cluster.logSource(subject.GetNamespace(), labelsOfPods(subject.GetName(), false), cluster.ofSubject(subject, false))
+	source, err := cluster.logSource(subject.GetNamespace(), labelsOfPods(false, subject), cluster.ofSubject(subject, false))
 	if err != nil {
 		return nil, err
 	}

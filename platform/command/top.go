@@ -1,8 +1,10 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -77,19 +79,27 @@ func (cluster *cluster) usages(ctx context.Context, namespace string, names []st
 		return nil, err
 	}
 	found := []usage{}
-	for _, subject := range subjects {
-		source, err := cluster.logSource(namespace, labelsOfPods(subject.GetName(), false), cluster.ofSubject(subject, false))
-		if err != nil {
-			return nil, err
-		}
-		pods, err := source.Pods(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for index := range pods {
-			found = append(found, usageOf(subject, &pods[index], measured))
+	if len(subjects) == 0 {
+		return found, nil
+	}
+	owners, err := cluster.podOwners(ctx, subjects, false)
+	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	selected := client.MatchingLabelsSelector{Selector: labelsOfPods(false, subjects...)}
+	if err := cluster.List(ctx, &pods, client.InNamespace(namespace), selected); err != nil {
+		return nil, cluster.explained(err)
+	}
+	for index := range pods.Items {
+		pod := &pods.Items[index]
+		if subject := owners[controllerOf(pod)]; subject != nil {
+			found = append(found, usageOf(subject, pod, measured))
 		}
 	}
+	slices.SortFunc(found, func(a, b usage) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Pod, b.Pod))
+	})
 	return found, nil
 }
 
