@@ -7,19 +7,74 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/streaming/pkg/httpstream"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
+// podQuery says on the command line which pods of an App or a Dunlin are meant.
+type podQuery struct {
+	namespace, pod string
+	// withJobs adds the pods of Jobs.
+	withJobs bool
+}
+
+// addPodFlags adds the options of a podQuery. The usage of --pod differs between commands; without one, there is no --pod.
+func (program *program) addPodFlags(command *cobra.Command, query *podQuery, usageOfPod string) {
+	program.addNamespaceFlags(command, &query.namespace)
+	if usageOfPod != "" {
+		command.Flags().StringVar(&query.pod, "pod", "", usageOfPod)
+	}
+}
+
+// selector selects the pods of Apps and Dunlins of one namespace that are meant.
+func (query podQuery) selector(subjects ...client.Object) (labels.Selector, error) {
+	return labelsOfPods(query.withJobs, subjects...), nil
+}
+
+// source returns the pods of an App or a Dunlin that are meant.
+func (cluster *cluster) source(subject client.Object, query podQuery) (*logSource, error) {
+	selector, err := query.selector(subject)
+	if err != nil {
+		return nil, err
+	}
+	return cluster.logSource(subject.GetNamespace(), selector, cluster.ofSubject(subject, query.withJobs))
+}
+
+// template returns the pod template of an App as its workload has it now, and the revision of the workload.
+func (cluster *cluster) template(ctx context.Context, subject client.Object, _ podQuery) (*corev1.PodTemplateSpec, string, error) {
+	namespace, name := subject.GetNamespace(), subject.GetName()
+	deployment, set := &appsv1.Deployment{}, &appsv1.StatefulSet{}
+	var workload client.Object = deployment
+	template := &deployment.Spec.Template
+	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, deployment)
+	if apierrors.IsNotFound(err) {
+		workload, template = set, &set.Spec.Template
+		err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: render.WorkloadName(name, statusOf(subject).Backup)}, set)
+	}
+	if apierrors.IsNotFound(err) || err == nil && !reconcile.IsOwnedBy(workload, subject.GetUID()) {
+		return nil, "", fmt.Errorf("no revision of the App %s/%s has been applied; `roost status -n %s %s` shows why", namespace, name, namespace, name)
+	}
+	if err != nil {
+		return nil, "", cluster.explained(err)
+	}
+	return template, workload.GetAnnotations()[render.AnnotationRevision], nil
+}
+
 // podOfSubject returns the named pod of an App or a Dunlin, or one of its running pods: a ready one if there is any, and a node before a NATS server.
-func (cluster *cluster) podOfSubject(ctx context.Context, subject client.Object, name string) (*corev1.Pod, error) {
+func (cluster *cluster) podOfSubject(ctx context.Context, subject client.Object, query podQuery) (*corev1.Pod, error) {
+	name := query.pod
 	described := fmt.Sprintf("%s %s/%s", kindOf(subject), subject.GetNamespace(), subject.GetName())
-	source, err := cluster.logSource(subject.GetNamespace(), labelsOfPods(false, subject), cluster.ofSubject(subject, false))
+	source, err := cluster.source(subject, query)
 	if err != nil {
 		return nil, err
 	}

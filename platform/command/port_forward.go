@@ -23,7 +23,8 @@ import (
 
 // forwardQuery is the command line of `roost port-forward`.
 type forwardQuery struct {
-	namespace, pod, port string
+	podQuery
+	port string
 }
 
 // forwarded is what `roost port-forward` prints when it listens.
@@ -65,8 +66,7 @@ need the ClusterRole roost-debugger.`,
 			return program.portForward(ctx, cluster, arguments[0], query)
 		},
 	}
-	program.addNamespaceFlags(command, &query.namespace)
-	command.Flags().StringVar(&query.pod, "pod", "", "forward to this pod")
+	program.addPodFlags(command, &query.podQuery, "forward to this pod")
 	return command
 }
 
@@ -79,7 +79,7 @@ func (program *program) portForward(ctx context.Context, cluster *cluster, name 
 	if err != nil {
 		return err
 	}
-	pod, err := cluster.podOfSubject(ctx, subject, query.pod)
+	pod, err := cluster.podOfSubject(ctx, subject, query.podQuery)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func TestTopMakesOneListOfEachKind(t *testing.T) {
 		listing := &listingClient{apps: apps}
 		cluster := &cluster{Client: listing}
 		// Apps, Dunlins, metrics, pods, Deployments, StatefulSets, ReplicaSets.
-		if _, err := cluster.usages(t.Context(), "web", nil); err != nil || listing.lists != 7 {
+		if _, err := cluster.usages(t.Context(), podQuery{namespace: "web"}, nil); err != nil || listing.lists != 7 {
 			t.Errorf("%d lists for %d Apps, %v", listing.lists, apps, err)
 		}
 	}
