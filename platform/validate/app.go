@@ -14,6 +14,7 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/dotenv"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 var (
@@ -49,6 +50,7 @@ func App(app *v1alpha1.App) []Problem {
 	found.resources("spec.resources", spec.Resources)
 	found.scale(spec)
 	found.health(spec)
+	found.processes(spec.Processes)
 	found.tasks(spec)
 	found.volumes(spec.Volumes)
 	found.besideDump(spec)
@@ -187,8 +189,7 @@ func (found *problems) health(spec *v1alpha1.AppSpec) {
 	found.check(health.Port == 0 || health.Path != "" || health.TCP, "spec.health.port", "only path and tcp use a port; remove it")
 	found.absolute("spec.health.path", health.Path)
 	found.check(!spacePattern.MatchString(health.Path), "spec.health.path", "%q has a space or a control character; write %%20 for a space", health.Path)
-	found.program("spec.health.command", health.Command)
-	found.inRange("spec.health.startSeconds", health.StartSeconds, 1, 3600)
+	found.processHealth("spec.health", &health.ProcessHealth)
 	found.check(health.None == "" || !hasPorts, "spec.health.none",
 		"an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path")
 	found.check(!(health.Path != "" || health.TCP) || hasPorts, "spec.health",
@@ -198,6 +199,28 @@ func (found *problems) health(spec *v1alpha1.AppSpec) {
 		isListed = isListed || port.Port == health.Port
 	}
 	found.check(isListed, "spec.health.port", "%d is not in spec.ports; add it there, or name a port that is there", health.Port)
+}
+
+func (found *problems) processHealth(path string, health *v1alpha1.ProcessHealth) {
+	found.program(path+".command", health.Command)
+	found.inRange(path+".startSeconds", health.StartSeconds, 1, 3600)
+}
+
+// processes checks the processes beside the one of spec.command.
+func (found *problems) processes(processes []v1alpha1.Process) {
+	var names []v1alpha1.PartName
+	for index := range processes {
+		process, path := &processes[index], indexed("spec.processes", index)
+		names = append(names, process.Name)
+		found.partName(path+".name", process.Name)
+		found.check(process.Name != render.MainProcess, path+".name", "%q is the name of the process of spec.command; choose another name", process.Name)
+		found.command(path, process.Command, nil)
+		found.inRange(path+".replicas", process.Replicas, 0, 100)
+		found.resources(path+".resources", process.Resources)
+		found.check(count(len(process.Health.Command) > 0, process.Health.None != "") == 1, path+".health", "exactly one check is needed; set command or none")
+		found.processHealth(path+".health", &process.Health)
+	}
+	found.check(!hasTwice(names), "spec.processes", "duplicate name; rename one of them")
 }
 
 // inRange checks an optional number.

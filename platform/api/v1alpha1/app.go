@@ -107,6 +107,11 @@ type AppSpec struct {
 	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
 	// Health says how Kubernetes finds out whether a pod can serve.
 	Health Health `json:"health"`
+	// Processes beside the one of Command, such as workers. A release updates all of them, after Migrate.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(process, self.exists_one(other, other.name == process.name))",message="duplicate name; rename one of them"
+	Processes []Process `json:"processes,omitempty"`
 	// Migrate runs once for each new revision, before any of its pods starts.
 	// +optional
 	Migrate *Migration `json:"migrate,omitempty"`
@@ -210,6 +215,12 @@ type Health struct {
 	// Port for Path and TCP. The first port without it.
 	// +optional
 	Port int32 `json:"port,omitempty"`
+
+	ProcessHealth `json:",inline"`
+}
+
+// ProcessHealth is the check of a process, whether it listens on a port or not.
+type ProcessHealth struct {
 	// Command that exits with 0 when the pod works.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0].size() > 0",message="the command is empty; write the program and its arguments"
@@ -225,6 +236,28 @@ type Health struct {
 	// Restart ends a pod whose check fails for a minute.
 	// +optional
 	Restart bool `json:"restart,omitempty"`
+}
+
+// Process of an app beside its own, such as a worker. It has the image, the settings, the files, the temporary volumes and the release of the app, and no
+// port.
+//
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+// +kubebuilder:validation:XValidation:rule="(has(self.health.command) && self.health.command.size() > 0) != has(self.health.none)",message="exactly one check is needed; set command or none",fieldPath=".health"
+type Process struct {
+	// Name of the process, as `--process` of `roost logs`, `exec`, `run` and `top` takes it. `web` is the process of spec.command.
+	// +kubebuilder:validation:XValidation:rule="self != 'web'",message="is the name of the process of spec.command; choose another name"
+	Name PartName `json:"name"`
+	// Command of the app's image. No shell reads it.
+	Command Command `json:"command"`
+	// Replicas is the number of its pods. 1 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 100",message="is out of range; set 0 to 100"
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Resources of each pod.
+	// +optional
+	Resources Resources `json:"resources,omitzero"`
+	// Health says how Kubernetes finds out whether a pod works.
+	Health ProcessHealth `json:"health"`
 }
 
 // Update of an app's pods.

@@ -291,6 +291,12 @@ type Status struct {
 	// Backup is there if the spec has one.
 	// +optional
 	Backup *BackupStatus `json:"backup,omitempty"`
+	// Processes are there if the spec has several.
+	// +optional
+	// +kubebuilder:validation:MaxItems=17
+	// +listType=map
+	// +listMapKey=name
+	Processes []ProcessStatus `json:"processes,omitempty"`
 	// Dunlin is there for a Dunlin.
 	// +optional
 	Dunlin *DunlinStatus `json:"dunlin,omitempty"`
@@ -298,6 +304,18 @@ type Status struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	Inventory []ObjectRef `json:"inventory,omitempty"`
+}
+
+// ProcessStatus is what Kubernetes says of the pods of a process.
+type ProcessStatus struct {
+	// Name of the process. `web` is the process of spec.command.
+	Name string `json:"name"`
+	// Desired is the number of pods that the process is to have.
+	Desired int32 `json:"desired"`
+	// Updated are the pods of the newest revision.
+	Updated int32 `json:"updated"`
+	// Ready are the pods that are ready.
+	Ready int32 `json:"ready"`
 }
 
 // ObjectRef names an object in the namespace of its owner.
