@@ -27,9 +27,12 @@ type Cluster struct {
 	BackupImage string
 }
 
+// traefikClass is the class of Ingresses that k3s has.
+const traefikClass = "traefik"
+
 func (cluster Cluster) withDefaults() Cluster {
 	if cluster.IngressClass == "" {
-		cluster.IngressClass = "traefik"
+		cluster.IngressClass = traefikClass
 	}
 	if cluster.IngressNamespace == "" {
 		cluster.IngressNamespace = "kube-system"

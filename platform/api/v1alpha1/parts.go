@@ -125,7 +125,13 @@ type TLS struct {
 	// NAME-tls without a name of its own.
 	// +optional
 	Issuer IssuerName `json:"issuer,omitempty"`
+	// Redirect sends clients of HTTP to HTTPS. Without it, that is so. With false, the host serves HTTP as well.
+	// +optional
+	Redirect *bool `json:"redirect,omitempty"`
 }
+
+// Redirects reports whether the host does not serve HTTP.
+func (tls *TLS) Redirects() bool { return tls != nil && (tls.Redirect == nil || *tls.Redirect) }
 
 // IssuerName of a ClusterIssuer.
 //
