@@ -173,7 +173,7 @@ func TestCertificatesOfAnACMEServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	response.Body.Close()
-	if location := response.Header.Get("Location"); response.StatusCode != http.StatusMovedPermanently || location != "https://"+app.host()+"/cart?a=1" {
+	if location := response.Header.Get("Location"); response.StatusCode != http.StatusFound || location != "https://"+app.host()+"/cart?a=1" {
 		t.Errorf("HTTP is answered with %d to %q", response.StatusCode, location)
 	}
 
