@@ -47,7 +47,9 @@ func TestTheSizesOfTablesAreThoseOfTheDocuments(t *testing.T) {
 		}
 		alerts += strings.Count(string(rule), "- alert: ")
 	}
+	resources, verbs := rowsOf(t, "command/identity_test.go", "rights"), rowsOf(t, "command/identity_test.go", "verbs")
 	for _, sentence := range []string{
+		fmt.Sprintf("| %d rights (%d resources, %d verbs, 2 namespaces) ", resources*verbs*2, resources, verbs),
 		fmt.Sprintf("A table of %d messages. For %d of them, a real API server answers with the same message, and for %d with its own. The other %d ",
 			len(problems), same, refused, len(problems)-same-refused),
 		fmt.Sprintf("| %d golden files. ", len(golden)),

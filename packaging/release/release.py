@@ -51,7 +51,9 @@ def version_of_all() -> str:
     project = ElementTree.parse(ROOT / "clients/csharp/Dunlin.Rooms.csproj")
     header = (ROOT / "clients/c/dunlin_room.h").read_text()
     defined = re.search(r'^#define DUNLIN_ROOM_VERSION "([^"]*)"$', header, re.MULTILINE)
+    chart = re.search(r"^version: (.*)$", (ROOT / "platform/charts/roost/Chart.yaml").read_text(), re.MULTILINE)
     others = {
+        "platform/charts/roost/Chart.yaml": chart[1] if chart else None,
         "web/room-client/package.json": json.loads((ROOT / "web/room-client/package.json").read_text())["version"],
         "clients/csharp/Dunlin.Rooms.csproj": project.findtext(".//Version"),
         "clients/c/dunlin_room.h": defined[1] if defined else None,

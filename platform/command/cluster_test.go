@@ -335,7 +335,7 @@ func (site *site) rollBackFromUnreadable() {
 // deployDunlin deploys the manifest of the README, and changes a key.
 func (site *site) deployDunlin() {
 	site.t.Helper()
-	manifest := blocks(site.t, ofKinds, "yaml")[1]
+	manifest := manifestOf(site.t, "Dunlin")
 	site.write("dunlin/roost.yaml", site.read("apps/roost.yaml"))
 	release := func(version, key string) {
 		site.write("dunlin/realtime.yaml", strings.Replace(manifest, ":0.1.0", ":"+version, 1))

@@ -93,7 +93,7 @@ func (site *site) forwardPort() {
 		{command.ExitUsage, "port-forward -n web shop web", `the port "web" is neither a number nor a name in spec.ports; write 1 to 65535, or one of spec.ports: 8080`},
 		{command.ExitUsage, "port-forward -n web shop 0", `the port "0" is neither a number nor a name in spec.ports`},
 		{command.ExitUsage, "port-forward -n web shop 65536:80", `the port "65536" is not a port of this machine; write 0 to 65535, such as 15432:5432`},
-		{command.ExitFailed, "port-forward -n web shop " + port + ":8080", "this machine cannot listen at port " + port + ": it is taken, or needs other rights; write another port, such as 0:8080"},
+		{command.ExitFailed, "port-forward -n web shop " + port + ":8080", "this machine cannot listen at port " + port + ": another program has it; write another port, such as 0:8080"},
 	})
 	running := site.inBackgroundUntilInterrupted("port-forward", "-n", "web", "shop", "0:http", "--pod", "shop-2", "-o", "json")
 	running.waitFor("}\n")

@@ -110,7 +110,7 @@ func (site *site) deleteWhatStays() {
 	t.Helper()
 	app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "database"}}
 	app.Spec = v1alpha1.AppSpec{
-		Image: "database:1", Health: v1alpha1.Health{Command: v1alpha1.Command{"true"}}, DeletionPolicy: v1alpha1.DeletionPolicyOrphan,
+		Image: "database:1", Health: v1alpha1.Health{ProcessHealth: v1alpha1.ProcessHealth{Command: v1alpha1.Command{"true"}}}, DeletionPolicy: v1alpha1.DeletionPolicyOrphan,
 		Volumes: []v1alpha1.Volume{{Name: "data", Path: "/data", Size: new(resource.MustParse("1Gi"))}},
 		Backup:  &v1alpha1.Backup{Schedule: "30 4 * * *", Repository: &v1alpha1.Repository{Claim: "backups", File: "backup.env"}},
 	}

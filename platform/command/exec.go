@@ -16,7 +16,7 @@ import (
 
 // execQuery is the command line of `roost exec`.
 type execQuery struct {
-	namespace, pod          string
+	podQuery
 	withInput, withTerminal bool
 	command                 []string
 }
@@ -59,8 +59,7 @@ With -it, the program keeps the size that the terminal has at the start. You nee
 			return program.exec(ctx, cluster, arguments[0], query)
 		},
 	}
-	program.addNamespaceFlags(command, &query.namespace)
-	command.Flags().StringVar(&query.pod, "pod", "", "run the program in this pod")
+	program.addPodFlags(command, &query.podQuery, "run the program in this pod")
 	command.Flags().BoolVarP(&query.withInput, "stdin", "i", false, "connect standard input")
 	command.Flags().BoolVarP(&query.withTerminal, "tty", "t", false, "connect the terminal, such as for a shell; needs -i")
 	return command
@@ -71,7 +70,7 @@ func (program *program) exec(ctx context.Context, cluster *cluster, name string,
 	if err != nil {
 		return err
 	}
-	pod, err := cluster.podOfSubject(ctx, subject, query.pod)
+	pod, err := cluster.podOfSubject(ctx, subject, query.podQuery)
 	if err != nil {
 		return err
 	}

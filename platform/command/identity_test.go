@@ -63,6 +63,7 @@ var rights = []struct{ group, version, resource, deployer, reader, runner, opera
 	{"networking.k8s.io", "v1", "networkpolicies", "", watch, "", watch, write, ""},
 	{"policy", "v1", "poddisruptionbudgets", "", watch, "", watch, write, ""},
 	{"autoscaling", "v2", "horizontalpodautoscalers", "", watch, "", watch, write, ""},
+	{"metrics.k8s.io", "v1beta1", "pods", "", read, "", read, "", read},
 	{"coordination.k8s.io", "v1", "leases", "", "", "", "", "", ""},
 	{"rbac.authorization.k8s.io", "v1", "roles", "", "", "", "", "", ""},
 	{"rbac.authorization.k8s.io", "v1", "rolebindings", "", "", "", "", "", ""},

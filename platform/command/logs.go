@@ -29,9 +29,8 @@ const tailDefault = 100
 // logsQuery is the command line of `roost logs`.
 type logsQuery struct {
 	podlog.Query
-	namespace, pod     string
-	isFollowing        bool
-	withJobs, withTime bool
+	podQuery
+	isFollowing, withTime bool
 }
 
 func (program *program) logsCommand() *cobra.Command {
@@ -68,12 +67,11 @@ With -o json, each line is an object with pod, time and text. You need the Clust
 			return program.logs(ctx, cluster, names[0], query)
 		},
 	}
-	program.addNamespaceFlags(command, &query.namespace)
+	program.addPodFlags(command, &query.podQuery, "show only this pod")
 	command.Flags().BoolVarP(&query.isFollowing, "follow", "f", false, "follow the logs until interrupted, including pods that start later")
 	command.Flags().BoolVarP(&query.Previous, "previous", "p", false, "show the logs of containers before their last restart")
 	command.Flags().DurationVar(&query.Since, "since", 0, "show only lines that are newer than a duration such as 10m")
 	command.Flags().Int64Var(&query.TailLines, "tail", tailDefault, "number of last lines of each pod; -1: all lines, which is the default with --since")
-	command.Flags().StringVar(&query.pod, "pod", "", "show only this pod")
 	command.Flags().BoolVar(&query.withJobs, "jobs", false, "include the pods of Jobs: migrations, cron tasks, backups and runs")
 	command.Flags().BoolVar(&query.withTime, "timestamps", false, "begin each line with its time")
 	return command
@@ -84,7 +82,7 @@ func (program *program) logs(ctx context.Context, cluster *cluster, name string,
 	if err != nil {
 		return err
 	}
-	source, err := cluster.logSource(query.namespace, labelsOfPods(name, query.withJobs), cluster.ofSubject(subject, query.withJobs))
+	source, err := cluster.source(subject, query.podQuery)
 	if err != nil {
 		return err
 	}
@@ -142,9 +140,9 @@ func (program *program) logOutput(withPod, withTime bool) podlog.Output {
 	}}
 }
 
-// labelsOfPods selects the pods of a workload, or all that belong to the app.
-func labelsOfPods(name string, withJobs bool) labels.Selector {
-	selector := labels.SelectorFromSet(labels.Set{render.LabelApp: name})
+// labelsOfPods selects the pods of the workloads of Apps and Dunlins, or also those of their Jobs.
+func labelsOfPods(withJobs bool, subjects ...client.Object) labels.Selector {
+	selector := labelsOfSubjects(subjects)
 	if withJobs {
 		return selector
 	}

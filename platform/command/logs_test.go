@@ -33,9 +33,15 @@ func (site *site) asIdentity(role string) {
 // addPod adds a pod of the app's Deployment to the node.
 func (site *site) addPod(name string) *corev1.Pod {
 	site.t.Helper()
+	return site.addPodOf("shop", name)
+}
+
+// addPodOf adds a pod of a Deployment.
+func (site *site) addPodOf(workload, name string) *corev1.Pod {
+	site.t.Helper()
 	var deployment appsv1.Deployment
-	site.get("shop", &deployment)
-	replicas := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop-5d4f", Labels: deployment.Spec.Template.Labels}}
+	site.get(workload, &deployment)
+	replicas := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: workload + "-5d4f", Labels: deployment.Spec.Template.Labels}}
 	replicas.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(&deployment, appsv1.SchemeGroupVersion.WithKind("Deployment"))}
 	replicas.Spec.Selector, replicas.Spec.Template = deployment.Spec.Selector, deployment.Spec.Template
 	if err := site.admin.Create(site.t.Context(), replicas); apierrors.IsAlreadyExists(err) {
@@ -43,7 +49,7 @@ func (site *site) addPod(name string) *corev1.Pod {
 	} else if err != nil {
 		site.t.Fatal(err)
 	}
-	return site.addPodOwnedBy(name, metav1.NewControllerRef(replicas, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")))
+	return site.addPodFrom(&deployment.Spec.Template, name, metav1.NewControllerRef(replicas, appsv1.SchemeGroupVersion.WithKind("ReplicaSet")))
 }
 
 // addPodOwnedBy adds a pod with the labels and the containers of the app's pods.
@@ -51,7 +57,11 @@ func (site *site) addPodOwnedBy(name string, owner *metav1.OwnerReference) *core
 	site.t.Helper()
 	var deployment appsv1.Deployment
 	site.get("shop", &deployment)
-	template := deployment.Spec.Template
+	return site.addPodFrom(&deployment.Spec.Template, name, owner)
+}
+
+func (site *site) addPodFrom(template *corev1.PodTemplateSpec, name string, owner *metav1.OwnerReference) *corev1.Pod {
+	site.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: name, Labels: template.Labels}, Spec: template.Spec}
 	if owner != nil {
 		pod.OwnerReferences = []metav1.OwnerReference{*owner}

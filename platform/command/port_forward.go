@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/httpstream"
@@ -20,7 +23,8 @@ import (
 
 // forwardQuery is the command line of `roost port-forward`.
 type forwardQuery struct {
-	namespace, pod, port string
+	podQuery
+	port string
 }
 
 // forwarded is what `roost port-forward` prints when it listens.
@@ -62,8 +66,7 @@ need the ClusterRole roost-debugger.`,
 			return program.portForward(ctx, cluster, arguments[0], query)
 		},
 	}
-	program.addNamespaceFlags(command, &query.namespace)
-	command.Flags().StringVar(&query.pod, "pod", "", "forward to this pod")
+	program.addPodFlags(command, &query.podQuery, "forward to this pod")
 	return command
 }
 
@@ -76,8 +79,11 @@ func (program *program) portForward(ctx context.Context, cluster *cluster, name 
 	if err != nil {
 		return err
 	}
-	pod, err := cluster.podOfSubject(ctx, subject, query.pod)
+	pod, err := cluster.podOfSubject(ctx, subject, query.podQuery)
 	if err != nil {
+		return err
+	}
+	if err := checkLocalPort(local); err != nil {
 		return err
 	}
 	connection, request, err := cluster.streamTo(pod, "portforward", nil)
@@ -100,7 +106,11 @@ func (program *program) portForward(ctx context.Context, cluster *cluster, name 
 	select {
 	case <-ready:
 	case err := <-ended:
-		return forwardingFailed(ctx, cluster, cmp.Or(dialer.failure, err), local)
+		if dialer.isConnected && ctx.Err() == nil {
+			// The forwarder connects, listens, and is ready.
+			return &localPortError{local, err}
+		}
+		return forwardingFailed(ctx, cluster, cmp.Or(dialer.failure, err))
 	}
 	listening, err := forwarder.GetPorts()
 	if err != nil {
@@ -113,28 +123,54 @@ func (program *program) portForward(ctx context.Context, cluster *cluster, name 
 	if errors.Is(err, portforward.ErrLostConnectionToPod) {
 		return fmt.Errorf("the connection to the pod %s has ended; run the command again", pod.Name)
 	}
-	return forwardingFailed(ctx, cluster, err, local)
+	return forwardingFailed(ctx, cluster, err)
 }
 
-// failingDialer keeps the error of a dial, of which the forwarder keeps only the text.
+// localPortError is the error for a port of this machine at which nothing can listen.
+type localPortError struct {
+	port  uint16
+	cause error
+}
+
+func (e *localPortError) Error() string {
+	why := "it cannot be used (" + e.cause.Error() + ")"
+	switch {
+	case errors.Is(e.cause, syscall.EADDRINUSE):
+		why = "another program has it"
+	case errors.Is(e.cause, fs.ErrPermission):
+		why = "it needs other rights"
+	}
+	return fmt.Sprintf("this machine cannot listen at port %d: %s; write another port, such as 0:8080 for a free one", e.port, why)
+}
+
+func (e *localPortError) Unwrap() error { return e.cause }
+
+// checkLocalPort listens once, because the forwarder returns only the text of its error.
+func checkLocalPort(port uint16) error {
+	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return &localPortError{port, err}
+	}
+	return listener.Close()
+}
+
+// failingDialer keeps the outcome of a dial, of which the forwarder keeps only the text.
 type failingDialer struct {
 	httpstream.Dialer
-	failure error
+	failure     error
+	isConnected bool
 }
 
 func (dialer *failingDialer) Dial(protocols ...string) (httpstream.Connection, string, error) {
 	connection, protocol, err := dialer.Dialer.Dial(protocols...)
-	dialer.failure = err
+	dialer.failure, dialer.isConnected = err, err == nil && protocol == portforward.PortForwardProtocolV1Name
 	return connection, protocol, err
 }
 
 // forwardingFailed returns nil if the user has interrupted the command.
-func forwardingFailed(ctx context.Context, cluster *cluster, err error, local uint16) error {
-	switch {
-	case ctx.Err() != nil || err == nil:
+func forwardingFailed(ctx context.Context, cluster *cluster, err error) error {
+	if ctx.Err() != nil || err == nil {
 		return nil
-	case strings.HasPrefix(err.Error(), "unable to listen"):
-		return fmt.Errorf("this machine cannot listen at port %d: it is taken, or needs other rights; write another port, such as 0:8080 for a free one", local)
 	}
 	return cluster.explainedStream(err)
 }

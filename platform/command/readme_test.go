@@ -83,7 +83,7 @@ func TestTheCommandsOfTheReadmeRun(t *testing.T) {
 func TestTheKeysOfADunlin(t *testing.T) {
 	person := newPerson(t)
 	person.roost(command.ExitFine, "init", "@apps", "first")
-	person.write("apps/realtime.yaml", blocks(t, ofKinds, "yaml")[1])
+	person.write("apps/realtime.yaml", manifestOf(t, "Dunlin"))
 	out, _ := person.roost(command.ExitFound, "validate", "@apps")
 	contains(t, out, `spec.keys.file: "keys.env" does not exist; create it beside the manifest`)
 
@@ -105,4 +105,16 @@ func TestTheKeysOfADunlin(t *testing.T) {
 	if strings.Contains(person.all.String(), canary) {
 		t.Error("a key was printed")
 	}
+}
+
+// manifestOf returns the manifest of a kind on the page of the kinds.
+func manifestOf(t *testing.T, kind string) string {
+	t.Helper()
+	for _, block := range blocks(t, ofKinds, "yaml") {
+		if strings.Contains(block, "kind: "+kind+"\n") {
+			return block
+		}
+	}
+	t.Fatalf("%s has no manifest of a %s", ofKinds, kind)
+	return ""
 }

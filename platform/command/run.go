@@ -9,17 +9,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/podlog"
-	"github.com/dunlin-project/dunlin/platform/reconcile"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -37,7 +34,7 @@ var errDeleted = errors.New("its pod was deleted; run the command again if it ca
 
 // runQuery is the command line of `roost run`.
 type runQuery struct {
-	namespace             string
+	podQuery
 	timeout, startTimeout time.Duration
 	command               []string
 }
@@ -82,7 +79,7 @@ object has job and exitCode. You need the ClusterRole roost-runner.`,
 			return program.run(ctx, cluster, arguments[0], query)
 		},
 	}
-	program.addNamespaceFlags(command, &query.namespace)
+	program.addPodFlags(command, &query.podQuery, "")
 	command.Flags().DurationVar(&query.timeout, "timeout", runTimeoutDefault, "how long the program may run, including the start of its pod: 1s to 24h")
 	command.Flags().DurationVar(&query.startTimeout, "start-timeout", startTimeoutDefault, "how long its pod may take to start")
 	return command
@@ -129,25 +126,14 @@ func (cluster *cluster) oneOff(ctx context.Context, name string, query runQuery)
 	if kindOf(subject) != "App" {
 		return nil, fmt.Errorf("%s is a %s; `roost run` is for an App", name, kindOf(subject))
 	}
-	var template *corev1.PodTemplateSpec
-	deployment, set := &appsv1.Deployment{}, &appsv1.StatefulSet{}
-	var workload client.Object = deployment
-	err = cluster.Get(ctx, client.ObjectKeyFromObject(subject), deployment)
-	template = &deployment.Spec.Template
-	if apierrors.IsNotFound(err) {
-		workload, template = set, &set.Spec.Template
-		err = cluster.Get(ctx, client.ObjectKey{Namespace: subject.GetNamespace(), Name: render.WorkloadName(name, statusOf(subject).Backup)}, set)
-	}
-	if apierrors.IsNotFound(err) || err == nil && !reconcile.IsOwnedBy(workload, subject.GetUID()) {
-		return nil, fmt.Errorf("no revision of the App %s/%s has been applied; `roost status -n %s %s` shows why", query.namespace, name, query.namespace, name)
-	}
+	template, revision, err := cluster.template(ctx, subject, query.podQuery)
 	if err != nil {
-		return nil, cluster.explained(err)
+		return nil, err
 	}
 	return render.OneOff{
 		Namespace: query.namespace, App: name,
 		Owner:    metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "App", Name: name, UID: subject.GetUID()},
-		Template: *template, Revision: workload.GetAnnotations()[render.AnnotationRevision],
+		Template: *template, Revision: revision,
 		Command: query.command, TimeoutSeconds: int64(query.timeout / time.Second),
 	}.Job(), nil
 }

@@ -22,7 +22,7 @@ func TestARunOfAnAppWhoseObjectsStay(t *testing.T) {
 		deployment.Annotations = map[string]string{reconcile.AnnotationOwner: owner}
 		deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "app", Image: "shop:1"}}
 		server := &cluster{Client: fake.NewClientBuilder().WithScheme(operator.NewScheme()).WithObjects(app, deployment).Build()}
-		job, err := server.oneOff(t.Context(), "shop", runQuery{namespace: "web", timeout: time.Hour, command: []string{"reindex"}})
+		job, err := server.oneOff(t.Context(), "shop", runQuery{podQuery: podQuery{namespace: "web"}, timeout: time.Hour, command: []string{"reindex"}})
 		if (err == nil) != isOwn {
 			t.Errorf("%q: %v", owner, err)
 		}

@@ -27,6 +27,8 @@ type state struct {
 	Revisions  []revisionState    `json:"revisions,omitempty"`
 	// Backup is nil without a repository.
 	Backup *v1alpha1.BackupStatus `json:"backup,omitempty"`
+	// Processes of an App that has several.
+	Processes []v1alpha1.ProcessStatus `json:"processes,omitempty"`
 	// Dunlin is nil for an App.
 	Dunlin *v1alpha1.DunlinStatus `json:"dunlin,omitempty"`
 }
@@ -137,7 +139,7 @@ func stateOf(subject client.Object) state {
 	status := statusOf(subject)
 	return state{
 		Kind: kindOf(subject), Namespace: subject.GetNamespace(), Name: subject.GetName(), Image: imageOf(subject),
-		Revision: status.Revision, Conditions: status.Conditions, Backup: status.Backup, Dunlin: status.Dunlin,
+		Revision: status.Revision, Conditions: status.Conditions, Backup: status.Backup, Dunlin: status.Dunlin, Processes: status.Processes,
 	}
 }
 
@@ -205,6 +207,9 @@ func (program *program) printState(state state) {
 	program.print("revision  %s", cmp.Or(state.Revision, "none serves yet"))
 	for _, condition := range state.Conditions {
 		program.print("%-18s %-5s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
+	}
+	for _, process := range state.Processes {
+		program.print("process %-16s  %d of %d pods ready; %d of the newest revision", process.Name, process.Ready, process.Desired, process.Updated)
 	}
 	if dunlin := state.Dunlin; dunlin != nil {
 		program.printNodes(dunlin)

@@ -1,8 +1,10 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -36,7 +38,7 @@ type podMetrics struct {
 }
 
 func (program *program) topCommand() *cobra.Command {
-	namespace := ""
+	query := podQuery{}
 	command := &cobra.Command{
 		Use:   "top [NAME]",
 		Short: "Show the processor time and the memory of the pods of Apps and Dunlins",
@@ -56,40 +58,51 @@ You need the ClusterRole roost-reader.`,
 				return err
 			}
 			cluster.role = roleReader
-			found, err := cluster.usages(context.Background(), namespace, names)
+			found, err := cluster.usages(context.Background(), query, names)
 			if err != nil {
 				return err
 			}
 			return program.printUsages(found)
 		},
 	}
-	program.addNamespaceFlags(command, &namespace)
+	program.addPodFlags(command, &query, "show only this pod")
 	return command
 }
 
-func (cluster *cluster) usages(ctx context.Context, namespace string, names []string) ([]usage, error) {
-	subjects, err := cluster.subjects(ctx, namespace, names)
+func (cluster *cluster) usages(ctx context.Context, query podQuery, names []string) ([]usage, error) {
+	subjects, err := cluster.subjects(ctx, query.namespace, names)
 	if err != nil {
 		return nil, err
 	}
-	measured, err := cluster.measured(ctx, namespace)
+	measured, err := cluster.measured(ctx, query.namespace)
 	if err != nil {
 		return nil, err
 	}
 	found := []usage{}
-	for _, subject := range subjects {
-		source, err := cluster.logSource(namespace, labelsOfPods(subject.GetName(), false), cluster.ofSubject(subject, false))
-		if err != nil {
-			return nil, err
-		}
-		pods, err := source.Pods(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for index := range pods {
-			found = append(found, usageOf(subject, &pods[index], measured))
+	if len(subjects) == 0 {
+		return found, nil
+	}
+	owners, err := cluster.podOwners(ctx, subjects, false)
+	if err != nil {
+		return nil, err
+	}
+	selector, err := query.selector(subjects...)
+	if err != nil {
+		return nil, err
+	}
+	var pods corev1.PodList
+	if err := cluster.List(ctx, &pods, client.InNamespace(query.namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, cluster.explained(err)
+	}
+	for index := range pods.Items {
+		pod := &pods.Items[index]
+		if subject := owners[controllerOf(pod)]; subject != nil && (query.pod == "" || query.pod == pod.Name) {
+			found = append(found, usageOf(subject, pod, measured))
 		}
 	}
+	slices.SortFunc(found, func(a, b usage) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Pod, b.Pod))
+	})
 	return found, nil
 }
 

@@ -162,6 +162,21 @@ func TestCertificatesOfAnACMEServer(t *testing.T) {
 	})
 	app.figure("from `roost deploy` until the host has a certificate of the ACME server: %.1f s", time.Since(began).Seconds())
 
+	withoutFollowing := &http.Client{Timeout: requestSecondsMax * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+nodeAddress+"/cart?a=1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = app.host()
+	response, err := withoutFollowing.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if location := response.Header.Get("Location"); response.StatusCode != http.StatusFound || location != "https://"+app.host()+"/cart?a=1" {
+		t.Errorf("HTTP is answered with %d to %q", response.StatusCode, location)
+	}
+
 	// Its loss stands for its end.
 	began = time.Now()
 	app.must(kubectl("-n", namespace, "delete", "secret", "acme-tls"))

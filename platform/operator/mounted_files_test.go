@@ -1,12 +1,16 @@
 package operator_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/render"
@@ -70,6 +74,44 @@ func TestMountedFiles(t *testing.T) {
 		if now := world.mountedTemplate(); now.Annotations[render.AnnotationSettings] != second.Annotations[render.AnnotationSettings] {
 			t.Error("files that cannot be read have changed the pods")
 		}
+	}
+}
+
+// TestFilesThatNoRevisionHolds writes files as Argo CD does, which does not check their size. A real API server takes a revision at the bound.
+func TestFilesThatNoRevisionHolds(t *testing.T) {
+	world := newWorld(t, "large")
+	app := world.app("shop")
+	app.Spec.Files = v1alpha1.Files{{File: "files/shop.txt", Path: "/etc/shop/shop.txt"}}
+	world.create(app)
+	spec, err := json.Marshal(app.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A line break takes two bytes in JSON, and a < six.
+	room := render.RevisionBytesMax - len(spec) - len(`{"spec":,"files":{"files/shop.txt":""}}`)
+	full := strings.Repeat("<", room/6) + strings.Repeat("x", room%6)
+	carried := func(name, content string) {
+		t.Helper()
+		world.create(&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: world.namespace, Labels: map[string]string{render.LabelFilesOf: "shop"}},
+			Data:       map[string]string{render.FilesKey("files/shop.txt"): content},
+		})
+		world.switchFiles(app, name)
+		world.converge("App", "shop")
+	}
+	carried("shop-files-full", full)
+	if status, message := world.status(app); status != well {
+		t.Fatalf("%s\n%s", status, message)
+	}
+	before := world.mountedTemplate()
+	carried("shop-files-large", full+"x")
+	status, message := world.status(app)
+	wanted := fmt.Sprintf("spec.files: the spec and its files take %d bytes in a revision, more than the limit of %d; of them, files/shop.txt takes ", render.RevisionBytesMax+1, render.RevisionBytesMax)
+	if !strings.Contains(status, "Degraded=True SpecInvalid") || !strings.HasPrefix(message, wanted) || !strings.HasSuffix(message, "; shorten the file, or mount its content as a volume") {
+		t.Errorf("%s\n%s", status, message)
+	}
+	if now := world.mountedTemplate(); !reflect.DeepEqual(now, before) {
+		t.Error("files that are too large have changed the pods")
 	}
 }
 

@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
 	"slices"
@@ -54,14 +55,8 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	}
 	var revision string
 	if input.Blocked == nil && input.SettingsProblem == "" {
-		if input.Desired, revision, err = subject.desired(found.values, found.files, operator.Cluster); err != nil {
+		if input.Desired, revision, input.Blocked, err = operator.desired(ctx, subject, found); err != nil {
 			return 0, err
-		}
-		if input.Blocked, err = operator.refusedImage(ctx, subject, input.Desired); err != nil {
-			return 0, err
-		}
-		if input.Blocked != nil {
-			input.Desired, revision = nil, ""
 		}
 	}
 	live, err := operator.liveObjects(ctx, subject, input.Desired)
@@ -91,6 +86,23 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		input.Backup.Waiting, input.Backup.DefaultImage = waitingBackup(pods), operator.Cluster.DefaultBackupImage()
 	}
 	return operator.perform(ctx, subject, input, live, outcome{revision, found.from, backup, dunlin, mayStrand})
+}
+
+// desired renders a subject, or returns why its objects must not be written.
+func (operator *Operator) desired(ctx context.Context, subject *subject, found decrypted) ([]reconcile.Manifest, string, *reconcile.Block, error) {
+	desired, revision, err := subject.desired(found.values, found.files, operator.Cluster)
+	var large *render.RevisionTooLargeError
+	if errors.As(err, &large) {
+		return nil, "", &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: subject.whyTooLarge(large)}, nil
+	}
+	if err != nil {
+		return nil, "", nil, err
+	}
+	block, err := operator.refusedImage(ctx, subject, desired)
+	if block != nil || err != nil {
+		return nil, "", block, err
+	}
+	return desired, revision, nil, nil
 }
 
 // outcome contains the parts of the status other than the conditions.

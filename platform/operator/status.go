@@ -65,7 +65,7 @@ func (operator *Operator) hasStatus(ctx context.Context, subject *subject, statu
 func nextStatus(subject *subject, result reconcile.Result, outcome outcome, now time.Time) v1alpha1.Status {
 	next := v1alpha1.Status{
 		ObservedGeneration: subject.object.GetGeneration(), Revision: subject.status.Revision, Files: outcome.files,
-		Inventory: result.Inventory, Backup: outcome.backup, Dunlin: outcome.dunlin,
+		Inventory: result.Inventory, Backup: outcome.backup, Dunlin: outcome.dunlin, Processes: result.Processes,
 	}
 	isRolledOut := outcome.revision != ""
 	for _, condition := range result.Conditions {

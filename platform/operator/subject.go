@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -180,4 +181,26 @@ func (subject *subject) desired(values settings.Settings, files map[string]strin
 		manifests = append(manifests, manifest)
 	}
 	return manifests, revision, nil
+}
+
+// whyTooLarge names the field that takes the most bytes in a revision.
+func (subject *subject) whyTooLarge(large *render.RevisionTooLargeError) string {
+	if large.LargestBytes < large.SpecBytes {
+		return fmt.Sprintf("spec: %s; of them, the spec itself takes %d; shorten it, or move its content to a volume", large, large.SpecBytes)
+	}
+	return fmt.Sprintf("%s: %s; of them, %s takes %d: in its JSON, a line break takes 2 bytes, and <, >, & and most control characters take 6; "+
+		"shorten the file, or mount its content as a volume", subject.fieldOf(large.Largest), large, large.Largest, large.LargestBytes)
+}
+
+// fieldOf returns the field of the spec that names a file.
+func (subject *subject) fieldOf(file string) string {
+	switch {
+	case slices.Contains(subject.mounted, file):
+		return "spec.files"
+	case file == subject.repositoryFile:
+		return "spec.backup.repository.file"
+	case subject.kind == KindDunlin:
+		return "spec.keys.file"
+	}
+	return "spec.envFiles"
 }

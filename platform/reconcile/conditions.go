@@ -1,10 +1,14 @@
 package reconcile
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 // Condition is a condition without its time. The caller sets the time when the status changes.
@@ -53,10 +57,10 @@ func (decision *decision) conditions() []Condition {
 	ready := Condition{ConditionReady, true, ReasonAsDesired, "all objects match the spec"}
 	idle := decision.idleWorkload()
 	switch {
-	case degraded.Holds && (idle != "" || decision.readyPods() == 0):
+	case degraded.Holds && (idle != nil || decision.readyPods() == 0):
 		ready = Condition{ConditionReady, false, degraded.Reason, degraded.Message}
-	case idle != "":
-		ready = Condition{ConditionReady, false, ReasonNoPodReady, "no pod of " + idle + " is ready"}
+	case idle != nil:
+		ready = Condition{ConditionReady, false, ReasonNoPodReady, "no pod of " + decision.described(idle) + " is ready"}
 	case progressing.Holds || degraded.Holds:
 		ready.Message = fmt.Sprintf("%d pods serve", decision.readyPods())
 	}
@@ -100,6 +104,7 @@ func (decision *decision) degraded() Condition {
 	failing := failingPod(decision.input.Pods)
 	lost := lostVolume(decision.input.LocalVolumes)
 	late := lateAmong(decision.input.Pods)
+	stalled := decision.stalledWorkload()
 	outOfCluster := whyOutOfCluster(decision.input.Nodes)
 	switch {
 	case decision.input.Blocked != nil:
@@ -120,9 +125,9 @@ func (decision *decision) degraded() Condition {
 	case failing != nil:
 		condition.Reason = ReasonPodFailing
 		condition.Message = fmt.Sprintf("%s: %s: %s", failing.Name, failing.Waiting, tail(failing.LastOutput, lastOutputBytesMax))
-	case decision.isStalled():
+	case stalled != nil:
 		condition.Reason = ReasonRolloutStalled
-		condition.Message = "the new pods did not become ready in time; pods of the old revision keep serving. Check the logs of the new pods and their health check"
+		condition.Message = "the new pods" + decision.ofProcess(stalled) + " did not become ready in time; pods of the old revision keep serving. Check the logs of the new pods and their health check"
 	case late != nil:
 		condition.Reason = ReasonPodNotReady
 		condition.Message = fmt.Sprintf("%s runs and has not been ready since %s: its health check does not pass", late.Name, late.NotReady.Since)
@@ -215,11 +220,11 @@ func number(object Manifest, table, field string) int64 {
 	return 0
 }
 
-// isStalled reports whether a Deployment exceeded its progress deadline for the pods of its current template. A status from before the last
+// stalledWorkload returns a Deployment that exceeded its progress deadline for the pods of its current template, or nil. A status from before the last
 // write describes earlier pods, and is ignored.
-func (decision *decision) isStalled() bool {
+func (decision *decision) stalledWorkload() Manifest {
 	if len(decision.writes) > 0 {
-		return false
+		return nil
 	}
 	for _, workload := range decision.workloads() {
 		if number(workload, "status", "observedGeneration") < number(workload, "metadata", "generation") {
@@ -229,15 +234,53 @@ func (decision *decision) isStalled() bool {
 		conditions, _ := status["conditions"].([]any)
 		for _, element := range conditions {
 			if condition, _ := element.(map[string]any); condition["reason"] == "ProgressDeadlineExceeded" {
-				return true
+				return workload
 			}
 		}
 	}
-	return false
+	return nil
 }
 
-// idleWorkload returns the name of a workload that wants pods and has none that is ready. A Dunlin needs its nodes and its NATS servers.
-func (decision *decision) idleWorkload() string {
+// processOf returns the name of the process whose pods a workload has.
+func processOf(workload Manifest) string {
+	return cmp.Or(label(workload, render.LabelProcess), render.MainProcess)
+}
+
+// ofProcess names the process of a workload, if there are several.
+func (decision *decision) ofProcess(workload Manifest) string {
+	if len(decision.processes()) == 0 {
+		return ""
+	}
+	return " of the process " + processOf(workload)
+}
+
+// described names a workload, or its process if there are several.
+func (decision *decision) described(workload Manifest) string {
+	if len(decision.processes()) == 0 {
+		return metadataText(workload, "name")
+	}
+	return "the process " + processOf(workload)
+}
+
+// processes returns what the workloads of an App say of their pods, sorted by the names of the processes, if there are several.
+func (decision *decision) processes() []v1alpha1.ProcessStatus {
+	workloads := decision.workloads()
+	if !slices.ContainsFunc(workloads, func(workload Manifest) bool { return label(workload, render.LabelProcess) != "" }) {
+		return nil
+	}
+	var found []v1alpha1.ProcessStatus
+	for _, workload := range workloads {
+		found = append(found, v1alpha1.ProcessStatus{
+			Name: processOf(workload), Desired: int32(number(workload, "spec", "replicas")),
+			Updated: int32(number(workload, "status", "updatedReplicas")), Ready: int32(number(workload, "status", "readyReplicas")),
+		})
+	}
+	slices.SortFunc(found, func(a, b v1alpha1.ProcessStatus) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// idleWorkload returns a workload that wants pods and has none that is ready, or nil. A Dunlin needs its nodes and its NATS servers.
+func (decision *decision) idleWorkload() Manifest {
 	wanted := decision.input.Desired
 	if decision.isStopped() {
 		wanted = decision.workloads()
@@ -246,10 +289,10 @@ func (decision *decision) idleWorkload() string {
 		live := decision.live[keyOf(object)]
 		hasPods := number(object, "spec", "replicas") > 0 || number(live, "spec", "replicas") > 0
 		if isWorkload(object) && hasPods && number(live, "status", "readyReplicas") == 0 {
-			return metadataText(object, "name")
+			return object
 		}
 	}
-	return ""
+	return nil
 }
 
 func (decision *decision) readyPods() int64 {

@@ -101,6 +101,8 @@ type Result struct {
 	Writes     []Write
 	Conditions []Condition
 	Inventory  []v1alpha1.ObjectRef
+	// Processes of an App, if it has several.
+	Processes []v1alpha1.ProcessStatus
 	// Notes are events about the writes.
 	Notes []Event
 	// IsPaced is true if a rollout of nodes waits for a change that no watch reports.
@@ -127,7 +129,7 @@ func Decide(input Input) Result {
 	}
 	return Result{
 		Writes: decision.writes, Conditions: decision.conditions(), Inventory: decision.inventory(),
-		Notes: decision.notes, IsPaced: decision.hold != "",
+		Processes: decision.processes(), Notes: decision.notes, IsPaced: decision.hold != "",
 	}
 }
 

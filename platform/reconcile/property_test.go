@@ -62,7 +62,7 @@ func (world *world) edit(random *rand.Rand) string {
 	}
 	spec := &world.app.Spec
 	command := v1alpha1.Command{"run"}
-	switch choice := random.IntN(10); choice {
+	switch choice := random.IntN(11); choice {
 	case 0:
 		spec.Image = fmt.Sprintf("shop:%d", random.IntN(4))
 	case 1:
@@ -88,6 +88,9 @@ func (world *world) edit(random *rand.Rand) string {
 		spec.Migrate = []*v1alpha1.Migration{nil, {Command: migration}}[random.IntN(2)]
 	case 8:
 		world.values = settings.Settings{Secret: map[string]string{"TOKEN": fmt.Sprint(random.IntN(4))}}
+	case 10:
+		worker := v1alpha1.Process{Name: "worker", Command: command, Health: v1alpha1.ProcessHealth{None: "test"}}
+		spec.Processes = [][]v1alpha1.Process{nil, {worker}}[random.IntN(2)]
 	case 9:
 		spec.DeletionPolicy = randomPolicy(random)
 	}

@@ -23,7 +23,7 @@ func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtim
 		return nil, err
 	}
 	view := &appView{
-		owner:    owner{kindApp, app.Name, app.Namespace, cluster.withDefaults()},
+		owner:    owner{kind: kindApp, name: app.Name, namespace: app.Namespace, cluster: cluster.withDefaults()},
 		spec:     &app.Spec,
 		values:   values,
 		backup:   app.Status.Backup,
@@ -36,6 +36,10 @@ func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtim
 	objects = append(objects, view.mountedFiles()...)
 	objects = append(objects, view.services()...)
 	objects = append(objects, view.workload(), view.budget())
+	for index := range app.Spec.Processes {
+		process := view.ofProcess(&app.Spec.Processes[index])
+		objects = append(objects, process.workload(), process.budget())
+	}
 	if view.spec.Autoscaling != nil {
 		objects = append(objects, view.autoscaler())
 	}
@@ -71,6 +75,23 @@ func (view *appView) hasPersistentVolume() bool {
 		}
 	}
 	return false
+}
+
+// ofProcess returns the view of a process beside the app's own one: without ports, and without the persistent volumes, which belong to the pods of a
+// StatefulSet.
+func (view *appView) ofProcess(process *v1alpha1.Process) *appView {
+	spec := *view.spec
+	spec.Command, spec.Args, spec.Replicas, spec.Resources = process.Command, nil, process.Replicas, process.Resources
+	spec.Health = v1alpha1.Health{ProcessHealth: process.Health}
+	spec.Ports, spec.Autoscaling, spec.Volumes = nil, nil, nil
+	for _, volume := range view.spec.Volumes {
+		if volume.Temporary != nil {
+			spec.Volumes = append(spec.Volumes, volume)
+		}
+	}
+	own := *view
+	own.spec, own.process = &spec, string(process.Name)
+	return &own
 }
 
 func (view *appView) user() int64 {
@@ -127,11 +148,11 @@ func (view *appView) template() corev1.PodTemplateSpec {
 	pod.ServiceAccountName = view.name
 	pod.ImagePullSecrets = pullSecrets(view.spec.PullSecret)
 	pod.TerminationGracePeriodSeconds = &grace
-	pod.TopologySpreadConstraints = spread(view.selector(partMain))
+	pod.TopologySpreadConstraints = spread(view.selector(view.part()))
 	pod.Tolerations = leavesLostNode(view.hasPersistentVolume())
 	return corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{
-			Labels:      view.labels(partMain),
+			Labels:      view.labels(view.part()),
 			Annotations: map[string]string{AnnotationSettings: view.hash},
 		},
 		Spec: pod,
@@ -166,9 +187,9 @@ func (view *appView) setHealth(container *corev1.Container) {
 }
 
 func (view *appView) workload() runtime.Object {
-	meta := view.meta(view.name, partMain)
+	meta := view.meta(view.workloadName(), view.part())
 	meta.Annotations = map[string]string{AnnotationRevision: view.revision}
-	selector := &metav1.LabelSelector{MatchLabels: view.selector(partMain)}
+	selector := &metav1.LabelSelector{MatchLabels: view.selector(view.part())}
 	replicas := view.spec.Replicas
 	if replicas == nil && view.spec.Autoscaling == nil {
 		replicas = new(int32(1))
@@ -254,7 +275,9 @@ func (owner owner) claim(name, part string, size resource.Quantity, class string
 	return claim
 }
 
-func (view *appView) budget() runtime.Object { return view.disruptionBudget(view.name, partMain) }
+func (view *appView) budget() runtime.Object {
+	return view.disruptionBudget(view.workloadName(), view.part())
+}
 
 // disruptionBudget lets a drain of a node evict one pod at a time. It limits the unavailable pods instead of requiring available ones, so it
 // never blocks the drain for an app of one pod.

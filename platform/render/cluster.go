@@ -27,9 +27,12 @@ type Cluster struct {
 	BackupImage string
 }
 
+// traefikClass is the class of Ingresses that k3s has.
+const traefikClass = "traefik"
+
 func (cluster Cluster) withDefaults() Cluster {
 	if cluster.IngressClass == "" {
-		cluster.IngressClass = "traefik"
+		cluster.IngressClass = traefikClass
 	}
 	if cluster.IngressNamespace == "" {
 		cluster.IngressNamespace = "kube-system"
@@ -68,6 +71,8 @@ const (
 	// AnnotationPhase is PhaseBeforeRollout on a Job that must succeed before the workload changes.
 	AnnotationPhase    = v1alpha1.Group + "/phase"
 	PhaseBeforeRollout = "before-rollout"
+	// LabelProcess is the name of a process of an App, on the workload and the pods of each process but MainProcess.
+	LabelProcess = v1alpha1.Group + "/process"
 	// LabelFilesOf names the app whose encrypted files a ConfigMap contains.
 	LabelFilesOf = v1alpha1.Group + "/files-of"
 	// LabelUsable allows a Dunlin to use the Secret as its keys. It is for Secrets that are not made by Roost.
@@ -88,7 +93,7 @@ const (
 )
 
 // WorkloadParts are the parts whose pods run all the time. The pods of the other parts belong to Jobs.
-var WorkloadParts = []string{partMain, partNATS}
+var WorkloadParts = []string{partMain, partProcess, partNATS}
 
 // Values of LabelKind.
 const (
@@ -102,6 +107,9 @@ const ManagedBy = "roost"
 // PartMain is the part of an app's pods, and of a Dunlin's nodes.
 const PartMain = partMain
 
+// MainProcess is the name of the process whose pods are PartMain: that of spec.command.
+const MainProcess = "web"
+
 // PartBackup is the part of the objects that save and restore volumes.
 const PartBackup = "backup"
 
@@ -111,6 +119,7 @@ const PartNATS = partNATS
 // Parts of an app: values of LabelPart.
 const (
 	partMain    = "main"
+	partProcess = "process"
 	partMigrate = "migrate"
 	partCron    = "cron"
 	partRun     = "run"
@@ -124,7 +133,28 @@ type owner struct {
 	name      string
 	namespace string
 	cluster   Cluster
+	// process is the name of a process beside MainProcess, or empty.
+	process string
 }
+
+// part of the pods that run all the time.
+func (owner owner) part() string {
+	if owner.process != "" {
+		return partProcess
+	}
+	return partMain
+}
+
+// workloadName returns the name of the Deployment of a process, or of the workload of an app's own one.
+func (owner owner) workloadName() string {
+	if owner.process != "" {
+		return ProcessName(owner.name, owner.process)
+	}
+	return owner.name
+}
+
+// ProcessName returns the name of the Deployment of a process of an app.
+func ProcessName(app, process string) string { return app + "-process-" + process }
 
 func (owner owner) labels(part string) map[string]string {
 	labels := owner.selector(part)
@@ -135,7 +165,11 @@ func (owner owner) labels(part string) map[string]string {
 
 // selector never changes for a part, because the selector of a workload is immutable.
 func (owner owner) selector(part string) map[string]string {
-	return map[string]string{LabelApp: owner.name, LabelKind: owner.kind, LabelPart: part}
+	selector := map[string]string{LabelApp: owner.name, LabelKind: owner.kind, LabelPart: part}
+	if part == partProcess {
+		selector[LabelProcess] = owner.process
+	}
+	return selector
 }
 
 func (owner owner) meta(name, part string) metav1.ObjectMeta {

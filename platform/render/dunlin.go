@@ -30,7 +30,7 @@ const InternalPort = 9000
 // Dunlin renders a valid cluster of nodes, and its NATS servers if it has any. keys are those of spec.keys.file.
 func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([]runtime.Object, error) {
 	view := &dunlinView{
-		owner: owner{kindDunlin, dunlin.Name, dunlin.Namespace, cluster.withDefaults()},
+		owner: owner{kind: kindDunlin, name: dunlin.Name, namespace: dunlin.Namespace, cluster: cluster.withDefaults()},
 		spec:  &dunlin.Spec,
 		drain: DrainOf(&dunlin.Spec),
 		keys:  keys,

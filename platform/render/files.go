@@ -15,7 +15,11 @@ import (
 // FilesBytesMax bounds the encrypted files of an app. It is the limit of Kubernetes for one ConfigMap.
 const FilesBytesMax = 1 << 20
 
-// RecordBytesMax bounds the JSON of the files in a revision. etcd takes at most 1.5 MiB for the revision with the spec.
+// RevisionBytesMax bounds the JSON of a spec and its files in a revision. etcd takes at most 1.5 MiB for an object; an eighth of a MiB is left for its
+// metadata, with the names of all fields.
+const RevisionBytesMax = 11 << 17
+
+// RecordBytesMax bounds the JSON of the files in a revision, so that an eighth of a MiB is left for the spec.
 const RecordBytesMax = 5 << 18
 
 var filesKeyPattern = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)

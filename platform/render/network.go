@@ -65,6 +65,14 @@ func (view *appView) ingress() runtime.Object {
 // annotationIssuer makes cert-manager get a certificate for the hosts of an Ingress: https://cert-manager.io/docs/usage/ingress/
 const annotationIssuer = "cert-manager.io/cluster-issuer"
 
+// Annotations of Traefik that keep a host from its entry point for HTTP. There, the router that sends clients to HTTPS takes what no Ingress serves: it has
+// the lowest priority (platform/machines/roles/k3s/templates/traefik.yaml.j2).
+const (
+	annotationEntryPoints = "traefik.ingress.kubernetes.io/router.entrypoints"
+	annotationTLS         = "traefik.ingress.kubernetes.io/router.tls"
+	entryPointTLS         = "websecure"
+)
+
 func (owner owner) ingressTo(hosts []string, path string, tls *v1alpha1.TLS, service, port string) runtime.Object {
 	prefix := networkingv1.PathTypePrefix
 	backend := &networkingv1.IngressServiceBackend{Name: service, Port: networkingv1.ServiceBackendPort{Name: port}}
@@ -82,9 +90,16 @@ func (owner owner) ingressTo(hosts []string, path string, tls *v1alpha1.TLS, ser
 	}
 	if tls != nil {
 		secret := tls.Secret
+		annotations := map[string]string{}
 		if tls.Issuer != "" {
-			ingress.Annotations = map[string]string{annotationIssuer: string(tls.Issuer)}
+			annotations[annotationIssuer] = string(tls.Issuer)
 			secret = cmp.Or(secret, owner.name+"-tls")
+		}
+		if tls.Redirects() && owner.cluster.IngressClass == traefikClass {
+			annotations[annotationEntryPoints], annotations[annotationTLS] = entryPointTLS, "true"
+		}
+		if len(annotations) > 0 {
+			ingress.Annotations = annotations
 		}
 		ingress.Spec.TLS = []networkingv1.IngressTLS{{Hosts: hosts, SecretName: secret}}
 	}

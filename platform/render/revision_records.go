@@ -3,6 +3,8 @@ package render
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -37,14 +39,41 @@ func (record Record) read(spec any) error {
 	return nil
 }
 
+// RevisionTooLargeError is the error for a spec and files that etcd does not take as a revision.
+type RevisionTooLargeError struct {
+	// Bytes of the JSON, of which the spec has SpecBytes.
+	Bytes, SpecBytes int
+	// Largest is the name of the file that takes the most bytes, or empty without files.
+	Largest      string
+	LargestBytes int
+}
+
+func (e *RevisionTooLargeError) Error() string {
+	return fmt.Sprintf("the spec and its files take %d bytes in a revision, more than the limit of %d", e.Bytes, RevisionBytesMax)
+}
+
+func tooLarge(all, spec int, files map[string]string) error {
+	failure := &RevisionTooLargeError{Bytes: all, SpecBytes: spec}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if size, err := sizeInRecord(map[string]string{name: files[name]}); err == nil && size > failure.LargestBytes {
+			failure.Largest, failure.LargestBytes = name, size
+		}
+	}
+	return failure
+}
+
 // History returns the object that stores a revision. Its number depends on the live revisions, so package reconcile sets it.
 func History(kind, namespace, name, revision string, spec any, files map[string]string) (*appsv1.ControllerRevision, error) {
-	text, err := json.Marshal(spec)
-	if err == nil {
-		text, err = json.Marshal(Record{text, files})
-	}
+	encoded, err := json.Marshal(spec)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the spec: %w", err)
+	}
+	text, err := json.Marshal(Record{encoded, files})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the spec: %w", err)
+	}
+	if len(text) > RevisionBytesMax {
+		return nil, tooLarge(len(text), len(encoded), files)
 	}
 	meta := owner{kind: kind, name: name, namespace: namespace}.meta(HistoryName(kind, name, revision), partMain)
 	return &appsv1.ControllerRevision{

@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"encoding/json"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
@@ -72,5 +73,26 @@ func TestFilesHaveABoundInARevision(t *testing.T) {
 	_, err := render.Files("web", "shop", map[string]string{name: full + "\n"})
 	if err == nil || !strings.HasPrefix(err.Error(), "the files take 1310721 bytes in a revision, more than the limit of 1310720: in its JSON, a line break takes 2 bytes") {
 		t.Error(err)
+	}
+}
+
+// The operator takes files that `roost deploy` has not written, and etcd refuses a revision that is too large for it.
+func TestARevisionHasABound(t *testing.T) {
+	spec := map[string]string{"image": "shop:1"}
+	overhead := len(`{"spec":{"image":"shop:1"},"files":{"a.env":"A=b","shop.txt":""}}`)
+	history := func(content string) error {
+		_, err := render.History("App", "web", "shop", "0123456789", spec, map[string]string{"a.env": "A=b", "shop.txt": content})
+		return err
+	}
+	full := strings.Repeat("\n", (render.RevisionBytesMax-overhead)/2)
+	if (render.RevisionBytesMax-overhead)%2 == 1 {
+		full += "x"
+	}
+	if err := history(full); err != nil {
+		t.Fatal(err)
+	}
+	var large *render.RevisionTooLargeError
+	if err := history(full + "x"); !errors.As(err, &large) || large.Bytes != render.RevisionBytesMax+1 || large.Largest != "shop.txt" || large.SpecBytes != len(`{"image":"shop:1"}`) {
+		t.Errorf("%v, %+v", err, large)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/dotenv"
+	"github.com/dunlin-project/dunlin/platform/render"
 )
 
 var (
@@ -42,24 +43,24 @@ func App(app *v1alpha1.App) []Problem {
 	found.check(deref(spec.User) <= math.MaxInt32, "spec.user", "%d is out of range; set 1 to 2147483647", deref(spec.User))
 	found.ports(spec.Ports)
 	found.check(spec.Host == "" || len(spec.Ports) > 0, "spec.host", "a host needs a port; add to spec.ports the port that serves it")
-	found.host(spec.Host, spec.Path, spec.TLS)
-	found.hosts(spec.Host, spec.Hosts)
+	found.hosting(&spec.Hosting)
 	found.envFiles("spec.envFiles", spec.EnvFiles)
 	found.files(spec.Files, spec.Volumes)
 	found.env(spec.Env)
 	found.resources("spec.resources", spec.Resources)
 	found.scale(spec)
 	found.health(spec)
+	found.processes(spec.Processes)
 	found.tasks(spec)
 	found.volumes(spec.Volumes)
 	found.besideDump(spec)
 	found.backup(spec, "spec.envFiles")
 	found.onNodeLoss(spec.OnNodeLoss, spec.Backup)
 	found.check(!restores(spec.OnNodeLoss) || deref(spec.Replicas) <= 1, "spec.onNodeLoss",
-		"only the volumes of the first pod are saved; set spec.replicas to 1, or set Wait")
+		"only the volumes of the first pod are saved; spec.replicas must be at most 1, or set Wait")
 	found.deletionPolicy(spec.DeletionPolicy)
 	found.check(!spec.Update.Recreate || !hasSize(spec.Volumes) || deref(spec.Replicas) <= 1, "spec.update.recreate",
-		"pods with a persistent volume are replaced one at a time, so two versions would run at once; set spec.replicas to 1, or remove recreate")
+		"pods with a persistent volume are replaced one at a time, so two versions would run at once; spec.replicas must be at most 1, or remove recreate")
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)
 	return *found
@@ -87,9 +88,9 @@ func (found *problems) ports(ports []v1alpha1.Port) {
 			names = append(names, port.Name)
 		}
 	}
-	found.check(!hasTwice(taken), "spec.ports", "the same port stands there twice; remove one of them")
-	found.check(len(ports) < 2 || !unnamed, "spec.ports", "one of several ports has no name; name each of them")
-	found.check(!hasTwice(names), "spec.ports", "the same name stands there twice; rename one of them")
+	found.check(!hasTwice(taken), "spec.ports", "duplicate port; remove one of them")
+	found.check(len(ports) < 2 || !unnamed, "spec.ports", "each of several ports needs a name; name each of them")
+	found.check(!hasTwice(names), "spec.ports", "duplicate name; rename one of them")
 }
 
 func (found *problems) hostName(at, host string) {
@@ -98,20 +99,18 @@ func (found *problems) hostName(at, host string) {
 	found.check(net.ParseIP(host) == nil, at, "%q is an address; write the name of a host such as shop.example.com", host)
 }
 
-// hosts checks the names beside the first one.
-func (found *problems) hosts(first string, further []v1alpha1.HostName) {
-	for index, host := range further {
-		found.hostName(indexed("spec.hosts", index), string(host))
-	}
-	found.check(!hasTwice(further), "spec.hosts", "the same host stands there twice; remove one of them")
-	found.check(len(further) == 0 || first != "", "spec.hosts", "spec.hosts adds names to spec.host; set spec.host")
-	found.check(first == "" || !slices.Contains(further, v1alpha1.HostName(first)), "spec.hosts", "spec.host is listed there as well; remove it")
-}
-
-func (found *problems) host(host, path string, tls *v1alpha1.TLS) {
+// hosting checks where clients reach an App or a Dunlin.
+func (found *problems) hosting(hosting *v1alpha1.Hosting) {
+	host, path, tls := hosting.Host, hosting.Path, hosting.TLS
 	if host != "" {
 		found.hostName("spec.host", host)
 	}
+	for index, host := range hosting.Hosts {
+		found.hostName(indexed("spec.hosts", index), string(host))
+	}
+	found.check(!hasTwice(hosting.Hosts), "spec.hosts", "duplicate host; remove one of them")
+	found.check(len(hosting.Hosts) == 0 || host != "", "spec.hosts", "spec.hosts adds names to spec.host; set spec.host")
+	found.check(host == "" || !slices.Contains(hosting.Hosts, v1alpha1.HostName(host)), "spec.hosts", "duplicate of spec.host; remove it")
 	found.ingressPath("spec.path", path)
 	found.check(path == "" || host != "", "spec.path", "a path belongs to a host; set spec.host")
 	found.check(tls == nil || host != "", "spec.tls", "TLS belongs to a host; set spec.host")
@@ -131,7 +130,7 @@ func (found *problems) envFiles(path string, files v1alpha1.EnvFiles) {
 	for index, name := range files {
 		found.envFile(indexed(path, index), name)
 	}
-	found.check(!hasTwice(files), path, "the same file stands there twice; remove one of them")
+	found.check(!hasTwice(files), path, "duplicate file; remove one of them")
 }
 
 func (found *problems) env(env map[string]v1alpha1.EnvValue) {
@@ -173,12 +172,12 @@ func (found *problems) scale(spec *v1alpha1.AppSpec) {
 	if scaling == nil {
 		return
 	}
-	found.check(spec.Replicas == nil, "spec.replicas", "replicas and autoscaling exclude each other; remove one of them")
+	found.check(spec.Replicas == nil, "spec.replicas", "replicas and autoscaling are mutually exclusive; remove one of them")
 	found.check(!hasSize(spec.Volumes), "spec.autoscaling", "the app has a persistent volume, whose data does not follow new pods; set spec.replicas instead")
 	found.check(scaling.Min >= 1 && scaling.Max <= 100 && scaling.Min <= scaling.Max, "spec.autoscaling",
 		"the range from %d to %d is not valid; set min and max, with 1 <= min <= max <= 100", scaling.Min, scaling.Max)
 	found.check(scaling.CPUPercent != nil || scaling.MemoryPercent != nil, "spec.autoscaling",
-		"there is no load to go by; set cpuPercent, such as 70, or memoryPercent")
+		"no target for the load is set; set cpuPercent, such as 70, or memoryPercent")
 	found.inRange("spec.autoscaling.cpuPercent", scaling.CPUPercent, 1, 1000)
 	found.inRange("spec.autoscaling.memoryPercent", scaling.MemoryPercent, 1, 100)
 }
@@ -190,17 +189,38 @@ func (found *problems) health(spec *v1alpha1.AppSpec) {
 	found.check(health.Port == 0 || health.Path != "" || health.TCP, "spec.health.port", "only path and tcp use a port; remove it")
 	found.absolute("spec.health.path", health.Path)
 	found.check(!spacePattern.MatchString(health.Path), "spec.health.path", "%q has a space or a control character; write %%20 for a space", health.Path)
-	found.program("spec.health.command", health.Command)
-	found.inRange("spec.health.startSeconds", health.StartSeconds, 1, 3600)
+	found.processHealth("spec.health", &health.ProcessHealth)
 	found.check(health.None == "" || !hasPorts, "spec.health.none",
 		"an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path")
 	found.check(!(health.Path != "" || health.TCP) || hasPorts, "spec.health",
-		"the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command")
+		"the check needs a port, and the app has none; add one to spec.ports, or set spec.health.command")
 	isListed := health.Port == 0
 	for _, port := range spec.Ports {
 		isListed = isListed || port.Port == health.Port
 	}
 	found.check(isListed, "spec.health.port", "%d is not in spec.ports; add it there, or name a port that is there", health.Port)
+}
+
+func (found *problems) processHealth(path string, health *v1alpha1.ProcessHealth) {
+	found.program(path+".command", health.Command)
+	found.inRange(path+".startSeconds", health.StartSeconds, 1, 3600)
+}
+
+// processes checks the processes beside the one of spec.command.
+func (found *problems) processes(processes []v1alpha1.Process) {
+	var names []v1alpha1.PartName
+	for index := range processes {
+		process, path := &processes[index], indexed("spec.processes", index)
+		names = append(names, process.Name)
+		found.partName(path+".name", process.Name)
+		found.check(process.Name != render.MainProcess, path+".name", "%q is the name of the process of spec.command; choose another name", process.Name)
+		found.command(path, process.Command, nil)
+		found.inRange(path+".replicas", process.Replicas, 0, 100)
+		found.resources(path+".resources", process.Resources)
+		found.check(count(len(process.Health.Command) > 0, process.Health.None != "") == 1, path+".health", "exactly one check is needed; set command or none")
+		found.processHealth(path+".health", &process.Health)
+	}
+	found.check(!hasTwice(names), "spec.processes", "duplicate name; rename one of them")
 }
 
 // inRange checks an optional number.

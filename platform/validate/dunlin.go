@@ -2,8 +2,9 @@ package validate
 
 import (
 	"fmt"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"regexp"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/render"
@@ -24,8 +25,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 	found.inRange("spec.nodes", spec.Nodes, 1, 32)
 	found.check(deref(spec.Nodes) < 2 || spec.NATS != nil, "spec.nodes", "%d nodes share no channels without NATS; set spec.nats, or 1 node", deref(spec.Nodes))
 	found.scaleNodes(spec)
-	found.host(spec.Host, spec.Path, spec.TLS)
-	found.hosts(spec.Host, spec.Hosts)
+	found.hosting(&spec.Hosting)
 	found.keys(spec.Keys)
 	found.inRange("spec.drainSeconds", spec.DrainSeconds, 10, 3600)
 	found.inRange("spec.reconnectsPerSecond", spec.ReconnectsPerSecond, 1, 1000000)
@@ -34,7 +34,7 @@ func Dunlin(dunlin *v1alpha1.Dunlin) []Problem {
 		found.addressRange(fmt.Sprintf("spec.trustedProxies[%d]", index), string(addresses))
 	}
 	found.resources("spec.resources", spec.Resources)
-	found.check(spec.Storage == nil || spec.NATS == nil, "spec.storage", "a log on disk is for a node on its own; remove spec.storage or spec.nats")
+	found.check(spec.Storage == nil || spec.NATS == nil, "spec.storage", "storage on disk is for a single node without NATS; remove spec.storage or spec.nats")
 	if storage := spec.Storage; storage != nil {
 		found.size("spec.storage.size", &storage.Size)
 		found.objectName("spec.storage.storageClass", "a StorageClass", storage.StorageClass)
@@ -53,12 +53,12 @@ func (found *problems) scaleNodes(spec *v1alpha1.DunlinSpec) {
 	if scaling == nil {
 		return
 	}
-	found.check(spec.Nodes == nil, "spec.nodes", "nodes and autoscaling exclude each other; remove one of them")
+	found.check(spec.Nodes == nil, "spec.nodes", "nodes and autoscaling are mutually exclusive; remove one of them")
 	found.check(spec.NATS != nil, "spec.autoscaling", "nodes share no channels without NATS; set spec.nats, or remove the autoscaling")
 	found.check(scaling.Min >= 1 && scaling.Max <= 32 && scaling.Min <= scaling.Max, "spec.autoscaling",
 		"the range from %d to %d is not valid; set min and max, with 1 <= min <= max <= 32", scaling.Min, scaling.Max)
 	found.check(scaling.SessionsPerNode != nil || scaling.BusyPercent != nil, "spec.autoscaling",
-		"there is no load to go by; set sessionsPerNode, such as 20000, or busyPercent")
+		"no target for the load is set; set sessionsPerNode, such as 20000, or busyPercent")
 	found.inRange("spec.autoscaling.sessionsPerNode", scaling.SessionsPerNode, 1, 10000000)
 	found.inRange("spec.autoscaling.busyPercent", scaling.BusyPercent, 1, 100)
 	found.inRange("spec.autoscaling.stabilizationSeconds", scaling.StabilizationSeconds, 0, 86400)
@@ -79,7 +79,7 @@ func (found *problems) nats(nats *v1alpha1.NATS) {
 	found.check((nats.URL != "") != (nats.Servers != nil), "spec.nats", "NATS servers are either run here or elsewhere; set one of servers and url")
 	if nats.Servers != nil {
 		servers := *nats.Servers
-		found.check(servers == 1 || servers == 3 || servers == 5, "spec.nats.servers", "%d servers have no majority that is worth them; set 1, 3 or 5", servers)
+		found.check(servers == 1 || servers == 3 || servers == 5, "spec.nats.servers", "%d is not a supported number of servers; set 1, 3 or 5", servers)
 		found.check(nats.Image != "", "spec.nats.image", "the servers need an image; set one such as nats:2.15.2")
 	}
 	if nats.Image != "" {

@@ -20,7 +20,7 @@ func (found *problems) tasks(spec *v1alpha1.AppSpec) {
 		found.timeZone(path+".timeZone", task.TimeZone)
 		found.command(path, task.Command, task.TimeoutSeconds)
 	}
-	found.check(!hasTwice(names), "spec.cron", "the same name stands there twice; rename one of them")
+	found.check(!hasTwice(names), "spec.cron", "duplicate name; rename one of them")
 	names = nil
 	for index, run := range spec.Runs {
 		path := fmt.Sprintf("spec.runs[%d]", index)
@@ -28,7 +28,7 @@ func (found *problems) tasks(spec *v1alpha1.AppSpec) {
 		found.partName(path+".name", run.Name)
 		found.command(path, run.Command, run.TimeoutSeconds)
 	}
-	found.check(!hasTwice(names), "spec.runs", "the same name stands there twice; rename one of them")
+	found.check(!hasTwice(names), "spec.runs", "duplicate name; rename one of them")
 }
 
 func (found *problems) command(path string, command v1alpha1.Command, timeout *v1alpha1.Seconds) {
@@ -56,8 +56,8 @@ func (found *problems) volumes(volumes []v1alpha1.Volume) {
 		found.check(volume.StorageClass == "" || volume.Size != nil, path+".storageClass", "only a volume with a size has a storage class; remove it, or set size")
 		found.objectName(path+".storageClass", "a StorageClass", volume.StorageClass)
 	}
-	found.check(!hasTwice(names), "spec.volumes", "the same name stands there twice; rename one of them")
-	found.check(!hasTwice(paths), "spec.volumes", "the same path stands there twice; change one of them")
+	found.check(!hasTwice(names), "spec.volumes", "duplicate name; rename one of them")
+	found.check(!hasTwice(paths), "spec.volumes", "duplicate path; change one of them")
 }
 
 func (found *problems) network(network v1alpha1.Network) {

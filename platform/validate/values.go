@@ -224,7 +224,7 @@ func (found *problems) files(files v1alpha1.Files, volumes []v1alpha1.Volume) {
 			`%q is not a mode of a file that nobody can write; set "0440", "0444", "0550" or "0555"`, file.Mode)
 		paths = append(paths, file.Path)
 	}
-	found.check(!hasTwice(paths), "spec.files", "the same path stands there twice; change one of them")
+	found.check(!hasTwice(paths), "spec.files", "duplicate path; change one of them")
 	isBelow := func(path, folder string) bool { return strings.HasPrefix(path, folder+"/") }
 	for _, path := range paths {
 		if slices.ContainsFunc(paths, func(other string) bool { return isBelow(other, path) }) {
@@ -237,7 +237,7 @@ func (found *problems) files(files v1alpha1.Files, volumes []v1alpha1.Volume) {
 			return path == volume.Path || isBelow(path, volume.Path) || isBelow(volume.Path, path)
 		})
 	}
-	found.check(!slices.ContainsFunc(paths, isInVolume), "spec.files", "a file is in a volume or above one; write a path outside of spec.volumes")
+	found.check(!slices.ContainsFunc(paths, isInVolume), "spec.files", "the path of a file overlaps the path of a volume; write a path outside of spec.volumes")
 }
 
 func (found *problems) mountedFile(at, name string) {

@@ -81,6 +81,7 @@ def listed(output: Path, version: str) -> None:
         f"dunlin-room-client-{version}.tgz",
         f"dunlin_{version}-1_{debian}.deb",
         f"io.github.dunlin-project.rooms-{version}.tgz",
+        f"roost-{version}.tgz",
     ]
     expect("the files", sorted(file.name for file in output.iterdir()), sorted(expected))
     run("sha256sum", "--check", "--strict", "SHA256SUMS", folder=output)
@@ -277,7 +278,8 @@ def versions() -> None:
     expect("the version of all", release.version_of_all(), tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"])
     with tempfile.TemporaryDirectory() as folder:
         release.ROOT = copied = Path(folder)
-        files = ("Cargo.toml", "web/room-client/package.json", "clients/csharp/Dunlin.Rooms.csproj", "clients/c/dunlin_room.h")
+        files = ("Cargo.toml", "web/room-client/package.json", "clients/csharp/Dunlin.Rooms.csproj", "clients/c/dunlin_room.h",
+                 "platform/charts/roost/Chart.yaml")
         for file in files:
             (copied / file).parent.mkdir(parents=True, exist_ok=True)
             (copied / file).write_text((ROOT / file).read_text())
@@ -293,6 +295,15 @@ def versions() -> None:
                 else:
                     raise Failed(f"{file} may have the version {other!r}")
             (copied / file).write_text(content)
+
+
+def chart(output: Path, version: str, work: Path) -> None:
+    """platform/proof renders and installs the folder that is packed."""
+    folder, source = unpacked(output / f"roost-{version}.tgz", work), ROOT / "platform/charts/roost"
+    expect("the folder of the chart", folder.name, "roost")
+    found = {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    expected = {path.relative_to(source): path.read_bytes() for path in source.rglob("*") if path.is_file()}
+    expect("files of the chart", found, {**expected, Path("LICENSE"): (ROOT / "LICENSE").read_bytes()})
 
 
 def main() -> int:
@@ -313,6 +324,7 @@ def main() -> int:
             nuget(output, version, work)
             unity(output, version, work)
             c_header(output, version, work)
+            chart(output, version, work)
     except Failed as error:
         print(f"packages: {error}", file=sys.stderr)
         return 1

@@ -9,7 +9,6 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:selectablefield:JSONPath=`.spec.host`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Image",type=string,JSONPath=`.spec.image`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -36,22 +35,18 @@ type AppList struct {
 // AppSpec is what a team writes. Everything but the image and the health check has a default.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.host) || (has(self.ports) && self.ports.size() > 0)",message="a host needs a port; add to spec.ports the port that serves it",fieldPath=".host"
-// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || self.hosts.size() == 0 || has(self.host)",message="spec.hosts adds names to spec.host; set spec.host",fieldPath=".hosts"
-// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !has(self.host) || !(self.host in self.hosts)",message="spec.host is listed there as well; remove it",fieldPath=".hosts"
-// +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
-// +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
-// +kubebuilder:validation:XValidation:rule="!has(self.replicas) || !has(self.autoscaling)",message="replicas and autoscaling exclude each other; remove one of them",fieldPath=".replicas"
+// +kubebuilder:validation:XValidation:rule="!has(self.replicas) || !has(self.autoscaling)",message="replicas and autoscaling are mutually exclusive; remove one of them",fieldPath=".replicas"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || !has(self.volumes) || self.volumes.all(volume, !has(volume.size))",message="the app has a persistent volume, whose data does not follow new pods; set spec.replicas instead",fieldPath=".autoscaling"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.volumes) && self.volumes.exists(volume, has(volume.size)))",message="no volume has a size, so there is nothing to back up; add a volume, or remove the backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.envFiles) || !(self.backup.repository.file in self.envFiles)",message="is in spec.envFiles as well, so the app would get the keys of its backups; write another file",fieldPath=".backup.repository.file"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.backup.command) || self.backup.command.size() == 0 || !has(self.volumes) || !self.volumes.exists(volume, volume.path == '/backup' || volume.path.startsWith('/backup/'))",message="a volume is at /backup, where spec.backup.command writes its dump; move the volume to another path",fieldPath=".volumes"
-// +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.volumes) || !self.files.exists(file, self.volumes.exists(volume, file.path == volume.path || file.path.startsWith(volume.path + '/') || volume.path.startsWith(file.path + '/')))",message="a file is in a volume or above one; write a path outside of spec.volumes",fieldPath=".files"
-// +kubebuilder:validation:XValidation:rule="!has(self.update) || !has(self.update.recreate) || !self.update.recreate || !has(self.replicas) || self.replicas <= 1 || !has(self.volumes) || !self.volumes.exists(volume, has(volume.size))",message="pods with a persistent volume are replaced one at a time, so two versions would run at once; set spec.replicas to 1, or remove recreate",fieldPath=".update.recreate"
+// +kubebuilder:validation:XValidation:rule="!has(self.files) || !has(self.volumes) || !self.files.exists(file, self.volumes.exists(volume, file.path == volume.path || file.path.startsWith(volume.path + '/') || volume.path.startsWith(file.path + '/')))",message="the path of a file overlaps the path of a volume; write a path outside of spec.volumes",fieldPath=".files"
+// +kubebuilder:validation:XValidation:rule="!has(self.update) || !has(self.update.recreate) || !self.update.recreate || !has(self.replicas) || self.replicas <= 1 || !has(self.volumes) || !self.volumes.exists(volume, has(volume.size))",message="pods with a persistent volume are replaced one at a time, so two versions would run at once; spec.replicas must be at most 1, or remove recreate",fieldPath=".update.recreate"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.none) || !has(self.ports) || self.ports.size() == 0",message="an app with ports needs a health check, so that no request reaches a pod that is not ready; set spec.health.path",fieldPath=".health.none"
-// +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check asks a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
+// +kubebuilder:validation:XValidation:rule="!(has(self.health.path) || (has(self.health.tcp) && self.health.tcp)) || (has(self.ports) && self.ports.size() > 0)",message="the check needs a port, and the app has none; add one to spec.ports, or set spec.health.command",fieldPath=".health"
 // +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",message="is not in spec.ports; add it there, or name a port that is there",fieldPath=".health.port"
 // +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || (has(self.backup) && has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait",fieldPath=".onNodeLoss"
-// +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || !has(self.replicas) || self.replicas <= 1",message="only the volumes of the first pod are saved; set spec.replicas to 1, or set Wait",fieldPath=".onNodeLoss"
+// +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || !has(self.replicas) || self.replicas <= 1",message="only the volumes of the first pod are saved; spec.replicas must be at most 1, or set Wait",fieldPath=".onNodeLoss"
 type AppSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
@@ -79,30 +74,13 @@ type AppSpec struct {
 	// Ports that the app listens on. The first one serves Host.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(port, self.exists_one(other, other.port == port.port))",message="the same port stands there twice; remove one of them"
-	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || self.all(port, has(port.name))",message="one of several ports has no name; name each of them"
-	// +kubebuilder:validation:XValidation:rule="self.all(port, !has(port.name) || self.exists_one(other, has(other.name) && other.name == port.name))",message="the same name stands there twice; rename one of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(port, self.exists_one(other, other.port == port.port))",message="duplicate port; remove one of them"
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || self.all(port, has(port.name))",message="each of several ports needs a name; name each of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(port, !has(port.name) || self.exists_one(other, has(other.name) && other.name == port.name))",message="duplicate name; rename one of them"
 	Ports []Port `json:"ports,omitempty"`
-	// Host is the public name of the app.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
-	// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
-	Host string `json:"host,omitempty"`
-	// Hosts are more public names, which serve the same as Host. The certificate of TLS covers all names.
-	// +optional
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(host, self.exists_one(other, other == host))",message="the same host stands there twice; remove one of them"
-	Hosts []HostName `json:"hosts,omitempty"`
-	// Path of Host that the app serves, with everything below it. `/` without it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('//|/[.][.]?(/|$)|%2[fF]|[[:cntrl:] ?#]')",messageExpression="'\"' + self + '\" is not a path that an Ingress can serve; write one such as /shop, without //, /./, /../, %2F, spaces, ? and #'"
-	Path string `json:"path,omitempty"`
-	// TLS of Host.
-	// +optional
-	TLS *TLS `json:"tls,omitempty"`
+
+	Hosting `json:",inline"`
+
 	// EnvFiles are .env files beside the manifest. What is encrypted in them becomes a Secret, the rest a ConfigMap.
 	// +optional
 	EnvFiles EnvFiles `json:"envFiles,omitempty"`
@@ -129,24 +107,29 @@ type AppSpec struct {
 	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
 	// Health says how Kubernetes finds out whether a pod can serve.
 	Health Health `json:"health"`
+	// Processes beside the one of Command, such as workers. A release updates all of them, after Migrate.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(process, self.exists_one(other, other.name == process.name))",message="duplicate name; rename one of them"
+	Processes []Process `json:"processes,omitempty"`
 	// Migrate runs once for each new revision, before any of its pods starts.
 	// +optional
 	Migrate *Migration `json:"migrate,omitempty"`
 	// Cron are commands that run by the clock.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(task, self.exists_one(other, other.name == task.name))",message="the same name stands there twice; rename one of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(task, self.exists_one(other, other.name == task.name))",message="duplicate name; rename one of them"
 	Cron []CronTask `json:"cron,omitempty"`
 	// Runs are commands that run once. To run one again, give it another name.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(run, self.exists_one(other, other.name == run.name))",message="the same name stands there twice; rename one of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(run, self.exists_one(other, other.name == run.name))",message="duplicate name; rename one of them"
 	Runs []Run `json:"runs,omitempty"`
 	// Volumes that the app can write to. All else but /tmp is read-only.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.name == volume.name))",message="the same name stands there twice; rename one of them"
-	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.path == volume.path))",message="the same path stands there twice; change one of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.name == volume.name))",message="duplicate name; rename one of them"
+	// +kubebuilder:validation:XValidation:rule="self.all(volume, self.exists_one(other, other.path == volume.path))",message="duplicate path; change one of them"
 	Volumes []Volume `json:"volumes,omitempty"`
 	// Backup saves the persistent volumes of the first pod, and verifies that they can be restored.
 	// +optional
@@ -199,7 +182,7 @@ type Resources struct {
 // Autoscaling of an app between two numbers of pods.
 //
 // +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 100 && self.min <= self.max",message="is not valid; set min and max, with 1 <= min <= max <= 100"
-// +kubebuilder:validation:XValidation:rule="has(self.cpuPercent) || has(self.memoryPercent)",message="there is no load to go by; set cpuPercent, such as 70, or memoryPercent"
+// +kubebuilder:validation:XValidation:rule="has(self.cpuPercent) || has(self.memoryPercent)",message="no target for the load is set; set cpuPercent, such as 70, or memoryPercent"
 type Autoscaling struct {
 	// Min is the smallest number of pods.
 	Min int32 `json:"min"`
@@ -232,6 +215,12 @@ type Health struct {
 	// Port for Path and TCP. The first port without it.
 	// +optional
 	Port int32 `json:"port,omitempty"`
+
+	ProcessHealth `json:",inline"`
+}
+
+// ProcessHealth is the check of a process, whether it listens on a port or not.
+type ProcessHealth struct {
 	// Command that exits with 0 when the pod works.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.size() == 0 || self[0].size() > 0",message="the command is empty; write the program and its arguments"
@@ -247,6 +236,28 @@ type Health struct {
 	// Restart ends a pod whose check fails for a minute.
 	// +optional
 	Restart bool `json:"restart,omitempty"`
+}
+
+// Process of an app beside its own, such as a worker. It has the image, the settings, the files, the temporary volumes and the release of the app, and no
+// port.
+//
+// +kubebuilder:validation:XValidation:rule="self.command.size() > 0 && self.command[0].size() > 0",message="the command is empty; write the program and its arguments",fieldPath=".command"
+// +kubebuilder:validation:XValidation:rule="(has(self.health.command) && self.health.command.size() > 0) != has(self.health.none)",message="exactly one check is needed; set command or none",fieldPath=".health"
+type Process struct {
+	// Name of the process, as `--process` of `roost logs`, `exec`, `run` and `top` takes it. `web` is the process of spec.command.
+	// +kubebuilder:validation:XValidation:rule="self != 'web'",message="is the name of the process of spec.command; choose another name"
+	Name PartName `json:"name"`
+	// Command of the app's image. No shell reads it.
+	Command Command `json:"command"`
+	// Replicas is the number of its pods. 1 without it.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self >= 0 && self <= 100",message="is out of range; set 0 to 100"
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Resources of each pod.
+	// +optional
+	Resources Resources `json:"resources,omitzero"`
+	// Health says how Kubernetes finds out whether a pod works.
+	Health ProcessHealth `json:"health"`
 }
 
 // Update of an app's pods.

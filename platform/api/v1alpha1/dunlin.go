@@ -10,7 +10,6 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:selectablefield:JSONPath=`.spec.host`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.dunlin.nodesDesired`
 // +kubebuilder:printcolumn:name="Serving",type=integer,JSONPath=`.status.dunlin.nodesReady`
@@ -41,13 +40,9 @@ type DunlinList struct {
 // DunlinSpec is what a team writes. Everything but the image and the keys has a default.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || self.nodes < 2 || has(self.nats)",message="nodes share no channels without NATS; set spec.nats, or 1 node",fieldPath=".nodes"
-// +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.autoscaling)",message="nodes and autoscaling exclude each other; remove one of them",fieldPath=".nodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.autoscaling)",message="nodes and autoscaling are mutually exclusive; remove one of them",fieldPath=".nodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || has(self.nats)",message="nodes share no channels without NATS; set spec.nats, or remove the autoscaling",fieldPath=".autoscaling"
-// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || self.hosts.size() == 0 || has(self.host)",message="spec.hosts adds names to spec.host; set spec.host",fieldPath=".hosts"
-// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !has(self.host) || !(self.host in self.hosts)",message="spec.host is listed there as well; remove it",fieldPath=".hosts"
-// +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
-// +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
-// +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="a log on disk is for a node on its own; remove spec.storage or spec.nats",fieldPath=".storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.storage) || !has(self.nats)",message="storage on disk is for a single node without NATS; remove spec.storage or spec.nats",fieldPath=".storage"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || has(self.storage) || (has(self.nats) && has(self.nats.servers))",message="there is neither a storage on disk nor a NATS server of its own to back up; set spec.storage or spec.nats.servers, or remove the backup",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || (has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a Dunlin needs no command for its backup, and it is saved to a repository; set repository and no command",fieldPath=".backup"
 // +kubebuilder:validation:XValidation:rule="!has(self.backup) || !has(self.backup.repository) || !has(self.keys.file) || self.backup.repository.file != self.keys.file",message="is in spec.keys.file as well, so the app would get the keys of its backups; write another file",fieldPath=".backup.repository.file"
@@ -72,26 +67,7 @@ type DunlinSpec struct {
 	// Autoscaling sets the number of nodes by their sessions and their load.
 	// +optional
 	Autoscaling *NodeAutoscaling `json:"autoscaling,omitempty"`
-	// Host is the public name at which clients connect.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
-	// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
-	Host string `json:"host,omitempty"`
-	// Hosts are more public names, which serve the same as Host. The certificate of TLS covers all names.
-	// +optional
-	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(host, self.exists_one(other, other == host))",message="the same host stands there twice; remove one of them"
-	Hosts []HostName `json:"hosts,omitempty"`
-	// Path of Host. `/` without it.
-	// +optional
-	// +kubebuilder:validation:MaxLength=1024
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
-	// +kubebuilder:validation:XValidation:rule="!self.matches('//|/[.][.]?(/|$)|%2[fF]|[[:cntrl:] ?#]')",messageExpression="'\"' + self + '\" is not a path that an Ingress can serve; write one such as /shop, without //, /./, /../, %2F, spaces, ? and #'"
-	Path string `json:"path,omitempty"`
-	// TLS of Host.
-	// +optional
-	TLS *TLS `json:"tls,omitempty"`
+	Hosting     `json:",inline"`
 	// Keys name the Secret with the server's keys.
 	Keys Keys `json:"keys"`
 	// Config has further keys of the server's configuration, as in config.json. Roost sets the ports, the health check,
@@ -153,7 +129,7 @@ type DunlinSpec struct {
 // NodeAutoscaling of a Dunlin between two numbers of nodes. Nodes are added at once, and removed one by one.
 //
 // +kubebuilder:validation:XValidation:rule="self.min >= 1 && self.max <= 32 && self.min <= self.max",message="is not valid; set min and max, with 1 <= min <= max <= 32"
-// +kubebuilder:validation:XValidation:rule="has(self.sessionsPerNode) || has(self.busyPercent)",message="there is no load to go by; set sessionsPerNode, such as 20000, or busyPercent"
+// +kubebuilder:validation:XValidation:rule="has(self.sessionsPerNode) || has(self.busyPercent)",message="no target for the load is set; set sessionsPerNode, such as 20000, or busyPercent"
 type NodeAutoscaling struct {
 	// Min is the smallest number of nodes.
 	Min int32 `json:"min"`
@@ -228,7 +204,7 @@ type Keys struct {
 type NATS struct {
 	// Servers that Roost runs: 1, 3 or 5.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self in [1, 3, 5]",message="servers have no majority that is worth them; set 1, 3 or 5"
+	// +kubebuilder:validation:XValidation:rule="self in [1, 3, 5]",message="is not a supported number of servers; set 1, 3 or 5"
 	Servers *int32 `json:"servers,omitempty"`
 	// Image of the NATS server, 2.11 or newer.
 	// +optional

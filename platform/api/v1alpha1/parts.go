@@ -33,13 +33,13 @@ type FileName string
 // EnvFiles are .env files. A key may stand in only one of them.
 //
 // +kubebuilder:validation:MaxItems=16
-// +kubebuilder:validation:XValidation:rule="self.all(name, self.exists_one(other, other == name))",message="the same file stands there twice; remove one of them"
+// +kubebuilder:validation:XValidation:rule="self.all(name, self.exists_one(other, other == name))",message="duplicate file; remove one of them"
 type EnvFiles []FileName
 
 // Files that are mounted.
 //
 // +kubebuilder:validation:MaxItems=32
-// +kubebuilder:validation:XValidation:rule="self.all(file, self.exists_one(other, other.path == file.path))",message="the same path stands there twice; change one of them"
+// +kubebuilder:validation:XValidation:rule="self.all(file, self.exists_one(other, other.path == file.path))",message="duplicate path; change one of them"
 // +kubebuilder:validation:XValidation:rule="!self.exists(file, self.exists(other, other.path.startsWith(file.path + '/')))",message="a path is below the path of another file; change one of them"
 type Files []MountedFile
 
@@ -73,6 +73,47 @@ type PartName string
 // +kubebuilder:validation:XValidation:rule="self >= 1 && self <= 86400",message="is out of range; set 1 to 86400"
 type Seconds int64
 
+// Hosting is where clients reach an App or a Dunlin.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || self.hosts.size() == 0 || has(self.host)",message="spec.hosts adds names to spec.host; set spec.host",fieldPath=".hosts"
+// +kubebuilder:validation:XValidation:rule="!has(self.hosts) || !has(self.host) || !(self.host in self.hosts)",message="duplicate of spec.host; remove it",fieldPath=".hosts"
+// +kubebuilder:validation:XValidation:rule="!has(self.path) || has(self.host)",message="a path belongs to a host; set spec.host",fieldPath=".path"
+// +kubebuilder:validation:XValidation:rule="!has(self.tls) || has(self.host)",message="TLS belongs to a host; set spec.host",fieldPath=".tls"
+type Hosting struct {
+	// Host is the public name at which clients connect.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?[.])+[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",messageExpression="'\"' + self + '\" is not the name of a host; write one such as shop.example.com, in lower case, without https:// and without a port'"
+	// +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
+	Host string `json:"host,omitempty"`
+	// Hosts are more public names, which serve the same as Host. The certificate of TLS covers all names.
+	// +optional
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(host, self.exists_one(other, other == host))",message="duplicate host; remove one of them"
+	Hosts []HostName `json:"hosts,omitempty"`
+	// Path of Host that is served, with everything below it. `/` without it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/')",messageExpression="'\"' + self + '\" does not begin with /; write /' + self"
+	// +kubebuilder:validation:XValidation:rule="!self.matches('//|/[.][.]?(/|$)|%2[fF]|[[:cntrl:] ?#]')",messageExpression="'\"' + self + '\" is not a path that an Ingress can serve; write one such as /shop, without //, /./, /../, %2F, spaces, ? and #'"
+	Path string `json:"path,omitempty"`
+	// TLS of Host.
+	// +optional
+	TLS *TLS `json:"tls,omitempty"`
+}
+
+// AllHosts returns Host and Hosts.
+func (hosting *Hosting) AllHosts() []string {
+	if hosting.Host == "" {
+		return nil
+	}
+	all := []string{hosting.Host}
+	for _, host := range hosting.Hosts {
+		all = append(all, string(host))
+	}
+	return all
+}
+
 // TLS of a host.
 type TLS struct {
 	// Secret of type kubernetes.io/tls in the same namespace. Without Secret and Issuer, the ingress controller's own certificate counts.
@@ -84,7 +125,13 @@ type TLS struct {
 	// NAME-tls without a name of its own.
 	// +optional
 	Issuer IssuerName `json:"issuer,omitempty"`
+	// Redirect sends clients of HTTP to HTTPS. Without it, that is so. With false, the host serves HTTP as well.
+	// +optional
+	Redirect *bool `json:"redirect,omitempty"`
 }
+
+// Redirects reports whether the host does not serve HTTP.
+func (tls *TLS) Redirects() bool { return tls != nil && (tls.Redirect == nil || *tls.Redirect) }
 
 // IssuerName of a ClusterIssuer.
 //
@@ -177,12 +224,6 @@ type Volume struct {
 // +kubebuilder:validation:XValidation:rule="!isIP(self)",messageExpression="'\"' + self + '\" is an address; write the name of a host such as shop.example.com'"
 type HostName string
 
-// AllHosts returns Host and Hosts.
-func (spec *AppSpec) AllHosts() []string { return allHosts(spec.Host, spec.Hosts) }
-
-// AllHosts returns Host and Hosts.
-func (spec *DunlinSpec) AllHosts() []string { return allHosts(spec.Host, spec.Hosts) }
-
 // MountedNames returns the names of the files that pods mount, each once.
 func (spec *AppSpec) MountedNames() []string {
 	var names []string
@@ -192,17 +233,6 @@ func (spec *AppSpec) MountedNames() []string {
 		}
 	}
 	return names
-}
-
-func allHosts(first string, further []HostName) []string {
-	if first == "" {
-		return nil
-	}
-	all := []string{first}
-	for _, host := range further {
-		all = append(all, string(host))
-	}
-	return all
 }
 
 // Network lists what is allowed. All else is denied in both directions.
@@ -267,6 +297,12 @@ type Status struct {
 	// Backup is there if the spec has one.
 	// +optional
 	Backup *BackupStatus `json:"backup,omitempty"`
+	// Processes are there if the spec has several.
+	// +optional
+	// +kubebuilder:validation:MaxItems=17
+	// +listType=map
+	// +listMapKey=name
+	Processes []ProcessStatus `json:"processes,omitempty"`
 	// Dunlin is there for a Dunlin.
 	// +optional
 	Dunlin *DunlinStatus `json:"dunlin,omitempty"`
@@ -274,6 +310,18 @@ type Status struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	Inventory []ObjectRef `json:"inventory,omitempty"`
+}
+
+// ProcessStatus is what Kubernetes says of the pods of a process.
+type ProcessStatus struct {
+	// Name of the process. `web` is the process of spec.command.
+	Name string `json:"name"`
+	// Desired is the number of pods that the process is to have.
+	Desired int32 `json:"desired"`
+	// Updated are the pods of the newest revision.
+	Updated int32 `json:"updated"`
+	// Ready are the pods that are ready.
+	Ready int32 `json:"ready"`
 }
 
 // ObjectRef names an object in the namespace of its owner.

@@ -79,6 +79,7 @@ spec:
   replicas: 1
   health: { path: /healthz, port: 8080 }
   migrate: { command: [migrate] }
+  processes: [{ name: worker, command: [work], replicas: 2, resources: { cpu: 50m, cpuLimit: "1", memory: 64Mi }, health: { command: [ping] } }]
   cron: [{ name: nightly, schedule: 0 3 * * *, timeZone: Europe/Berlin, command: [clean] }]
   runs: [{ name: once, command: [import] }]
   volumes: [{ name: data, path: /data, size: 1Gi, storageClass: fast }, { name: cache, path: /cache, temporary: 1Gi }]

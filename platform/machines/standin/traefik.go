@@ -42,8 +42,9 @@ type chartValues struct {
 			LifeCycle          map[string]string `json:"lifeCycle"`
 		} `json:"transport"`
 	} `json:"ports"`
-	Resources json.RawMessage `json:"resources"`
-	Metrics   struct {
+	AdditionalArguments []string        `json:"additionalArguments"`
+	Resources           json.RawMessage `json:"resources"`
+	Metrics             struct {
 		Prometheus struct {
 			Service struct {
 				Enabled bool `json:"enabled"`
@@ -113,6 +114,7 @@ func traefik(settings string) (string, error) {
 		"--ping.entrypoint=ping", "--providers.kubernetesingress=true",
 		"--entrypoints.metrics.address=:9100", "--metrics.prometheus=true", "--metrics.prometheus.entrypoint=metrics",
 	}
+	arguments = append(arguments, values.AdditionalArguments...)
 	for name, port := range values.Ports {
 		for key, value := range port.Transport.RespondingTimeouts {
 			arguments = append(arguments, fmt.Sprintf("--entrypoints.%s.transport.respondingtimeouts.%s=%s", name, strings.ToLower(key), value))

@@ -86,3 +86,32 @@ func TestWithoutTheSettingThereIsNoServiceForMetrics(t *testing.T) {
 		t.Errorf("%v:\n%s", err, manifest)
 	}
 }
+
+// TestTheRoleSendsHTTPToHTTPS compares what the role has Traefik do at port 80 with the lab and the page. The redirect also answers for hosts without
+// tls while Traefik has no router for them, so it must not be one that browsers keep.
+func TestTheRoleSendsHTTPToHTTPS(t *testing.T) {
+	manifest, err := traefik(roleSettings(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab, err := os.ReadFile("../../lab/machine/manifests.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../docs/operator.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for setting, value := range map[string]string{"to": ":443", "scheme": "https", "permanent": "false", "priority": "1"} {
+		argument := "--entrypoints.web.http.redirections.entrypoint." + setting + "=" + value
+		if !strings.Contains(manifest, `"`+argument+`"`) {
+			t.Errorf("the role does not set %s:\n%s", argument, manifest)
+		}
+		if !strings.Contains(string(lab), "- "+argument+"\n") {
+			t.Errorf("the lab does not set %s", argument)
+		}
+		if !strings.Contains(string(page), "\n"+argument+"\n") {
+			t.Errorf("docs/operator.md does not have %s", argument)
+		}
+	}
+}
