@@ -3459,7 +3459,8 @@ static bool dunlin__take_push(dunlin_client *client, const dunlin__field *push, 
   room = dunlin__room_of(client, channel);
   if (disconnect.bytes != NULL) {
     dunlin__lose_for(client, error.code, error.text, true);
-  } else if (unsubscribe.bytes != NULL && room != NULL && room->stay != DUNLIN__AWAY) {
+  } else if (unsubscribe.bytes != NULL && room != NULL && room->stay == DUNLIN__JOINED) {
+    /* Before the reply to a subscription, the push is about an earlier one of the channel: the server sends nothing about a subscription before its reply. */
     bool returns = error.code >= 2500;
     if (!returns) dunlin__forget_position(room);
     dunlin__report_left(room, error.code, error.text, returns);

@@ -105,14 +105,16 @@ namespace Dunlin.Rooms
 
         internal void Take(ServerMessage push)
         {
-            if (push.Unsubscribe != null && State != LinkState.Closed)
+            if (State != LinkState.Open) return;
+            // Before the reply to a subscription, a push is about an earlier one of the channel: the server sends nothing about a subscription before its reply.
+            if (push.Unsubscribe != null)
             {
                 bool opensAgain = push.Unsubscribe.Code >= ResubscribeFrom;
                 if (!opensAgain) ForgetPosition();
                 int ended = End((int)push.Unsubscribe.Code, push.Unsubscribe.Reason, opensAgain);
                 if (opensAgain && ended == turn) Retry();
             }
-            else if (push.Publication != null && State == LinkState.Open) Take(push.Publication);
+            else if (push.Publication != null) Take(push.Publication);
         }
 
         private void Begin()

@@ -73,6 +73,7 @@ namespace Dunlin.Rooms.Tests
                 { "clients come back at different times", Delays },
                 { "a server that sends without end does not stop the game", EndlessMessages },
                 { "a room that has ended is joined without a recovery", JoinAfterTheEnd },
+                { "the end of an earlier stay does not end the next one", EndOfAnEarlierStay },
             };
             foreach (KeyValuePair<string, Action> test in tests)
             {

@@ -119,6 +119,28 @@ namespace Dunlin.Rooms.Tests
             it.Expect("{\"id\":3,\"subscribe\":{\"channel\":\"r:1\"}}", "joined True", "a new player has missed nothing");
         }
 
+        /// <summary>The push was sent before the server took the unsubscription.</summary>
+        private static void EndOfAnEarlierStay()
+        {
+            foreach (int code in new[] { 2010, 2502 })
+            {
+                var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+                string end = "{\"push\":{\"channel\":\"r:1\",\"unsubscribe\":{\"code\":" + code + ",\"reason\":\"r\"}}}";
+                it.Accept();
+                it.Say(Open);
+                it.room.Leave();
+                it.room.Join();
+                it.Socket.Sent.Clear();
+                it.seen.Clear();
+                it.Say(end);
+                it.Pass(2000);
+                it.Say("{\"id\":4,\"subscribe\":{}}");
+                it.Expect("", "joined True", "the new stay begins");
+                it.Say(end);
+                it.Expect("", "left " + code + " " + (code >= 2500), "after the reply, the end is that of the new one");
+            }
+        }
+
         private static void Refuses<T>(Action use, string what) where T : Exception
         {
             try

@@ -668,6 +668,34 @@ static void late_reply(dunlin_allocator allocator) {
   dunlin_client_free(of.client);
 }
 
+/* The push about the stay before was sent before the server took the unsubscription. */
+static void earlier_end(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  script of;
+  uint32_t code;
+  for (code = 2010; code <= 2502; code += 492) {
+    memset(&of, 0, sizeof of);
+    memset(&options, 0, sizeof options);
+    CHECK(begin(&of, allocator, &options, false), "a client");
+    dunlin_join(of.room);
+    dunlin_connect(of.client, of.now_ms);
+    NEXT(&of, DUNLIN_EVENT_OPEN);
+    connect_now(&of, false);
+    join_now(&of, 2, "{}", false);
+    dunlin_leave(of.room);
+    dunlin_join(of.room);
+    push_end(&of, code);
+    NEXT(&of, DUNLIN_EVENT_NONE);
+    of.now_ms += 2000;
+    NEXT(&of, DUNLIN_EVENT_NONE);
+    join_now(&of, 4, "{}", false);
+    push_end(&of, code);
+    NEXT(&of, DUNLIN_EVENT_LEFT);
+    CHECK(of.event.code == code && of.event.returns == (code == 2502), "the end of the new stay");
+    dunlin_client_free(of.client);
+  }
+}
+
 /* A game that was busy for a minute: what arrived meanwhile is not late. */
 static void busy_game(dunlin_allocator allocator) {
   dunlin_room_options options;
@@ -806,6 +834,7 @@ void scripted(void) {
   arguments(allocator);
   moving_fields(allocator);
   late_reply(allocator);
+  earlier_end(allocator);
   busy_game(allocator);
   no_memory(allocator);
   pending_limits(allocator);
