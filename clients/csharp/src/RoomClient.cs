@@ -63,6 +63,7 @@ namespace Dunlin.Rooms
         private double? refreshAtMs;
         private double deadlineMs;
         private double silenceMs;
+        private double connectedAtMs;
         private int attempts;
         private int losses;
         private int refreshAttempts;
@@ -239,6 +240,12 @@ namespace Dunlin.Rooms
             return Math.Min(options.ReconnectMaxMs, options.ReconnectMinMs + random.NextDouble() * most);
         }
 
+        /// <summary>A room has got a snapshot, or a channel its subscription. Before that, the next connection might end in the same way, so delays grow.</summary>
+        internal void BeginDelaysAgain()
+        {
+            attempts = 0;
+        }
+
         private void Begin()
         {
             State = ConnectionState.Connecting;
@@ -325,13 +332,20 @@ namespace Dunlin.Rooms
                 return;
             }
             State = ConnectionState.Connected;
-            attempts = refreshAttempts = 0;
+            connectedAtMs = NowMs;
+            refreshAttempts = 0;
             pongs = reply.Connect.Pong;
             silenceMs = reply.Connect.PingSeconds == 0 ? double.PositiveInfinity : reply.Connect.PingSeconds * 1000.0 + PingMarginMs;
             deadlineMs = NowMs + silenceMs;
             PlanRefresh(reply.Connect.TtlSeconds);
             // First those that wait: what a listener opens begins at once, and only once.
-            foreach (ChannelLink link in allLinks) link.OnConnected();
+            bool hasWaiting = false;
+            foreach (ChannelLink link in allLinks)
+            {
+                hasWaiting |= link.State == LinkState.Opening;
+                link.OnConnected();
+            }
+            if (!hasWaiting) BeginDelaysAgain();
             if (State == ConnectionState.Connected && Connected != null) Connected();
         }
 
@@ -386,6 +400,7 @@ namespace Dunlin.Rooms
             socket = null;
             token.Forget();
             refreshAtMs = null;
+            if (State == ConnectionState.Connected && NowMs - connectedAtMs >= options.ReconnectMaxMs) BeginDelaysAgain();
             State = reconnects ? ConnectionState.Connecting : ConnectionState.Disconnected;
             reconnectAtMs = reconnects ? NowMs + DelayMs(attempts) : (double?)null;
             attempts += 1;
