@@ -128,7 +128,7 @@ class Field:
 class Schema:
     def __init__(self, document):
         self.kinds = {}
-        as_bytes = document if isinstance(document, bytes) else json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+        as_bytes = document if isinstance(document, bytes) else json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
         require(len(as_bytes) <= SCHEMA_BYTES_MAX, "the schema is longer than 64 KiB")
         document = parse_json(document) if isinstance(document, bytes) else document
         try:
