@@ -1,0 +1,110 @@
+extends RefCounted
+## A snapshot as a room sends it: schema/room.proto. What depends on the snapshots before, the replica checks.
+
+const Grid := preload("grid.gd")
+const ProtobufReader := preload("protobuf_reader.gd")
+const Schema := preload("schema.gd")
+
+
+class Cell:
+	extends RefCounted
+
+	var cell := 0
+	var is_full := false
+	var departed := PackedInt64Array()
+	## At places in the cell.
+	var upserts: Array[DunlinObject] = []
+	var changes := PackedByteArray()
+
+
+var is_malformed := false
+var ack := 0
+var avatar := 0
+var tick := 0
+var base := 0
+var time_us := 0
+var view := 0
+var grid: Grid
+var schema: Schema
+var has_own := false
+var own: Array[DunlinObject] = []
+var cells: Array[Cell] = []
+
+
+func _init(bytes: PackedByteArray) -> void:
+	var reader := ProtobufReader.new(bytes)
+	while reader.next():
+		match reader.field:
+			1:
+				ack = reader.fixed32()
+			2:
+				avatar = reader.fixed32()
+			3:
+				_read_own(reader)
+			4:
+				tick = reader.u32()
+			5:
+				base = reader.u32()
+			6:
+				time_us = reader.fixed64()
+			7:
+				var message := reader.message()
+				grid = Grid.new()
+				grid.read(message)
+				reader.fail_with(message)
+			8:
+				view = reader.u32()
+			9:
+				_read_cell(reader)
+			10:
+				schema = Schema.read(reader.blob())
+				is_malformed = is_malformed or schema == null
+	is_malformed = is_malformed or reader.failed or tick == 0 or tick < base
+
+
+func _read_own(reader: ProtobufReader) -> void:
+	var message := reader.message()
+	has_own = true
+	own = []
+	while message.next():
+		if message.field == 1:
+			own.append(_object(message))
+	reader.fail_with(message)
+
+
+func _read_cell(reader: ProtobufReader) -> void:
+	var cell := Cell.new()
+	var message := reader.message()
+	while message.next():
+		match message.field:
+			1:
+				cell.cell = message.u32()
+			2:
+				cell.is_full = message.flag()
+			3:
+				message.append_u32(cell.departed)
+			4:
+				cell.upserts.append(_object(message))
+			5:
+				cell.changes = message.blob()
+	reader.fail_with(message)
+	cells.append(cell)
+
+
+func _object(reader: ProtobufReader) -> DunlinObject:
+	var one := DunlinObject.new()
+	var message := reader.message()
+	while message.next():
+		match message.field:
+			1:
+				one.id = message.u32()
+			2:
+				one.kind = message.u32()
+			3:
+				one.x = message.u32()
+			4:
+				one.y = message.u32()
+			5:
+				one.state = message.blob()
+	reader.fail_with(message)
+	return one
