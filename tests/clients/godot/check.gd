@@ -32,7 +32,7 @@ func run(mode: String, argument: String) -> void:
 		"play":
 			var play: RefCounted = load("res://play.gd").new()
 			play.check = check
-			count = await play.run(argument, root)
+			count = await play.run(argument, self)
 		_:
 			check(false, "no such mode: " + mode)
 	check(count > 0, "nothing ran")
