@@ -1,4 +1,4 @@
-"""The clients: for npm, NuGet and Unity's package manager, and the header for C."""
+"""The clients: for npm, NuGet, Unity's package manager and Godot, and the header for C."""
 
 import hashlib
 import json
@@ -182,3 +182,15 @@ def c_header(release: Release) -> None:
     # It needs only the C library, so there are no parts.
     bill = bill_of_materials(component("generic", "dunlin-room-c", release.version, LICENSE), sha256_of(output), [])
     (release.output / f"{name}.cdx.json").write_bytes(as_json(bill))
+
+
+def godot(release: Release) -> None:
+    """What a project takes as it is: its addons folder."""
+    folder = release.root / "clients/godot/addons/dunlin_room"
+    files = {source.name: File(source) for source in folder.iterdir() if source.suffix in (".gd", ".cfg")}
+    files |= {
+        "LICENSE": File(release.root / "LICENSE"),
+        "README.md": published_page(release.root / "clients/godot/README.md", release.root, release.version),
+    }
+    output = release.output / f"dunlin-room-godot-{release.version}.zip"
+    zip_file(output, {f"addons/dunlin_room/{name}": files[name] for name in sorted(files)}, release.seconds)

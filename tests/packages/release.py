@@ -79,6 +79,7 @@ def listed(output: Path, version: str) -> None:
         f"dunlin-room-c-{version}.tar.gz",
         f"dunlin-room-client-{version}.cdx.json",
         f"dunlin-room-client-{version}.tgz",
+        f"dunlin-room-godot-{version}.zip",
         f"dunlin_{version}-1_{debian}.deb",
         f"io.github.dunlin-project.rooms-{version}.tgz",
     ]
@@ -270,6 +271,20 @@ def c_header(output: Path, version: str, work: Path) -> None:
     expect("its bill of materials", found, (version, [{"expression": "Apache-2.0"}], hashlib.sha256(archive.read_bytes()).hexdigest()))
 
 
+def godot(output: Path, version: str) -> None:
+    """`make clients` runs the addon. Here are the files that a project gets, all in one folder."""
+    with zipfile.ZipFile(output / f"dunlin-room-godot-{version}.zip") as archive:
+        names = archive.namelist()
+        folder = ROOT / "clients/godot/addons/dunlin_room"
+        own = [f"addons/dunlin_room/{file}" for file in ("LICENSE", "README.md", *(path.name for path in folder.iterdir()))]
+        expect("the files of the addon", sorted(names), sorted(own))
+        preloaded = [name for file in names if file.endswith(".gd") for name in re.findall(r'(?:preload\(|^extends )"([^"]*)"', archive.read(file).decode(), re.MULTILINE)]
+        expect("files that are missing", [name for name in preloaded if f"addons/dunlin_room/{name}" not in names], [])
+        expect("the version", f'version="{version}"' in archive.read("addons/dunlin_room/plugin.cfg").decode(), True)
+        if "](../" in archive.read("addons/dunlin_room/README.md").decode():
+            raise Failed("README.md of the addon has a link to a page that is not in the archive")
+
+
 def versions() -> None:
     """A client with another version than the workspace stops the release."""
     sys.path.insert(0, str(ROOT / "packaging/release"))
@@ -277,7 +292,8 @@ def versions() -> None:
     expect("the version of all", release.version_of_all(), tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"])
     with tempfile.TemporaryDirectory() as folder:
         release.ROOT = copied = Path(folder)
-        files = ("Cargo.toml", "web/room-client/package.json", "clients/csharp/Dunlin.Rooms.csproj", "clients/c/dunlin_room.h")
+        files = ("Cargo.toml", "web/room-client/package.json", "clients/csharp/Dunlin.Rooms.csproj", "clients/c/dunlin_room.h",
+                 "clients/godot/addons/dunlin_room/plugin.cfg")
         for file in files:
             (copied / file).parent.mkdir(parents=True, exist_ok=True)
             (copied / file).write_text((ROOT / file).read_text())
@@ -312,6 +328,7 @@ def main() -> int:
             npm(output, version, work)
             nuget(output, version, work)
             unity(output, version, work)
+            godot(output, version)
             c_header(output, version, work)
     except Failed as error:
         print(f"packages: {error}", file=sys.stderr)

@@ -1,6 +1,6 @@
 extends SceneTree
 ## Checks of clients/godot, one mode a run:
-##     godot --headless --path FOLDER --script check.gd -- vectors LINES | recording FILE | scripted | play URL
+##     godot --headless --path FOLDER --script check.gd -- vectors LINES | recording FILE | scripted | readme | play URL
 
 var failures := 0
 
@@ -29,6 +29,10 @@ func run(mode: String, argument: String) -> void:
 			var scripted: RefCounted = load("res://scripted.gd").new()
 			scripted.check = check
 			count = await scripted.run()
+		"readme":
+			var readme: GDScript = load("res://readme.gd")
+			check(readme != null and readme.can_instantiate(), "the program in the README")
+			count = 1
 		"play":
 			var play: RefCounted = load("res://play.gd").new()
 			play.check = check
