@@ -226,9 +226,20 @@ class Script_:
 		room = null
 
 
+## Gives a token when the test says so.
+class Given:
+	extends RefCounted
+
+	signal token(text: String)
+
+	func take(_channel: String) -> String:
+		return await token
+
+
 func run() -> int:
 	var tests: Array[Callable] = [
-		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, random_bytes, sample_limit,
+		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
+		sample_limit,
 	]
 	for test in tests:
 		await test.call()
@@ -549,7 +560,41 @@ func listeners() -> void:
 	it.room.joined.connect(func(_is_whole: bool) -> void: it.client.remove(it.room), CONNECT_ONE_SHOT)
 	it.open_room(4, "{}", true)
 	check.call(it.reported().ends_with("joined true, left 0 false"), "a listener that removes the room")
+	equal([it.room.send(PackedByteArray([1])), it.room.advance() < 1, it.room.tick_now()], [0, true, 0.0], "a room without a client")
+	it.room = it.client.room("hunt:1")
+	it.room.left.connect(func(_code: int, _reason: String, _again: bool) -> void: it.room.join(), CONNECT_ONE_SHOT)
+	it.room.join()
+	it.open_room(6)
+	it.sent()
+	it.client.remove(it.room)
+	equal([it.room.state, it.sent()], [DunlinRoom.State.OUT, "unsubscribe hunt:1"], "a room that was removed is not joined by a listener")
 	it.end()
+	var freed := Script_.new()
+	var room := freed.room
+	freed.begin()
+	freed.end()
+	room.join()
+	room.leave()
+	equal([room.state, room.send(PackedByteArray([1]))], [DunlinRoom.State.OUT, 0], "a room of a client that was freed")
+
+
+## A token that comes after the client was freed, or the connection was lost.
+func late_tokens() -> void:
+	for is_freed: bool in [true, false]:
+		var it := Script_.new()
+		var given := Given.new()
+		it.room.get_token = given.take
+		it.room.join()
+		it.client.open()
+		it.accept()
+		if is_freed:
+			it.end()
+		else:
+			it.lose()
+		given.token.emit("t")
+		if not is_freed:
+			check.call(not it.sent().contains("subscribe"), "a late token")
+			it.end()
 
 
 ## Random bytes are refused, and leave everything as it was.

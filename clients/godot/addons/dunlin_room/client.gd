@@ -99,6 +99,12 @@ func _process(_delta: float) -> void:
 	poll()
 
 
+func _notification(what: int) -> void:
+	if what == NOTIFICATION_PREDELETE:
+		for link: Link in _links.values():
+			link._abandon()
+
+
 ## The local clock in milliseconds.
 func now() -> float:
 	return get_now_ms.call() if get_now_ms.is_valid() else Time.get_ticks_usec() / 1000.0

@@ -20,7 +20,9 @@ var state := State.OUT
 ## as the token: ask again later.
 var get_token := Callable()
 
+## Null after the client has forgotten the link, or was freed.
 var _client: Node
+var _is_removed := false
 var _turn := 0
 var _attempts := 0
 var _refresh_attempts := 0
@@ -38,7 +40,7 @@ func _init(client: Node, given_channel: String) -> void:
 
 
 func _enter() -> void:
-	if state != State.OUT or _client == null:
+	if state != State.OUT or _is_removed:
 		return
 	state = State.ENTERING
 	_attempts = 0
@@ -58,9 +60,18 @@ func _exit(reason: String) -> void:
 	_end(0, reason, false)
 
 
-## The client does not know it any more.
+## For good: the client forgets the link.
 func _detach(reason: String) -> void:
+	_is_removed = true
 	_exit(reason)
+	_client = null
+
+
+## The client is freed. What waits for a token finds another turn.
+func _abandon() -> void:
+	_is_removed = true
+	_turn += 1
+	state = State.OUT
 	_client = null
 
 

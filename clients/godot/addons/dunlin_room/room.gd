@@ -88,7 +88,7 @@ func pending_inputs() -> Array[Dictionary]:
 
 
 func server_time_ms() -> float:
-	return clock.server_time_ms(_client.now())
+	return 0.0 if _client == null else clock.server_time_ms(_client.now())
 
 
 ## The server time to show, a short time in the past. Ask for it once a frame.
