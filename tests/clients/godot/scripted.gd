@@ -4,6 +4,7 @@ extends RefCounted
 const Protocol := preload("res://addons/dunlin_room/protocol.gd")
 const Reader := preload("res://addons/dunlin_room/protobuf_reader.gd")
 const Writer := preload("res://addons/dunlin_room/protobuf_writer.gd")
+const Grid := preload("res://addons/dunlin_room/grid.gd")
 const Schema := preload("res://addons/dunlin_room/schema.gd")
 
 const CONNECTED := 5
@@ -527,6 +528,12 @@ func limits() -> void:
 	it.client.poll()
 	equal(it.reported(), "left 0 true, closed 0 true", "more than the network takes")
 	it.end()
+	var grid := Grid.new()
+	grid.columns = 8
+	grid.near_cells = 1
+	grid.far_cells = 2
+	equal([1, 2, 3, 4].map(func(cell: int) -> bool: return grid.is_far(0, cell)), [false, true, true, true], "far cells")
+	equal([9, 18, 27, 28].map(func(cell: int) -> bool: return grid.is_visible(0, cell)), [true, true, true, false], "visible cells")
 	for size: int in [Schema.DOCUMENT_BYTES_MAX, Schema.DOCUMENT_BYTES_MAX + 1]:
 		check.call((Schema.read("{\"kinds\":[]}".rpad(size).to_utf8_buffer()) != null) == (size == Schema.DOCUMENT_BYTES_MAX), "a long schema")
 	for limit: Array in [[1, 2, "TOO_LARGE"], [2, 1, "TOO_LARGE"], [2, 2, "OK"]]:
