@@ -153,9 +153,10 @@ def unity(release: Release) -> None:
         f"Runtime/{space}.asmdef": File(as_json(assembly)),
     }
     files |= {f"Runtime/{source.name}": File(source) for source in (folder / "src").glob("*.cs")}
+    files["Runtime/WebGL/DunlinSocket.jslib"] = File(folder / "unity/DunlinSocket.jslib")
     # Unity ignores files of a package that have no meta file. Scenes name files by their identifiers, so these never change.
     metas = {f"{name}.meta": File(meta(name, is_folder=False)) for name in files}
-    metas["Runtime.meta"] = File(meta("Runtime", is_folder=True))
+    metas |= {f"{name}.meta": File(meta(name, is_folder=True)) for name in ("Runtime", "Runtime/WebGL")}
     files = {f"package/{name}": file for name, file in (files | metas).items()}
     tar_gz(release.output / f"{UNITY_NAME}-{release.version}.tgz", files, release.seconds, 9)
 

@@ -241,7 +241,13 @@ def unity(output: Path, version: str, work: Path) -> None:
     expect("paths without a meta file", [path.name for path in paths if not Path(f"{path}.meta").is_file()], [])
     identifiers = {re.search(r"^guid: ([0-9a-f]{32})$", Path(f"{path}.meta").read_text(), re.MULTILINE)[1] for path in paths}
     expect("different identifiers", len(identifiers), len(paths))
-    run("mcs", "-langversion:7.2", "-target:library", f"-out:{work}/Unity.dll", *sorted((folder / "Runtime").glob("*.cs")))
+    sources = sorted((folder / "Runtime").glob("*.cs"))
+    run("mcs", "-langversion:7.2", "-target:library", f"-out:{work}/Unity.dll", *sources)
+    # The player in a browser has a socket of its own, whose functions are in a file for Emscripten.
+    run("mcs", "-langversion:7.2", "-target:library", "-define:UNITY_WEBGL", f"-out:{work}/WebGL.dll", *sources)
+    called = re.findall(r"static extern \w+ (\w+)\(", (folder / "Runtime/WebGLRoomSocket.cs").read_text())
+    given = re.findall(r"^  (DunlinSocket\w+): function", (folder / "Runtime/WebGL/DunlinSocket.jslib").read_text(), re.MULTILINE)
+    expect("the functions of the browser's socket", sorted(given), sorted(called))
 
 
 def c_header(output: Path, version: str, work: Path) -> None:

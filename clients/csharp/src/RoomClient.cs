@@ -21,7 +21,11 @@ namespace Dunlin.Rooms
         /// tried again.
         /// </summary>
         public Func<Task<string>> GetToken;
+#if UNITY_WEBGL && !UNITY_EDITOR
+        public Func<IRoomSocket> NewSocket = () => new WebGLRoomSocket();
+#else
         public Func<IRoomSocket> NewSocket = () => new ClientRoomSocket();
+#endif
         /// <summary>The name of the client in the server's metrics and logs.</summary>
         public string Name = "csharp";
         /// <summary>Bounds of the random, growing delay before another connection.</summary>
