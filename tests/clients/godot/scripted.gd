@@ -240,7 +240,7 @@ class Given:
 func run() -> int:
 	var tests: Array[Callable] = [
 		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
-		sample_limit,
+		sample_limit, dropped_rooms,
 	]
 	for test in tests:
 		await test.call()
@@ -649,3 +649,30 @@ func sample_limit() -> void:
 		interpolation.observe(replica, tick)
 		var followed := range(1, 71).filter(interpolation.is_followed).size()
 		equal(followed, 1 if tick == 3 else 63, "objects that are followed in tick %d" % tick)
+
+
+## A room that was removed, and that nothing refers to, before the reply to its last command.
+func dropped_rooms() -> void:
+	for end: String in ["close", "loss", "timeout", "reply"]:
+		var it := Script_.new()
+		it.begin()
+		var lobby := it.client.subscription("lobby")
+		lobby.subscribe()
+		it.reply(3, SUBSCRIBED, Writer.new())
+		it.client.remove(lobby)
+		it.seen.clear()
+		var was: WeakRef = weakref(lobby)
+		lobby = null
+		check.call(was.get_ref() == null, "nothing refers to the subscription")
+		match end:
+			"close":
+				it.client.close()
+			"loss":
+				it.lose()
+			"timeout":
+				it.pass_ms(10_001)
+			"reply":
+				it.reply(4, 7, Writer.new())
+		var expected := {"close": "left 0 false, closed 0 false", "loss": "left 1006 true, closed 1006 true"}
+		equal(it.reported(), expected.get(end, ""), "what is reported after a " + end)
+		it.end()

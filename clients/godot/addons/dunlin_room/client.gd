@@ -228,8 +228,8 @@ func _take(message: Protocol.Message) -> void:
 	elif message.id != 0:
 		var request: Request = _requests.get(message.id)
 		_requests.erase(message.id)
-		if request != null and request.answer.is_valid():
-			request.answer.call(message)
+		if request != null:
+			_answer(request, message)
 	elif message.disconnect != null:
 		_lose(message.disconnect.code, message.disconnect.reason, true)
 	elif _links.has(message.channel):
@@ -256,6 +256,12 @@ func _send_command(command: int, fields: ProtobufWriter, answer := Callable(), i
 	_write(Protocol.command(id, command, fields))
 
 
+## A Callable does not keep its object: the room of a command may be gone before the reply.
+func _answer(request: Request, message: Protocol.Message) -> void:
+	if request.answer.is_valid():
+		request.answer.call(message)
+
+
 func _write(frame: PackedByteArray) -> void:
 	# A socket that closes takes nothing more, and says so itself. Whoever sends is told of the loss in the next frame, not in the middle of what it does.
 	if _socket != null and not _socket.send(frame) and not _socket.is_closed():
@@ -273,7 +279,7 @@ func _expire() -> void:
 		_requests.erase(id)
 		var late := Protocol.Message.new()
 		late.error = Protocol.Ending.new(1, "no reply in time", true)
-		request.answer.call(late)
+		_answer(request, late)
 
 
 ## A random, growing delay, so that clients do not come back all at once.
@@ -426,7 +432,7 @@ func _lose(code: int, reason: String, reconnects: bool) -> void:
 	for link: Link in _links.values():
 		link._take_lost(code, reason, reconnects)
 	for request: Request in waiting:
-		request.answer.call(null)
+		_answer(request, null)
 	# A listener may have closed the client meanwhile: that was reported already.
 	if loss == _losses:
 		closed.emit(code, reason, reconnects)
