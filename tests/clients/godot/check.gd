@@ -30,8 +30,10 @@ func run(mode: String, argument: String) -> void:
 			scripted.check = check
 			count = await scripted.run()
 		"readme":
-			var readme: GDScript = load("res://readme.gd")
-			check(readme != null and readme.can_instantiate(), "the program in the README")
+			var scripted: RefCounted = load("res://scripted.gd").new()
+			scripted.check = check
+			await process_frame                                # before it, nothing is in the tree
+			scripted.readme(load("res://readme.gd").new(), root)
 			count = 1
 		"play":
 			var play: RefCounted = load("res://play.gd").new()

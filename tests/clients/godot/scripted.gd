@@ -67,14 +67,15 @@ class ScriptedSocket:
 class Script_:
 	extends RefCounted
 
-	var client := DunlinClient.new()
+	var client: DunlinClient
 	var room: DunlinRoom
 	var sockets: Array[ScriptedSocket] = []
 	var seen := PackedStringArray()
 	var now_ms := 1000.0
 	var tokens := 0
 
-	func _init() -> void:
+	func _init(given := DunlinClient.new()) -> void:
+		client = given
 		client.get_now_ms = func() -> float: return now_ms
 		client.new_socket = func() -> ScriptedSocket:
 			sockets.append(ScriptedSocket.new())
@@ -676,3 +677,27 @@ func dropped_rooms() -> void:
 		var expected := {"close": "left 0 false, closed 0 false", "loss": "left 1006 true, closed 1006 true"}
 		equal(it.reported(), expected.get(end, ""), "what is reported after a " + end)
 		it.end()
+
+
+## The program in the README shows the objects of the room, and no others.
+func readme(program: Node, root: Node) -> void:
+	var it := Script_.new(program.client)
+	root.add_child(program)
+	it.accept()
+	for stay in 2:
+		it.open_room(2)
+		it.publish(PackedByteArray([0x20, 1, 0x3a, 12, 8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60, 0x4a, 9, 8, 0, 0x22, 5, 8, 1, 0x2a, 1, 5]))
+		equal(it.reported(), "opened, joined %s, updated 1" % (stay == 0), "stay %d" % stay)
+		equal(shown_by(program), 1, "objects that are shown in stay %d" % stay)
+		program._process(0.02)
+		it.lose()
+		equal([it.reported(), shown_by(program)], ["left 1006 true, closed 1006 true", 0], "the loss after stay %d" % stay)
+		program._process(0.02)
+		it.pass_ms(2000)
+		it.accept()
+	it.room = null
+	program.free()
+
+
+func shown_by(program: Node) -> int:
+	return program.get_children().filter(func(child: Node) -> bool: return child is Sprite2D and not child.is_queued_for_deletion()).size()
