@@ -683,6 +683,9 @@ func dropped_rooms() -> void:
 func readme(program: Node, root: Node) -> void:
 	var it := Script_.new(program.client)
 	root.add_child(program)
+	root.get_tree().paused = true
+	check.call(it.client.can_process() and not program.can_process(), "the client works while the game is paused")
+	root.get_tree().paused = false
 	it.accept()
 	for stay in 2:
 		it.open_room(2)

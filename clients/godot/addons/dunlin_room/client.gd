@@ -95,6 +95,11 @@ var _pongs := false
 var _token := ""
 
 
+## The server ends connections that do not answer pings, also those of a game that is paused.
+func _init() -> void:
+	process_mode = PROCESS_MODE_ALWAYS
+
+
 func _process(_delta: float) -> void:
 	poll()
 
