@@ -241,7 +241,7 @@ class Given:
 func run() -> int:
 	var tests: Array[Callable] = [
 		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
-		sample_limit, dropped_rooms,
+		sample_limit, dropped_rooms, many_messages, many_parts,
 	]
 	for test in tests:
 		await test.call()
@@ -622,8 +622,12 @@ func random_bytes() -> void:
 			taken += 1
 		else:
 			equal(replica.tick, 0, "a refused snapshot")
-		for message in Protocol.messages(bytes):
+		var at := 0
+		while at < bytes.size():
+			var message := Protocol.message_at(bytes, at)
+			check.call(message.end > at, "another message")
 			message.error_for(Protocol.SUBSCRIBE)
+			at = message.end
 	check.call(taken > 100 and taken < 4900, "%d of 5,000 were taken" % taken)
 
 
@@ -677,6 +681,64 @@ func dropped_rooms() -> void:
 		var expected := {"close": "left 0 false, closed 0 false", "loss": "left 1006 true, closed 1006 true"}
 		equal(it.reported(), expected.get(end, ""), "what is reported after a " + end)
 		it.end()
+
+
+## Messages that arrive together are not all taken in the same frame of the game, and not after a loss.
+func many_messages() -> void:
+	var it := Script_.new()
+	it.begin()
+	it.sent()
+	it.reported()
+	var pings := PackedByteArray()
+	pings.resize(2 * DunlinClient.MESSAGES_PER_FRAME_MAX + 1)
+	it.socket().received.append(pings)
+	for count: int in [DunlinClient.MESSAGES_PER_FRAME_MAX, DunlinClient.MESSAGES_PER_FRAME_MAX, 1, 0]:
+		it.client.poll()
+		equal(it.socket().sent.size(), count, "pongs in a frame")
+		it.socket().sent.clear()
+	it.socket().received.append(pings)
+	it.client.poll()
+	it.lose()
+	it.lose()
+	equal(it.reported(), "left 1006 true, closed 1006 true", "messages before a loss are taken first")
+	it.pass_ms(2000)
+	it.accept()
+	it.sent()
+	it.client.poll()
+	equal(it.sent(), "", "messages of another connection")
+	it.socket().received.append(pings)
+	it.socket().is_full = true
+	it.client.poll()
+	equal(it.reported(), "opened, left 0 true, closed 0 true", "more pongs than the network takes")
+	it.end()
+
+
+## A snapshot of more objects or cells than are possible is not read to its end.
+func many_parts() -> void:
+	for case: Array in [[12, 12], [13, 12], [1000, 12]]:
+		for is_own: bool in [true, false]:
+			var parts := PackedByteArray()
+			for count: int in case[0]:
+				parts.append_array(PackedByteArray([0x0a if is_own else 0x22, 2, 8, 1]))
+			var made := Writer.new()
+			made.number(4, 1)
+			made.blob(7, PackedByteArray([8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60]))
+			made.message(3 if is_own else 9, parts)
+			var snapshot := DunlinReplica.Snapshot.new(made.bytes, case[1], null)
+			equal([snapshot.is_malformed, snapshot.is_too_large], [false, case[0] > case[1]], "objects of a snapshot")
+			equal((snapshot.own if is_own else snapshot.cells[0].upserts).size(), mini(case[0], case[1] + 1), "objects that are read")
+			var replica := DunlinReplica.new()
+			replica.objects_max = case[1]
+			equal(replica.apply(made.bytes), DunlinReplica.Status.TOO_LARGE if case[0] > case[1] else DunlinReplica.Status.OK, "the status")
+	# A map of 4 times 3 cells.
+	for cells: int in [24, 25, 1000]:
+		var made := Writer.new()
+		made.number(4, 1)
+		made.blob(7, PackedByteArray([8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60]))
+		for count in cells:
+			made.message(9, PackedByteArray())
+		var snapshot := DunlinReplica.Snapshot.new(made.bytes, 1, null)
+		equal([snapshot.is_too_large, snapshot.cells.size()], [cells > 24, mini(cells, 25)], "cells of a snapshot")
 
 
 ## The program in the README shows the objects of the room, and no others.

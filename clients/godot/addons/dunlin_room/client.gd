@@ -80,6 +80,9 @@ var _links := {}
 var _requests := {}
 var _last_id := 0
 var _socket: RefCounted
+## Messages that have arrived together, and where the next one begins.
+var _received := PackedByteArray()
+var _received_at := 0
 var _is_greeting := false
 var _is_overfull := false
 var _turn := 0
@@ -198,10 +201,16 @@ func _poll_socket() -> void:
 	if current.is_open() and not _is_greeting:
 		_greet()
 	for count in MESSAGES_PER_FRAME_MAX:
-		if current != _socket or not current.has_message():
-			break
-		_take_frame(current.next_message())
-	if current == _socket and current.is_closed() and not current.has_message():
+		if current != _socket or _is_overfull:
+			return
+		if _received_at == _received.size() and current.has_message():
+			_received = current.next_message()
+			_received_at = 0
+			if state == State.OPEN:
+				_deadline_ms = now() + _silence_ms
+		if _received_at < _received.size():
+			_take_next()
+	if current == _socket and current.is_closed() and not current.has_message() and _received_at == _received.size():
 		_lose(current.close_code(), current.close_reason(), true)
 
 
@@ -213,14 +222,11 @@ func _greet() -> void:
 	_send_command(Protocol.CONNECT, request, _take_connected, true)
 
 
-func _take_frame(frame: PackedByteArray) -> void:
-	var current := _socket
-	if state == State.OPEN:
-		_deadline_ms = now() + _silence_ms
-	for message in Protocol.messages(frame):
-		if current != _socket:
-			return
-		_take(message)
+## One by one: a frame of 16 MiB may have as many messages, and what they become takes much more.
+func _take_next() -> void:
+	var message := Protocol.message_at(_received, _received_at)
+	_received_at = message.end
+	_take(message)
 
 
 func _take(message: Protocol.Message) -> void:
@@ -420,6 +426,8 @@ func _lose(code: int, reason: String, reconnects: bool) -> void:
 	if _socket != null:
 		_socket.close()
 	_socket = null
+	_received = PackedByteArray()
+	_received_at = 0
 	_is_overfull = false
 	_turn += 1
 	if state == State.OPEN and now() - _opened_at_ms >= reconnect_max_ms:

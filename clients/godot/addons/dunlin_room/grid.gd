@@ -5,6 +5,7 @@ const ProtobufReader := preload("protobuf_reader.gd")
 const NAMES: PackedStringArray = ["columns", "rows", "cell_units", "near_cells", "far_cells", "far_interval_ticks", "ticks_per_second"]
 const LEAST: Array[int] = [1, 1, 1, 0, 0, 1, 1]
 const MOST: Array[int] = [1024, 1024, 65_536, 65_535, 65_535, 15, 0xffffffff]
+const CELLS_MAX := 1024 * 1024
 
 var columns := 0
 var rows := 0

@@ -63,6 +63,8 @@ class Answer:
 class Message:
 	extends RefCounted
 
+	## Where the next message of the frame begins.
+	var end := 0
 	var is_malformed := false
 	var is_ping := false
 	var id := 0
@@ -104,25 +106,18 @@ static func input(number: int, data: PackedByteArray, room: String) -> PackedByt
 	return writer.bytes
 
 
-## The messages of a frame, each after its length. The last one is malformed if the rest is not possible.
-static func messages(frame: PackedByteArray) -> Array[Message]:
-	var found: Array[Message] = []
-	var reader := ProtobufReader.new(frame)
-	var at := 0
-	while at < frame.size():
-		reader = ProtobufReader.new(frame, at)
-		var length := reader.varint()
-		at = reader.position()
-		var message := Message.new()
-		found.append(message)
-		if reader.failed or length < 0 or length > frame.size() - at:
-			message.is_malformed = true
-			return found
-		_read_message(ProtobufReader.new(frame, at, at + length), message)
-		if message.is_malformed:
-			return found
-		at += length
-	return found
+## The message at this place of a frame, after its length. It is malformed if the rest is not possible.
+static func message_at(frame: PackedByteArray, at: int) -> Message:
+	var message := Message.new()
+	var reader := ProtobufReader.new(frame, at)
+	var length := reader.varint()
+	var start := reader.position()
+	message.end = frame.size()
+	message.is_malformed = reader.failed or length < 0 or length > frame.size() - start
+	if not message.is_malformed:
+		message.end = start + length
+		_read_message(ProtobufReader.new(frame, start, message.end), message)
+	return message
 
 
 static func _read_message(reader: ProtobufReader, message: Message) -> void:

@@ -93,11 +93,13 @@ func tick_at(server_ms: float) -> int:
 
 ## Applies the data of a publication without an offset.
 func apply(bytes: PackedByteArray) -> Status:
-	var snapshot := Snapshot.new(bytes)
+	var snapshot := Snapshot.new(bytes, objects_max, grid)
 	if snapshot.is_malformed or snapshot.base == 0 and (snapshot.grid == null or not snapshot.grid.is_possible()):
 		return Status.MALFORMED
 	if snapshot.base != 0 and snapshot.base != tick:
 		return Status.WRONG_BASE
+	if snapshot.is_too_large:
+		return Status.TOO_LARGE
 	var map: Grid = snapshot.grid if snapshot.base == 0 else grid
 	_status = _check(snapshot, map)
 	if _status == Status.OK:

@@ -18,6 +18,8 @@ class Cell:
 
 
 var is_malformed := false
+## It has more objects than the replica may have, or more cells than its map. The rest is not read: a byte or two may become a whole object.
+var is_too_large := false
 var ack := 0
 var avatar := 0
 var tick := 0
@@ -31,9 +33,15 @@ var own: Array[DunlinObject] = []
 var cells: Array[Cell] = []
 
 
-func _init(bytes: PackedByteArray) -> void:
+var _objects_max: int
+var _objects := 0
+
+
+## [param known] is the map of the snapshots before, or null.
+func _init(bytes: PackedByteArray, objects_max: int, known: Grid) -> void:
+	_objects_max = objects_max
 	var reader := ProtobufReader.new(bytes)
-	while reader.next():
+	while not is_too_large and reader.next():
 		match reader.field:
 			1:
 				ack = reader.fixed32()
@@ -55,18 +63,21 @@ func _init(bytes: PackedByteArray) -> void:
 			8:
 				view = reader.u32()
 			9:
+				var map := known if grid == null else grid
+				# A cell may stand twice.
+				is_too_large = cells.size() >= 2 * (Grid.CELLS_MAX if map == null else map.columns * map.rows)
 				_read_cell(reader)
 			10:
 				schema = Schema.read(reader.blob())
 				is_malformed = is_malformed or schema == null
-	is_malformed = is_malformed or reader.failed or tick == 0 or tick < base
+	is_malformed = is_malformed or reader.failed or not is_too_large and (tick == 0 or tick < base)
 
 
 func _read_own(reader: ProtobufReader) -> void:
 	var message := reader.message()
 	has_own = true
 	own = []
-	while message.next():
+	while not is_too_large and message.next():
 		if message.field == 1:
 			own.append(_object(message))
 	reader.fail_with(message)
@@ -75,7 +86,7 @@ func _read_own(reader: ProtobufReader) -> void:
 func _read_cell(reader: ProtobufReader) -> void:
 	var cell := Cell.new()
 	var message := reader.message()
-	while message.next():
+	while not is_too_large and message.next():
 		match message.field:
 			1:
 				cell.cell = message.u32()
@@ -92,6 +103,8 @@ func _read_cell(reader: ProtobufReader) -> void:
 
 
 func _object(reader: ProtobufReader) -> DunlinObject:
+	_objects += 1
+	is_too_large = _objects > _objects_max
 	var one := DunlinObject.new()
 	var message := reader.message()
 	while message.next():
