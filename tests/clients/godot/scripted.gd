@@ -241,7 +241,7 @@ class Given:
 func run() -> int:
 	var tests: Array[Callable] = [
 		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
-		sample_limit, dropped_rooms, many_messages, many_parts,
+		sample_limit, dropped_rooms, many_messages, many_parts, sample_memory,
 	]
 	for test in tests:
 		await test.call()
@@ -681,6 +681,45 @@ func dropped_rooms() -> void:
 		var expected := {"close": "left 0 false, closed 0 false", "loss": "left 1006 true, closed 1006 true"}
 		equal(it.reported(), expected.get(end, ""), "what is reported after a " + end)
 		it.end()
+
+
+## What samples are taken for is what they take, so that the limit is one of memory.
+func sample_memory() -> void:
+	var numbers := range(20).map(func(at: int) -> Dictionary: return {"name": "f%d" % at, "type": "integer", "bytes": 1, "min": 0, "max": 255})
+	var texts := range(20).map(func(at: int) -> Dictionary: return {"name": "t%d" % at, "type": "text", "count_max": 255})
+	var list := [{"name": "l", "type": "list", "bytes": 1, "min": 0, "max": 255, "count_min": 0, "count_max": 255}]
+	for fields: Array in [[], numbers, texts, list]:
+		var replica := DunlinReplica.new()
+		var interpolation := DunlinInterpolation.new()
+		var state := PackedByteArray()
+		state.resize(20)
+		if fields == texts:
+			state.resize(39)
+		for tick in range(1, 11):
+			var own := Writer.new()
+			for id in range(1, 301):
+				var one := Writer.new()
+				one.number(1, id)
+				one.number(3, tick)
+				one.blob(5, state)
+				own.message(1, one.bytes)
+			var snapshot := Writer.new()
+			snapshot.number(4, tick)
+			snapshot.number(5, tick - 1)
+			snapshot.blob(7, PackedByteArray([8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60]))
+			snapshot.message(3, own.bytes)
+			if tick == 1 and not fields.is_empty():
+				snapshot.text(10, JSON.stringify({"kinds": [{"kind": 0, "name": "K", "fields": fields}]}))
+			equal(replica.apply(snapshot.bytes), DunlinReplica.Status.OK, "a snapshot of 300 objects")
+			for object: DunlinObject in replica.objects.values():
+				check.call(fields.is_empty() or replica.fields(object).size() == fields.size(), "fields")
+			interpolation.observe(replica, tick)
+		replica.clear()
+		var counted := interpolation._sample_bytes
+		var before := OS.get_static_memory_usage()
+		interpolation.clear()
+		var taken := before - OS.get_static_memory_usage()
+		check.call(taken <= counted and counted <= 2 * taken, "samples with %d fields take %d bytes, not %d" % [fields.size(), taken, counted])
 
 
 ## Messages that arrive together are not all taken in the same frame of the game, and not after a loss.

@@ -12,7 +12,9 @@ const MARGIN_MS := 2.0
 const SAMPLES_MAX := 64
 ## All samples of all objects with their states. Beyond it, objects have fewer samples, or are shown where they are.
 const SAMPLE_BYTES_MAX := 64 << 20
-const BYTES_OF_SAMPLE := 64
+## A track, and a sample with its object, as Godot 4.6 for 64 bits keeps them in a debug build.
+const BYTES_OF_TRACK := 1500
+const BYTES_OF_SAMPLE := 1500
 ## The shown time runs at most this much faster or slower than the clock; at a larger difference, it jumps.
 const SLEW_MAX := 0.1
 const JUMP_MS := 500.0
@@ -30,6 +32,7 @@ class Track:
 	## What is known, in the order of time: places and objects at times.
 	var times := PackedFloat64Array()
 	var objects: Array[DunlinObject] = []
+	var bytes := PackedInt32Array()
 	var is_far := false
 	## How much later than others it is shown.
 	var lag_ms := 0.0
@@ -84,10 +87,11 @@ func observe(replica: DunlinReplica, arrived_ms: float) -> void:
 		_remove(one.id)
 	for one in changes.added:
 		_remove(one.id)
-		var track := Track.new()
+		var track := _begin_track(one.id)
+		if track == null:
+			continue
 		track.is_far = replica.grid.is_far(replica.view, one.cell)
 		track.lag_ms = far_delay_ms if track.is_far else 0.0
-		_tracks[one.id] = track
 		_add(track, one, at_ms)
 	for at in changes.changed.size():
 		_follow(changes.before[at], changes.changed[at], at_ms)
@@ -187,8 +191,9 @@ func _follow(before: DunlinObject, after: DunlinObject, at_ms: float) -> void:
 		return
 	var track: Track = _tracks.get(after.id)
 	if track == null:
-		track = Track.new()
-		_tracks[after.id] = track
+		track = _begin_track(after.id)
+	if track == null:
+		return
 	track.is_far = _replica.grid.is_far(_replica.view, after.cell)
 	var stood_until_ms := _stood_until(_replica.grid.is_far(_replica.view, before.cell), at_ms)
 	# The object did not change until the base of this snapshot, or the last update of far cells.
@@ -196,6 +201,16 @@ func _follow(before: DunlinObject, after: DunlinObject, at_ms: float) -> void:
 		_add(track, before, stood_until_ms)
 	_add(track, after, at_ms)
 	_forget(track, track.times.size() - SAMPLES_MAX)
+
+
+## Null if there is no room for another one.
+func _begin_track(id: int) -> Track:
+	if _sample_bytes + BYTES_OF_TRACK > SAMPLE_BYTES_MAX:
+		return null
+	_sample_bytes += BYTES_OF_TRACK
+	var track := Track.new()
+	_tracks[id] = track
+	return track
 
 
 ## Adds a sample, if need be in place of the oldest ones. If even that is too much, the object is not followed until it changes again.
@@ -207,6 +222,7 @@ func _add(track: Track, one: DunlinObject, at_ms: float) -> void:
 		return
 	track.times.append(at_ms)
 	track.objects.append(one)
+	track.bytes.append(bytes)
 	_sample_bytes += bytes
 
 
@@ -214,19 +230,22 @@ func _forget(track: Track, gone: int) -> void:
 	if gone <= 0:
 		return
 	for at in gone:
-		_sample_bytes -= _bytes_of(track.objects[at])
+		_sample_bytes -= track.bytes[at]
 	track.times = track.times.slice(gone)
 	track.objects = track.objects.slice(gone)
+	track.bytes = track.bytes.slice(gone)
 
 
 func _remove(id: int) -> void:
 	if _tracks.has(id):
 		_forget(_tracks[id], _tracks[id].objects.size())
 		_tracks.erase(id)
+		_sample_bytes -= BYTES_OF_TRACK
 
 
 func _bytes_of(one: DunlinObject) -> int:
-	return BYTES_OF_SAMPLE + one.state.size()
+	var kind: RefCounted = null if _replica.schema == null else _replica.schema.kind_of(one.kind)
+	return BYTES_OF_SAMPLE + one.state.size() + (0 if kind == null else kind.bytes_of_values(one.state))
 
 
 ## Until when an object that has changed was as it was before.

@@ -11,6 +11,10 @@ const LENGTH_MAX := 1_024
 const CHOICES_MAX := 256
 const SHORT_LENGTH_MAX := 255
 const UINT32_MAX := 0xffffffff
+## As Godot 4.6 for 64 bits keeps them; arrays grow by doubling.
+const BYTES_OF_VARIANT := 2 * 24
+const BYTES_OF_ARRAY := 160
+const BYTES_OF_LONG := 80
 
 
 class Field:
@@ -59,12 +63,22 @@ class Kind:
 	var name: String
 	var fields: Array[Field] = []
 
+	var _long_fields := 0
+
+	func add(field: Field) -> void:
+		fields.append(field)
+		_long_fields += int(field.is_long)
+
 	## The place of a field, or -1.
 	func index(field_name: String) -> int:
 		for at in fields.size():
 			if fields[at].name == field_name:
 				return at
 		return -1
+
+	## At most what Godot keeps for the values of a state. A byte may be a number of a list, which grows by doubling.
+	func bytes_of_values(state: PackedByteArray) -> int:
+		return BYTES_OF_ARRAY + fields.size() * BYTES_OF_VARIANT + _long_fields * BYTES_OF_LONG + (2 * 8 * state.size() if _long_fields > 0 else 0)
 
 
 var kinds := {}
@@ -245,7 +259,7 @@ static func _kind(item: Variant) -> Kind:
 			return null
 		if field.is_long and field.count_min < field.count_max and at + 1 < forms.size():
 			field.length_bytes = 1 if field.count_max <= SHORT_LENGTH_MAX else 2
-		kind.fields.append(field)
+		kind.add(field)
 	return kind
 
 
