@@ -13,6 +13,8 @@ var clock: DunlinClock
 var interpolation: DunlinInterpolation
 var shown := PackedStringArray()
 var at := 0
+## Changed objects that have their values already.
+var kept := 0
 
 
 func run(path: String) -> int:
@@ -34,6 +36,7 @@ func run(path: String) -> int:
 				count += 1
 				at = 0
 				play(words)
+	check.call(kept > 0, "changes keep values")
 	return count
 
 
@@ -80,10 +83,19 @@ func check_changes(before: Dictionary) -> void:
 	for place in replica.changes.changed.size():
 		var one := replica.changes.changed[place]
 		check.call(before.get(one.id) == replica.changes.before[place], name)
+		check_values(one)
 		now[one.id] = one
 	check.call(now.size() == replica.objects.size(), name + ": the changes lead from the one to the other")
 	for id: int in now:
 		check.call(replica.objects.has(id) and now[id].is_same_as(replica.objects[id]), name)
+
+
+## What a change has left without reading the state is what the state says.
+func check_values(one: DunlinObject) -> void:
+	if one._split_by == null:
+		return
+	kept += 1
+	check.call(one._values == one._split_by.split(one.kind, one.state), name + ": values")
 
 
 func lines(is_vector: bool) -> PackedStringArray:

@@ -246,6 +246,9 @@ func _changed(bits: BitReader, known: DunlinObject, kind: Schema.Kind, parts: in
 			if values[at] == null:
 				return null
 	one.state = Schema.join(kind, values)
+	# The next change builds on them.
+	one._values = values
+	one._split_by = schema
 	return one
 
 

@@ -63,18 +63,17 @@ class Kind:
 	var name: String
 	var fields: Array[Field] = []
 
+	var _places := {}
 	var _long_fields := 0
 
 	func add(field: Field) -> void:
+		_places[field.name] = fields.size()
 		fields.append(field)
 		_long_fields += int(field.is_long)
 
 	## The place of a field, or -1.
 	func index(field_name: String) -> int:
-		for at in fields.size():
-			if fields[at].name == field_name:
-				return at
-		return -1
+		return _places.get(field_name, -1)
 
 	## At most what Godot keeps for the values of a state. A byte may be a number of a list, which grows by doubling.
 	func bytes_of_values(state: PackedByteArray) -> int:
