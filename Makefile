@@ -150,11 +150,11 @@ sdk: server-for-tests ## Run the official SDKs for JavaScript, Go, Python and Ja
 	tests/sdk/run $(BINARIES)/dunlin
 
 clients: recorder ## Check the room clients in other languages: vectors, 10,000 recorded snapshots, generated sources, the real server
-	@scripts/need python node mono dotnet cc c++
+	@scripts/need python node mono dotnet godot cc c++
 	tests/clients/run $(BINARIES)
 
 recordings: recorder ## The same with 100,000 recorded snapshots (a minute)
-	@scripts/need python node mono dotnet cc c++
+	@scripts/need python node mono dotnet godot cc c++
 	tests/clients/run $(BINARIES) 100000
 
 browser: server-for-tests page ## Check the demo's pages in headless Chromium
@@ -221,7 +221,7 @@ packaged: server-for-tests # The short form of `packages`, as CI runs it: no mac
 	tests/packages/run $(BINARIES)/dunlin
 
 tools: # What the tests need beside compilers, installed where it is missing.
-	@scripts/need cargo cc c++ rocksdb node go python java chromium mono dotnet cargo-deb shellcheck proxies
+	@scripts/need cargo cc c++ rocksdb node go python java chromium mono dotnet godot cargo-deb shellcheck proxies
 
 web: page ## Run the unit tests of the room client and the demo pages
 	web/test

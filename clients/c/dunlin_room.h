@@ -117,7 +117,7 @@ typedef struct dunlin_event {
   bool missed;
 } dunlin_event;
 
-/* NULL if there is no memory. */
+/* NULL for the options are the defaults. Returns NULL if there is no memory. */
 dunlin_client *dunlin_client_new(const dunlin_options *options);
 /* Frees the client and all of its rooms. NULL is nothing. */
 void dunlin_client_free(dunlin_client *client);
@@ -2220,6 +2220,8 @@ double dunlin_clock_observe(dunlin_clock *clock, uint64_t time_us, double now_ms
 #define DUNLIN__COVERED 0.97
 #define DUNLIN__MARGIN_MS 2.0
 #define DUNLIN__SAMPLES_MAX 64
+/* All samples of all objects. Enough for 64 samples of some 2,000 objects with 30 fields; beyond it, objects have fewer samples, or are shown where they are. */
+#define DUNLIN__SAMPLE_BYTES_MAX ((size_t)64 << 20)
 /* The shown time runs at most this much faster or slower than the clock; at a larger difference, it jumps. */
 #define DUNLIN__SLEW_MAX 0.1
 #define DUNLIN__SHOWN_JUMP_MS 500.0
@@ -2268,6 +2270,7 @@ struct dunlin_interpolation {
   double delay_ms;
   double far_delay_ms;
   double cell_units; /* a longer step is a teleport */
+  size_t sample_bytes; /* memory of the samples and values of all tracks */
   uint32_t far_tick; /* of the last snapshot with a far cell */
   uint32_t far_late_tick; /* of the last one that did not have to have one */
   bool has_last;
@@ -2312,21 +2315,31 @@ static double dunlin__stood_until(const dunlin_interpolation *interpolation, con
   return at_ms - ((double)world->tick - known_tick) / per_second * 1000;
 }
 
-/* The values of the fields that are one number. Returns how many there are. */
-static uint32_t dunlin__numbers_of(const dunlin_world *world, const dunlin_object *object, double *numbers) {
+/* The values of the fields that are one number. */
+typedef struct dunlin__numbers {
+  uint32_t count;
+  double values[DUNLIN_FIELDS_MAX];
+} dunlin__numbers;
+
+static void dunlin__numbers_of(const dunlin_world *world, const dunlin_object *object, dunlin__numbers *numbers) {
   dunlin__value values[DUNLIN_FIELDS_MAX];
   const dunlin_kind *kind = object->has_fields ? dunlin_kind_of(world, object->kind) : NULL;
-  uint32_t at, count = 0;
-  if (kind == NULL || !dunlin__split_state(kind, object->state, object->state_bytes, values)) return 0;
+  uint32_t at;
+  numbers->count = 0;
+  if (kind == NULL || !dunlin__split_state(kind, object->state, object->state_bytes, values)) return;
   for (at = 0; at < kind->field_count; at += 1) {
-    if (!dunlin__is_long(&kind->fields[at])) numbers[count++] = (double)values[at].number;
+    if (!dunlin__is_long(&kind->fields[at])) numbers->values[numbers->count++] = (double)values[at].number;
   }
-  return count;
 }
 
-static void dunlin__track_end(const dunlin_allocator *allocator, dunlin__track *track) {
-  dunlin__release(allocator, &track->samples);
-  dunlin__release(allocator, &track->values);
+static size_t dunlin__track_bytes(const dunlin__track *track) {
+  return track->samples.capacity * track->samples.item_bytes + track->values.capacity * track->values.item_bytes;
+}
+
+static void dunlin__track_end(dunlin_interpolation *interpolation, dunlin__track *track) {
+  interpolation->sample_bytes -= dunlin__track_bytes(track);
+  dunlin__release(&interpolation->allocator, &track->samples);
+  dunlin__release(&interpolation->allocator, &track->values);
 }
 
 static void dunlin__forget_first(dunlin__list *list, size_t count) {
@@ -2336,30 +2349,47 @@ static void dunlin__forget_first(dunlin__list *list, size_t count) {
   memmove(items, items + count * list->item_bytes, list->count * list->item_bytes);
 }
 
+static void dunlin__forget_samples(dunlin__track *track, size_t count) {
+  dunlin__forget_first(&track->samples, count);
+  if (track->number_count > 0) dunlin__forget_first(&track->values, count);
+}
+
+/* Makes room for one more sample, if need be in place of the oldest ones. False if there is none: the track is empty then. */
+static bool dunlin__reserve_sample(dunlin_interpolation *interpolation, dunlin__track *track) {
+  size_t capacity = track->samples.capacity < 8 ? 8 : 2 * track->samples.capacity, before = dunlin__track_bytes(track);
+  size_t after = capacity * (track->samples.item_bytes + track->number_count * sizeof(double));
+  bool is_full = track->samples.count == track->samples.capacity || (track->number_count > 0 && track->values.count == track->values.capacity);
+  if (!is_full) return true;
+  if (interpolation->sample_bytes - before + after > DUNLIN__SAMPLE_BYTES_MAX) {
+    if (track->samples.count > 1) dunlin__forget_samples(track, 1);
+    else track->samples.count = track->values.count = 0;
+    return track->samples.count > 0;
+  }
+  if (dunlin__reserve(&interpolation->allocator, &track->samples, track->samples.count + 1)
+      && (track->number_count == 0 || dunlin__reserve(&interpolation->allocator, &track->values, track->samples.count + 1))) is_full = false;
+  interpolation->sample_bytes += dunlin__track_bytes(track) - before;
+  if (is_full) track->samples.count = track->values.count = 0;
+  return !is_full;
+}
+
 /* Without memory the track is empty: the object is shown where it is. */
-static void dunlin__add_sample(const dunlin_allocator *allocator, dunlin__track *track, const dunlin_world *world, const dunlin_object *object, double at_ms) {
-  double numbers[DUNLIN_FIELDS_MAX];
-  uint32_t count = dunlin__numbers_of(world, object, numbers);
+static void dunlin__add_sample(dunlin_interpolation *interpolation, dunlin__track *track, const dunlin_object *object, const dunlin__numbers *numbers, double at_ms) {
   dunlin__sample *sample;
-  double *values = NULL;
-  if (count != track->number_count || object->kind != track->kind) {
+  if (numbers->count != track->number_count || object->kind != track->kind) {
     /* Values of another kind are none between which one can interpolate. */
-    dunlin__release(allocator, &track->values);
+    interpolation->sample_bytes -= track->values.capacity * track->values.item_bytes;
+    dunlin__release(&interpolation->allocator, &track->values);
     track->samples.count = 0;
-    track->number_count = count;
+    track->number_count = numbers->count;
     track->kind = object->kind;
-    track->values.item_bytes = count * sizeof(double);
+    track->values.item_bytes = numbers->count == 0 ? sizeof(double) : numbers->count * sizeof(double);
   }
-  sample = (dunlin__sample *)dunlin__push(allocator, &track->samples);
-  if (sample != NULL && count > 0) values = (double *)dunlin__push(allocator, &track->values);
-  if (sample == NULL || (count > 0 && values == NULL)) {
-    track->samples.count = track->values.count = 0;
-    return;
-  }
+  if (!dunlin__reserve_sample(interpolation, track)) return;
+  sample = (dunlin__sample *)dunlin__push(&interpolation->allocator, &track->samples);
   sample->at_ms = at_ms;
   sample->x = object->x;
   sample->y = object->y;
-  if (count > 0) memcpy(values, numbers, count * sizeof(double));
+  if (numbers->count > 0) memcpy(dunlin__push(&interpolation->allocator, &track->values), numbers->values, numbers->count * sizeof(double));
 }
 
 static dunlin__track *dunlin__find_track(const dunlin_interpolation *interpolation, uint32_t id) {
@@ -2383,7 +2413,7 @@ static void dunlin__remove_tracks(dunlin_interpolation *interpolation, const dun
       if (before != NULL && before->id > tracks[at].id) break;
       if (before != NULL && before->id == tracks[at].id) is_removed = world->changes[change].after == NULL;
     }
-    if (is_removed) dunlin__track_end(&interpolation->allocator, &tracks[at]);
+    if (is_removed) dunlin__track_end(interpolation, &tracks[at]);
     else tracks[kept++] = tracks[at];
   }
   interpolation->tracks.count = kept;
@@ -2391,6 +2421,7 @@ static void dunlin__remove_tracks(dunlin_interpolation *interpolation, const dun
 
 /* Merges tracks of new objects, from the last to the first. */
 static void dunlin__add_tracks(dunlin_interpolation *interpolation, const dunlin_world *world, double at_ms) {
+  dunlin__numbers numbers;
   dunlin__track *tracks;
   size_t added = 0, change, old = interpolation->tracks.count, place;
   for (change = 0; change < world->change_count; change += 1) added += world->changes[change].before == NULL;
@@ -2410,33 +2441,40 @@ static void dunlin__add_tracks(dunlin_interpolation *interpolation, const dunlin
     track->values.item_bytes = sizeof(double);
     track->is_far = dunlin__is_far(world, object->cell);
     track->lag_ms = track->is_far ? interpolation->far_delay_ms : 0;
-    dunlin__add_sample(&interpolation->allocator, track, world, object, at_ms);
+    dunlin__numbers_of(world, object, &numbers);
+    dunlin__add_sample(interpolation, track, object, &numbers, at_ms);
   }
 }
 
+/* The numbers before a change. A track with samples has them: its last sample is the object as it was. */
+static void dunlin__numbers_before(const dunlin__track *track, const dunlin_world *world, const dunlin_object *before, dunlin__numbers *numbers) {
+  if (track->samples.count == 0 || track->kind != before->kind) {
+    dunlin__numbers_of(world, before, numbers);
+    return;
+  }
+  numbers->count = track->number_count;
+  if (numbers->count > 0) memcpy(numbers->values, (const double *)track->values.items + (track->values.count - 1) * numbers->count, numbers->count * sizeof(double));
+}
+
 static void dunlin__follow(dunlin_interpolation *interpolation, const dunlin_world *world, const dunlin_change *change, double at_ms) {
-  double before[DUNLIN_FIELDS_MAX], after[DUNLIN_FIELDS_MAX];
+  dunlin__numbers before, after;
   dunlin__track *track = dunlin__find_track(interpolation, change->after->id);
   const dunlin__sample *samples;
   double stood_until_ms;
-  uint32_t count;
   if (track == NULL) return;
-  count = dunlin__numbers_of(world, change->before, before);
+  dunlin__numbers_before(track, world, change->before, &before);
+  dunlin__numbers_of(world, change->after, &after);
   if (change->before->x == change->after->x && change->before->y == change->after->y
-      && count == dunlin__numbers_of(world, change->after, after) && memcmp(before, after, count * sizeof(double)) == 0) return;
+      && before.count == after.count && memcmp(before.values, after.values, after.count * sizeof(double)) == 0) return;
   track->is_far = dunlin__is_far(world, change->after->cell);
   stood_until_ms = dunlin__stood_until(interpolation, world, dunlin__is_far(world, change->before->cell), at_ms);
   samples = (const dunlin__sample *)track->samples.items;
   /* The object did not move until the base of this snapshot, or the last update of far cells. */
   if (track->samples.count == 0 || samples[track->samples.count - 1].at_ms < stood_until_ms) {
-    dunlin__add_sample(&interpolation->allocator, track, world, change->before, stood_until_ms);
+    dunlin__add_sample(interpolation, track, change->before, &before, stood_until_ms);
   }
-  dunlin__add_sample(&interpolation->allocator, track, world, change->after, at_ms);
-  if (track->samples.count > DUNLIN__SAMPLES_MAX) {
-    size_t surplus = track->samples.count - DUNLIN__SAMPLES_MAX;
-    dunlin__forget_first(&track->samples, surplus);
-    if (track->number_count > 0) dunlin__forget_first(&track->values, surplus);
-  }
+  dunlin__add_sample(interpolation, track, change->after, &after, at_ms);
+  if (track->samples.count > DUNLIN__SAMPLES_MAX) dunlin__forget_samples(track, track->samples.count - DUNLIN__SAMPLES_MAX);
 }
 
 /* Measures how much longer it is from one update of far cells to the next than between snapshots. */
@@ -2504,8 +2542,7 @@ static dunlin__track *dunlin__track_at(dunlin_interpolation *interpolation, uint
   samples = (const dunlin__sample *)track->samples.items;
   /* Of those before the shown time, only the last is needed. */
   while (past + 1 < track->samples.count && samples[past + 1].at_ms <= at_ms) past += 1;
-  dunlin__forget_first(&track->samples, past);
-  if (track->number_count > 0) dunlin__forget_first(&track->values, past);
+  dunlin__forget_samples(track, past);
   if (track->samples.count == 1 || at_ms <= samples[0].at_ms) return track;
   dx = samples[1].x - samples[0].x;
   dy = samples[1].y - samples[0].y;
@@ -2541,7 +2578,7 @@ static void dunlin__interpolation_clear(dunlin_interpolation *interpolation) {
   dunlin_allocator allocator = interpolation->allocator;
   dunlin__list tracks = interpolation->tracks;
   size_t at;
-  for (at = 0; at < tracks.count; at += 1) dunlin__track_end(&allocator, (dunlin__track *)tracks.items + at);
+  for (at = 0; at < tracks.count; at += 1) dunlin__track_end(interpolation, (dunlin__track *)tracks.items + at);
   tracks.count = 0;
   memset(interpolation, 0, sizeof *interpolation);
   interpolation->allocator = allocator;
@@ -2732,6 +2769,7 @@ typedef struct dunlin__line {
   dunlin__link link;
   bool has_to_close;
   uint32_t attempts;
+  double online_since_ms;
   double connect_at_ms;
   uint64_t random;
   dunlin__ending lost;
@@ -2845,7 +2883,7 @@ static dunlin_status dunlin__queue(dunlin_client *client, uint32_t id, uint32_t 
   uint8_t *out;
   if (client->outbox.has_failed) return DUNLIN_NO_MEMORY;
   dunlin__drop_sent(client);
-  if (bytes->count + length + 10 > client->options.unsent_bytes_max) return DUNLIN_TOO_LARGE;
+  if (bytes->count + dunlin__varint_bytes(length) + length > client->options.unsent_bytes_max) return DUNLIN_TOO_LARGE;
   if (!dunlin__reserve(&client->options.allocator, bytes, bytes->count + length + 10)) return DUNLIN_NO_MEMORY;
   out = dunlin__write_varint((uint8_t *)bytes->items + bytes->count, length);
   if (id != 0) {
@@ -3018,8 +3056,14 @@ static void dunlin__lose_requests(dunlin_client *client) {
   client->ids.command = 0;
 }
 
+/* A room has got a snapshot, or a channel its subscription. Before that, the next connection might end in the same way, so delays grow. */
+static void dunlin__begin_delays_again(dunlin_room *room) {
+  room->client->line.attempts = room->retry.attempts = 0;
+}
+
 static void dunlin__lose_for(dunlin_client *client, uint32_t code, dunlin_json reason, bool returns) {
   size_t at;
+  if (client->line.link == DUNLIN__ONLINE && client->now_ms - client->line.online_since_ms >= client->options.reconnect_max_ms) client->line.attempts = 0;
   if ((code >= 3500 && code < 4000) || (code >= 4500 && code < 5000)) returns = false;
   client->line.has_to_close = client->line.has_to_close || client->line.link >= DUNLIN__OPENING;
   client->line.link = returns ? DUNLIN__WAITING : DUNLIN__OFFLINE;
@@ -3196,6 +3240,7 @@ static bool dunlin__may_retry(const dunlin__error *error, bool asks_for_tokens) 
 static bool dunlin__take_connected(dunlin_client *client, const dunlin__message *message, dunlin_event *event) {
   dunlin__error error;
   dunlin__answer answer;
+  bool has_joins = false;
   size_t at;
   if (!dunlin__error_of(message, DUNLIN__CONNECT, &error) || (!error.is_error && !dunlin__read_answer(&message->result, DUNLIN__CONNECT, &answer))) {
     dunlin__lose(client, 0, "a malformed reply", true);
@@ -3206,7 +3251,8 @@ static bool dunlin__take_connected(dunlin_client *client, const dunlin__message 
     return false;
   }
   client->line.link = DUNLIN__ONLINE;
-  client->line.attempts = client->tokens.attempts = 0;
+  client->line.online_since_ms = client->now_ms;
+  client->tokens.attempts = 0;
   client->heartbeat.pongs = answer.pongs;
   client->heartbeat.silence_ms = answer.ping_s == 0 ? 0 : (double)answer.ping_s * 1000 + DUNLIN__PING_MARGIN_MS;
   client->heartbeat.has_deadline = answer.ping_s != 0;
@@ -3214,9 +3260,10 @@ static bool dunlin__take_connected(dunlin_client *client, const dunlin__message 
   dunlin__plan_refresh(client, &client->tokens, client->options.asks_for_tokens, answer.expires ? &answer.ttl_s : NULL);
   for (at = 0; at < client->rooms.count && client->line.link == DUNLIN__ONLINE; at += 1) {
     dunlin_room *room = dunlin__room_at(client, at);
-    room->retry.attempts = 0;
+    has_joins = has_joins || room->stay == DUNLIN__JOINING;
     if (room->stay == DUNLIN__JOINING) dunlin__begin_join(room);
   }
+  if (!has_joins) client->line.attempts = 0;
   event->kind = DUNLIN_EVENT_CONNECTED;
   return client->line.link == DUNLIN__ONLINE;
 }
@@ -3254,7 +3301,8 @@ static bool dunlin__take_joined(dunlin_room *room, const dunlin__message *messag
     return false;
   }
   room->stay = DUNLIN__JOINED;
-  room->retry.attempts = room->tokens.attempts = 0;
+  room->tokens.attempts = 0;
+  if (room->terms.is_channel) dunlin__begin_delays_again(room);
   event->kind = DUNLIN_EVENT_JOINED;
   event->room = room;
   event->missed = position->was_joined && !answer.has_recovered;
@@ -3332,6 +3380,7 @@ static bool dunlin__take_publication(dunlin_room *room, const dunlin__publicatio
     status = dunlin_replica_apply(&room->sight.replica, publication->bytes, publication->byte_count);
     if (status != DUNLIN_OK) return dunlin__take_bad_snapshot(room, status, event);
     room->bad_snapshots = 0;
+    dunlin__begin_delays_again(room);
     (void)dunlin_clock_observe(&room->sight.clock, room->sight.replica.world.time_us, client->now_ms);
     dunlin__acknowledge(room, room->sight.replica.world.ack);
     dunlin_interpolation_observe(&room->sight.interpolation, &room->sight.replica, dunlin_server_time_ms(room, client->now_ms));
@@ -3459,7 +3508,8 @@ static bool dunlin__take_push(dunlin_client *client, const dunlin__field *push, 
   room = dunlin__room_of(client, channel);
   if (disconnect.bytes != NULL) {
     dunlin__lose_for(client, error.code, error.text, true);
-  } else if (unsubscribe.bytes != NULL && room != NULL && room->stay != DUNLIN__AWAY) {
+  } else if (unsubscribe.bytes != NULL && room != NULL && room->stay == DUNLIN__JOINED) {
+    /* Before the reply to a subscription, the push is about an earlier one of the channel: the server sends nothing about a subscription before its reply. */
     bool returns = error.code >= 2500;
     if (!returns) dunlin__forget_position(room);
     dunlin__report_left(room, error.code, error.text, returns);
@@ -3687,8 +3737,13 @@ bool dunlin_next(dunlin_client *client, double now_ms, dunlin_event *event) {
 /* -- What the game calls -- */
 
 dunlin_client *dunlin_client_new(const dunlin_options *options) {
-  dunlin_allocator allocator = options->allocator;
-  dunlin_client *client = (dunlin_client *)dunlin__new(&allocator, sizeof *client);
+  dunlin_options defaults;
+  dunlin_allocator allocator;
+  dunlin_client *client;
+  memset(&defaults, 0, sizeof defaults);
+  if (options == NULL) options = &defaults;
+  allocator = options->allocator;
+  client = (dunlin_client *)dunlin__new(&allocator, sizeof *client);
   if (client == NULL) return NULL;
   client->options = *options;
   if (!(options->reconnect_min_ms > 0)) client->options.reconnect_min_ms = 500;
@@ -3855,9 +3910,9 @@ static bool dunlin__are_options_valid(const dunlin_client *client, const dunlin_
 }
 
 dunlin_room *dunlin_room_new(dunlin_client *client, const dunlin_room_options *options) {
-  const dunlin_allocator *allocator = &client->options.allocator;
+  const dunlin_allocator *allocator = client == NULL ? NULL : &client->options.allocator;
   dunlin_room *room;
-  if (!dunlin__are_options_valid(client, options) || !dunlin__reserve(allocator, &client->rooms, client->rooms.count + 1)) return NULL;
+  if (client == NULL || options == NULL || !dunlin__are_options_valid(client, options) || !dunlin__reserve(allocator, &client->rooms, client->rooms.count + 1)) return NULL;
   room = (dunlin_room *)dunlin__new(allocator, sizeof *room);
   if (room == NULL) return NULL;
   room->client = client;

@@ -1,4 +1,4 @@
-"""The clients: for npm, NuGet and Unity's package manager, and the header for C."""
+"""The clients: for npm, NuGet, Unity's package manager and Godot, and the header for C."""
 
 import hashlib
 import json
@@ -153,9 +153,10 @@ def unity(release: Release) -> None:
         f"Runtime/{space}.asmdef": File(as_json(assembly)),
     }
     files |= {f"Runtime/{source.name}": File(source) for source in (folder / "src").glob("*.cs")}
+    files["Runtime/WebGL/DunlinSocket.jslib"] = File(folder / "unity/DunlinSocket.jslib")
     # Unity ignores files of a package that have no meta file. Scenes name files by their identifiers, so these never change.
     metas = {f"{name}.meta": File(meta(name, is_folder=False)) for name in files}
-    metas["Runtime.meta"] = File(meta("Runtime", is_folder=True))
+    metas |= {f"{name}.meta": File(meta(name, is_folder=True)) for name in ("Runtime", "Runtime/WebGL")}
     files = {f"package/{name}": file for name, file in (files | metas).items()}
     tar_gz(release.output / f"{UNITY_NAME}-{release.version}.tgz", files, release.seconds, 9)
 
@@ -182,3 +183,15 @@ def c_header(release: Release) -> None:
     # It needs only the C library, so there are no parts.
     bill = bill_of_materials(component("generic", "dunlin-room-c", release.version, LICENSE), sha256_of(output), [])
     (release.output / f"{name}.cdx.json").write_bytes(as_json(bill))
+
+
+def godot(release: Release) -> None:
+    """What a project takes as it is: its addons folder."""
+    folder = release.root / "clients/godot/addons/dunlin_room"
+    files = {source.name: File(source) for source in folder.iterdir() if source.suffix in (".gd", ".cfg")}
+    files |= {
+        "LICENSE": File(release.root / "LICENSE"),
+        "README.md": published_page(release.root / "clients/godot/README.md", release.root, release.version),
+    }
+    output = release.output / f"dunlin-room-godot-{release.version}.zip"
+    zip_file(output, {f"addons/dunlin_room/{name}": files[name] for name in sorted(files)}, release.seconds)

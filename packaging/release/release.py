@@ -50,6 +50,7 @@ def version_of_all() -> str:
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     project = ElementTree.parse(ROOT / "clients/csharp/Dunlin.Rooms.csproj")
     header = (ROOT / "clients/c/dunlin_room.h").read_text()
+    plugin = re.search(r'^version="([^"]*)"$', (ROOT / "clients/godot/addons/dunlin_room/plugin.cfg").read_text(), re.MULTILINE)
     defined = re.search(r'^#define DUNLIN_ROOM_VERSION "([^"]*)"$', header, re.MULTILINE)
     chart = re.search(r"^version: (.*)$", (ROOT / "platform/charts/roost/Chart.yaml").read_text(), re.MULTILINE)
     others = {
@@ -57,6 +58,7 @@ def version_of_all() -> str:
         "web/room-client/package.json": json.loads((ROOT / "web/room-client/package.json").read_text())["version"],
         "clients/csharp/Dunlin.Rooms.csproj": project.findtext(".//Version"),
         "clients/c/dunlin_room.h": defined[1] if defined else None,
+        "clients/godot/addons/dunlin_room/plugin.cfg": plugin[1] if plugin else None,
     }
     for file, other in others.items():
         if other != version:

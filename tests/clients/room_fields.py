@@ -128,9 +128,9 @@ class Field:
 class Schema:
     def __init__(self, document):
         self.kinds = {}
-        if isinstance(document, bytes):
-            require(len(document) <= SCHEMA_BYTES_MAX, "the schema is longer than 64 KiB")
-            document = parse_json(document)
+        as_bytes = document if isinstance(document, bytes) else json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        require(len(as_bytes) <= SCHEMA_BYTES_MAX, "the schema is longer than 64 KiB")
+        document = parse_json(document) if isinstance(document, bytes) else document
         try:
             for kind in document["kinds"]:
                 forms = kind["fields"]

@@ -79,6 +79,7 @@ def listed(output: Path, version: str) -> None:
         f"dunlin-room-c-{version}.tar.gz",
         f"dunlin-room-client-{version}.cdx.json",
         f"dunlin-room-client-{version}.tgz",
+        f"dunlin-room-godot-{version}.zip",
         f"dunlin_{version}-1_{debian}.deb",
         f"io.github.dunlin-project.rooms-{version}.tgz",
         f"roost-{version}.tgz",
@@ -241,7 +242,13 @@ def unity(output: Path, version: str, work: Path) -> None:
     expect("paths without a meta file", [path.name for path in paths if not Path(f"{path}.meta").is_file()], [])
     identifiers = {re.search(r"^guid: ([0-9a-f]{32})$", Path(f"{path}.meta").read_text(), re.MULTILINE)[1] for path in paths}
     expect("different identifiers", len(identifiers), len(paths))
-    run("mcs", "-langversion:7.2", "-target:library", f"-out:{work}/Unity.dll", *sorted((folder / "Runtime").glob("*.cs")))
+    sources = sorted((folder / "Runtime").glob("*.cs"))
+    run("mcs", "-langversion:7.2", "-target:library", f"-out:{work}/Unity.dll", *sources)
+    # The player in a browser has a socket of its own, whose functions are in a file for Emscripten.
+    run("mcs", "-langversion:7.2", "-target:library", "-define:UNITY_WEBGL", f"-out:{work}/WebGL.dll", *sources)
+    called = re.findall(r"static extern \w+ (\w+)\(", (folder / "Runtime/WebGLRoomSocket.cs").read_text())
+    given = re.findall(r"^  (DunlinSocket\w+): function", (folder / "Runtime/WebGL/DunlinSocket.jslib").read_text(), re.MULTILINE)
+    expect("the functions of the browser's socket", sorted(given), sorted(called))
 
 
 def c_header(output: Path, version: str, work: Path) -> None:
@@ -271,6 +278,20 @@ def c_header(output: Path, version: str, work: Path) -> None:
     expect("its bill of materials", found, (version, [{"expression": "Apache-2.0"}], hashlib.sha256(archive.read_bytes()).hexdigest()))
 
 
+def godot(output: Path, version: str) -> None:
+    """`make clients` runs the addon. Here are the files that a project gets, all in one folder."""
+    with zipfile.ZipFile(output / f"dunlin-room-godot-{version}.zip") as archive:
+        names = archive.namelist()
+        folder = ROOT / "clients/godot/addons/dunlin_room"
+        own = [f"addons/dunlin_room/{file}" for file in ("LICENSE", "README.md", *(path.name for path in folder.iterdir()))]
+        expect("the files of the addon", sorted(names), sorted(own))
+        preloaded = [name for file in names if file.endswith(".gd") for name in re.findall(r'(?:preload\(|^extends )"([^"]*)"', archive.read(file).decode(), re.MULTILINE)]
+        expect("files that are missing", [name for name in preloaded if f"addons/dunlin_room/{name}" not in names], [])
+        expect("the version", f'version="{version}"' in archive.read("addons/dunlin_room/plugin.cfg").decode(), True)
+        if "](../" in archive.read("addons/dunlin_room/README.md").decode():
+            raise Failed("README.md of the addon has a link to a page that is not in the archive")
+
+
 def versions() -> None:
     """A client with another version than the workspace stops the release."""
     sys.path.insert(0, str(ROOT / "packaging/release"))
@@ -279,7 +300,7 @@ def versions() -> None:
     with tempfile.TemporaryDirectory() as folder:
         release.ROOT = copied = Path(folder)
         files = ("Cargo.toml", "web/room-client/package.json", "clients/csharp/Dunlin.Rooms.csproj", "clients/c/dunlin_room.h",
-                 "platform/charts/roost/Chart.yaml")
+                 "platform/charts/roost/Chart.yaml", "clients/godot/addons/dunlin_room/plugin.cfg")
         for file in files:
             (copied / file).parent.mkdir(parents=True, exist_ok=True)
             (copied / file).write_text((ROOT / file).read_text())
@@ -323,6 +344,7 @@ def main() -> int:
             npm(output, version, work)
             nuget(output, version, work)
             unity(output, version, work)
+            godot(output, version)
             c_header(output, version, work)
             chart(output, version, work)
     except Failed as error:

@@ -36,6 +36,7 @@ namespace Dunlin.Rooms
         private double? retryAtMs;
         private double? refreshAtMs;
         private int attempts;
+        private int refreshAttempts;
         private int turn;
         private bool wasOpen;
         private bool isRemoved;
@@ -84,6 +85,13 @@ namespace Dunlin.Rooms
             offset = 0;
         }
 
+        /// <summary>The subscription works: delays begin again. Before that, the next one might end in the same way, so they grow.</summary>
+        internal void BeginDelaysAgain()
+        {
+            attempts = 0;
+            client.BeginDelaysAgain();
+        }
+
         internal void Poll(double nowMs)
         {
             bool isConnected = client.State == ConnectionState.Connected;
@@ -94,7 +102,6 @@ namespace Dunlin.Rooms
 
         internal void OnConnected()
         {
-            attempts = 0;
             if (State == LinkState.Opening) Begin();
         }
 
@@ -105,14 +112,16 @@ namespace Dunlin.Rooms
 
         internal void Take(ServerMessage push)
         {
-            if (push.Unsubscribe != null && State != LinkState.Closed)
+            if (State != LinkState.Open) return;
+            // Before the reply to a subscription, a push is about an earlier one of the channel: the server sends nothing about a subscription before its reply.
+            if (push.Unsubscribe != null)
             {
                 bool opensAgain = push.Unsubscribe.Code >= ResubscribeFrom;
                 if (!opensAgain) ForgetPosition();
                 int ended = End((int)push.Unsubscribe.Code, push.Unsubscribe.Reason, opensAgain);
                 if (opensAgain && ended == turn) Retry();
             }
-            else if (push.Publication != null && State == LinkState.Open) Take(push.Publication);
+            else if (push.Publication != null) Take(push.Publication);
         }
 
         private void Begin()
@@ -147,9 +156,9 @@ namespace Dunlin.Rooms
                 return;
             }
             State = LinkState.Open;
-            attempts = 0;
             bool isWhole = !wasOpen || reply.Subscribe.Recovered;
             wasOpen = true;
+            refreshAttempts = 0;
             PlanRefresh(reply.Subscribe.TtlSeconds);
             epoch = reply.Subscribe.IsRecoverable ? reply.Subscribe.Epoch : null;
             // After a recovery this is the position that was asked for, and each publication moves it.
@@ -189,7 +198,7 @@ namespace Dunlin.Rooms
                 if (reply == null || asked != turn || State != LinkState.Open) return;
                 if (reply.Error == null && reply.Refresh != null)
                 {
-                    attempts = 0;
+                    refreshAttempts = 0;
                     PlanRefresh(reply.Refresh.TtlSeconds);
                     return;
                 }
@@ -208,8 +217,8 @@ namespace Dunlin.Rooms
 
         private void RetryRefresh()
         {
-            refreshAtMs = client.NowMs + client.DelayMs(attempts);
-            attempts += 1;
+            refreshAtMs = client.NowMs + client.DelayMs(refreshAttempts);
+            refreshAttempts += 1;
         }
 
         /// <summary>Returns the number of this turn, which is another one if a listener has opened the link again.</summary>

@@ -44,6 +44,12 @@ namespace Dunlin.Rooms
         private const double Covered = 0.97;
         private const double MarginMs = 2;
         private const int SamplesMax = 64;
+        /// <summary>
+        /// All samples of all objects with their states. Enough for 64 samples of 10,000 objects with states of 40 bytes; beyond it, objects have fewer samples,
+        /// or are shown where they are.
+        /// </summary>
+        internal const long SampleBytesMax = 64 << 20;
+        private const int BytesOfSample = 64;
         /// <summary>The shown time runs at most this much faster or slower than the clock.</summary>
         private const double SlewMax = 0.1;
         /// <summary>At a larger difference it jumps instead.</summary>
@@ -63,6 +69,8 @@ namespace Dunlin.Rooms
             internal Place Place;
             /// <summary>The object, for its fields; null if its kind has none.</summary>
             internal SeenObject Seen;
+
+            internal int Bytes { get { return BytesOfSample + (Seen == null ? 0 : Seen.State.Length); } }
         }
 
         private sealed class Track
@@ -76,6 +84,7 @@ namespace Dunlin.Rooms
         }
 
         private readonly Dictionary<uint, Track> tracks = new Dictionary<uint, Track>();
+        private long sampleBytes;
         private readonly List<double> needsMs = new List<double>();
         private readonly List<double> farNeedsMs = new List<double>();
         /// <summary>Kept, so that a snapshot allocates none.</summary>
@@ -109,6 +118,7 @@ namespace Dunlin.Rooms
         public void Clear()
         {
             tracks.Clear();
+            sampleBytes = 0;
             needsMs.Clear();
             farNeedsMs.Clear();
             FarDelayMs = farTick = farLateTick = 0;
@@ -128,13 +138,14 @@ namespace Dunlin.Rooms
             bool hasFarUpdate = false;
             foreach (CellUpdate cell in snapshot.Cells) hasFarUpdate |= !cell.Full && IsFarFrom(snapshot, cell.Cell);
             if (hasFarUpdate && lastMs != null) MeasureFar(snapshot, atMs);
-            foreach (SeenObject one in changes.Removed) tracks.Remove(one.Id);
+            foreach (SeenObject one in changes.Removed) Remove(one.Id);
             foreach (SeenObject one in changes.Added)
             {
                 bool isFar = IsFarFrom(snapshot, one.Cell);
                 var track = new Track { IsFar = isFar, LagMs = isFar ? FarDelayMs : 0 };
-                track.Samples.Add(SampleOf(one, atMs));
+                Remove(one.Id);
                 tracks[one.Id] = track;
+                Add(track, SampleOf(one, atMs));
             }
             foreach (ChangedObject changed in changes.Changed)
             {
@@ -155,10 +166,40 @@ namespace Dunlin.Rooms
             // The object did not change until the base of this snapshot, or the last update of far cells.
             if (samples.Count == 0 || samples[samples.Count - 1].AtMs < stoodUntilMs)
             {
-                samples.Add(SampleOf(changed.Before, stoodUntilMs));
+                Add(track, SampleOf(changed.Before, stoodUntilMs));
             }
-            samples.Add(SampleOf(changed.After, atMs));
-            if (samples.Count > SamplesMax) samples.RemoveRange(0, samples.Count - SamplesMax);
+            Add(track, SampleOf(changed.After, atMs));
+            if (samples.Count > SamplesMax) Forget(track, samples.Count - SamplesMax);
+        }
+
+        /// <summary>Adds a sample, if need be in place of the oldest ones. If even that is too much, the object is not followed until it changes again.</summary>
+        private void Add(Track track, Sample sample)
+        {
+            int old = 0;
+            long freed = 0;
+            while (old < track.Samples.Count && sampleBytes - freed + sample.Bytes > SampleBytesMax)
+            {
+                freed += track.Samples[old].Bytes;
+                old += 1;
+            }
+            Forget(track, old);
+            if (sampleBytes + sample.Bytes > SampleBytesMax) return;
+            track.Samples.Add(sample);
+            sampleBytes += sample.Bytes;
+        }
+
+        private void Forget(Track track, int count)
+        {
+            for (int at = 0; at < count; at += 1) sampleBytes -= track.Samples[at].Bytes;
+            if (count > 0) track.Samples.RemoveRange(0, count);
+        }
+
+        private void Remove(uint id)
+        {
+            Track track;
+            if (!tracks.TryGetValue(id, out track)) return;
+            Forget(track, track.Samples.Count);
+            tracks.Remove(id);
         }
 
         /// <summary>The server time to show at clock time <paramref name="serverMs"/>. It never decreases.</summary>
@@ -260,7 +301,7 @@ namespace Dunlin.Rooms
             // Of what was known before the shown time, only the last is needed.
             int past = 0;
             while (past + 1 < track.Count && track[past + 1].AtMs <= atMs) past += 1;
-            if (past > 0) track.RemoveRange(0, past);
+            Forget(followed, past);
             from = to = track[0];
             if (track.Count == 1 || atMs <= from.AtMs) return true;
             double teleportUnits = options.TeleportUnits ?? grid.CellUnits;

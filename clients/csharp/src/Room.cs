@@ -222,6 +222,7 @@ namespace Dunlin.Rooms
             Snapshot snapshot = isJson ? Snapshot.FromJson(publication.Json) : Snapshot.FromProtobuf(publication.Protobuf);
             Changes changes = Replica.Apply(snapshot);
             badSnapshots = 0;
+            link.BeginDelaysAgain();
             Clock.Observe(snapshot.TimeUs, nowMs);
             PendingInput? acknowledged = Inputs.Acknowledge(snapshot.Ack);
             if (acknowledged != null)

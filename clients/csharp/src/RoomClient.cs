@@ -21,7 +21,11 @@ namespace Dunlin.Rooms
         /// tried again.
         /// </summary>
         public Func<Task<string>> GetToken;
+#if UNITY_WEBGL && !UNITY_EDITOR
+        public Func<IRoomSocket> NewSocket = () => new WebGLRoomSocket();
+#else
         public Func<IRoomSocket> NewSocket = () => new ClientRoomSocket();
+#endif
         /// <summary>The name of the client in the server's metrics and logs.</summary>
         public string Name = "csharp";
         /// <summary>Bounds of the random, growing delay before another connection.</summary>
@@ -63,6 +67,7 @@ namespace Dunlin.Rooms
         private double? refreshAtMs;
         private double deadlineMs;
         private double silenceMs;
+        private double connectedAtMs;
         private int attempts;
         private int losses;
         private int refreshAttempts;
@@ -239,6 +244,12 @@ namespace Dunlin.Rooms
             return Math.Min(options.ReconnectMaxMs, options.ReconnectMinMs + random.NextDouble() * most);
         }
 
+        /// <summary>A room has got a snapshot, or a channel its subscription. Before that, the next connection might end in the same way, so delays grow.</summary>
+        internal void BeginDelaysAgain()
+        {
+            attempts = 0;
+        }
+
         private void Begin()
         {
             State = ConnectionState.Connecting;
@@ -325,13 +336,20 @@ namespace Dunlin.Rooms
                 return;
             }
             State = ConnectionState.Connected;
-            attempts = refreshAttempts = 0;
+            connectedAtMs = NowMs;
+            refreshAttempts = 0;
             pongs = reply.Connect.Pong;
             silenceMs = reply.Connect.PingSeconds == 0 ? double.PositiveInfinity : reply.Connect.PingSeconds * 1000.0 + PingMarginMs;
             deadlineMs = NowMs + silenceMs;
             PlanRefresh(reply.Connect.TtlSeconds);
             // First those that wait: what a listener opens begins at once, and only once.
-            foreach (ChannelLink link in allLinks) link.OnConnected();
+            bool hasWaiting = false;
+            foreach (ChannelLink link in allLinks)
+            {
+                hasWaiting |= link.State == LinkState.Opening;
+                link.OnConnected();
+            }
+            if (!hasWaiting) BeginDelaysAgain();
             if (State == ConnectionState.Connected && Connected != null) Connected();
         }
 
@@ -386,6 +404,7 @@ namespace Dunlin.Rooms
             socket = null;
             token.Forget();
             refreshAtMs = null;
+            if (State == ConnectionState.Connected && NowMs - connectedAtMs >= options.ReconnectMaxMs) BeginDelaysAgain();
             State = reconnects ? ConnectionState.Connecting : ConnectionState.Disconnected;
             reconnectAtMs = reconnects ? NowMs + DelayMs(attempts) : (double?)null;
             attempts += 1;

@@ -25,7 +25,7 @@ namespace Dunlin.Rooms
     }
 
     /// <summary>
-    /// A WebSocket that is polled. Implement it where <see cref="ClientRoomSocket"/> does not run, as in Unity's WebGL player. All calls
+    /// A WebSocket that is polled. Implement it where <see cref="ClientRoomSocket"/> does not run; Unity's WebGL player has one already. All calls
     /// come from the thread of <see cref="RoomClient.Poll"/>.
     /// </summary>
     public interface IRoomSocket

@@ -73,6 +73,7 @@ namespace Dunlin.Rooms
 
         void ILinked.OnOpen(SubscribeReply reply, bool isWhole)
         {
+            link.BeginDelaysAgain();
             if (Subscribed != null) Subscribed(isWhole);
         }
 

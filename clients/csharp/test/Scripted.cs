@@ -73,6 +73,10 @@ namespace Dunlin.Rooms.Tests
                 { "clients come back at different times", Delays },
                 { "a server that sends without end does not stop the game", EndlessMessages },
                 { "a room that has ended is joined without a recovery", JoinAfterTheEnd },
+                { "the end of an earlier stay does not end the next one", EndOfAnEarlierStay },
+                { "delays between connections grow until there is a snapshot", GrowingDelays },
+                { "delays between joins grow until there is a snapshot", GrowingRejoins },
+                { "objects are followed as long as there is room for their samples", SampleLimit },
             };
             foreach (KeyValuePair<string, Action> test in tests)
             {
@@ -156,7 +160,7 @@ namespace Dunlin.Rooms.Tests
             it.Expect("", "joined True, event 9 y, event 9 z", "the recovery");
             Check.True(it.room.IsSeatResumed && it.room.SeatToken == "cd", "the same player");
             it.Close(1006);
-            it.Pass(1000);
+            it.Pass(1500);
             it.Accept();
             Check.True(it.Socket.Sent.Last().EndsWith("\"offset\":8}}"), "nothing is asked for twice: " + it.Socket.Sent.Last());
             it.Say("{\"id\":2,\"subscribe\":{\"epoch\":\"f\",\"offset\":2}}");
@@ -208,7 +212,7 @@ namespace Dunlin.Rooms.Tests
                 if (round == 3) break;
                 it.Expect("", "joined True, failed, left 0 True, disconnected 0 True", "bad snapshot " + round);
                 Check.True(bad.IsClosed, "the connection is dropped");
-                it.Pass(1000);
+                it.Pass(1500);
                 it.Accept();
                 it.Expect(
                     Connecting + "{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"data\":{\"seat_token\":\"s" + round + "\"},\"recover\":true,\"epoch\":\"e\",\"offset\":4}}",
@@ -236,7 +240,7 @@ namespace Dunlin.Rooms.Tests
             it.client.Poll();
             it.Expect("{\"id\":1,\"connect\":{\"token\":\"t2\",\"name\":\"csharp\"}}\n{\"id\":2,\"subscribe\":{\"channel\":\"r:1\",\"token\":\"r:1!\"}}", "", "the second try");
             it.Close(3005);
-            it.Pass(1000);
+            it.Pass(1500);
             it.client.Poll();
             it.Socket.Received.Add(new SocketMessage { Kind = SocketMessageKind.Opened });
             it.client.Poll();

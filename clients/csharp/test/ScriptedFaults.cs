@@ -85,6 +85,79 @@ namespace Dunlin.Rooms.Tests
             Check.True(made == 2, "another socket");
         }
 
+        /// <summary>How long the client waits until it opens another socket, or sends something.</summary>
+        private double WaitUntil(Func<bool> isDone)
+        {
+            double startMs = nowMs;
+            while (!isDone() && nowMs - startMs < 30000) Pass(50);
+            return nowMs - startMs;
+        }
+
+        /// <summary>Until a snapshot has arrived, each connection may end as the last one did, for instance by a message that is too large.</summary>
+        private static void GrowingDelays()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            double longestMs = 0;
+            for (int attempt = 0; attempt < 11; attempt += 1)
+            {
+                it.Accept();
+                it.Say(Open);
+                if (attempt == 10) it.Publish(FirstSnapshot);
+                it.Close(1009);
+                int sockets = it.sockets.Count;
+                double waitedMs = it.WaitUntil(() => it.sockets.Count > sockets);
+                if (attempt < 10) longestMs = Math.Max(longestMs, waitedMs);
+                else Check.True(waitedMs <= 1050, "after a snapshot, delays begin again: " + waitedMs);
+            }
+            Check.True(longestMs > 1100, "delays grow: " + longestMs);
+            it.Listen("lobby");
+            for (int attempt = 0; attempt < 6; attempt += 1)
+            {
+                it.Accept();
+                it.Say("{\"id\":3,\"subscribe\":{}}");
+                it.Close(1009);
+                int sockets = it.sockets.Count;
+                double waitedMs = it.WaitUntil(() => it.sockets.Count > sockets);
+                Check.True(waitedMs <= 1050, "a channel needs no snapshot: " + waitedMs);
+            }
+        }
+
+        /// <summary>The same for joins: a room that fails before its first snapshot is asked less and less often.</summary>
+        private static void GrowingRejoins()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            double longestMs = 0;
+            it.Accept(0);
+            for (int attempt = 0; attempt < 10; attempt += 1)
+            {
+                it.Say("{\"id\":" + (2 + attempt) + ",\"subscribe\":{}}");
+                it.Socket.Sent.Clear();
+                it.Say("{\"push\":{\"channel\":\"r:1\",\"unsubscribe\":{\"code\":2502,\"reason\":\"r\"}}}");
+                longestMs = Math.Max(longestMs, it.WaitUntil(() => it.Socket.Sent.Count > 0));
+            }
+            Check.True(longestMs > 1100, "delays grow: " + longestMs);
+        }
+
+        /// <summary>Objects are followed as long as there is room for their samples.</summary>
+        private static void SampleLimit()
+        {
+            var replica = new Replica();
+            var interpolation = new Interpolation();
+            const string schema = ",\"schema\":{\"kinds\":[{\"kind\":0,\"name\":\"Bag\",\"fields\":[{\"name\":\"on\",\"type\":\"flag\"}]}]}";
+            var state = new byte[1 << 20];
+            string text = Convert.ToBase64String(state);
+            for (uint tick = 1; tick <= 3; tick += 1)
+            {
+                IEnumerable<int> ids = tick == 3 ? new[] { 70 } : Enumerable.Range(1, 70);
+                string objects = string.Join(",", ids.Select(id => "{\"id\":" + id + ",\"x\":" + tick + ",\"state\":\"" + text + "\"}"));
+                string ticks = "\"tick\":" + tick + (tick == 1 ? schema : ",\"base\":" + (tick - 1));
+                string snapshot = FirstSnapshot.Replace("\"tick\":7", ticks).Replace("\"cells\":[]", "\"cells\":[],\"own\":{\"objects\":[" + objects + "]}");
+                interpolation.Observe(replica.Apply(Snapshot.FromJson(JsonValue.Parse(snapshot))), replica.Grid, 1000 * tick);
+                int followed = Enumerable.Range(1, 70).Count(id => interpolation.TryPlace((uint)id, 1e9, out Place place));
+                Check.True(followed == (tick == 3 ? 1 : 63), "tick " + tick + ": " + followed + " objects are followed");
+            }
+        }
+
         /// <summary>After a restart of the server, all of its clients come back.</summary>
         private static void Delays()
         {
@@ -117,6 +190,28 @@ namespace Dunlin.Rooms.Tests
             it.room.Join();
             it.Say("{\"id\":3,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":9}}");
             it.Expect("{\"id\":3,\"subscribe\":{\"channel\":\"r:1\"}}", "joined True", "a new player has missed nothing");
+        }
+
+        /// <summary>The push was sent before the server took the unsubscription.</summary>
+        private static void EndOfAnEarlierStay()
+        {
+            foreach (int code in new[] { 2010, 2502 })
+            {
+                var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+                string end = "{\"push\":{\"channel\":\"r:1\",\"unsubscribe\":{\"code\":" + code + ",\"reason\":\"r\"}}}";
+                it.Accept();
+                it.Say(Open);
+                it.room.Leave();
+                it.room.Join();
+                it.Socket.Sent.Clear();
+                it.seen.Clear();
+                it.Say(end);
+                it.Pass(2000);
+                it.Say("{\"id\":4,\"subscribe\":{}}");
+                it.Expect("", "joined True", "the new stay begins");
+                it.Say(end);
+                it.Expect("", "left " + code + " " + (code >= 2500), "after the reply, the end is that of the new one");
+            }
         }
 
         private static void Refuses<T>(Action use, string what) where T : Exception

@@ -170,6 +170,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let files = [
         (Language::C, "states.h"),
         (Language::CSharp, "States.cs"),
+        (Language::GdScript, "states.gd"),
         (Language::Python, "states.py"),
         (Language::TypeScript, "states.ts"),
     ];

@@ -22,6 +22,7 @@
 
 mod c;
 mod csharp;
+mod gdscript;
 mod names;
 mod python;
 mod typescript;
@@ -40,6 +41,8 @@ pub enum Language {
     C,
     /// C# 7.2, for Unity and .NET.
     CSharp,
+    /// The language of Godot 4.
+    GdScript,
     /// Python 3.9.
     Python,
     /// TypeScript, without a library.
@@ -55,6 +58,7 @@ pub fn write_source(schema: &Schema, language: Language, game: &str) -> Result<S
     let (names, write): (&Names, fn(&Source<'_>) -> String) = match language {
         Language::C => (&c::NAMES, c::write),
         Language::CSharp => (&csharp::NAMES, csharp::write),
+        Language::GdScript => (&gdscript::NAMES, gdscript::write),
         Language::Python => (&python::NAMES, python::write),
         Language::TypeScript => (&typescript::NAMES, typescript::write),
     };
@@ -72,6 +76,7 @@ impl Language {
         match self {
             Self::C => "c",
             Self::CSharp => "csharp",
+            Self::GdScript => "gdscript",
             Self::Python => "python",
             Self::TypeScript => "ts",
         }

@@ -17,7 +17,7 @@ state! {
     }
 }
 
-const ALL: [Language; 4] = [Language::C, Language::CSharp, Language::Python, Language::TypeScript];
+const ALL: [Language; 5] = [Language::C, Language::CSharp, Language::GdScript, Language::Python, Language::TypeScript];
 
 #[test]
 fn names_have_the_style_of_the_language() {
@@ -26,6 +26,7 @@ fn names_have_the_style_of_the_language() {
     let expected = [
         (Language::C, "last_man_httprunner_read", "LAST_MAN_HTTPRUNNER_MODE_STANDING_STILL 0", "uint8_t class_;"),
         (Language::CSharp, "namespace LastMan", "public HttprunnerMode Mode;", "public byte Class;"),
+        (Language::GdScript, "class HttprunnerState:", "[\"StandingStill\", \"Running\"]", "var class_: int"),
         (Language::Python, "class Httprunner:", "mode: Literal[\"StandingStill\", \"Running\"]", "class_: int"),
         (Language::TypeScript, "HTTPRUNNER_KIND = 3", "\"StandingStill\" | \"Running\"", "readonly class: number"),
     ];
@@ -69,6 +70,7 @@ fn names_that_a_language_cannot_have_are_refused() {
     }
     let same = document("Runner", ["is_on", "isOn"]);
     assert_eq!(write_source(&same, Language::CSharp, "game"), Err(NameError::Twice("IsOn".to_owned())));
+    assert_eq!(write_source(&same, Language::GdScript, "game"), Err(NameError::Twice("is_on".to_owned())));
     let source = write_source(&same, Language::TypeScript, "game").expect("two names");
     assert!(source.contains("const is_on_ =") && source.contains("const isOn_ ="), "{source}");
 }
@@ -97,6 +99,7 @@ fn names_that_are_one_in_a_language_are_refused() {
             schema(&[("a_b", flag), ("Ab", flag)]),
             vec![(Language::Python, "read_ab"), (Language::TypeScript, "abBetween")],
         ),
+        (schema(&[("Lamp", flag), ("LampState", flag)]), vec![(Language::GdScript, "LampState")]),
         (schema(&[("Lamp", text)]), vec![(Language::C, "title_bytes")]),
         (schema(&[("Lamp", list)]), vec![(Language::C, "at_count")]),
     ] {
@@ -115,6 +118,7 @@ fn kinds_may_have_the_names_of_what_the_file_needs() {
     for (language, parts) in [
         (Language::C, ["} game_reader_;", "} game_list;"]),
         (Language::CSharp, ["struct Reader_\n", "public bool Reader__;"]),
+        (Language::GdScript, ["class ReaderState:", "class ListState:"]),
         (Language::Python, ["class Reader:", "class List_:"]),
         (Language::TypeScript, ["interface Reader_ {", "interface List {"]),
     ] {

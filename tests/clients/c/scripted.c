@@ -599,6 +599,154 @@ static void schema_limit(dunlin_allocator allocator) {
   }
 }
 
+/* Until a snapshot has arrived, each connection may end as the last one did, here by a message that is too large. */
+static void growing_delays(dunlin_allocator allocator) {
+  static const uint8_t large[2000] = {0};
+  dunlin_room_options room;
+  dunlin_options options;
+  double longest_ms = 0;
+  script of;
+  uint32_t at;
+  memset(&of, 0, sizeof of);
+  memset(&room, 0, sizeof room);
+  memset(&options, 0, sizeof options);
+  options.allocator = allocator;
+  options.received_bytes_max = 1500;
+  of.now_ms = 1000;
+  of.client = dunlin_client_new(&options);
+  room.channel = "hunt:1";
+  of.room = dunlin_room_new(of.client, &room);
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  for (at = 0; at <= 10; at += 1) {
+    connect_now(&of, false);
+    join_now(&of, 2, "{}", false);
+    if (at == 10) push_snapshot(&of, 5, 0, 0);
+    if (at == 10) NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+    dunlin_received(of.client, large, sizeof large, of.now_ms);
+    NEXT(&of, DUNLIN_EVENT_CLOSE);
+    NEXT(&of, DUNLIN_EVENT_LEFT);
+    NEXT(&of, DUNLIN_EVENT_DISCONNECTED);
+    CHECK(of.event.returns && of.event.delay_ms >= 500 && of.event.delay_ms <= 20000, "a delay");
+    if (at < 10 && of.event.delay_ms > longest_ms) longest_ms = of.event.delay_ms;
+    if (at < 10) wait_for_open(&of);
+  }
+  CHECK(longest_ms > 1000, "delays grow");
+  CHECK(of.event.delay_ms <= 1000, "after a snapshot, they begin again");
+  dunlin_client_free(of.client);
+}
+
+/* The same for joins: a room that fails before its first snapshot is asked less and less often. */
+static void growing_rejoins(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  double asked_ms, longest_ms = 0;
+  script of;
+  uint32_t at, waits;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  CHECK(begin(&of, allocator, &options, false), "a client");
+  dunlin_join(of.room);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  for (at = 0; at < 10; at += 1) {
+    join_now(&of, 2 + at, "{}", false);
+    push_end(&of, 2502);
+    NEXT(&of, DUNLIN_EVENT_LEFT);
+    asked_ms = of.now_ms;
+    for (of.sent_bytes = waits = 0; of.sent_bytes == 0 && waits < 1000; waits += 1) {
+      writer ping;
+      ping.count = 0;
+      of.now_ms += 50;
+      arrive_message(&of, &ping);
+      of.sent_bytes = 0;
+      NEXT(&of, DUNLIN_EVENT_NONE);
+      if (!has_sent(&of, "hunt:1")) of.sent_bytes = 0;
+    }
+    if (of.now_ms - asked_ms > longest_ms) longest_ms = of.now_ms - asked_ms;
+  }
+  CHECK(longest_ms > 1100, "delays grow");
+  dunlin_client_free(of.client);
+}
+
+/* What the game may leave unsent: as many bytes as allowed, and one more. */
+static void unsent_limit(dunlin_allocator allocator) {
+  dunlin_options options;
+  script of;
+  size_t count;
+  memset(&of, 0, sizeof of);
+  memset(&options, 0, sizeof options);
+  options.allocator = allocator;
+  options.unsent_bytes_max = 1000;
+  of.now_ms = 1000;
+  of.client = dunlin_client_new(&options);
+  dunlin_connect(of.client, of.now_ms);
+  NEXT(&of, DUNLIN_EVENT_OPEN);
+  connect_now(&of, false);
+  for (count = 980; count <= 1000; count += 1) {
+    char data[1001];
+    memset(data, '1', sizeof data);
+    data[count] = 0;
+    of.sent_bytes = 0;
+    if (dunlin_call(of.client, "x", data, NULL) != DUNLIN_OK) break;
+    NEXT(&of, DUNLIN_EVENT_NONE);
+  }
+  CHECK(count <= 1000, "a limit");
+  {
+    char data[1001];
+    memset(data, '1', sizeof data);
+    data[count - 1] = 0;
+    CHECK(dunlin_call(of.client, "x", data, NULL) == DUNLIN_OK, "one byte less");
+    CHECK(dunlin_call(of.client, "x", NULL, NULL) == DUNLIN_TOO_LARGE, "nothing besides");
+    NEXT(&of, DUNLIN_EVENT_NONE);
+    CHECK(of.sent_bytes == 1000, "as many bytes as allowed");
+  }
+  dunlin_client_free(of.client);
+}
+
+/* Memory for the samples of as many objects as possible, and of one more. */
+static void sample_limit(dunlin_allocator allocator) {
+  static const uint32_t bytes_of_one = 8 * 3 * sizeof(double);
+  uint32_t objects = (64u << 20) / bytes_of_one + 1, id;
+  uint8_t *snapshot = (uint8_t *)malloc(32 + 8 * (size_t)objects), *out = snapshot;
+  dunlin_replica *replica = dunlin_replica_new(allocator, 0, 0);
+  dunlin_interpolation *interpolation = dunlin_interpolation_new(allocator);
+  writer head, own;
+  size_t own_bytes, tick;
+  double x, y;
+  CHECK(snapshot != NULL && replica != NULL && interpolation != NULL, "memory of the test");
+  for (tick = 1; tick <= 2; tick += 1) {
+    own_bytes = 0;
+    /* In the second tick, the last object has gone, and the first has moved. */
+    for (out = snapshot + 32, id = 1; id <= objects - (uint32_t)(tick - 1); id += 1) {
+      own.count = 0;
+      put_number(&own, 1, id);
+      if (tick == 2 && id == 1) put_number(&own, 3, 7);
+      head.count = 0;
+      put_bytes(&head, 1, own.bytes, own.count);
+      memcpy(out, head.bytes, head.count);
+      out += head.count;
+      own_bytes += head.count;
+    }
+    head.count = 0;
+    put_number(&head, 4, tick);
+    put_number(&head, 5, tick - 1);
+    if (tick == 1) put_bytes(&head, 7, GRID, sizeof GRID);
+    put_varint(&head, 3 << 3 | 2);
+    put_varint(&head, own_bytes);
+    memcpy(snapshot + 32 - head.count, head.bytes, head.count);
+    CHECK(dunlin_replica_apply(replica, snapshot + 32 - head.count, head.count + own_bytes) == DUNLIN_OK, "many objects");
+    dunlin_interpolation_observe(interpolation, replica, (double)tick);
+    CHECK(dunlin_interpolation_count(interpolation) == objects + 1 - tick, "all are known");
+    CHECK(dunlin_interpolation_place(interpolation, 2, 0, &x, &y), "the last that is followed");
+    CHECK(dunlin_interpolation_place(interpolation, 1, 0, &x, &y) == (tick == 2), "one past it has no samples, until another leaves");
+  }
+  dunlin_interpolation_free(interpolation);
+  dunlin_replica_free(replica);
+  free(snapshot);
+}
+
 /* A plain channel, and limits of a client. */
 static void channel(dunlin_allocator allocator) {
   static uint8_t large[1000] = {0};
@@ -666,6 +814,34 @@ static void late_reply(dunlin_allocator allocator) {
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
   NEXT(&of, DUNLIN_EVENT_NONE);
   dunlin_client_free(of.client);
+}
+
+/* The push about the stay before was sent before the server took the unsubscription. */
+static void earlier_end(dunlin_allocator allocator) {
+  dunlin_room_options options;
+  script of;
+  uint32_t code;
+  for (code = 2010; code <= 2502; code += 492) {
+    memset(&of, 0, sizeof of);
+    memset(&options, 0, sizeof options);
+    CHECK(begin(&of, allocator, &options, false), "a client");
+    dunlin_join(of.room);
+    dunlin_connect(of.client, of.now_ms);
+    NEXT(&of, DUNLIN_EVENT_OPEN);
+    connect_now(&of, false);
+    join_now(&of, 2, "{}", false);
+    dunlin_leave(of.room);
+    dunlin_join(of.room);
+    push_end(&of, code);
+    NEXT(&of, DUNLIN_EVENT_NONE);
+    of.now_ms += 2000;
+    NEXT(&of, DUNLIN_EVENT_NONE);
+    join_now(&of, 4, "{}", false);
+    push_end(&of, code);
+    NEXT(&of, DUNLIN_EVENT_LEFT);
+    CHECK(of.event.code == code && of.event.returns == (code == 2502), "the end of the new stay");
+    dunlin_client_free(of.client);
+  }
 }
 
 /* A game that was busy for a minute: what arrived meanwhile is not late. */
@@ -770,6 +946,9 @@ static void arguments(dunlin_allocator allocator) {
   size_t at;
   memset(&of, 0, sizeof of);
   memset(&options, 0, sizeof options);
+  of.client = dunlin_client_new(NULL);
+  CHECK(of.client != NULL && dunlin_room_new(of.client, NULL) == NULL && dunlin_room_new(NULL, &options) == NULL, "nothing instead of options");
+  dunlin_client_free(of.client);
   CHECK(begin(&of, allocator, &options, false), "a client");
   options.channel = "hunt:1";
   CHECK(dunlin_room_new(of.client, &options) == NULL, "a second room of the channel");
@@ -806,6 +985,7 @@ void scripted(void) {
   arguments(allocator);
   moving_fields(allocator);
   late_reply(allocator);
+  earlier_end(allocator);
   busy_game(allocator);
   no_memory(allocator);
   pending_limits(allocator);
@@ -813,6 +993,10 @@ void scripted(void) {
   long_states(allocator);
   schema_limit(allocator);
   channel(allocator);
+  growing_delays(allocator);
+  growing_rejoins(allocator);
+  unsent_limit(allocator);
+  sample_limit(allocator);
   CHECK(used.blocks == 0 && used.bytes == 0, "all memory is freed");
   printf("scripted: passed\n");
 }

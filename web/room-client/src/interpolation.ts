@@ -51,6 +51,12 @@ const ARRIVALS = 120;
 const COVERED = 0.97;
 const MARGIN_MS = 2;
 const SAMPLES_MAX = 64;
+/**
+ * All samples of all objects with their states. Enough for 64 samples of 10,000 objects with states of 40 bytes; beyond it, objects have fewer
+ * samples, or are shown where they are.
+ */
+const SAMPLE_BYTES_MAX = 64 * 1024 * 1024;
+const BYTES_OF_SAMPLE = 64;
 /** The shown time runs at most this much faster or slower than the clock. */
 const SLEW_MAX = 0.1;
 /** At a larger difference it jumps instead. */
@@ -66,6 +72,7 @@ const FAR_LATE_S = 2;
 
 export class Interpolation {
   private readonly tracks = new Map<number, Track>();
+  private sampleBytes = 0;
   private readonly needsMs: number[] = [];
   private readonly farNeedsMs: number[] = [];
   private readonly options: InterpolationOptions;
@@ -102,6 +109,7 @@ export class Interpolation {
 
   clear(): void {
     this.tracks.clear();
+    this.sampleBytes = 0;
     this.needsMs.length = this.farNeedsMs.length = 0;
     this.farTargetMs = this.farTick = this.farLateTick = 0;
     this.lastMs = this.shownMs = null;
@@ -115,10 +123,13 @@ export class Interpolation {
     // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
     if (this.lastMs !== null && !changes.full) this.measure(arrivedMs - this.lastMs);
     this.observeFar(changes, grid, atMs);
-    for (const { id } of changes.removed) this.tracks.delete(id);
+    for (const { id } of changes.removed) this.remove(id);
     for (const { id, x, y, state, cell } of changes.added) {
       const isFar = isFarFrom(changes, grid, cell);
-      this.tracks.set(id, { samples: [{ atMs, x, y, state }], isFar, lagMs: isFar ? this.farTargetMs : 0, shownMs: null });
+      const track: Track = { samples: [], isFar, lagMs: isFar ? this.farTargetMs : 0, shownMs: null };
+      this.remove(id);
+      this.tracks.set(id, track);
+      this.add(track, { atMs, x, y, state });
     }
     for (const { before, after } of changes.changed) {
       if (before.x === after.x && before.y === after.y && isSame(before.state, after.state)) continue;
@@ -129,9 +140,9 @@ export class Interpolation {
       const stoodUntilMs = this.stoodUntil(changes, grid, isFarFrom(changes, grid, before.cell), atMs);
       const known = samples.at(-1);
       // The object did not move until the base of this snapshot, or the last update of far cells.
-      if (known === undefined || known.atMs < stoodUntilMs) samples.push(sampleOf(before, stoodUntilMs));
-      samples.push(sampleOf(after, atMs));
-      if (samples.length > SAMPLES_MAX) samples.splice(0, samples.length - SAMPLES_MAX);
+      if (known === undefined || known.atMs < stoodUntilMs) this.add(track, sampleOf(before, stoodUntilMs));
+      this.add(track, sampleOf(after, atMs));
+      if (samples.length > SAMPLES_MAX) this.forget(track, samples.length - SAMPLES_MAX);
     }
     if (changes.full || hasFarUpdate(changes, grid)) this.farTick = changes.snapshot.tick;
     this.lastMs = atMs;
@@ -163,15 +174,36 @@ export class Interpolation {
   shown(id: number, atMs: number): Shown | null {
     const track = this.tracks.get(id);
     if (track === undefined) return null;
-    return this.shownIn(track.samples, atMs - this.lag(track, atMs));
+    return this.shownIn(track, atMs - this.lag(track, atMs));
   }
 
-  private shownIn(track: Sample[], atMs: number): Shown | null {
+  /** Adds a sample, if need be in place of the oldest ones. If even that is too much, the object is not followed until it changes again. */
+  private add(track: Track, sample: Sample): void {
+    const bytes = bytesOf(sample);
+    while (track.samples.length > 0 && this.sampleBytes + bytes > SAMPLE_BYTES_MAX) this.forget(track, 1);
+    if (this.sampleBytes + bytes > SAMPLE_BYTES_MAX) return;
+    track.samples.push(sample);
+    this.sampleBytes += bytes;
+  }
+
+  private forget(track: Track, count: number): void {
+    if (count === 0) return;
+    for (const sample of track.samples.splice(0, count)) this.sampleBytes -= bytesOf(sample);
+  }
+
+  private remove(id: number): void {
+    const track = this.tracks.get(id);
+    if (track !== undefined) this.forget(track, track.samples.length);
+    this.tracks.delete(id);
+  }
+
+  private shownIn(track: Track, atMs: number): Shown | null {
     // Of the positions before the shown time, only the last is needed.
+    const { samples } = track;
     let past = 0;
-    while (past + 1 < track.length && (track[past + 1]?.atMs ?? Infinity) <= atMs) past += 1;
-    if (past > 0) track.splice(0, past);
-    const [from, to] = track;
+    while (past + 1 < samples.length && (samples[past + 1]?.atMs ?? Infinity) <= atMs) past += 1;
+    this.forget(track, past);
+    const [from, to] = samples;
     if (from === undefined) return null;
     const isTeleport = to !== undefined && Math.hypot(to.x - from.x, to.y - from.y) > this.teleportUnits;
     if (to === undefined || isTeleport || atMs <= from.atMs) {
@@ -224,6 +256,10 @@ export class Interpolation {
     const { delayMinMs, delayMaxMs } = this.options;
     this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, covering(this.needsMs) + MARGIN_MS));
   }
+}
+
+function bytesOf({ state }: Sample): number {
+  return BYTES_OF_SAMPLE + state.length;
 }
 
 function sampleOf({ x, y, state }: SeenObject, atMs: number): Sample {

@@ -79,17 +79,26 @@ const encoder = new TextEncoder();
 /** @throws RoomError of the kind `malformed`. */
 export function decodeSchema(bytes: Uint8Array): Schema {
   let document: unknown;
-  if (bytes.length > SCHEMA_BYTES_MAX) throw malformed("the schema is longer than 64 KiB");
+  requireShort(bytes.length);
   try {
     document = JSON.parse(decoder.decode(bytes));
   } catch {
     throw malformed("the schema is not JSON");
   }
-  return schemaFromJson(document);
+  return schemaOf(document);
 }
 
 /** @throws RoomError of the kind `malformed`. */
 export function schemaFromJson(document: unknown): Schema {
+  requireShort(encoder.encode(JSON.stringify(recordOf(document))).length);
+  return schemaOf(document);
+}
+
+function requireShort(byteCount: number): void {
+  if (byteCount > SCHEMA_BYTES_MAX) throw malformed("the schema is longer than 64 KiB");
+}
+
+function schemaOf(document: unknown): Schema {
   const kinds = listOf(recordOf(document)["kinds"]).map(kindFromJson);
   const numbers = new Set(kinds.map(({ kind }) => kind));
   if (kinds.length > KINDS_MAX || numbers.size < kinds.length) throw malformed("a kind of the schema occurs twice");

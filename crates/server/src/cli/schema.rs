@@ -29,6 +29,8 @@ enum Form {
     Ts,
     /// C# 7.2, for Unity and .NET
     Csharp,
+    /// For Godot 4
+    Gdscript,
     /// Python 3.9
     Python,
     /// C99: one header, also for C++
@@ -57,6 +59,7 @@ fn written(args: &SchemaArgs, registry: &Registry) -> Result<String, String> {
         Form::Json => return Ok(format!("{}\n", schema.document())),
         Form::Ts => Language::TypeScript,
         Form::Csharp => Language::CSharp,
+        Form::Gdscript => Language::GdScript,
         Form::Python => Language::Python,
         Form::C => Language::C,
     };
@@ -79,7 +82,7 @@ mod tests {
         for name in ["tag", "treasure_hunt"] {
             let document = with(name, Form::Json, None).expect("a document");
             assert!(Schema::from_document(document.trim_end().as_bytes()).is_ok_and(|schema| !schema.is_empty()));
-            for lang in [Form::Ts, Form::Csharp, Form::Python, Form::C] {
+            for lang in [Form::Ts, Form::Csharp, Form::Gdscript, Form::Python, Form::C] {
                 let source = with(name, lang, Some("{}")).expect("a source");
                 assert!(source.contains("Do not edit."), "{source}");
             }

@@ -36,6 +36,21 @@ function follow(options = {}) {
   return { interpolation, feed };
 }
 
+test('objects are followed as long as there is room for their samples', () => {
+  const { interpolation, feed } = follow();
+  const state = new Uint8Array(1 << 20);
+  const cells = (y) => [cell(9, { full: y === 0, upserts: Array.from({ length: 70 }, (_, at) => ({ ...object(at + 1, y, 0), state })) })];
+  const followed = (atMs) => Array.from({ length: 70 }, (_, at) => interpolation.place(at + 1, atMs)).filter((place) => place !== null);
+  feed({ tick: 1, cells: cells(0) });
+  assert.equal(followed(timeMs(1)).length, 63, 'of 64 MiB, each takes one and a little');
+  feed({ tick: 2, base: 1, cells: cells(5) });
+  const shown = followed(timeMs(2));
+  assert.deepEqual([shown.length, new Set(shown.map(({ x }) => x)).size], [63, 1], 'a sample in place of the one before');
+  feed({ tick: 3, base: 2, cells: [cell(9, { full: true, upserts: [{ ...object(70, 9, 0), state }] })] });
+  assert.equal(interpolation.size, 1);
+  assert.notEqual(interpolation.place(70, timeMs(3)), null, 'there is room again');
+});
+
 test('a place lies between the two that are known', () => {
   const { interpolation, feed } = follow();
   feed({ tick: 1, cells: [cell(9, { full: true, upserts: [object(1, 100, 50)] })] });

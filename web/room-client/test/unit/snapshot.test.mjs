@@ -50,6 +50,16 @@ test('random and damaged bytes end in a RoomError or a snapshot that a replica t
   }
 });
 
+test('a schema has at most 64 KiB, in JSON as well', () => {
+  const given = (bytes) => {
+    const schema = { kinds: [], note: '' };
+    schema.note = 'é'.repeat(1) + 'a'.repeat(bytes - JSON.stringify(schema).length - 2);
+    return { tick: 1, time_us: 1, view: 0, cells: [], grid: { columns: 1, rows: 1, cell_units: 1, far_interval_ticks: 1, ticks_per_second: 1 }, schema };
+  };
+  assert.equal(snapshotFromJson(given(65_536)).schema.kinds.length, 0);
+  assert.throws(() => snapshotFromJson(given(65_537)), { kind: 'malformed' });
+});
+
 test('damaged changes and schemas end in a RoomError or a snapshot that a replica takes or refuses', () => {
   const random = randomFrom(20_261_129);
   for (const { steps } of TYPED.vectors) {

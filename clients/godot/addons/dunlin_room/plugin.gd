@@ -1,0 +1,3 @@
+@tool
+extends EditorPlugin
+## The editor needs nothing of the client. With this file, it lists the plugin and its version.
