@@ -21,6 +21,7 @@ impl DueSession<'_> {
 
     /// Does what is due now. The caller schedules the next deadline.
     pub(super) fn meet(&mut self) {
+        self.end_hold();
         let Some(session) = self.sessions.table.get_mut(self.key) else { return };
         let (deadlines, phase) = (session.deadlines, session.phase);
         if deadlines.end_us <= self.context.now.mono_us {
@@ -54,6 +55,18 @@ impl DueSession<'_> {
         }
         if deadlines.ping_us <= self.context.now.mono_us {
             self.ping();
+        }
+    }
+
+    /// Lets the session be sent to again, if it may.
+    fn end_hold(&mut self) {
+        let now_us = self.context.now.mono_us;
+        let session = self.sessions.table.get_mut(self.key);
+        let held_until_us = session.and_then(|session| session.extra.as_mut()).map(|extra| &mut extra.held_until_us);
+        if held_until_us.and_then(|held| held.take_if(|until_us| *until_us <= now_us)).is_some() {
+            let outbox = self.sessions.table.outbox(self.key.index);
+            outbox.refill(now_us);
+            outbox.list(self.key.index, &mut self.context.effects);
         }
     }
 
