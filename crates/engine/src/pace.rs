@@ -64,7 +64,8 @@ impl UpdatePace {
         if !(min..=max).contains(&updates) {
             return Err(PaceError::Updates);
         }
-        Ok(Self { interval_us: (SECOND_US / updates).ceil() as u32 })
+        // The rate of an interval has that interval again, although it is rounded.
+        Ok(Self { interval_us: (SECOND_US / updates - 0.001).ceil() as u32 })
     }
 
     /// The pace that a member of a client's data states; `None` for no pace.
@@ -151,6 +152,14 @@ mod tests {
         assert_eq!([1_000.0, 1_073_741_824.0].map(bytes), [1_000, 1 << 30].map(Ok));
         for refused in [0.0, -1.0, 999.0, 1_073_741_825.0, 1e18, f64::NAN, f64::INFINITY] {
             assert_eq!(bytes(refused), Err(PaceError::Bytes), "{refused}");
+        }
+    }
+
+    #[test]
+    fn the_rate_of_a_pace_has_the_same_interval() {
+        for interval_us in (1_000..10_000).chain([16_667, 333_333, 3_333_334, 9_999_999, 10_000_000]) {
+            let pace = UpdatePace { interval_us };
+            assert_eq!(UpdatePace::from_updates_per_second(pace.updates_per_second()), Ok(pace));
         }
     }
 

@@ -62,11 +62,6 @@ struct Turn {
 }
 
 impl PacedSubscribers {
-    /// Whether it has no subscriber.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.turns.is_empty()
-    }
-
     /// Adds a subscriber at the next place. Nothing waits for it.
     pub(crate) fn add(&mut self, pace: UpdatePace) {
         let place = self.turns.len() as u32;

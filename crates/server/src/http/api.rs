@@ -18,6 +18,7 @@ pub mod legacy;
 mod method;
 mod own_node;
 mod paging;
+mod paces;
 mod paths;
 mod presence;
 mod publish;
