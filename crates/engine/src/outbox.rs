@@ -217,6 +217,11 @@ impl Outbox {
         self.budget.as_ref().is_some_and(|budget| budget.is_held)
     }
 
+    /// Until when it is held, if nothing more is spent.
+    pub(crate) fn held_until_us(&self) -> Option<u64> {
+        self.budget.as_ref()?.held_until_us()
+    }
+
     /// Adds the bytes that the session's pace allows by now.
     pub(crate) fn refill(&mut self, now_us: u64) {
         if let Some(budget) = &mut self.budget {

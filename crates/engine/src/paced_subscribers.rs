@@ -239,3 +239,149 @@ impl PacedSubscribers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::{
+        ChaCha8Rng,
+        rand_core::{RngCore, SeedableRng},
+    };
+
+    use super::*;
+
+    fn pace(interval_us: u64) -> UpdatePace {
+        UpdatePace::from_updates_per_second(1e6 / interval_us as f64).expect("in its range")
+    }
+
+    fn frame(value: u64) -> FrameRef {
+        FrameRef::own(value.to_be_bytes().into(), 0)
+    }
+
+    fn value(frame: &FrameRef) -> u64 {
+        let bytes = frame.bytes().expect("one slice");
+        u64::from_be_bytes(bytes.try_into().expect("eight bytes"))
+    }
+
+    /// All turns until now, as places and the keys with their values.
+    fn turns(paced: &mut PacedSubscribers, now_us: u64) -> Vec<(u32, Vec<(u64, u64)>)> {
+        let mut turns = Vec::new();
+        while let Some((place, number)) = paced.begin_turn(now_us) {
+            turns.push((place, paced.newest_after(number).map(|(key, frame)| (key, value(frame))).collect()));
+        }
+        paced.drop_taken();
+        turns
+    }
+
+    #[test]
+    fn a_turn_has_the_newest_of_each_changed_key_once_in_an_interval() {
+        let client = ClientOptions::default();
+        let mut paced = PacedSubscribers::default();
+        paced.add(pace(1_000_000));
+        paced.add(pace(10_000));
+        assert_eq!(paced.next_us(), None);
+        paced.put(7, frame(1), &client);
+        assert_eq!(paced.next_us(), Some(0));
+        assert_eq!(turns(&mut paced, 5).len(), 2);
+        assert_eq!((paced.next_us(), paced.holdings()[0]), (None, 0));
+        for value in 2..6 {
+            paced.put(value % 2, frame(value), &client);
+        }
+        assert_eq!(paced.next_us(), Some(10_005));
+        assert_eq!(turns(&mut paced, 10_004), []);
+        assert_eq!(turns(&mut paced, 10_005), [(1, vec![(0, 4), (1, 5)])]);
+        // Its interval passes without a publication, so the next one comes at once.
+        assert_eq!((turns(&mut paced, 500_000), paced.next_us()), (vec![], Some(1_000_005)));
+        paced.put(0, frame(6), &client);
+        assert_eq!(turns(&mut paced, 600_000), [(1, vec![(0, 6)])]);
+        assert_eq!(turns(&mut paced, 1_000_005), [(0, vec![(1, 5), (0, 6)])]);
+        assert_eq!(paced.holdings()[0], 0);
+    }
+
+    #[test]
+    fn a_turn_comes_early_before_it_no_longer_fits_into_a_queue() {
+        let client = ClientOptions { queue_bytes_max: 64, ..ClientOptions::default() };
+        let mut paced = PacedSubscribers::default();
+        paced.add(pace(1_000_000));
+        paced.put(0, frame(0), &client);
+        assert_eq!(turns(&mut paced, 0).len(), 1);
+        for key in 1..=4 {
+            paced.put(key, frame(key), &client);
+        }
+        assert_eq!(paced.next_us(), Some(1_000_000), "at the limit");
+        paced.put(5, frame(5), &client);
+        assert_eq!(paced.next_us(), Some(0), "one past it");
+        assert_eq!(turns(&mut paced, 1)[0].1.len(), 5);
+    }
+
+    #[test]
+    fn the_table_is_bounded_by_what_waits_and_the_lists_by_the_subscribers() {
+        let client = ClientOptions::default();
+        let mut paced = PacedSubscribers::default();
+        paced.add(pace(1_000_000));
+        paced.add(pace(10_000));
+        for key in 0..10_000 {
+            paced.put(key, frame(key), &client);
+            turns(&mut paced, key * 10_000);
+            paced.set_pace(0, pace(1_000_000 + key % 2));
+            let [entries, places] = paced.holdings();
+            assert!(entries <= 2 * (101 + KEPT_ENTRIES) && places <= 4 + KEPT_ENTRIES, "{entries} {places}");
+        }
+        for _ in 0..1_000 {
+            paced.add(pace(1_000));
+            paced.remove(0);
+        }
+        assert!(paced.holdings()[1] <= 4 + KEPT_ENTRIES);
+    }
+
+    /// Subscribers with names, which come, go and change their paces at random.
+    #[test]
+    fn the_last_value_of_each_key_arrives_within_an_interval() {
+        let client = ClientOptions { queue_bytes_max: 1_000, ..ClientOptions::default() };
+        for seed in 0..200 {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            let mut below = |bound: u64| random.next_u64() % bound;
+            let mut paced = PacedSubscribers::default();
+            // By place: the interval, the last turn, and the values.
+            let mut mirror: Vec<(u64, Option<u64>, BTreeMap<u64, u64>)> = Vec::new();
+            let mut newest: BTreeMap<u64, u64> = BTreeMap::new();
+            let mut now_us = 0;
+            for step in 1..400 {
+                let interval_us = [1_000, 50_000, 1_000_000][below(3) as usize];
+                match below(10) {
+                    0 => {
+                        paced.add(pace(interval_us));
+                        mirror.push((interval_us, None, newest.clone()));
+                    }
+                    1 if !mirror.is_empty() => {
+                        let place = below(mirror.len() as u64);
+                        paced.remove(place as u32);
+                        mirror.swap_remove(place as usize);
+                    }
+                    2 if !mirror.is_empty() => {
+                        let place = below(mirror.len() as u64);
+                        paced.set_pace(place as u32, pace(interval_us));
+                        mirror[place as usize].0 = interval_us;
+                    }
+                    3..6 => now_us += below(100_000),
+                    _ if !mirror.is_empty() => {
+                        let key = below(20);
+                        newest.insert(key, step);
+                        paced.put(key, frame(step), &client);
+                    }
+                    _ => {}
+                }
+                for (place, values) in turns(&mut paced, now_us) {
+                    let (_, last_us, held) = &mut mirror[place as usize];
+                    *last_us = Some(now_us);
+                    held.extend(values);
+                }
+                for (interval_us, last_us, held) in &mirror {
+                    let rests = last_us.is_some_and(|last_us| now_us < last_us + interval_us);
+                    assert!(rests || *held == newest, "seed {seed}, step {step}");
+                }
+            }
+            turns(&mut paced, now_us + 20_000_000);
+            assert_eq!((paced.holdings()[0], paced.next_us()), (0, None), "seed {seed}");
+        }
+    }
+}

@@ -58,14 +58,20 @@ impl DueSession<'_> {
         }
     }
 
-    /// Lets the session be sent to again, if it may.
+    /// Lets the session be sent to again, if its pace allows it.
     fn end_hold(&mut self) {
         let now_us = self.context.now.mono_us;
         let session = self.sessions.table.get_mut(self.key);
-        let held_until_us = session.and_then(|session| session.extra.as_mut()).map(|extra| &mut extra.held_until_us);
-        if held_until_us.and_then(|held| held.take_if(|until_us| *until_us <= now_us)).is_some() {
-            let outbox = self.sessions.table.outbox(self.key.index);
-            outbox.refill(now_us);
+        let Some(extra) = session.and_then(|session| session.extra.as_mut()) else { return };
+        if extra.held_until_us.take_if(|until_us| *until_us <= now_us).is_none() {
+            return;
+        }
+        let outbox = self.sessions.table.outbox(self.key.index);
+        outbox.refill(now_us);
+        // The reliable lane may have spent bytes in the meantime.
+        if let Some(until_us) = outbox.held_until_us() {
+            self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default().held_until_us = Some(until_us);
+        } else {
             outbox.list(self.key.index, &mut self.context.effects);
         }
     }
