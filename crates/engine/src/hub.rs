@@ -14,7 +14,7 @@ use crate::{
     pace::UpdatePace,
     paced_subscribers::PacedSubscribers,
     shrink::shrink_map,
-    timers::{Scheduled, TimerOwner, Timers},
+    timers::{TimerOwner, Timers},
 };
 
 /// Capacity of the table of channel numbers that is kept when it is empty.
@@ -81,8 +81,6 @@ pub(crate) struct LocalChannel {
     uses: u32,
     /// No list is empty.
     subscribers: Vec<SubscriberList>,
-    /// The next turn of its paced subscribers.
-    turns_scheduled: Scheduled,
     /// Present while a subscription has a filter: most channels have none.
     filters: Option<Box<Filters>>,
 }
@@ -128,11 +126,10 @@ impl Hub {
     }
 
     /// Removes a use of a channel; the last one removes the entry.
-    pub(crate) fn release(&mut self, id: LocalChannelId, timers: &mut Timers) {
+    pub(crate) fn release(&mut self, id: LocalChannelId) {
         let channel = self.channel_mut(id);
         channel.uses -= 1;
         if channel.uses == 0 {
-            timers.abandon(channel.turns_scheduled);
             debug_assert!(channel.subscribers.is_empty(), "every subscriber holds its channel");
             let channel = self.channels[id.0 as usize].take().expect("checked above");
             self.by_name.remove(&channel.name);
@@ -165,13 +162,20 @@ impl Hub {
     }
 
     /// Removes the subscriber at `place`, and returns it. Returns as well the subscriber that moved to `place`, if one did.
-    pub(crate) fn remove(&mut self, id: LocalChannelId, key: ListKey, place: u32) -> (HubEntry, Option<HubEntry>) {
+    pub(crate) fn remove(
+        &mut self,
+        id: LocalChannelId,
+        (key, place): (ListKey, u32),
+        timers: &mut Timers,
+    ) -> (HubEntry, Option<HubEntry>) {
         let lists = &mut self.channel_mut(id).subscribers;
         let index = lists.iter().position(|list| list.key == key).expect("a subscriber's class has a list");
         let SubscriberList { entries, paced, .. } = &mut lists[index];
         let removed = entries.swap_remove(place as usize);
         if entries.is_empty() {
-            lists.swap_remove(index);
+            if let Some(paced) = lists.swap_remove(index).paced {
+                timers.abandon(paced.scheduled);
+            }
             return (removed, None);
         }
         if let Some(paced) = paced {
@@ -183,24 +187,29 @@ impl Hub {
         (removed, entries.get(place as usize).copied())
     }
 
-    /// Schedules the next turn of a channel's paced subscribers.
+    /// Schedules the next turn of the subscribers of each paced list of a channel.
     pub(crate) fn schedule_turns(&mut self, id: LocalChannelId, timers: &mut Timers, now_us: u64) {
-        let LocalChannel { name, subscribers, turns_scheduled, .. } = self.channel_mut(id);
-        let turns = subscribers.iter().filter_map(|list| list.paced.as_ref()?.next_us());
-        if let Some(due_us) = turns.min() {
-            timers.schedule(turns_scheduled, due_us.max(now_us), || TimerOwner::Channel(Arc::clone(name)));
+        let LocalChannel { name, subscribers, .. } = self.channel_mut(id);
+        for paced in subscribers.iter_mut().filter_map(|list| list.paced.as_deref_mut()) {
+            if let Some(due_us) = paced.next_us() {
+                let due_us = due_us.max(now_us);
+                timers.schedule(&mut paced.scheduled, due_us, || TimerOwner::Channel(Arc::clone(name)));
+            }
         }
     }
 
-    /// Whether the next turn of the channel's paced subscribers is scheduled at `due_us`.
+    /// Whether the next turn of a paced list of the channel is scheduled at `due_us`.
     pub(crate) fn turns_are_due_at(&self, name: &str, due_us: u64) -> bool {
-        self.find(name).is_some_and(|id| self.channel(id).turns_scheduled.is_at(due_us))
+        let lists = self.find(name).map(|id| &self.channel(id).subscribers);
+        let mut paced = lists.into_iter().flatten().filter_map(|list| list.paced.as_ref());
+        paced.any(|paced| paced.scheduled.is_at(due_us))
     }
 
-    /// The channel, if the next turn of its paced subscribers is scheduled at `due_us`; that entry is consumed.
-    pub(crate) fn take_due_turns(&mut self, name: &str, due_us: u64) -> Option<LocalChannelId> {
+    /// The channel and the number of its list whose next turn is scheduled at `due_us`; that entry is consumed.
+    pub(crate) fn take_due_turns(&mut self, name: &str, due_us: u64) -> Option<(LocalChannelId, usize)> {
         let id = self.find(name)?;
-        self.channel_mut(id).turns_scheduled.take(due_us).then_some(id)
+        let takes = |list: &mut SubscriberList| list.paced.as_mut().is_some_and(|paced| paced.scheduled.take(due_us));
+        Some((id, self.channel_mut(id).subscribers.iter_mut().position(takes)?))
     }
 
     /// The number of channels.
@@ -216,7 +225,6 @@ impl Hub {
                 namespace,
                 uses: 0,
                 subscribers: Vec::new(),
-                turns_scheduled: Scheduled::default(),
                 filters: None,
             };
         let channel = Some(channel);
@@ -288,9 +296,10 @@ impl LocalChannel {
         list.and_then(|list| list.paced.as_deref_mut()).expect("a paced subscriber's list is paced")
     }
 
-    /// All lists of paced subscribers.
-    pub(crate) fn paced_lists_mut(&mut self) -> impl Iterator<Item = (&[HubEntry], &mut PacedSubscribers)> {
-        self.subscribers.iter_mut().filter_map(|list| Some((&*list.entries, list.paced.as_deref_mut()?)))
+    /// The paced list with this number, which must exist.
+    pub(crate) fn paced_list_mut(&mut self, number: usize) -> (&[HubEntry], &mut PacedSubscribers) {
+        let SubscriberList { entries, paced, .. } = &mut self.subscribers[number];
+        (entries, paced.as_deref_mut().expect("its turn was due"))
     }
 }
 

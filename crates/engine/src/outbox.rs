@@ -75,8 +75,6 @@ pub(crate) struct Outbox {
     uncorked_frames: u16,
     /// Whether commands wait until the queue has drained.
     paced: Paced,
-    /// Present if the session has a pace.
-    budget: Option<Box<ByteBudget>>,
 }
 
 /// Whether the session's commands wait for its socket.
@@ -105,6 +103,8 @@ struct LatestLane {
     places: HashMap<u64, u64, foldhash::fast::FixedState>,
     /// The number of slots removed from the front.
     left: u64,
+    /// Present if the session has a pace. Here, because few sessions have one, and each pays for the fields of an outbox.
+    budget: Option<ByteBudget>,
 }
 
 #[derive(Debug)]
@@ -205,33 +205,44 @@ impl Outbox {
 
     /// Sets the bytes per second that the session may be sent.
     pub(crate) fn set_byte_pace(&mut self, pace: Option<BytePace>, now_us: u64) {
-        self.budget = pace.map(|pace| Box::new(ByteBudget::new(pace, now_us)));
+        match pace {
+            Some(pace) => self.latest.get_or_insert_default().budget = Some(ByteBudget::new(pace, now_us)),
+            None => self.latest.iter_mut().for_each(|lane| lane.budget = None),
+        }
+    }
+
+    fn budget(&self) -> Option<&ByteBudget> {
+        self.latest.as_ref()?.budget.as_ref()
+    }
+
+    fn budget_mut(&mut self) -> Option<&mut ByteBudget> {
+        self.latest.as_mut()?.budget.as_mut()
     }
 
     pub(crate) fn byte_pace(&self) -> Option<BytePace> {
-        self.budget.as_ref().map(|budget| budget.pace)
+        self.budget().map(|budget| budget.pace)
     }
 
     /// Whether the latest lane and room frames wait, because the session has been sent the bytes that its pace allows.
     pub(crate) fn is_held(&self) -> bool {
-        self.budget.as_ref().is_some_and(|budget| budget.is_held)
+        self.budget().is_some_and(|budget| budget.is_held)
     }
 
     /// Until when it is held, if nothing more is spent.
     pub(crate) fn held_until_us(&self) -> Option<u64> {
-        self.budget.as_ref()?.held_until_us()
+        self.budget()?.held_until_us()
     }
 
     /// Adds the bytes that the session's pace allows by now.
     pub(crate) fn refill(&mut self, now_us: u64) {
-        if let Some(budget) = &mut self.budget {
+        if let Some(budget) = self.budget_mut() {
             budget.refill(now_us);
         }
     }
 
     /// Counts bytes that were written against the session's pace. Returns until when it is held, if that begins now.
     pub(crate) fn spend(&mut self, bytes: usize, now_us: u64) -> Option<u64> {
-        let budget = self.budget.as_mut()?;
+        let budget = self.budget_mut()?;
         let was_held = budget.is_held;
         budget.refill(now_us);
         budget.spend(bytes);
@@ -240,7 +251,7 @@ impl Outbox {
 
     /// Bytes after which a write includes no further frame.
     fn write_bytes_max(&self) -> usize {
-        self.budget.as_ref().map_or(WRITE_BYTES_MAX, |budget| budget.bytes_left().min(WRITE_BYTES_MAX))
+        self.budget().map_or(WRITE_BYTES_MAX, |budget| budget.bytes_left().min(WRITE_BYTES_MAX))
     }
 
     /// Whether frames are held back until the answer to `connect` precedes them.
@@ -416,8 +427,10 @@ impl Outbox {
         if self.queue.is_empty() && self.queue.capacity() > KEPT_FRAMES {
             self.queue.shrink_to(KEPT_FRAMES);
         }
-        if self.latest.as_ref().is_some_and(|lane| lane.slots.is_empty() && lane.slots.capacity() > KEPT_FRAMES) {
-            self.latest = None;
+        if let Some(lane) = self.latest.take_if(|lane| lane.slots.is_empty() && lane.slots.capacity() > KEPT_FRAMES)
+            && lane.budget.is_some()
+        {
+            self.latest = Some(Box::new(LatestLane { budget: lane.budget, ..LatestLane::default() }));
         }
     }
 

@@ -15,7 +15,7 @@ use std::{
 
 use hashbrown::HashMap;
 
-use crate::{frame::FrameRef, options::ClientOptions, pace::UpdatePace};
+use crate::{frame::FrameRef, options::ClientOptions, pace::UpdatePace, timers::Scheduled};
 
 /// Entries of the table, and of the lists of places, below which nothing is searched for entries that nobody needs.
 const KEPT_ENTRIES: usize = 64;
@@ -43,6 +43,8 @@ pub(crate) struct PacedSubscribers {
     ready: Vec<u32>,
     /// Those whose turn is now.
     open: Vec<u32>,
+    /// The next turn.
+    pub(crate) scheduled: Scheduled,
 }
 
 #[derive(Debug)]

@@ -724,7 +724,7 @@ impl OpenSessions {
             let room = seat.and_then(|seat| self.room_of(context, seat));
             let left = room.map(|(room, seat)| LeftSeat { room, seat, departure });
             let list = session.list_key(subscription, subscription.pace());
-            self.remove_from_list(id, list, place);
+            self.remove_from_list(context, id, (list, place));
             let channel = self.hub.channel(id);
             let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
             let counters = context.count(namespace);
@@ -740,12 +740,17 @@ impl OpenSessions {
             self.seats.at_mut(seat).departure = Some(departure);
             self.abandon_join(context, id, seat, departure);
         }
-        self.release(context, subscription);
+        self.release(subscription);
     }
 
     /// Removes a subscriber from its list in the hub, and returns its entry.
-    pub(super) fn remove_from_list(&mut self, id: LocalChannelId, list: ListKey, place: u32) -> HubEntry {
-        let (removed, moved) = self.hub.remove(id, list, place);
+    pub(super) fn remove_from_list(
+        &mut self,
+        context: &mut Context,
+        id: LocalChannelId,
+        (list, place): (ListKey, u32),
+    ) -> HubEntry {
+        let (removed, moved) = self.hub.remove(id, (list, place), &mut context.timers);
         if let Some(moved) = moved {
             let moved = self.table.at_mut(moved.session).subscription_mut(id);
             moved.expect("the index and the sessions agree").place = Some(place);
@@ -766,11 +771,11 @@ impl OpenSessions {
     }
 
     /// Releases a subscription's channel and filter in the hub.
-    pub(super) fn release(&mut self, context: &mut Context, subscription: &Subscription) {
+    pub(super) fn release(&mut self, subscription: &Subscription) {
         if let Some(filter) = subscription.filter {
             self.hub.release_filter(subscription.channel, filter);
         }
-        self.hub.release(subscription.channel, &mut context.timers);
+        self.hub.release(subscription.channel);
     }
 
     /// Ends the subscriptions to a channel that cannot continue, so that their clients resubscribe.
@@ -887,7 +892,7 @@ impl OpenSessions {
         for mut room in given_back.rooms {
             count_room(context, &mut room);
         }
-        self.hub.release(given_back.channel, &mut context.timers);
+        self.hub.release(given_back.channel);
     }
 
     /// The room of a seat, and the seat's key there.

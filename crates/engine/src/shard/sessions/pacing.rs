@@ -139,7 +139,7 @@ impl Pacing<'_> {
                 }
                 outbox.list(key.index, &mut self.context.effects);
             }
-            let entry = self.sessions.remove_from_list(id, list_before, place);
+            let entry = self.sessions.remove_from_list(self.context, id, (list_before, place));
             let place = self.sessions.hub.add(id, list, entry, pace);
             let session = self.sessions.table.at_mut(key.index);
             session.subscription_mut(id).expect("it was looked at").place = Some(place);
@@ -150,12 +150,12 @@ impl Pacing<'_> {
         }
     }
 
-    /// Takes the turns of a channel's paced subscribers that are scheduled at `due_us`; returns whether any are.
+    /// Takes the turns of a channel's paced subscribers that are scheduled at `due_us`; returns whether there are any.
     pub(in crate::shard) fn take_turns(&mut self, due_us: u64, channel: &str) -> bool {
-        let Some(id) = self.sessions.hub.take_due_turns(channel, due_us) else { return false };
+        let Some((id, number)) = self.sessions.hub.take_due_turns(channel, due_us) else { return false };
         let now_us = self.context.now.mono_us;
         let mut slow = Vec::new();
-        let is_over = self.queue_turns(id, &mut slow);
+        let is_over = self.queue_turns((id, number), &mut slow);
         // The event loop first writes what was queued.
         let from_us = if is_over { now_us } else { now_us + 1 };
         self.sessions.hub.schedule_turns(id, &mut self.context.timers, from_us);
@@ -165,36 +165,35 @@ impl Pacing<'_> {
         true
     }
 
-    /// Queues what is due for the paced subscribers of a channel; returns whether no turn is left. The cost is that of the
+    /// Queues what is due for the subscribers of a paced list; returns whether no turn is left. The cost is that of the
     /// queued frames.
-    fn queue_turns(&mut self, id: LocalChannelId, slow: &mut Vec<SessionKey>) -> bool {
+    fn queue_turns(&mut self, (id, number): (LocalChannelId, usize), slow: &mut Vec<SessionKey>) -> bool {
         let OpenSessions { hub, table, .. } = &mut *self.sessions;
         let Context { options, counters, effects, now, .. } = &mut *self.context;
         let channel = hub.channel_mut(id);
         let namespace = &mut counters.namespaces[usize::from(channel.namespace.0)];
+        let (entries, paced) = channel.paced_list_mut(number);
         let mut frames_left = FRAMES_AT_ONCE_MAX;
-        for (entries, paced) in channel.paced_lists_mut() {
-            while frames_left > 0
-                && let Some((place, taken_through)) = paced.begin_turn(now.mono_us)
-            {
-                let HubEntry { session, .. } = entries[place as usize];
-                let outbox = table.outbox(session);
-                let mut queued = 0;
-                for (key_hash, frame) in paced.newest_after(taken_through) {
-                    let replaced = outbox.push_latest(key_hash, id, FrameRef::clone(frame));
-                    namespace.skipped += u64::from(replaced);
-                    queued += 1;
-                }
-                namespace.deliveries += queued;
-                namespace.pace_skipped += paced.published_after(taken_through) - queued;
-                frames_left = frames_left.saturating_sub(queued);
-                outbox.list(session, effects);
-                if outbox.is_too_far_behind(&options.client) {
-                    slow.push(SessionKey { index: session, generation: outbox.generation });
-                }
+        while frames_left > 0
+            && let Some((place, taken_through)) = paced.begin_turn(now.mono_us)
+        {
+            let HubEntry { session, .. } = entries[place as usize];
+            let outbox = table.outbox(session);
+            let mut queued = 0;
+            for (key_hash, frame) in paced.newest_after(taken_through) {
+                let replaced = outbox.push_latest(key_hash, id, FrameRef::clone(frame));
+                namespace.skipped += u64::from(replaced);
+                queued += 1;
             }
-            paced.drop_taken();
+            namespace.deliveries += queued;
+            namespace.pace_skipped += paced.published_after(taken_through) - queued;
+            frames_left = frames_left.saturating_sub(queued);
+            outbox.list(session, effects);
+            if outbox.is_too_far_behind(&options.client) {
+                slow.push(SessionKey { index: session, generation: outbox.generation });
+            }
         }
+        paced.drop_taken();
         frames_left > 0
     }
 }

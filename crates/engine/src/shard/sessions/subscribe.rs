@@ -436,7 +436,7 @@ impl Subscribing<'_> {
     fn withdraw(&mut self, id: LocalChannelId) -> Option<Ending> {
         let subscription =
             self.sessions.table.at_mut(self.key.index).remove_subscription(id).expect("it waits for this answer");
-        self.sessions.release(self.context, &subscription);
+        self.sessions.release(&subscription);
         let extra = subscription.extra?;
         if let Some(seat) = extra.seat {
             self.sessions.free_seat(self.context, seat);
