@@ -89,7 +89,8 @@ impl UpdatePace {
 
     /// Ticks from one snapshot to the next, in a room with this many ticks per second.
     pub(crate) fn interval_ticks(self, ticks_per_second: u32) -> u32 {
-        let ticks = (u64::from(self.interval_us) * u64::from(ticks_per_second)).div_ceil(SECOND_US as u64);
+        // The interval is rounded up to a microsecond, which must not add a tick: 30 of 60 ticks are every second one.
+        let ticks = (u64::from(self.interval_us - 1) * u64::from(ticks_per_second)).div_ceil(SECOND_US as u64);
         u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
     }
 }
@@ -170,6 +171,7 @@ mod tests {
         };
         assert_eq!(ticks(1.0, 60), Ok(60));
         assert_eq!(ticks(0.1, 60), Ok(600));
+        assert_eq!((ticks(30.0, 60), ticks(60.0, 60)), (Ok(2), Ok(1)));
         assert_eq!(ticks(50.0, 60), Ok(2), "never more often than stated");
         assert_eq!(ticks(1_000.0, 20), Ok(1));
     }
