@@ -195,7 +195,7 @@ fn commands_arrive_unchanged() {
             (_, Received::Unsubscribe(order)) => ApiCommand::Unsubscribe(UnsubscribeCommand(order.into())),
             (_, Received::Subscribe(order)) => ApiCommand::Subscribe(SubscribeCommand(order.into())),
             (_, Received::Refresh(order)) => ApiCommand::Refresh(RefreshCommand(order.into())),
-            (Method::SubscriptionPace, Received::Pace(order)) => {
+            (ApiCommand::SubscriptionPace(_), Received::Pace(order)) => {
                 ApiCommand::SubscriptionPace(SubscriptionPaceCommand(order.into()))
             }
             (_, Received::Pace(order)) => ApiCommand::SessionPace(SessionPaceCommand(order.into())),
