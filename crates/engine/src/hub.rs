@@ -220,13 +220,7 @@ impl Hub {
     fn insert(&mut self, name: &str, namespace: NamespaceIndex) -> LocalChannelId {
         let name: Arc<str> = name.into();
         let channel =
-            LocalChannel {
-                name: Arc::clone(&name),
-                namespace,
-                uses: 0,
-                subscribers: Vec::new(),
-                filters: None,
-            };
+            LocalChannel { name: Arc::clone(&name), namespace, uses: 0, subscribers: Vec::new(), filters: None };
         let channel = Some(channel);
         let id = if let Some(id) = self.free.pop() {
             self.channels[id.0 as usize] = channel;

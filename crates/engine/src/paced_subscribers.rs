@@ -182,7 +182,8 @@ impl PacedSubscribers {
                 }
                 continue;
             }
-            let Reverse((until_us, place)) = *self.resting.peek().filter(|Reverse((until_us, _))| *until_us <= now_us)?;
+            let Reverse((until_us, place)) =
+                *self.resting.peek().filter(|Reverse((until_us, _))| *until_us <= now_us)?;
             self.resting.pop();
             let Some(turn) = self.turns.get_mut(place as usize) else { continue };
             if turn.rests_until_us != Some(until_us) {

@@ -10,9 +10,17 @@ use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
 
 use crate::{
-    FrameClass, Now, RefillRate, SessionKey, ShardIndex, SourceKey, Wire, backend::ProxyRequestId,
-    channel_creators::ChannelCreator, filters::FilterPlace, hub::{ListKey, LocalChannelId}, message::Subscriber,
-    options::ClientOptions, pace::UpdatePace, session_seats::SeatIndex, shard::hash_of, timers::Scheduled,
+    FrameClass, Now, RefillRate, SessionKey, ShardIndex, SourceKey, Wire,
+    backend::ProxyRequestId,
+    channel_creators::ChannelCreator,
+    filters::FilterPlace,
+    hub::{ListKey, LocalChannelId},
+    message::Subscriber,
+    options::ClientOptions,
+    pace::UpdatePace,
+    session_seats::SeatIndex,
+    shard::hash_of,
+    timers::Scheduled,
 };
 
 pub(crate) use paused::{

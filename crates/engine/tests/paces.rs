@@ -50,22 +50,31 @@ fn a_player_is_sent_the_newest_tick_at_its_pace() {
         assert_eq!((rooms.paced_ticks, rooms.skipped_ticks), (50, 0));
         check_next(&mut hall);
         // Faster, at once.
-        hall.send_json("a", &json!({"id": 3, "rpc": {"method": "dunlin.subscription_pace", "data":
-            {"channel": ARENA, "updates_per_second_max": 30}}}));
+        hall.send_json(
+            "a",
+            &json!({"id": 3, "rpc": {"method": "dunlin.subscription_pace", "data":
+            {"channel": ARENA, "updates_per_second_max": 30}}}),
+        );
         let (before, _) = snapshots(&hall);
         run(&mut hall, 60);
         assert_eq!(snapshots(&hall).0 - before, 30);
         // Below four a second the history is too short, so each is a full one.
-        hall.send_json("a", &json!({"id": 4, "rpc": {"method": "dunlin.subscription_pace", "data":
-            {"channel": ARENA, "updates_per_second_max": 1}}}));
+        hall.send_json(
+            "a",
+            &json!({"id": 4, "rpc": {"method": "dunlin.subscription_pace", "data":
+            {"channel": ARENA, "updates_per_second_max": 1}}}),
+        );
         let (before, full) = snapshots(&hall);
         run(&mut hall, 180);
         let (frames, full_after) = snapshots(&hall);
         assert_eq!((frames - before, full_after - full), (3, 3));
         check_next(&mut hall);
         // Without a pace, every tick.
-        hall.send_json("a", &json!({"id": 5, "rpc": {"method": "dunlin.subscription_pace", "data":
-            {"channel": ARENA, "updates_per_second_max": null}}}));
+        hall.send_json(
+            "a",
+            &json!({"id": 5, "rpc": {"method": "dunlin.subscription_pace", "data":
+            {"channel": ARENA, "updates_per_second_max": null}}}),
+        );
         let (before, _) = snapshots(&hall);
         run(&mut hall, 10);
         assert_eq!(snapshots(&hall).0 - before, 10);
@@ -94,10 +103,7 @@ fn a_publication_visits_no_paced_subscriber_and_turns_are_taken_in_parts() {
     for name in &names {
         node.open(name, Encoding::Json, 0);
         node.receive(name, br#"{"id":1,"connect":{}}"#.to_vec());
-        node.receive(
-            name,
-            br#"{"id":2,"subscribe":{"channel":"p","data":{"updates_per_second_max":1}}}"#.to_vec(),
-        );
+        node.receive(name, br#"{"id":2,"subscribe":{"channel":"p","data":{"updates_per_second_max":1}}}"#.to_vec());
     }
     let deliveries = |node: &Node| node.shards[0].counters().namespaces[0].deliveries;
     publish(&mut node, 1);

@@ -148,6 +148,8 @@ pub struct Model {
     /// Publications by number.
     pub published: Vec<Published>,
     pub rooms: SharedRoomModel,
+    /// Whether subscriptions may have a pace.
+    pub has_paces: bool,
     /// How often each labelled case occurred.
     pub reached: BTreeMap<&'static str, u64>,
     /// Channels by the numbers that replace their names on the wire.

@@ -133,7 +133,8 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             info: backend::payload(&fields["info"]),
         },
         "subscription_pace" => {
-            let pace = fields["updates"].as_f64().map(|rate| UpdatePace::from_updates_per_second(rate).expect("a pace"));
+            let pace =
+                fields["updates"].as_f64().map(|rate| UpdatePace::from_updates_per_second(rate).expect("a pace"));
             ApiRequest::SetPace { user: text("user").into(), only, change: PaceChange::Subscription { channel, pace } }
         }
         "session_pace" => {
@@ -263,7 +264,11 @@ fn session(facts: &SessionFacts) -> Value {
         ("cut", facts.are_channels_cut.then_some(json!(true))),
         ("unexamined", (facts.queue.unexamined_frames > 0).then(|| json!(facts.queue.unexamined_frames))),
         ("waits_for", facts.commands_wait_for.map(|waits_for| json!(waits_for.name()))),
-        ("paced", (facts.paces.subscriptions > 0).then(|| json!([facts.paces.subscriptions, facts.paces.updates_per_second_min]))),
+        (
+            "paced",
+            (facts.paces.subscriptions > 0)
+                .then(|| json!([facts.paces.subscriptions, facts.paces.updates_per_second_min])),
+        ),
         ("bytes_per_second", facts.paces.bytes_per_second.map(|bytes| json!([bytes, facts.paces.is_held]))),
         ("rooms_due", (facts.queue.rooms_due > 0).then(|| json!(facts.queue.rooms_due))),
         ("pong_age_ms", facts.pings.pong_age_us.map(|us| json!(us / 1_000))),

@@ -45,7 +45,8 @@ pub(super) fn limits_of(facts: &SessionFacts, bounds: QueueLimits) -> Vec<LimitJ
     }
     let paces = &facts.paces;
     if let Some(updates) = paces.updates_per_second_min {
-        let effect = "the client or the server API has stated a pace for some of its subscriptions, which leave out the rest";
+        let effect =
+            "the client or the server API has stated a pace for some of its subscriptions, which leave out the rest";
         let (value, used) = (Some(updates.ceil() as u64), Some(paces.subscriptions.into()));
         limits.push(LimitJson { key: "subscription_pace", value, used, effect });
     }

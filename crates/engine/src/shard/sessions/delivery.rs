@@ -120,9 +120,8 @@ impl Deliveries {
         let Context { options, counters, timers, now, .. } = context;
         let channel = hub.channel_mut(id);
         let namespace = &mut counters.namespaces[usize::from(channel.namespace.0)];
-        let fails = |filter: Option<FilterPlace>| {
-            filter.is_some_and(|filter| verdicts.get(filter.index()) == Some(&false))
-        };
+        let fails =
+            |filter: Option<FilterPlace>| filter.is_some_and(|filter| verdicts.get(filter.index()) == Some(&false));
         let mut count = 0;
         let mut is_paced = false;
         for list in channel.lists_mut(class) {

@@ -6,8 +6,8 @@ use dunlin_protocol::ClientInfo;
 
 use crate::{
     insight::{
-        CommandsWaitFor, FRAMES_EXAMINED_MAX, PaceFacts, PingFacts, QueueFacts, QueueLimits, SessionFacts, SessionsPage,
-        SessionsQuery,
+        CommandsWaitFor, FRAMES_EXAMINED_MAX, PaceFacts, PingFacts, QueueFacts, QueueLimits, SessionFacts,
+        SessionsPage, SessionsQuery,
     },
     options::ClientOptions,
     outbox::DividedQueue,

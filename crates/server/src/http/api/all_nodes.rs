@@ -14,8 +14,8 @@ use super::{
 };
 use crate::peers::{
     self, ChannelRoomsQuestion, ChannelsQuestion, CloseRoomOrder, DisconnectOrder, Done, InfoQuestion, PaceOrder,
-    PeerAnswers, PresenceQuestion, PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, StatusQuestion,
-    SubscribeOrder, UnsubscribeOrder,
+    PeerAnswers, PresenceQuestion, PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion,
+    StatusQuestion, SubscribeOrder, UnsubscribeOrder,
 };
 
 use merge::Merging;
