@@ -168,6 +168,7 @@ impl Model {
             (name.clone(), ChannelFacts { name, rules, may_be_evicted, ..ChannelFacts::default() })
         };
         Self {
+            has_paces: false,
             published: Vec::new(),
             rooms: SharedRoomModel::default(),
             reached: BTreeMap::new(),

@@ -243,6 +243,7 @@ impl NodeWorld {
             return Ok(());
         }
         self.model.has_paces = true;
+        self.model.count("pace changed");
         let updates = *self.harness.chance.pick(&[PACE_MIN, 50.0, 1_000.0]);
         let pace = self.harness.chance.percent(80).then(|| UpdatePace::from_updates_per_second(updates));
         let action = self.action(channel.to_owned(), 0);

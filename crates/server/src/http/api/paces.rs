@@ -4,7 +4,7 @@ use dunlin_engine::{
     api::ApiRequest,
     pace::{BytePace, PaceChange, PaceError, UpdatePace},
 };
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::{
     ApiError, Executor, JsonResult, RequestLimits,
@@ -24,8 +24,7 @@ pub struct SubscriptionPaceParams {
     pub client: String,
     #[serde(deserialize_with = "empty_if_null")]
     pub session: String,
-    #[serde(deserialize_with = "stated")]
-    pub updates_per_second_max: Option<Option<f64>>,
+    pub updates_per_second_max: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,8 +36,7 @@ pub struct SessionPaceParams {
     pub client: String,
     #[serde(deserialize_with = "empty_if_null")]
     pub session: String,
-    #[serde(deserialize_with = "stated")]
-    pub bytes_per_second_max: Option<Option<f64>>,
+    pub bytes_per_second_max: Option<f64>,
 }
 
 /// See [`super::Method::SubscriptionPace`].
@@ -54,7 +52,7 @@ impl Command for SubscriptionPaceCommand {
 
     fn check(params: SubscriptionPaceParams, _: &RequestLimits) -> Result<Self, ApiError> {
         let channel = named(params.channel)?;
-        let pace = pace(params.updates_per_second_max, PaceError::Updates, UpdatePace::from_updates_per_second)?;
+        let pace = pace(params.updates_per_second_max, UpdatePace::from_updates_per_second)?;
         let change = PaceChange::Subscription { channel, pace };
         let only = only(params.client, params.session);
         Ok(Self(ApiRequest::SetPace { user: params.user.into(), only, change }))
@@ -69,7 +67,7 @@ impl Command for SessionPaceCommand {
     type Params = SessionPaceParams;
 
     fn check(params: SessionPaceParams, _: &RequestLimits) -> Result<Self, ApiError> {
-        let pace = pace(params.bytes_per_second_max, PaceError::Bytes, BytePace::from_bytes_per_second)?;
+        let pace = pace(params.bytes_per_second_max, BytePace::from_bytes_per_second)?;
         let (only, change) = (only(params.client, params.session), PaceChange::Session(pace));
         Ok(Self(ApiRequest::SetPace { user: params.user.into(), only, change }))
     }
@@ -79,16 +77,6 @@ impl Command for SessionPaceCommand {
     }
 }
 
-/// A member that must be present: without it, a mistyped name would end a pace.
-fn stated<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<f64>>, D::Error> {
-    Option::deserialize(deserializer).map(Some)
-}
-
-fn pace<P>(
-    stated: Option<Option<f64>>,
-    missing: PaceError,
-    new: fn(f64) -> Result<P, PaceError>,
-) -> Result<Option<P>, ApiError> {
-    let pace = stated.ok_or(missing).and_then(|stated| stated.map(new).transpose());
-    pace.map_err(|error| ApiError::bad_request(format_args!("{error}")))
+fn pace<P>(stated: Option<f64>, new: fn(f64) -> Result<P, PaceError>) -> Result<Option<P>, ApiError> {
+    stated.map(new).transpose().map_err(|error| ApiError::bad_request(format_args!("{error}")))
 }
