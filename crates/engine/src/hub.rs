@@ -148,12 +148,12 @@ impl Hub {
     /// Adds a subscriber; returns its index in its list.
     pub(crate) fn add(&mut self, id: LocalChannelId, key: ListKey, entry: HubEntry, pace: Option<UpdatePace>) -> u32 {
         let lists = &mut self.channel_mut(id).subscribers;
-        let place = lists.iter().position(|list| list.key == key).unwrap_or_else(|| {
+        let index = lists.iter().position(|list| list.key == key).unwrap_or_else(|| {
             lists.reserve_exact(1);
             lists.push(SubscriberList { key, entries: Vec::with_capacity(1), paced: None });
             lists.len() - 1
         });
-        let list = &mut lists[place];
+        let list = &mut lists[index];
         list.entries.push(entry);
         if let Some(pace) = pace {
             list.paced.get_or_insert_default().add(pace);

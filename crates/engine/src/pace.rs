@@ -16,7 +16,7 @@ const UPDATES_RANGE: (f64, f64) = (0.1, 1_000.0);
 /// The range of a session's bytes per second: one small update, and the maximum of `room.player_bandwidth_limit`.
 const BYTES_RANGE: (u32, u32) = (1_000, 1 << 30);
 
-const SECOND_US: f64 = 1e6;
+const SECOND_US: u32 = 1_000_000;
 
 /// How often a subscription is queued the newest values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,9 @@ impl UpdatePace {
             return Err(PaceError::Updates);
         }
         // The rate of an interval has that interval again, although it is rounded.
-        Ok(Self { interval_us: (SECOND_US / updates - 0.001).ceil() as u32 })
+        let interval_us = (f64::from(SECOND_US) / updates - 0.001).ceil();
+        #[expect(clippy::cast_sign_loss, reason = "the rate is in its range")]
+        Ok(Self { interval_us: interval_us as u32 })
     }
 
     /// The pace that a member of a client's data states; `None` for no pace.
@@ -84,13 +86,13 @@ impl UpdatePace {
 
     /// Updates per second.
     pub fn updates_per_second(self) -> f64 {
-        SECOND_US / f64::from(self.interval_us)
+        f64::from(SECOND_US) / f64::from(self.interval_us)
     }
 
     /// Ticks from one snapshot to the next, in a room with this many ticks per second.
     pub(crate) fn interval_ticks(self, ticks_per_second: u32) -> u32 {
         // The interval is rounded up to a microsecond, which must not add a tick: 30 of 60 ticks are every second one.
-        let ticks = (u64::from(self.interval_us - 1) * u64::from(ticks_per_second)).div_ceil(SECOND_US as u64);
+        let ticks = (u64::from(self.interval_us - 1) * u64::from(ticks_per_second)).div_ceil(SECOND_US.into());
         u32::try_from(ticks).unwrap_or(u32::MAX).max(1)
     }
 }
@@ -105,6 +107,7 @@ impl BytePace {
         if !(f64::from(min)..=f64::from(max)).contains(&bytes) {
             return Err(PaceError::Bytes);
         }
+        #[expect(clippy::cast_sign_loss, reason = "the rate is in its range")]
         Ok(Self { bytes_per_second: bytes as u32 })
     }
 

@@ -66,9 +66,8 @@ struct Turn {
 impl PacedSubscribers {
     /// Adds a subscriber at the next place. Nothing waits for it.
     pub(crate) fn add(&mut self, pace: UpdatePace) {
-        let place = self.turns.len() as u32;
+        self.ready.push(self.turns.len() as u32);
         self.turns.push(Turn { pace, rests_until_us: None, taken_through: self.last_number });
-        self.ready.push(place);
         self.drop_outdated();
     }
 
@@ -89,11 +88,11 @@ impl PacedSubscribers {
     }
 
     /// Changes the pace of a subscriber.
-    pub(crate) fn set_pace(&mut self, place: u32, pace: UpdatePace) {
+    pub(crate) fn set_pace(&mut self, place: u32, new: UpdatePace) {
         let turn = &mut self.turns[place as usize];
-        let before = std::mem::replace(&mut turn.pace, pace);
+        let before = std::mem::replace(&mut turn.pace, new);
         if let Some(until_us) = &mut turn.rests_until_us {
-            *until_us = until_us.saturating_sub(before.interval_us()) + pace.interval_us();
+            *until_us = until_us.saturating_sub(before.interval_us()) + new.interval_us();
             self.resting.push(Reverse((*until_us, place)));
             self.drop_outdated();
         }

@@ -98,19 +98,20 @@ impl Pacing<'_> {
         let Some(id) = self.sessions.hub.find(channel) else { return false };
         let session = self.sessions.table.get_mut(key);
         let Some(subscription) = session.and_then(|session| session.subscription_mut(id)) else { return false };
-        let (before, place) = (subscription.pace(), subscription.place);
+        let before = subscription.pace();
+        let index = subscription.place;
         if before == pace {
             return true;
         }
         if let Some(seat) = subscription.seat() {
             subscription.set_pace(pace);
             self.sessions.seats.set_pace(seat, pace);
-        } else if let Some(place) = place {
-            self.move_subscriber((key, id), place, pace);
+        } else if let Some(index) = index {
+            self.move_subscriber((key, id), index, pace);
         } else {
             subscription.set_pace(pace);
         }
-        if place.is_some() {
+        if index.is_some() {
             let namespace = self.sessions.hub.channel(id).namespace;
             let counters = self.context.count(namespace);
             counters.paced_subscriptions += u64::from(pace.is_some());
@@ -120,7 +121,7 @@ impl Pacing<'_> {
     }
 
     /// Moves a subscriber to the list for its new pace.
-    fn move_subscriber(&mut self, (key, id): (SessionKey, LocalChannelId), place: u32, pace: Option<UpdatePace>) {
+    fn move_subscriber(&mut self, (key, id): (SessionKey, LocalChannelId), index: u32, pace: Option<UpdatePace>) {
         let OpenSessions { table, hub, .. } = &mut *self.sessions;
         let session = table.at_mut(key.index);
         let subscription = session.subscription_mut(id).expect("it was looked at");
@@ -129,20 +130,20 @@ impl Pacing<'_> {
         let subscription = session.subscription(id).expect("it was looked at");
         let [list_before, list] = [before, pace].map(|pace| session.list_key(subscription, pace));
         if let (Some(_), Some(pace)) = (before, pace) {
-            hub.channel_mut(id).paced_mut(list).set_pace(place, pace);
+            hub.channel_mut(id).paced_mut(list).set_pace(index, pace);
         } else {
             if before.is_some() {
                 let paced = hub.channel_mut(id).paced_mut(list_before);
-                let (taken_through, outbox) = (paced.taken_through(place), table.outbox(key.index));
+                let (taken_through, outbox) = (paced.taken_through(index), table.outbox(key.index));
                 for (key_hash, frame) in paced.newest_after(taken_through) {
                     outbox.push_latest(key_hash, id, frame.clone());
                 }
                 outbox.list(key.index, &mut self.context.effects);
             }
-            let entry = self.sessions.remove_from_list(self.context, id, (list_before, place));
-            let place = self.sessions.hub.add(id, list, entry, pace);
+            let entry = self.sessions.remove_from_list(self.context, id, (list_before, index));
+            let index = self.sessions.hub.add(id, list, entry, pace);
             let session = self.sessions.table.at_mut(key.index);
-            session.subscription_mut(id).expect("it was looked at").place = Some(place);
+            session.subscription_mut(id).expect("it was looked at").place = Some(index);
         }
         self.sessions.hub.schedule_turns(id, &mut self.context.timers, self.context.now.mono_us);
         if self.sessions.table.outbox(key.index).is_too_far_behind(&self.context.options.client) {
