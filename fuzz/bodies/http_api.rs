@@ -1,6 +1,9 @@
 //! The body of the fuzz target `http_api`, which a unit test runs over the committed corpus.
 
-use dunlin_engine::api::{ApiRequest, SessionFilter};
+use dunlin_engine::{
+    api::{ApiRequest, SessionFilter},
+    pace::PaceChange,
+};
 
 use dunlin::http::api::{
     ApiCommand, CommandBatch, Method, RequestLimits,
@@ -65,6 +68,8 @@ fn check(command: ApiCommand) {
         ApiCommand::Unsubscribe(command) => check_request(&command.0),
         ApiCommand::Subscribe(command) => check_request(&command.0),
         ApiCommand::Refresh(command) => check_request(&command.0),
+        ApiCommand::SubscriptionPace(command) => check_request(&command.0),
+        ApiCommand::SessionPace(command) => check_request(&command.0),
         ApiCommand::Channels(_)
         | ApiCommand::Info(_)
         | ApiCommand::Rooms(_)
@@ -99,6 +104,12 @@ fn check_request(request: &ApiRequest) {
             check_filter(only);
             assert!(*expires_at_ms != Some(0));
             info.iter().for_each(check_payload);
+        }
+        ApiRequest::SetPace { only, change, .. } => {
+            check_filter(only);
+            if let PaceChange::Subscription { channel, .. } = change {
+                assert!(!channel.is_empty());
+            }
         }
         other => panic!("asks for what is not about sessions: {other:?}"),
     }

@@ -14,6 +14,7 @@ use crate::{
     backend::PublishHow,
     event::{PeerKey, ServerSubscription, payload_bytes},
     insight::{SessionsPage, SessionsQuery},
+    pace::PaceChange,
     refused::Refused,
     room::RoomState,
 };
@@ -99,6 +100,14 @@ pub enum ApiRequest {
     /// Reserve places in a channel's room for users, or release them. Answered with [`ApiAnswer::Done`] as soon as the
     /// message to the room's thread is sent. Error 108 if the room is not open.
     ReservePlaces { channel: Box<str>, reservations: Arc<[PlaceReservation]> },
+    /// Change the pace of sessions of this shard, or of their subscriptions to a channel. [`ApiAnswer::Done`] carries the number
+    /// of sessions. Error 108 for a channel without paces.
+    SetPace {
+        /// The sessions' user; empty for the anonymous user.
+        user: Box<str>,
+        only: SessionFilter,
+        change: PaceChange,
+    },
     /// Apply rules, close the sessions of users whom they block with 3503, and remove rules that have ended. The rules are
     /// limited by the requester.
     Access(Arc<[AccessRule]>),

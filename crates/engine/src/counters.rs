@@ -117,6 +117,7 @@ counts! {
             deliveries = "dunlin_deliveries_total" "Publications queued for sessions.";
             join_leave_deliveries = "dunlin_join_leave_deliveries_total" "Joins and leaves queued for sessions.";
             skipped = "dunlin_skipped_total" "Publications replaced by a newer one in the latest lane before they were written.";
+            pace_skipped = "dunlin_pace_skipped_total" "Publications that were not queued for a subscription with a pace, because a newer one of their key had come by its turn.";
             filtered = "dunlin_tags_filtered_total" "Deliveries suppressed by tags filters of subscriptions.";
             patches = "dunlin_patches_total" "Publications encoded as a delta.";
             keys_evicted = "dunlin_cached_keys_evicted_total" "Cached keys (cache_keys) that were evicted because of a limit.";
@@ -144,6 +145,8 @@ counts! {
             keys_missed: u64,
             /// Subscriptions now (gauge).
             subscriptions: u64,
+            /// Those with a pace (gauge).
+            paced_subscriptions: u64,
             /// Time from the acceptance of a publication until the last socket of this shard has received it.
             publish_to_socket: Histogram,
             /// Counts of its rooms.
@@ -211,6 +214,7 @@ counts! {
             frame_bytes = "dunlin_room_frame_bytes_total" "Bytes of snapshot frames written to players.";
             bodies = "dunlin_room_bodies_total" "Snapshot bodies requested from mirrors. Most of them are shared.";
             skipped_ticks = "dunlin_room_frames_skipped_total" "Ticks without a snapshot for a player, because a newer snapshot replaced it.";
+            paced_ticks = "dunlin_room_ticks_paced_total" "Ticks without a snapshot for a player, because its pace has fewer snapshots.";
             limited_ticks = "dunlin_room_ticks_limited_total" "Ticks without a snapshot for a player, because it had been sent `room.player_bandwidth_limit`.";
             far_postponed = "dunlin_room_far_cells_postponed_total" "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
             queries = "dunlin_room_queries_total" "Questions to all other nodes of the cluster, whether one of them has a room that is to be opened here.";
@@ -360,6 +364,7 @@ counts! {
             channels_evicted = "dunlin_channels_evicted_total" "Channels without subscribers that were removed with their history, because channel.max_channels was reached.";
             malformed_frames = "dunlin_malformed_frames_total" "Messages from clients that violate the client protocol.";
             violations = "dunlin_websocket_violations_total" "Violations of the WebSocket protocol by clients.";
+            sessions_held = "dunlin_sessions_held_total" "Times that the latest lane and the snapshots of a session waited, because it had been sent the bytes per second that its pace allows.";
             recoveries_cut = "dunlin_recoveries_cut_total" "Server-side subscriptions that were not recovered because together they exceed the session's queue.";
             writes_beyond_offer = "dunlin_writes_beyond_offer_total" "Sessions closed because the reactor reported more written bytes than were queued. This is a bug of the server.";
             late_messages = "dunlin_late_messages_total" "Messages between shards for sessions or channels that no longer exist.";
@@ -515,7 +520,10 @@ impl Counters {
         if let Some(age_ticks) = written.base_age_ticks {
             rooms.frames_from_base += 1;
             rooms.base_age_ticks += u64::from(age_ticks);
-            rooms.skipped_ticks += u64::from(age_ticks.saturating_sub(1));
+            let skipped = u64::from(age_ticks.saturating_sub(1));
+            let paced = skipped.min(written.paced_ticks.into());
+            rooms.paced_ticks += paced;
+            rooms.skipped_ticks += skipped - paced;
         }
     }
 

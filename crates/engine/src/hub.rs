@@ -11,7 +11,10 @@ use crate::{
     FrameClass,
     filters::{FilterPlace, Filters},
     names::NamespaceIndex,
+    pace::UpdatePace,
+    paced_subscribers::PacedSubscribers,
     shrink::shrink_map,
+    timers::{TimerOwner, Timers},
 };
 
 /// Capacity of the table of channel numbers that is kept when it is empty.
@@ -36,6 +39,39 @@ pub(crate) struct HubEntry {
 
 const _: () = assert!(size_of::<HubEntry>() == 8, "a delivery walks these: eight to a cache line");
 
+/// Which of a channel's lists a subscriber is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ListKey {
+    class: FrameClass,
+    turns: Turns,
+}
+
+/// When the subscribers of a list are queued publications of the latest lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turns {
+    /// At once.
+    None,
+    /// At their own paces. A publication must be the newest among those that pass their filter, so it is the same for all
+    /// of the list.
+    Paced { filter: Option<FilterPlace> },
+}
+
+impl ListKey {
+    /// The list of a subscription with this filter.
+    pub(crate) fn new(class: FrameClass, filter: Option<FilterPlace>, is_paced: bool) -> Self {
+        Self { class, turns: if is_paced { Turns::Paced { filter } } else { Turns::None } }
+    }
+}
+
+/// Subscribers of a channel that are queued the same frames at the same time, or share what they are queued in turns.
+#[derive(Debug)]
+pub(crate) struct SubscriberList {
+    key: ListKey,
+    pub(crate) entries: Vec<HubEntry>,
+    /// Present if the list is paced.
+    pub(crate) paced: Option<Box<PacedSubscribers>>,
+}
+
 /// A channel with subscriptions of this shard's sessions, accepted or pending.
 #[derive(Debug)]
 pub(crate) struct LocalChannel {
@@ -43,8 +79,8 @@ pub(crate) struct LocalChannel {
     pub(crate) namespace: NamespaceIndex,
     /// The number of subscriptions that use this entry, including pending ones.
     uses: u32,
-    /// The subscribers by frame class; no list is empty.
-    subscribers: Vec<(FrameClass, Vec<HubEntry>)>,
+    /// No list is empty.
+    subscribers: Vec<SubscriberList>,
     /// Present while a subscription has a filter: most channels have none.
     filters: Option<Box<Filters>>,
 }
@@ -109,33 +145,71 @@ impl Hub {
         }
     }
 
-    /// Adds a subscriber; returns its index.
-    pub(crate) fn add(&mut self, id: LocalChannelId, class: FrameClass, entry: HubEntry) -> u32 {
+    /// Adds a subscriber; returns its index in its list.
+    pub(crate) fn add(&mut self, id: LocalChannelId, key: ListKey, entry: HubEntry, pace: Option<UpdatePace>) -> u32 {
         let lists = &mut self.channel_mut(id).subscribers;
-        let place = lists.iter().position(|(of, _)| *of == class).unwrap_or_else(|| {
+        let index = lists.iter().position(|list| list.key == key).unwrap_or_else(|| {
             lists.reserve_exact(1);
-            lists.push((class, Vec::with_capacity(1)));
+            lists.push(SubscriberList { key, entries: Vec::with_capacity(1), paced: None });
             lists.len() - 1
         });
-        let (_, subscribers) = &mut lists[place];
-        subscribers.push(entry);
-        (subscribers.len() - 1) as u32
+        let list = &mut lists[index];
+        list.entries.push(entry);
+        if let Some(pace) = pace {
+            list.paced.get_or_insert_default().add(pace);
+        }
+        (list.entries.len() - 1) as u32
     }
 
-    /// Removes the subscriber at `place`. Returns the subscriber that moved to `place`, if one did.
-    pub(crate) fn remove(&mut self, id: LocalChannelId, class: FrameClass, place: u32) -> Option<HubEntry> {
+    /// Removes the subscriber at `place`, and returns it. Returns as well the subscriber that moved to `place`, if one did.
+    pub(crate) fn remove(
+        &mut self,
+        id: LocalChannelId,
+        (key, place): (ListKey, u32),
+        timers: &mut Timers,
+    ) -> (HubEntry, Option<HubEntry>) {
         let lists = &mut self.channel_mut(id).subscribers;
-        let list = lists.iter().position(|(of, _)| *of == class).expect("a subscriber's class has a list");
-        let (_, subscribers) = &mut lists[list];
-        subscribers.swap_remove(place as usize);
-        if subscribers.is_empty() {
-            lists.swap_remove(list);
-            return None;
+        let index = lists.iter().position(|list| list.key == key).expect("a subscriber's class has a list");
+        let SubscriberList { entries, paced, .. } = &mut lists[index];
+        let removed = entries.swap_remove(place as usize);
+        if entries.is_empty() {
+            if let Some(paced) = lists.swap_remove(index).paced {
+                timers.abandon(paced.scheduled);
+            }
+            return (removed, None);
         }
-        if subscribers.len() * 4 < subscribers.capacity() {
-            subscribers.shrink_to(subscribers.len() * 2);
+        if let Some(paced) = paced {
+            paced.remove(place);
         }
-        subscribers.get(place as usize).copied()
+        if entries.len() * 4 < entries.capacity() {
+            entries.shrink_to(entries.len() * 2);
+        }
+        (removed, entries.get(place as usize).copied())
+    }
+
+    /// Schedules the next turn of the subscribers of each paced list of a channel.
+    pub(crate) fn schedule_turns(&mut self, id: LocalChannelId, timers: &mut Timers, now_us: u64) {
+        let LocalChannel { name, subscribers, .. } = self.channel_mut(id);
+        for paced in subscribers.iter_mut().filter_map(|list| list.paced.as_deref_mut()) {
+            if let Some(due_us) = paced.next_us() {
+                let due_us = due_us.max(now_us);
+                timers.schedule(&mut paced.scheduled, due_us, || TimerOwner::Channel(Arc::clone(name)));
+            }
+        }
+    }
+
+    /// Whether the next turn of a paced list of the channel is scheduled at `due_us`.
+    pub(crate) fn turns_are_due_at(&self, name: &str, due_us: u64) -> bool {
+        let lists = self.find(name).map(|id| &self.channel(id).subscribers);
+        let mut paced = lists.into_iter().flatten().filter_map(|list| list.paced.as_ref());
+        paced.any(|paced| paced.scheduled.is_at(due_us))
+    }
+
+    /// The channel and the number of its list whose next turn is scheduled at `due_us`; that entry is consumed.
+    pub(crate) fn take_due_turns(&mut self, name: &str, due_us: u64) -> Option<(LocalChannelId, usize)> {
+        let id = self.find(name)?;
+        let takes = |list: &mut SubscriberList| list.paced.as_mut().is_some_and(|paced| paced.scheduled.take(due_us));
+        Some((id, self.channel_mut(id).subscribers.iter_mut().position(takes)?))
     }
 
     /// The number of channels.
@@ -195,19 +269,40 @@ impl Hub {
 }
 
 impl LocalChannel {
-    /// The classes with subscribers, and their subscribers.
-    pub(crate) fn classes(&self) -> impl Iterator<Item = (FrameClass, &[HubEntry])> {
-        self.subscribers.iter().map(|(class, subscribers)| (*class, &**subscribers))
-    }
-
-    /// The subscribers of one class, mutable, to record what they were sent.
-    pub(crate) fn subscribers_mut(&mut self, class: FrameClass) -> &mut [HubEntry] {
-        let list = self.subscribers.iter_mut().find(|(of, _)| *of == class);
-        list.map_or(&mut [], |(_, subscribers)| subscribers)
+    /// All subscribers.
+    pub(crate) fn subscribers(&self) -> impl Iterator<Item = &HubEntry> {
+        self.subscribers.iter().flat_map(|list| &list.entries)
     }
 
     /// The subscribers of one class.
-    pub(crate) fn subscribers(&self, class: FrameClass) -> &[HubEntry] {
-        self.classes().find(|(of, _)| *of == class).map_or(&[], |(_, subscribers)| subscribers)
+    pub(crate) fn subscribers_of(&self, class: FrameClass) -> impl Iterator<Item = &HubEntry> {
+        self.subscribers.iter().filter(move |list| list.key.class == class).flat_map(|list| &list.entries)
+    }
+
+    /// The lists of one class, mutable, to record what their subscribers were sent.
+    pub(crate) fn lists_mut(&mut self, class: FrameClass) -> impl Iterator<Item = &mut SubscriberList> {
+        self.subscribers.iter_mut().filter(move |list| list.key.class == class)
+    }
+
+    /// The list of a paced subscription, which must exist.
+    pub(crate) fn paced_mut(&mut self, key: ListKey) -> &mut PacedSubscribers {
+        let list = self.subscribers.iter_mut().find(|list| list.key == key);
+        list.and_then(|list| list.paced.as_deref_mut()).expect("a paced subscriber's list is paced")
+    }
+
+    /// The paced list with this number, which must exist.
+    pub(crate) fn paced_list_mut(&mut self, number: usize) -> (&[HubEntry], &mut PacedSubscribers) {
+        let SubscriberList { entries, paced, .. } = &mut self.subscribers[number];
+        (entries, paced.as_deref_mut().expect("its turn was due"))
+    }
+}
+
+impl SubscriberList {
+    /// The filter that publications for a paced list have to pass.
+    pub(crate) fn filter_of_paced(&self) -> Option<FilterPlace> {
+        match self.key.turns {
+            Turns::Paced { filter } => filter,
+            Turns::None => None,
+        }
     }
 }

@@ -88,6 +88,21 @@ pub struct SessionFacts {
     pub are_channels_cut: bool,
     /// Pings and pongs.
     pub pings: PingFacts,
+    /// What the client or the server API has stated.
+    pub paces: PaceFacts,
+}
+
+/// The paces of one session.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PaceFacts {
+    /// Subscriptions with a pace.
+    pub subscriptions: u32,
+    /// The fewest updates per second of these.
+    pub updates_per_second_min: Option<f64>,
+    /// The bytes per second of the session.
+    pub bytes_per_second: Option<u32>,
+    /// Whether the latest lane and the snapshots wait for that pace.
+    pub is_held: bool,
 }
 
 /// What is queued for one session.

@@ -50,6 +50,8 @@ mod frame;
 mod hub;
 mod names;
 mod outbox;
+pub mod pace;
+mod paced_subscribers;
 mod session_seats;
 mod shrink;
 mod slab;

@@ -7,6 +7,7 @@
 //!
 //! The frames of the session's rooms come last. They are not queued: see [`room_frames`].
 
+mod byte_budget;
 mod queued;
 mod room_frames;
 
@@ -19,10 +20,12 @@ use crate::{
     frame::{FrameRef, Parts},
     hub::LocalChannelId,
     options::ClientOptions,
+    pace::BytePace,
     session::Share,
     session_seats::Seats,
 };
 
+use byte_budget::ByteBudget;
 use room_frames::{RoomFrames, RoomSlices};
 
 pub(crate) use queued::DividedQueue;
@@ -100,6 +103,8 @@ struct LatestLane {
     places: HashMap<u64, u64, foldhash::fast::FixedState>,
     /// The number of slots removed from the front.
     left: u64,
+    /// Present if the session has a pace. Here, because few sessions have one, and each pays for the fields of an outbox.
+    budget: Option<ByteBudget>,
 }
 
 #[derive(Debug)]
@@ -189,7 +194,64 @@ impl Outbox {
     /// Whether the next write has something to write.
     #[inline]
     pub(crate) fn is_writable(&self) -> bool {
-        if self.corked { self.uncorked_frames > 0 } else { !self.is_empty() }
+        if self.corked {
+            self.uncorked_frames > 0
+        } else if self.is_held() {
+            !self.queue.is_empty()
+        } else {
+            !self.is_empty()
+        }
+    }
+
+    /// Sets the bytes per second that the session may be sent.
+    pub(crate) fn set_byte_pace(&mut self, pace: Option<BytePace>, now_us: u64) {
+        match pace {
+            Some(pace) => self.latest.get_or_insert_default().budget = Some(ByteBudget::new(pace, now_us)),
+            None => self.latest.iter_mut().for_each(|lane| lane.budget = None),
+        }
+    }
+
+    fn budget(&self) -> Option<&ByteBudget> {
+        self.latest.as_ref()?.budget.as_ref()
+    }
+
+    fn budget_mut(&mut self) -> Option<&mut ByteBudget> {
+        self.latest.as_mut()?.budget.as_mut()
+    }
+
+    pub(crate) fn byte_pace(&self) -> Option<BytePace> {
+        self.budget().map(|budget| budget.pace)
+    }
+
+    /// Whether the latest lane and room frames wait, because the session has been sent the bytes that its pace allows.
+    pub(crate) fn is_held(&self) -> bool {
+        self.budget().is_some_and(|budget| budget.is_held)
+    }
+
+    /// Until when it is held, if nothing more is spent.
+    pub(crate) fn held_until_us(&self) -> Option<u64> {
+        self.budget()?.held_until_us()
+    }
+
+    /// Adds the bytes that the session's pace allows by now.
+    pub(crate) fn refill(&mut self, now_us: u64) {
+        if let Some(budget) = self.budget_mut() {
+            budget.refill(now_us);
+        }
+    }
+
+    /// Counts bytes that were written against the session's pace. Returns until when it is held, if that begins now.
+    pub(crate) fn spend(&mut self, bytes: usize, now_us: u64) -> Option<u64> {
+        let budget = self.budget_mut()?;
+        let was_held = budget.is_held;
+        budget.refill(now_us);
+        budget.spend(bytes);
+        budget.held_until_us().filter(|_| !was_held)
+    }
+
+    /// Bytes after which a write includes no further frame.
+    fn write_bytes_max(&self) -> usize {
+        self.budget().map_or(WRITE_BYTES_MAX, |budget| budget.bytes_left().min(WRITE_BYTES_MAX))
     }
 
     /// Whether frames are held back until the answer to `connect` precedes them.
@@ -217,6 +279,11 @@ impl Outbox {
             let (slices_left, bytes_left) = (WRITE_SLICES_MAX, WRITE_BYTES_MAX);
             return Outgoing { queue, skip_bytes: self.head_written, slices_left, bytes_left, ..Outgoing::default() };
         }
+        if self.is_held() {
+            let (slices_left, bytes_left) = (WRITE_SLICES_MAX, WRITE_BYTES_MAX);
+            let (queue, skip_bytes) = (self.queue.range(..), self.head_written);
+            return Outgoing { queue, skip_bytes, slices_left, bytes_left, ..Outgoing::default() };
+        }
         Outgoing {
             queue: self.queue.iter(),
             parts: None,
@@ -224,7 +291,7 @@ impl Outbox {
             rooms: self.rooms.as_ref().map(|rooms| rooms.slices(seats)),
             skip_bytes: self.head_written,
             slices_left: WRITE_SLICES_MAX,
-            bytes_left: WRITE_BYTES_MAX,
+            bytes_left: self.write_bytes_max(),
         }
     }
 
@@ -249,7 +316,7 @@ impl Outbox {
                 self.room_bytes -= length;
             }
         }
-        while bytes > 0 && !self.corked {
+        while bytes > 0 && !self.corked && !self.is_held() {
             let Some(slot) = self.latest.as_mut().and_then(|lane| lane.pop()) else { return bytes };
             let length = slot.frame.len();
             if bytes < length {
@@ -360,8 +427,10 @@ impl Outbox {
         if self.queue.is_empty() && self.queue.capacity() > KEPT_FRAMES {
             self.queue.shrink_to(KEPT_FRAMES);
         }
-        if self.latest.as_ref().is_some_and(|lane| lane.slots.is_empty() && lane.slots.capacity() > KEPT_FRAMES) {
-            self.latest = None;
+        if let Some(lane) = self.latest.take_if(|lane| lane.slots.is_empty() && lane.slots.capacity() > KEPT_FRAMES)
+            && lane.budget.is_some()
+        {
+            self.latest = Some(Box::new(LatestLane { budget: lane.budget, ..LatestLane::default() }));
         }
     }
 

@@ -44,6 +44,8 @@ impl From<RoomRefusal> for Refused {
 pub(crate) enum RefusedCommand {
     /// The command is answered with an error of the server.
     Error(Refused),
+    /// The command is answered with an error of the server that names its reason.
+    Explained { code: ErrorCode, message: Box<str> },
     /// The command is answered with an error of a backend or a game.
     Own { code: u16, message: Box<str>, temporary: bool },
     /// The session is closed.
@@ -51,6 +53,11 @@ pub(crate) enum RefusedCommand {
 }
 
 impl RefusedCommand {
+    /// The client is told the reason.
+    pub(crate) fn explained(code: ErrorCode, why: impl std::fmt::Display) -> Self {
+        Self::Explained { code, message: why.to_string().into() }
+    }
+
     /// The session is closed, with the reason.
     pub(crate) const fn close(disconnect: Disconnect, why: &'static str) -> Self {
         Self::Disconnect { disconnect, why: Some(why) }

@@ -14,9 +14,10 @@ use crate::{
     backend::ProxyRequestId,
     channel_creators::ChannelCreator,
     filters::FilterPlace,
-    hub::LocalChannelId,
+    hub::{ListKey, LocalChannelId},
     message::{Subscriber, SubscriptionRequest},
     options::ClientOptions,
+    pace::UpdatePace,
     session_seats::SeatIndex,
     shard::hash_of,
     timers::Scheduled,
@@ -126,6 +127,8 @@ pub(crate) struct SessionExtra {
     pub(crate) connected_us: Option<u64>,
     /// Joins whose rooms are open, and whose answers do not fit into the session's queue now.
     pub(crate) due_joins: VecDeque<Box<SubscriptionRequest>>,
+    /// When its latest lane and its rooms may be sent to again, if it has been sent the bytes that its pace allows.
+    pub(crate) held_until_us: Option<u64>,
 }
 
 /// A session's deadlines on the monotonic clock; `u64::MAX` for never.
@@ -191,6 +194,7 @@ pub(crate) struct SubscriptionExtra {
     pub(crate) seat: Option<SeatIndex>,
     /// The pending refresh request.
     pub(crate) refresh: Option<ProxyRequestId>,
+    pub(crate) pace: Option<UpdatePace>,
 }
 
 /// Why a subscription ended before its owner answered. It is removed when the answer arrives.
@@ -242,6 +246,19 @@ impl Session {
     /// The frame class of a subscription with these flags.
     pub(crate) const fn class(&self, flags: SubscriptionFlags) -> FrameClass {
         FrameClass { wire: self.wire, compact: flags.compact, delta: flags.delta }
+    }
+
+    /// The list in the hub of a subscription with this pace. The players of a room are in one list: their seats have the
+    /// paces.
+    pub(crate) fn list_key(&self, subscription: &Subscription, pace: Option<UpdatePace>) -> ListKey {
+        let is_paced = pace.is_some() && subscription.seat().is_none();
+        ListKey::new(self.class(subscription.flags), subscription.filter, is_paced)
+    }
+
+    /// The time of its next deadline; `u64::MAX` for never.
+    pub(crate) fn next_us(&self) -> u64 {
+        let held_until_us = self.extra.as_ref().and_then(|extra| extra.held_until_us);
+        self.deadlines.next_us().min(held_until_us.unwrap_or(u64::MAX))
     }
 
     /// The session's subscription to `channel`.
@@ -392,6 +409,16 @@ impl Subscription {
         self.extra.as_ref().and_then(|extra| extra.seat)
     }
 
+    pub(crate) fn pace(&self) -> Option<UpdatePace> {
+        self.extra.as_ref().and_then(|extra| extra.pace)
+    }
+
+    pub(crate) fn set_pace(&mut self, pace: Option<UpdatePace>) {
+        if pace.is_some() || self.extra.is_some() {
+            self.extra.get_or_insert_default().pace = pace;
+        }
+    }
+
     /// The session's info in this channel.
     pub(crate) fn info<'a>(&'a self, of_session: &'a Arc<ClientInfo>) -> &'a Arc<ClientInfo> {
         self.extra.as_ref().and_then(|extra| extra.info.as_ref()).unwrap_or(of_session)
@@ -401,7 +428,7 @@ impl Subscription {
 impl SubscriptionExtra {
     /// Whether any field is still needed after the owner's answer.
     pub(crate) const fn outlives_answer(&self) -> bool {
-        self.info.is_some() || self.seat.is_some() || self.refresh.is_some()
+        self.info.is_some() || self.seat.is_some() || self.refresh.is_some() || self.pace.is_some()
     }
 }
 

@@ -19,6 +19,7 @@ use crate::{
     frame::RoomHead,
     hub::LocalChannelId,
     names::NamespaceIndex,
+    pace::UpdatePace,
     room::{Departure, RoomKey, RoomThreadIndex, SeatChange, SeatKey},
     shrink::shrink_map,
 };
@@ -57,6 +58,7 @@ pub(crate) struct Seat {
     frame: SeatFrame,
     /// The seat's bandwidth allowance; `None` if it was never limited.
     allowance: Option<Allowance>,
+    pace: Option<UpdatePace>,
     pub(crate) inputs: InputGate,
 }
 
@@ -107,6 +109,8 @@ pub(crate) struct Seated {
     pub(crate) session: u32,
     /// Whether it has to be sent the newest tick.
     is_due: bool,
+    /// The first tick that its pace allows.
+    rests_until_tick: u32,
 }
 
 /// What remains to be done when a seat is released.
@@ -150,6 +154,8 @@ pub(crate) struct FrameWritten {
     pub(crate) namespace: NamespaceIndex,
     /// Whether far cells were due and were left out.
     pub(crate) is_far_postponed: bool,
+    /// Ticks before this one that the seat's pace has left out.
+    pub(crate) paced_ticks: u32,
 }
 
 impl Seats {
@@ -295,7 +301,7 @@ impl Seats {
         if room.mirror.is_none() {
             return false;
         }
-        room.seated.push(Seated { seat: index, session, is_due: false });
+        room.seated.push(Seated { seat: index, session, is_due: false, rests_until_tick: 0 });
         let place = (room.seated.len() - 1) as u32;
         self.at_mut(index).at = Some(SeatedAt { room: room_place, place });
         true
@@ -325,7 +331,9 @@ impl Seats {
 
     /// Calls `mark` for each seat in the room that becomes due. This is the cost of a tick per player.
     pub(crate) fn mark_all_due(&mut self, place: u32, mut mark: impl FnMut(u32)) {
-        for seated in &mut self.room_mut(place).seated {
+        let room = self.room_mut(place);
+        let tick = room.tick();
+        for seated in room.seated.iter_mut().filter(|seated| seated.rests_until_tick <= tick) {
             if !std::mem::replace(&mut seated.is_due, true) {
                 mark(seated.session);
             }
@@ -374,10 +382,24 @@ impl Seats {
             allowance.take(frame_bytes);
             allowance.far_tick = body.map(|body| body.far_tick);
         }
+        let pace = seat.pace;
         let SeatedAt { room, place } = seat.at.expect("only who gets frames is offered one");
         let room = self.room_mut(room);
-        room.seated[place as usize].is_due = false;
-        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_far_postponed }
+        let interval_ticks = pace.map_or(1, |pace| pace.interval_ticks(room.ticks_per_second()));
+        let seated = &mut room.seated[place as usize];
+        (seated.is_due, seated.rests_until_tick) = (false, after.tick.saturating_add(interval_ticks));
+        let paced_ticks = interval_ticks - 1;
+        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_far_postponed, paced_ticks }
+    }
+
+    /// Sets the pace of a seat. It counts from the last snapshot.
+    pub(crate) fn set_pace(&mut self, index: SeatIndex, pace: Option<UpdatePace>) {
+        let seat = self.at_mut(index);
+        seat.pace = pace;
+        let Some((SeatedAt { room, place }, base_tick)) = seat.at.map(|at| (at, seat.base.tick)) else { return };
+        let room = self.room_mut(room);
+        let interval_ticks = pace.map_or(1, |pace| pace.interval_ticks(room.ticks_per_second()));
+        room.seated[place as usize].rests_until_tick = base_tick.saturating_add(interval_ticks);
     }
 
     /// Takes the offered frame, so that none is offered any more.
@@ -403,6 +425,8 @@ impl LocalRoom {
 
     /// Replaces the whole world.
     pub(crate) fn show(&mut self, grid: Grid, ticks_per_second: u32, keyframe: Arc<TickUpdate>) {
+        // The ticks of another world may be lower.
+        self.seated.iter_mut().for_each(|seated| seated.rests_until_tick = 0);
         match &mut self.mirror {
             Some(mirror) => mirror.apply(keyframe),
             None => self.mirror = Some(Mirror::new(grid, ticks_per_second, keyframe, PUBLICATION_TAILS)),
@@ -414,6 +438,16 @@ impl LocalRoom {
         let Some(mirror) = &mut self.mirror else { return false };
         mirror.apply(update);
         true
+    }
+
+    /// The newest tick.
+    fn tick(&self) -> u32 {
+        self.mirror.as_ref().map_or(0, Mirror::tick)
+    }
+
+    /// 0 for a room that is not mirrored here, which has no seats that receive frames.
+    fn ticks_per_second(&self) -> u32 {
+        self.mirror.as_ref().map_or(0, Mirror::ticks_per_second)
     }
 
     /// The mirror's counts since the last call.
@@ -450,6 +484,7 @@ impl Seat {
             base: Base::default(),
             frame: SeatFrame::default(),
             allowance: None,
+            pace: None,
             inputs: InputGate { last_number: 0, credit_millionths: u64::MAX, refilled_us: 0 },
         }
     }

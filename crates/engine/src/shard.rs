@@ -350,7 +350,9 @@ impl Shard {
             let counts = match timer {
                 TimerOwner::Session(key) => sessions.take_due(context, due_us, key),
                 TimerOwner::Channel(name) => {
-                    owner.channels.take_due(context, due_us, &name) || owner.rooms(context).wake_joins(due_us, &name)
+                    owner.channels.take_due(context, due_us, &name)
+                        || owner.rooms(context).wake_joins(due_us, &name)
+                        || sessions.pacing(context).take_turns(due_us, &name)
                 }
             };
             if !counts {
@@ -365,7 +367,9 @@ impl Shard {
         context.timers.tidy(|due_us, timer| match timer {
             TimerOwner::Session(key) => sessions.all.table.is_due_at(*key, due_us),
             TimerOwner::Channel(name) => {
-                owner.channels.is_due_at(name, due_us) || owner.room_queries.asks_again_at(name, due_us)
+                owner.channels.is_due_at(name, due_us)
+                    || owner.room_queries.asks_again_at(name, due_us)
+                    || sessions.all.hub.turns_are_due_at(name, due_us)
             }
         });
     }
@@ -413,6 +417,7 @@ impl Shard {
             | ApiRequest::Subscribe { .. }
             | ApiRequest::Refresh { .. }
             | ApiRequest::Unsubscribe { .. }
+            | ApiRequest::SetPace { .. }
             | ApiRequest::Access(_) => {
                 let answer = sessions.serve_api(context, request);
                 context.answer_api(ticket, answer);

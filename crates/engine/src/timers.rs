@@ -10,8 +10,8 @@ use crate::{SessionKey, shrink::shrink_heap};
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TimerOwner {
     Session(SessionKey),
-    /// A channel, or the joins that ask the other nodes again for its room. A variant of their own would make each timer of
-    /// a session larger.
+    /// A channel, the joins that ask the other nodes again for its room, or its paced subscribers. A variant of their own would
+    /// make each timer of a session larger.
     Channel(Arc<str>),
 }
 

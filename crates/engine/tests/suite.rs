@@ -15,6 +15,7 @@ mod hall;
 mod keyframe;
 mod node;
 mod outgoing_together;
+mod paces;
 mod pacing;
 mod peers;
 mod permissions;

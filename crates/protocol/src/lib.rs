@@ -29,7 +29,7 @@ pub use decimal::Decimal;
 pub use delta::DeltaEncoder;
 pub use encoded::{EncodedPublications, Gaps};
 pub use filter::{FilterError, FilterLimits, TagTest, TagsFilter};
-pub use payload::{NotJson, Payload, text_member};
+pub use payload::{NotJson, NumberMember, Payload, text_member};
 pub use push::{ChannelRef, ClientInfo, DataForm, Publication, Push, Tags};
 pub use reply::{
     ConnectResult, HistoryResult, PresenceResult, PresenceStatsResult, RefreshResult, Reply, RpcResult, SubscribeResult,

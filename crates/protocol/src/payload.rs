@@ -58,9 +58,52 @@ pub fn text_member(json: &[u8], name: &str) -> Option<String> {
     }
 }
 
+/// A member of a JSON object that should be a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum NumberMember {
+    /// The bytes are no JSON object, or it has no such member.
+    Absent,
+    /// The member is `null`.
+    Null,
+    /// The member's value.
+    Number(f64),
+    /// A value of another type.
+    Other,
+}
+
+impl NumberMember {
+    /// The member `name` of a JSON object.
+    pub fn of(json: &[u8], name: &str) -> Self {
+        // Avoids parsing, because nearly all data has no such member.
+        if memchr::memmem::find(json, name.as_bytes()).is_none() {
+            return Self::Absent;
+        }
+        let value = serde_json::from_slice::<serde_json::Value>(json);
+        match value.as_ref().ok().and_then(|value| value.get(name)) {
+            None => Self::Absent,
+            Some(serde_json::Value::Null) => Self::Null,
+            Some(value) => value.as_f64().map_or(Self::Other, Self::Number),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_member_is_found_in_objects_alone() {
+        let found = |json: &str| NumberMember::of(json.as_bytes(), "rate");
+        assert_eq!(found(r#"{"name":"Ada","rate":1}"#), NumberMember::Number(1.0));
+        assert_eq!(found(r#"{"rate":-0.5}"#), NumberMember::Number(-0.5));
+        assert_eq!(found(r#"{"rate":null}"#), NumberMember::Null);
+        for json in [r#"{"rate":"1"}"#, r#"{"rate":[1]}"#, r#"{"rate":true}"#] {
+            assert_eq!(found(json), NumberMember::Other, "{json}");
+        }
+        for json in ["", "rate", r#"["rate",1]"#, r#"{"other":{"rate":1}}"#, r#"{"rate":1"#, r#"{"rate":NaN}"#] {
+            assert_eq!(found(json), NumberMember::Absent, "{json}");
+        }
+    }
 
     #[test]
     fn a_text_member_is_found_in_objects_alone() {

@@ -117,6 +117,11 @@ impl Mirror {
         }
     }
 
+    /// Ticks per second of the room.
+    pub const fn ticks_per_second(&self) -> u32 {
+        self.ticks_per_second
+    }
+
     /// What the states of the objects are made of.
     pub fn schema(&self) -> &Schema {
         &self.schema

@@ -41,5 +41,5 @@ pub use occupancy::{OccupancyAnswer, OccupancyQuestion};
 pub use presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion};
 pub use rooms::{CloseRoomOrder, RoomClosed, close_room_here};
 pub use serve::{LocalReports, OwnName, PeerService};
-pub use sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder};
+pub use sessions::{DisconnectOrder, PaceOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder};
 pub use shards::{ChannelQuestion, QuestionKind, QuestionQueue, QuestionReceivers, QuestionSenders};

@@ -148,6 +148,8 @@ pub struct Model {
     /// Publications by number.
     pub published: Vec<Published>,
     pub rooms: SharedRoomModel,
+    /// Whether subscriptions may have a pace.
+    pub has_paces: bool,
     /// How often each labelled case occurred.
     pub reached: BTreeMap<&'static str, u64>,
     /// Channels by the numbers that replace their names on the wire.
@@ -166,6 +168,7 @@ impl Model {
             (name.clone(), ChannelFacts { name, rules, may_be_evicted, ..ChannelFacts::default() })
         };
         Self {
+            has_paces: false,
             published: Vec::new(),
             rooms: SharedRoomModel::default(),
             reached: BTreeMap::new(),

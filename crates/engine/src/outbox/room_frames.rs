@@ -13,7 +13,7 @@ use crate::{
     session_seats::{FrameWritten, SeatIndex, Seats},
 };
 
-use super::{Outbox, WRITE_BYTES_MAX, WRITE_SLICES_MAX};
+use super::{Outbox, WRITE_SLICES_MAX};
 
 /// Slices of one room frame.
 const FRAME_SLICES: usize = 2;
@@ -60,13 +60,14 @@ impl Outbox {
     /// Chooses the room frames that the next write offers after the lanes. `offer` assembles the frame of a seat, if it
     /// is due, and returns its bytes.
     pub(crate) fn offer_room_frames(&mut self, mut offer: impl FnMut(SeatIndex) -> Option<usize>) {
+        let is_held = self.is_held();
         let Some(rooms) = &mut self.rooms else { return };
         rooms.offered.clear();
-        if self.due_seats == 0 {
+        if self.due_seats == 0 || is_held {
             return;
         }
         let mut slices_left = WRITE_SLICES_MAX.saturating_sub(self.lane_slices());
-        let mut bytes_left = WRITE_BYTES_MAX.saturating_sub(self.queued_bytes - self.head_written);
+        let mut bytes_left = self.write_bytes_max().saturating_sub(self.queued_bytes - self.head_written);
         let Some(rooms) = &mut self.rooms else { return };
         for &seat in &rooms.seats {
             if slices_left < FRAME_SLICES || bytes_left == 0 {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_protocol::{ConnectResult, Payload, TagsFilter, UnsubscribeCode};
 
-use crate::{backend::ProxyRequestId, event::ServerSubscription, hub::LocalChannelId, refused::Refused};
+use crate::{
+    backend::ProxyRequestId, event::ServerSubscription, hub::LocalChannelId, pace::UpdatePace, refused::Refused,
+};
 
 /// Why a session is paused, and the commands to run when it resumes.
 #[derive(Debug)]
@@ -156,6 +158,8 @@ pub(crate) struct SubscriptionParams {
     pub(crate) delta: bool,
     /// Data for the game, if the channel has a room.
     pub(crate) data: Bytes,
+    /// The pace that the data states.
+    pub(crate) pace: Option<UpdatePace>,
     /// Set when the API ends the subscription during a token check or a backend request; the client receives the push
     /// after the reply.
     pub(crate) ended: Option<UnsubscribeCode>,

@@ -206,7 +206,7 @@ impl SessionTable {
     /// Schedules the session's next deadline.
     pub(crate) fn schedule(&mut self, key: SessionKey, timers: &mut Timers) {
         let Some(session) = self.get_mut(key) else { return };
-        let due_us = session.deadlines.next_us();
+        let due_us = session.next_us();
         if due_us != u64::MAX {
             timers.schedule(&mut session.scheduled, due_us, || TimerOwner::Session(key));
         }

@@ -77,7 +77,8 @@ impl Seats {
         let Self { seats, rooms, .. } = self;
         let room = rooms[place as usize].as_mut().expect("a room's place is forgotten with the room");
         let mut skipped = 0;
-        for seated in &mut room.seated {
+        let tick = room.tick();
+        for seated in room.seated.iter_mut().filter(|seated| seated.rests_until_tick <= tick) {
             let seat = seats[seated.seat.0 as usize].as_deref_mut().expect("who is seated has a seat");
             let allowance = seat.allowance.get_or_insert_with(|| Allowance::new(now_us, limit));
             allowance.refill(now_us, limit);

@@ -2,7 +2,7 @@
 //!
 //! [`Sessions`] passes each event and message on to what it concerns: a delivery ([`delivery`]), a command of a session or
 //! what one waited for ([`commands`]), its `connect` ([`connect`]), a subscription ([`subscribe`]), an extension
-//! ([`refresh`]), a deadline ([`deadlines`]), an input ([`inputs`]) or a message of a room ([`room_messages`]), or the end of
+//! ([`refresh`]), a pace ([`pacing`]), a deadline ([`deadlines`]), an input ([`inputs`]) or a message of a room ([`room_messages`]), or the end of
 //! all sessions ([`drain`]). All of them change the sessions and what they hold ([`open_sessions`]).
 
 mod commands;
@@ -15,6 +15,7 @@ mod insight;
 mod node_rates;
 mod open_sessions;
 mod openers;
+mod pacing;
 mod permission;
 mod recording;
 mod refresh;
@@ -50,6 +51,7 @@ use delivery::Deliveries;
 use drain::Drain;
 use node_rates::Rates;
 use open_sessions::OpenSessions;
+use pacing::Pacing;
 use refresh::Refreshing;
 use room_messages::RoomMessages;
 use subscribe::{Subscribing, check_server_side};
@@ -98,6 +100,11 @@ impl Sessions {
 
     fn due<'s>(&'s mut self, context: &'s mut Context, key: SessionKey) -> DueSession<'s> {
         DueSession { context, sessions: &mut self.all, key, pings: &self.pings }
+    }
+
+    /// What changes of paces, and the turns of paced subscribers, work with.
+    pub(super) fn pacing<'s>(&'s mut self, context: &'s mut Context) -> Pacing<'s> {
+        Pacing { context, sessions: &mut self.all }
     }
 
     /// What a message of a room works with.
@@ -220,6 +227,10 @@ impl Sessions {
                 }
                 let keys = self.all.sessions_of(&user, &only, &[]);
                 Ok(self.all.unsubscribe_all(context, &keys, &channel, code))
+            }
+            ApiRequest::SetPace { user, only, change } => {
+                let keys = self.all.sessions_of(&user, &only, &[]);
+                self.pacing(context).change_all(&keys, &change)
             }
             ApiRequest::Access(rules) => Ok(self.apply_access(context, &rules)),
             request => unreachable!("{request:?} is about a channel"),

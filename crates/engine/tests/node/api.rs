@@ -8,6 +8,7 @@ use dunlin_engine::{
     backend::PublishHow,
     event::PeerKey,
     insight::{ChannelQueue, LaneFacts, SessionFacts, SessionPlace, SessionsQuery},
+    pace::{BytePace, PaceChange, UpdatePace},
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication, UnsubscribeCode};
 use dunlin_rooms::{ListingChange, PlayerId, RoomOverrides};
@@ -37,6 +38,7 @@ pub fn channel(request: &ApiRequest) -> Option<&str> {
         | ApiRequest::Refresh { .. }
         | ApiRequest::Unsubscribe { .. }
         | ApiRequest::Sessions(_)
+        | ApiRequest::SetPace { .. }
         | ApiRequest::Access(_)
         | ApiRequest::Survey => None,
     }
@@ -130,6 +132,15 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
             expires_at_ms: backend::ttl(fields, now),
             info: backend::payload(&fields["info"]),
         },
+        "subscription_pace" => {
+            let pace =
+                fields["updates"].as_f64().map(|rate| UpdatePace::from_updates_per_second(rate).expect("a pace"));
+            ApiRequest::SetPace { user: text("user").into(), only, change: PaceChange::Subscription { channel, pace } }
+        }
+        "session_pace" => {
+            let pace = fields["bytes"].as_f64().map(|rate| BytePace::from_bytes_per_second(rate).expect("a pace"));
+            ApiRequest::SetPace { user: text("user").into(), only, change: PaceChange::Session(pace) }
+        }
         "sessions" => {
             let after = fields.get("after").map(|after| SessionPlace {
                 behind_since_us: after[0].as_u64().unwrap_or(u64::MAX),
@@ -253,6 +264,12 @@ fn session(facts: &SessionFacts) -> Value {
         ("cut", facts.are_channels_cut.then_some(json!(true))),
         ("unexamined", (facts.queue.unexamined_frames > 0).then(|| json!(facts.queue.unexamined_frames))),
         ("waits_for", facts.commands_wait_for.map(|waits_for| json!(waits_for.name()))),
+        (
+            "paced",
+            (facts.paces.subscriptions > 0)
+                .then(|| json!([facts.paces.subscriptions, facts.paces.updates_per_second_min])),
+        ),
+        ("bytes_per_second", facts.paces.bytes_per_second.map(|bytes| json!([bytes, facts.paces.is_held]))),
         ("rooms_due", (facts.queue.rooms_due > 0).then(|| json!(facts.queue.rooms_due))),
         ("pong_age_ms", facts.pings.pong_age_us.map(|us| json!(us / 1_000))),
         ("round_trip_ms", facts.pings.round_trip_us.map(|us| json!(us / 1_000))),

@@ -348,6 +348,7 @@ fn count(shards: &[Shard], field: &str) -> u64 {
                 "recovered" => namespace.recovered,
                 "unrecovered" => namespace.unrecovered,
                 "subscriptions" => namespace.subscriptions,
+                "paced_subscriptions" => namespace.paced_subscriptions,
                 other => panic!("no counter {other} of a namespace"),
             };
         }

@@ -17,6 +17,7 @@ mod info;
 pub mod legacy;
 mod method;
 mod own_node;
+mod paces;
 mod paging;
 mod paths;
 mod presence;

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// A limit that acts on a session, or the bound of its queue that is nearest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LimitJson {
-    /// The configuration key.
+    /// The configuration key, or the method that sets it for one session.
     key: &'static str,
     /// Its value; absent if it is not a number.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -42,6 +42,21 @@ pub(super) fn limits_of(facts: &SessionFacts, bounds: QueueLimits) -> Vec<LimitJ
     if queue.limited_us > 0 {
         let effect = "a room skips ticks for the session, which has been sent as much as it may";
         limits.push(LimitJson { key: "room.player_bandwidth_limit", value: None, used: None, effect });
+    }
+    let paces = &facts.paces;
+    if let Some(updates) = paces.updates_per_second_min {
+        let effect =
+            "the client or the server API has stated a pace for some of its subscriptions, which leave out the rest";
+        let (value, used) = (Some(updates.ceil() as u64), Some(paces.subscriptions.into()));
+        limits.push(LimitJson { key: "subscription_pace", value, used, effect });
+    }
+    if let Some(bytes) = paces.bytes_per_second {
+        let effect = if paces.is_held {
+            "the client or the server API has stated its bytes per second, and now newer publications replace older ones"
+        } else {
+            "the client or the server API has stated its bytes per second"
+        };
+        limits.push(LimitJson { key: "session_pace", value: Some(bytes.into()), used: None, effect });
     }
     limits
 }

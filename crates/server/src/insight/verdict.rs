@@ -94,6 +94,8 @@ pub enum Verdict {
     },
     /// Only snapshots wait: a room skips ticks for the session because of their limit of bytes per second, or its state is not there.
     RoomLimited,
+    /// What waits is held until the session's own bytes per second allow more.
+    SessionPaced,
     /// More is sent than the connection takes.
     TooMuch {
         /// The measured rate of the connection.
@@ -144,6 +146,9 @@ impl Verdict {
             };
         }
         let is_blocked = socket.is_full || socket.tls_bytes > 0;
+        if !is_blocked && facts.paces.is_held && queue.reliable.frames == 0 {
+            return Self::SessionPaced;
+        }
         let are_snapshots_alone = queue.reliable.frames + queue.latest.frames + queue.room_bytes == 0;
         if !is_blocked {
             return if are_snapshots_alone { Self::RoomLimited } else { shard_behind };
@@ -172,6 +177,7 @@ impl Verdict {
             Self::ShardBehind { .. } => "shard_behind",
             Self::Burst { .. } => "burst",
             Self::RoomLimited => "room_limited",
+            Self::SessionPaced => "session_paced",
             Self::TooMuch { .. } => "too_much",
         }
     }
@@ -252,6 +258,7 @@ impl fmt::Display for Verdict {
             Self::RoomLimited => {
                 f.write_str("its snapshots wait for room.player_bandwidth_limit, or for the state of the room")
             }
+            Self::SessionPaced => f.write_str("its session pace allows no more bytes for now"),
             Self::TooMuch { bytes_per_second, unexamined_frames } => {
                 f.write_str("more is sent to it than its connection takes")?;
                 if *bytes_per_second > 0 {

@@ -19,7 +19,7 @@ use super::{
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
     rooms::{CloseRoomOrder, RoomClosed, RoomStateAnswer, RoomStateQuestion},
-    sessions::{DisconnectOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder},
+    sessions::{DisconnectOrder, PaceOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder},
 };
 
 /// The parameters of a question.
@@ -103,6 +103,8 @@ questions! {
     AccessRules = "access_rules", AccessQuestion => AccessAnswer;
     /// Set the expiry of sessions.
     Refresh = "refresh", RefreshOrder => Done;
+    /// Change paces of sessions or of their subscriptions.
+    Pace = "pace", PaceOrder => Done;
 }
 
 /// The answer to a command, which has taken effect.

@@ -162,6 +162,7 @@ impl<R: LocalReports> PeerService<R> {
             Received::Unsubscribe(order) => encoded(&self.order(order.into()).await?),
             Received::Subscribe(order) => encoded(&self.order(order.into()).await?),
             Received::Refresh(order) => encoded(&self.order(order.into()).await?),
+            Received::Pace(order) => encoded(&self.order(order.into()).await?),
         }
     }
 

@@ -4,6 +4,7 @@ use dunlin_engine::{
     api::{ApiRequest, SessionFilter},
     backend::Overrides,
     event::{ServerSubscription, SubscriptionGrant},
+    pace::{BytePace, PaceChange, PaceError, UpdatePace},
 };
 use dunlin_protocol::{Disconnect, Payload, UnsubscribeCode};
 use dunlin_token::UnixTime;
@@ -154,6 +155,70 @@ impl From<RefreshOrder> for ApiRequest {
         let (user, only) = chosen.split();
         let info = info.map(|json| Payload::from_json(Box::<str>::from(json).into_string().into()));
         Self::Refresh { user, only, expired, expires_at_ms, info }
+    }
+}
+
+/// Change paces.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(try_from = "PaceBody", into = "PaceBody")]
+pub struct PaceOrder {
+    user: Box<str>,
+    only: SessionFilter,
+    change: PaceChange,
+}
+
+/// The pace of subscriptions if it has a channel, of sessions otherwise.
+#[derive(Serialize, Deserialize)]
+struct PaceBody {
+    #[serde(flatten)]
+    chosen: Chosen,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    channel: Option<Box<str>>,
+    per_second_max: Option<f64>,
+}
+
+impl PaceOrder {
+    /// For the sessions of a user.
+    pub fn new(user: &str, only: &SessionFilter, change: &PaceChange) -> Self {
+        Self { user: user.into(), only: only.clone(), change: change.clone() }
+    }
+}
+
+impl From<PaceOrder> for ApiRequest {
+    fn from(PaceOrder { user, only, change }: PaceOrder) -> Self {
+        Self::SetPace { user, only, change }
+    }
+}
+
+impl From<PaceOrder> for PaceBody {
+    fn from(PaceOrder { user, only, change }: PaceOrder) -> Self {
+        let chosen = Chosen::new(&user, &only);
+        match change {
+            PaceChange::Subscription { channel, pace } => {
+                let per_second_max = pace.map(UpdatePace::updates_per_second);
+                Self { chosen, channel: Some(channel), per_second_max }
+            }
+            PaceChange::Session(pace) => {
+                let per_second_max = pace.map(|pace| pace.bytes_per_second().into());
+                Self { chosen, channel: None, per_second_max }
+            }
+        }
+    }
+}
+
+impl TryFrom<PaceBody> for PaceOrder {
+    type Error = PaceError;
+
+    fn try_from(PaceBody { chosen, channel, per_second_max }: PaceBody) -> Result<Self, PaceError> {
+        let (user, only) = chosen.split();
+        let change = match channel {
+            Some(channel) => {
+                let pace = per_second_max.map(UpdatePace::from_updates_per_second).transpose()?;
+                PaceChange::Subscription { channel, pace }
+            }
+            None => PaceChange::Session(per_second_max.map(BytePace::from_bytes_per_second).transpose()?),
+        };
+        Ok(Self { user, only, change })
     }
 }
 

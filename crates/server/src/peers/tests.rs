@@ -9,6 +9,7 @@ use dunlin_engine::{
     api::{ApiRequest, SessionFilter},
     backend::Overrides,
     event::{PeerKey, ServerSubscription, SubscriptionGrant},
+    pace::{BytePace, PaceChange, UpdatePace},
 };
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication};
 use serde::Serialize;
@@ -177,6 +178,12 @@ fn questions() -> Messages {
     all.question("subscribe bare", &SubscribeOrder::new("u", &only(None, None), &subscription(bare, None)));
     let info = payload(r#"{"b": 2}"#);
     all.question("refresh", &RefreshOrder::new("u", &only(None, None), true, Some(5_000), Some(&info)));
+    let pace = UpdatePace::from_updates_per_second(2.5).ok();
+    let change = PaceChange::Subscription { channel: "chat:1".into(), pace };
+    all.question("pace", &PaceOrder::new("u", &only(Some("c"), None), &change));
+    let change = PaceChange::Session(BytePace::from_bytes_per_second(20_000.0).ok());
+    all.question("pace of a session", &PaceOrder::new("u", &only(None, Some("s")), &change));
+    all.question("pace ended", &PaceOrder::new("", &only(None, None), &PaceChange::Session(None)));
     let rules = [rule(SubjectKind::User, "u\""), rule(SubjectKind::Token, "t"), rule(SubjectKind::TokensOf, "é")];
     all.question("access", &AccessOrder::new(&rules));
     all.question("access_rules", &AccessQuestion::new(u64::MAX, 1_700_000_000_002, None));
@@ -324,6 +331,8 @@ fn questions_that_make_no_sense_are_refused() {
         ("disconnect", r#"{"user":"u","whitelist":[],"disconnect":{"code":2999,"reason":""}}"#),
         ("disconnect", r#"{"user":"u","whitelist":[],"disconnect":{"code":5000,"reason":""}}"#),
         ("refresh", r#"{"user":"u","expired":false,"expire_at":-1}"#),
+        ("pace", r#"{"user":"u","channel":"c","per_second_max":0}"#),
+        ("pace", r#"{"user":"u","per_second_max":-1}"#),
         ("subscribe", r#"{"user":"u","channel":"c","expire_at":0,"b64info":"?","override":{}}"#),
     ] {
         let bytes = format!(r#"{{"v":1,"method":"{method}","params":{params}}}"#);

@@ -154,6 +154,7 @@ families! {
     USERS = Gauge "dunlin_users" [] "Distinct users with at least one session.";
     CHANNELS = Gauge "dunlin_channels" [] "Channels with subscribers.";
     SUBSCRIPTIONS = Gauge "dunlin_subscriptions" ["namespace"] "Subscriptions of sessions.";
+    PACED_SUBSCRIPTIONS = Gauge "dunlin_paced_subscriptions" ["namespace"] "Subscriptions with a pace: a maximum of updates per second that the client or the server API has stated.";
     CHANNELS_KEPT = Gauge "dunlin_channels_remembered" [] "Channels in memory, with subscribers or with history.";
     CHANNELS_REFUSED = Counter "dunlin_channels_refused_total" ["reason"] "Channels that were not created. node: channel.max_channels was reached and all channels have subscribers. session, user, address: the limit of channels per session, user or address was reached.";
     HISTORY_BYTES = Gauge "dunlin_history_bytes" [] "Bytes of the publications in all histories.";

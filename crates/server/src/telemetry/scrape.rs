@@ -169,6 +169,9 @@ fn sessions(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     page.family(&m::SUBSCRIPTIONS, |samples| {
         per_namespace(samples, scrape, shards, |counters| counters.subscriptions);
     });
+    page.family(&m::PACED_SUBSCRIPTIONS, |samples| {
+        per_namespace(samples, scrape, shards, |counters| counters.paced_subscriptions);
+    });
 }
 
 /// The number of users. A user with sessions on several shards counts once.

@@ -219,6 +219,8 @@ impl Subscription {
             Some(last) if published.count <= last => {
                 return Err(format!("{} {key:?}: {} comes after {last}", self.channel, published.count));
             }
+            // What a pace leaves out is not tagged.
+            Some(last) if model.has_paces => (between(last), 0),
             Some(last) => (between(last), between(last)),
             None if self.newest_follows_reply && published.count <= self.request_count => (0, 0),
             None if published.count <= self.request_count.max(self.recovered_count) => {
@@ -227,6 +229,7 @@ impl Subscription {
                     self.channel, published.count
                 ));
             }
+            None if model.has_paces => (between(self.request_count), 0),
             None => (between(self.request_count), between(self.live_count)),
         };
         if (lower..=upper).contains(&skipped) {

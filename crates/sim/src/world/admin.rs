@@ -10,7 +10,8 @@ use dunlin_engine::{
     backend::PublishHow,
     event::{ServerSubscription, SubscriptionGrant},
     message::{Notice, ShardMessage},
-    options::NamespaceOptions,
+    options::{Lane, NamespaceOptions},
+    pace::{PaceChange, UpdatePace},
 };
 use dunlin_protocol::{Disconnect, ErrorCode, Payload, UnsubscribeCode};
 
@@ -25,6 +26,9 @@ use super::NodeWorld;
 /// Number of namespaces that are added and removed. Clients do not use them.
 const LATE_NAMES: usize = 6;
 
+/// The fewest updates per second of a pace: what waits for a turn arrives before a world is at rest.
+const PACE_MIN: f64 = 20.0;
+
 impl NodeWorld {
     /// Runs a random action of an operator.
     pub(super) fn run_operator_action(&mut self) -> Result<(), String> {
@@ -35,7 +39,7 @@ impl NodeWorld {
             return self.reconfigure();
         }
         let channel = self.plan.channel(&mut self.harness.chance).clone();
-        match self.harness.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 3, 1]) {
+        match self.harness.chance.weighted(&[60, 15, 8, 2, 3, 4, 4, 3, 1, 3]) {
             0 => self.publish_with_options(&channel),
             1 => (0..self.harness.chance.between(2, 25)).try_for_each(|_| self.publish_with_options(&channel)),
             2 => self.read_history(&channel),
@@ -44,6 +48,7 @@ impl NodeWorld {
             5 => self.unsubscribe(),
             6 => self.subscribe(&channel),
             7 => self.refresh(),
+            9 => self.change_pace(&channel),
             _ => self.lose_positions(&channel),
         }
     }
@@ -227,6 +232,29 @@ impl NodeWorld {
                 client.refreshes.0 += usize::from(is_live);
             }
         }
+        self.call_api_on_all_shards(&request)
+    }
+
+    /// Changes the pace of a user's subscriptions to a channel of the latest lane. In most runs nobody has a pace, because the
+    /// publications that paces leave out cannot be told from those that get lost before the last one of their key.
+    fn change_pace(&mut self, channel: &str) -> Result<(), String> {
+        let is_latest = self.model.channel(channel).is_some_and(|facts| facts.lane() == Lane::Latest);
+        if !is_latest || !self.model.has_paces && self.harness.chance.percent(90) {
+            return Ok(());
+        }
+        self.model.has_paces = true;
+        self.model.count("pace changed");
+        let updates = *self.harness.chance.pick(&[PACE_MIN, 50.0, 1_000.0]);
+        let pace = self.harness.chance.percent(80).then(|| UpdatePace::from_updates_per_second(updates));
+        let action = self.action(channel.to_owned(), 0);
+        let request = ApiRequest::SetPace {
+            user: action.user.as_str().into(),
+            only: SessionFilter { client: action.client.as_deref().map(Box::from), session: None },
+            change: PaceChange::Subscription {
+                channel: channel.into(),
+                pace: pace.transpose().map_err(|error| error.to_string())?,
+            },
+        };
         self.call_api_on_all_shards(&request)
     }
 

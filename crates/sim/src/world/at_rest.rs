@@ -22,6 +22,8 @@ use super::{NodeWorld, connections::Service};
 const ROUNDS_MAX: u32 = 4_000;
 /// Longer than all timeouts and retention times.
 const EXPIRE_ALL_US: u64 = 400_000_000;
+/// Rounds of two milliseconds after which each subscription with a pace has had its turn.
+const TURN_ROUNDS: u32 = 30;
 /// Ticks after which all replicas must equal the world.
 const QUIET_TICKS: u32 = 2;
 /// Ticks within which a room without players must be closed, in addition to its timeouts.
@@ -38,7 +40,7 @@ impl NodeWorld {
         // Otherwise rooms would tick forever.
         self.threads.is_settling = true;
         let mut quiet_ticks = 0;
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             self.settle_messages()?;
             for number in 0..self.connections.len() {
                 if !self.connections[number].is_over() {
@@ -46,7 +48,8 @@ impl NodeWorld {
                 }
             }
             (0..self.node.threads.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
-            if self.is_at_rest() && self.settle_rooms(&mut quiet_ticks)? {
+            let have_turns_passed = !self.model.has_paces || round > TURN_ROUNDS;
+            if have_turns_passed && self.is_at_rest() && self.settle_rooms(&mut quiet_ticks)? {
                 self.threads.is_settling = false;
                 return Ok(());
             }

@@ -29,6 +29,7 @@ class Client {
   subscriptions = [];
   removed = [];
   sent = [];
+  calls = [];
   connections = 1;
   newSubscription(channel, options) {
     this.subscriptions.push(new Subscription(channel, options));
@@ -39,6 +40,9 @@ class Client {
   }
   async send(data) {
     this.sent.push(data);
+  }
+  async rpc(method, data) {
+    this.calls.push([method, data]);
   }
   disconnect() {
     this.last.emit('subscribing', { code: 1, reason: 'transport closed' });
@@ -209,6 +213,26 @@ test('a function for tokens is asked with the channel', async () => {
 });
 
 for (const encoding of ['json', 'protobuf']) {
+  test(`a pace is stated with each join, and changed in between, ${encoding}`, async () => {
+    const encode = (value) => (encoding === 'json' ? value : new TextEncoder().encode(JSON.stringify(value)));
+    const decode = (data) => (encoding === 'json' ? data : JSON.parse(new TextDecoder().decode(data)));
+    const { client, room } = bench({ encoding, updatesPerSecond: 20 });
+    room.join();
+    assert.deepEqual(decode(client.last.options.data), { updates_per_second_max: 20 });
+    await room.setPace(1);
+    assert.deepEqual([decode(client.last.data), client.calls], [{ updates_per_second_max: 1 }, []]);
+    client.last.emit('subscribed', { data: encode({ seat_token: 'one' }) });
+    assert.deepEqual(decode(client.last.data), { updates_per_second_max: 1, seat_token: 'one' });
+    await room.setPace(null);
+    const [[method, stated]] = client.calls;
+    assert.deepEqual([method, decode(stated)], ['dunlin.subscription_pace', { channel: 'hunt:1', updates_per_second_max: null }]);
+    assert.deepEqual(decode(client.last.data), { seat_token: 'one' });
+    await room.setPace(2);
+    client.last.setData = undefined;
+    client.last.emit('subscribed', {});
+    assert.deepEqual(decode(client.calls.at(-1)[1]), { channel: 'hunt:1', updates_per_second_max: 2 });
+  });
+
   test(`what a join asks for: the seat of its token, and fields, ${encoding}`, () => {
     const encode = (value) => (encoding === 'json' ? value : new TextEncoder().encode(JSON.stringify(value)));
     const decode = (data) => (encoding === 'json' ? data : JSON.parse(new TextDecoder().decode(data)));

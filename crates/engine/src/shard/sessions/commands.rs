@@ -36,6 +36,7 @@ use super::{
     inputs::PlayerInput,
     node_rates::Rates,
     open_sessions::{Cause, OpenSessions},
+    pacing::Pacing,
     permission::{self, Permission},
     refresh::Refreshing,
     subscribe::Subscribing,
@@ -102,6 +103,10 @@ impl Executing<'_> {
 
     fn refreshing(&mut self) -> Refreshing<'_> {
         Refreshing { context: self.context, sessions: self.sessions, key: self.key }
+    }
+
+    fn pacing(&mut self) -> Pacing<'_> {
+        Pacing { context: self.context, sessions: self.sessions }
     }
 
     fn input(&mut self) -> PlayerInput<'_> {
@@ -465,6 +470,10 @@ impl Executing<'_> {
     /// Sends a call to the backend of its method.
     pub(super) fn call(&mut self, command_id: u32, request: &RpcRequest<'_>) -> CommandOutcome {
         let method = &*request.method;
+        let key = self.key;
+        if let Some(outcome) = self.pacing().call(key, method, request.data.unwrap_or_default()) {
+            return outcome;
+        }
         let backend = &self.context.options.backend;
         if backend.rpc_ping_method.as_deref() == Some(method) {
             return Ok(Some(Reply::Rpc(RpcResult { data: None })));

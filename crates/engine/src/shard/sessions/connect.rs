@@ -369,6 +369,7 @@ impl Connecting<'_> {
     fn without_reply(&self, refused: RefusedCommand) -> RefusedCommand {
         let (number, why) = match refused {
             RefusedCommand::Error(Refused { code, why }) => (code.code(), why),
+            RefusedCommand::Explained { code, .. } => (code.code(), None),
             RefusedCommand::Own { code, .. } => (u32::from(code), None),
             RefusedCommand::Disconnect { .. } => return refused,
         };

@@ -21,6 +21,7 @@ impl DueSession<'_> {
 
     /// Does what is due now. The caller schedules the next deadline.
     pub(super) fn meet(&mut self) {
+        self.end_hold();
         let Some(session) = self.sessions.table.get_mut(self.key) else { return };
         let (deadlines, phase) = (session.deadlines, session.phase);
         if deadlines.end_us <= self.context.now.mono_us {
@@ -54,6 +55,24 @@ impl DueSession<'_> {
         }
         if deadlines.ping_us <= self.context.now.mono_us {
             self.ping();
+        }
+    }
+
+    /// Lets the session be sent to again, if its pace allows it.
+    fn end_hold(&mut self) {
+        let now_us = self.context.now.mono_us;
+        let session = self.sessions.table.get_mut(self.key);
+        let Some(extra) = session.and_then(|session| session.extra.as_mut()) else { return };
+        if extra.held_until_us.take_if(|until_us| *until_us <= now_us).is_none() {
+            return;
+        }
+        let outbox = self.sessions.table.outbox(self.key.index);
+        outbox.refill(now_us);
+        // The reliable lane may have spent bytes in the meantime.
+        if let Some(until_us) = outbox.held_until_us() {
+            self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default().held_until_us = Some(until_us);
+        } else {
+            outbox.list(self.key.index, &mut self.context.effects);
         }
     }
 

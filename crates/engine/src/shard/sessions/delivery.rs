@@ -6,7 +6,7 @@ use dunlin_protocol::{Disconnect, NotJson};
 
 use crate::{
     FrameClass, SessionKey, Wire,
-    filters::Filters,
+    filters::{FilterPlace, Filters},
     frame::{ClassFrames, Delivery, DeliveryBody, FramePlace, FrameRef},
     hub::{HubEntry, LocalChannelId},
     names::NamespaceIndex,
@@ -106,7 +106,7 @@ impl Deliveries {
     }
 
     /// Queues `frames` for the subscribers of their class. The cost per subscriber is one non-atomic increment: no
-    /// lock, no hash of a name, no allocation.
+    /// lock, no hash of a name, no allocation. Subscribers with a pace are not visited: see [`crate::paced_subscribers`].
     fn fan_out(
         &self,
         context: &mut Context,
@@ -117,37 +117,55 @@ impl Deliveries {
         let Frames { channel: id, class, route, .. } = *frames;
         let Self { verdicts, .. } = self;
         let OpenSessions { hub, table: sessions, .. } = sessions;
-        let Context { options, counters, .. } = context;
+        let Context { options, counters, timers, now, .. } = context;
         let channel = hub.channel_mut(id);
         let namespace = &mut counters.namespaces[usize::from(channel.namespace.0)];
+        let fails =
+            |filter: Option<FilterPlace>| filter.is_some_and(|filter| verdicts.get(filter.index()) == Some(&false));
         let mut count = 0;
-        for HubEntry { session, filter, join_leave, has_newest } in channel.subscribers_mut(class) {
-            // Joins and leaves are not filtered.
-            if filter.is_some_and(|filter| verdicts.get(filter.index()) == Some(&false)) {
-                // The next publication cannot be a patch against one that this subscriber does not have.
-                *has_newest = false;
-                namespace.filtered += 1;
+        let mut is_paced = false;
+        for list in channel.lists_mut(class) {
+            let filter_of_paced = list.filter_of_paced();
+            if let (Route::Latest { key_hash }, Some(paced)) = (route, &mut list.paced) {
+                if fails(filter_of_paced) {
+                    namespace.filtered += list.entries.len() as u64;
+                } else {
+                    paced.put(key_hash, frames.whole.clone(), &options.client);
+                    is_paced = true;
+                }
                 continue;
             }
-            let (session, join_leave) = (*session, *join_leave);
-            let frame = frames.patch.as_ref().filter(|_| *has_newest).unwrap_or(&frames.whole);
-            *has_newest = frames.is_newest || matches!(route, Route::JoinLeave) && *has_newest;
-            let outbox = sessions.outbox(session);
-            match route {
-                Route::Reliable => outbox.push(frame.clone()),
-                Route::Latest { key_hash } => {
-                    let replaced = outbox.push_latest(key_hash, id, frame.clone());
-                    namespace.skipped += u64::from(replaced);
+            for HubEntry { session, filter, join_leave, has_newest } in &mut list.entries {
+                // Joins and leaves are not filtered.
+                if fails(*filter) {
+                    // The next publication cannot be a patch against one that this subscriber does not have.
+                    *has_newest = false;
+                    namespace.filtered += 1;
+                    continue;
                 }
-                Route::JoinLeave if join_leave => outbox.push(frame.clone()),
-                Route::JoinLeave => continue,
+                let (session, join_leave) = (*session, *join_leave);
+                let frame = frames.patch.as_ref().filter(|_| *has_newest).unwrap_or(&frames.whole);
+                *has_newest = frames.is_newest || matches!(route, Route::JoinLeave) && *has_newest;
+                let outbox = sessions.outbox(session);
+                match route {
+                    Route::Reliable => outbox.push(frame.clone()),
+                    Route::Latest { key_hash } => {
+                        let replaced = outbox.push_latest(key_hash, id, frame.clone());
+                        namespace.skipped += u64::from(replaced);
+                    }
+                    Route::JoinLeave if join_leave => outbox.push(frame.clone()),
+                    Route::JoinLeave => continue,
+                }
+                count += 1;
+                outbox.list(session, &mut context.effects);
+                if outbox.is_too_far_behind(&options.client) {
+                    let key = SessionKey { index: session, generation: outbox.generation };
+                    excluded.push((key, Disconnect::SLOW));
+                }
             }
-            count += 1;
-            outbox.list(session, &mut context.effects);
-            if outbox.is_too_far_behind(&options.client) {
-                let key = SessionKey { index: session, generation: outbox.generation };
-                excluded.push((key, Disconnect::SLOW));
-            }
+        }
+        if is_paced {
+            hub.schedule_turns(id, timers, now.mono_us);
         }
         count
     }
@@ -224,7 +242,7 @@ fn everyone<'a>(
     class: FrameClass,
     disconnect: &'a Disconnect,
 ) -> impl Iterator<Item = (SessionKey, Disconnect)> + 'a {
-    let subscribers = sessions.hub.channel(id).subscribers(class).iter();
+    let subscribers = sessions.hub.channel(id).subscribers_of(class);
     subscribers.map(|entry| (sessions.table.at(entry.session).key, disconnect.clone()))
 }
 

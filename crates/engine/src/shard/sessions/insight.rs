@@ -6,12 +6,13 @@ use dunlin_protocol::ClientInfo;
 
 use crate::{
     insight::{
-        CommandsWaitFor, FRAMES_EXAMINED_MAX, PingFacts, QueueFacts, QueueLimits, SessionFacts, SessionsPage,
-        SessionsQuery,
+        CommandsWaitFor, FRAMES_EXAMINED_MAX, PaceFacts, PingFacts, QueueFacts, QueueLimits, SessionFacts,
+        SessionsPage, SessionsQuery,
     },
     options::ClientOptions,
     outbox::DividedQueue,
-    session::{PausedOn, Phase, Session},
+    pace::{BytePace, UpdatePace},
+    session::{PausedOn, Phase, Session, Subscription},
 };
 
 use super::{Context, open_sessions::OpenSessions};
@@ -101,6 +102,11 @@ impl<'a> Listing<'a> {
             behind_since_us,
             channels,
             are_channels_cut: has_more_channels || unexamined_frames > 0,
+            paces: PaceFacts {
+                bytes_per_second: outbox.byte_pace().map(BytePace::bytes_per_second),
+                is_held: outbox.is_held(),
+                ..paces(session)
+            },
             pings: pings(session, &context.options.client, now_us),
         }
     }
@@ -112,6 +118,16 @@ impl Listing<'_> {
         let seats = session.subscriptions.iter().filter_map(|subscription| subscription.extra.as_ref()?.seat);
         let since_us = seats.filter_map(|seat| self.sessions.seats.limited_since_us(seat)).min();
         since_us.map_or(0, |since_us| self.context.now.mono_us.saturating_sub(since_us))
+    }
+}
+
+fn paces(session: &Session) -> PaceFacts {
+    let paces = || session.subscriptions.iter().filter_map(Subscription::pace);
+    let slowest = paces().max_by_key(|pace| pace.interval_us());
+    PaceFacts {
+        subscriptions: paces().count() as u32,
+        updates_per_second_min: slowest.map(UpdatePace::updates_per_second),
+        ..PaceFacts::default()
     }
 }
 

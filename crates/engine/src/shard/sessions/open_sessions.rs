@@ -13,7 +13,7 @@ use crate::{
     counters::CommandKind,
     event::SubscriptionClaims,
     frame::{FrameRef, build_frame, close_frame, encode_push_on, reply_frame},
-    hub::{Hub, LocalChannelId},
+    hub::{Hub, HubEntry, ListKey, LocalChannelId},
     lifecycle::{ABNORMAL, BY_DISCONNECT, Lifecycle, LifecycleKind, NO_STATUS},
     message::{Asker, Notice, ShardRequest, SubscriptionRequest},
     names::NamespaceIndex,
@@ -63,7 +63,7 @@ const BEHIND_BOUNDS_US: [u64; 5] = [1_000, 10_000, 100_000, 1_000_000, 10_000_00
 pub(in crate::shard) struct OpenSessions {
     pub(in crate::shard) table: SessionTable,
     pub(super) users: UserSessions,
-    pub(super) hub: Hub,
+    pub(in crate::shard) hub: Hub,
     pub(in crate::shard) seats: Seats,
     /// The number of proxy requests sent so far, which is the number of the next one.
     proxy_requests_sent: u64,
@@ -192,6 +192,7 @@ impl OpenSessions {
         self.table.schedule(key, &mut context.timers);
         let outbox = self.table.outbox(key.index);
         outbox.end_pace();
+        outbox.set_byte_pace(None, context.now.mono_us);
         if let Some(before_cork) = outbox.uncork() {
             // The queued frames would have followed an answer that is not sent any more.
             outbox.discard_latest_and_behind(before_cork);
@@ -247,6 +248,7 @@ impl OpenSessions {
             context.effects.list.push(Effect::HangUp { session: key });
             return;
         }
+        let held_until_us = outbox.spend(bytes, context.now.mono_us);
         let commands_wait = outbox.on_socket_progress();
         let is_over = !outbox.is_writable();
         let is_closing = outbox.closing;
@@ -254,12 +256,23 @@ impl OpenSessions {
             outbox.unlist();
             outbox.trim_after_burst();
         }
+        if let Some(held_until_us) = held_until_us {
+            self.hold(context, key, held_until_us);
+        }
         if commands_wait {
             self.table.pace_progresses(key, &context.options.client, &mut context.effects);
         }
         if is_over && is_closing {
             self.on_close_frame_sent(key, &mut context.effects);
         }
+    }
+
+    /// The session has been sent the bytes that its pace allows.
+    fn hold(&mut self, context: &mut Context, key: SessionKey, until_us: u64) {
+        context.counters.sessions_held += 1;
+        let Some(session) = self.table.get_mut(key) else { return };
+        session.extra.get_or_insert_default().held_until_us = Some(until_us);
+        self.table.schedule(key, &mut context.timers);
     }
 
     /// The kernel has accepted all frames of a closing session.
@@ -298,6 +311,7 @@ impl OpenSessions {
         self.tag_skipped(context, session, Slots::OfNextWrite);
         let Self { table, seats, hub, .. } = self;
         let Some(outbox) = table.outbox_of(session) else { return Outgoing::default() };
+        outbox.refill(context.now.mono_us);
         outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
         outbox.outgoing(seats)
     }
@@ -371,6 +385,10 @@ impl OpenSessions {
             RefusedCommand::Error(Refused { code, why }) => {
                 context.counters.error_replies[code.code() as usize - 100] += 1;
                 (why, Reply::Error(code))
+            }
+            RefusedCommand::Explained { code, message } => {
+                context.counters.error_replies[code.code() as usize - 100] += 1;
+                (None, Reply::Refused { code: code.code() as u16, message, temporary: false })
             }
             RefusedCommand::Own { code, message, temporary } => (None, Reply::Refused { code, message, temporary }),
             RefusedCommand::Disconnect { disconnect, why } => {
@@ -705,13 +723,13 @@ impl OpenSessions {
             let seat = subscription.seat();
             let room = seat.and_then(|seat| self.room_of(context, seat));
             let left = room.map(|(room, seat)| LeftSeat { room, seat, departure });
-            if let Some(moved) = self.hub.remove(id, subscriber.class, place) {
-                let moved = self.table.at_mut(moved.session).subscription_mut(id);
-                moved.expect("the index and the sessions agree").place = Some(place);
-            }
+            let list = session.list_key(subscription, subscription.pace());
+            self.remove_from_list(context, id, (list, place));
             let channel = self.hub.channel(id);
             let (name, namespace) = (Arc::clone(&channel.name), channel.namespace);
-            context.count(namespace).subscriptions -= 1;
+            let counters = context.count(namespace);
+            counters.subscriptions -= 1;
+            counters.paced_subscriptions -= u64::from(subscription.pace().is_some());
             context.leave_owner(name, subscriber, left);
             if let Some(seat) = seat {
                 self.free_seat(context, seat);
@@ -723,6 +741,21 @@ impl OpenSessions {
             self.abandon_join(context, id, seat, departure);
         }
         self.release(subscription);
+    }
+
+    /// Removes a subscriber from its list in the hub, and returns its entry.
+    pub(super) fn remove_from_list(
+        &mut self,
+        context: &mut Context,
+        id: LocalChannelId,
+        (list, place): (ListKey, u32),
+    ) -> HubEntry {
+        let (removed, moved) = self.hub.remove(id, (list, place), &mut context.timers);
+        if let Some(moved) = moved {
+            let moved = self.table.at_mut(moved.session).subscription_mut(id);
+            moved.expect("the index and the sessions agree").place = Some(place);
+        }
+        removed
     }
 
     /// Nobody waits for the answer to a join any more. It may take long, and the client may come back before.
@@ -761,7 +794,7 @@ impl OpenSessions {
         is_stale: fn(&SubscriptionFlags) -> bool,
     ) {
         let Some(id) = context.counters.found_or_late(self.hub.find(channel)) else { return };
-        let entries = self.hub.channel(id).classes().flat_map(|(_, subscribers)| subscribers);
+        let entries = self.hub.channel(id).subscribers();
         let keys: Vec<SessionKey> = entries.map(|entry| self.table.at(entry.session).key).collect();
         for key in keys {
             let subscription = self.table.get(key).and_then(|session| session.subscription(id));

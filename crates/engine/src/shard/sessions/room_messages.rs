@@ -138,8 +138,8 @@ impl RoomMessages<'_> {
             seat.and_then(|seat| self.sessions.seats.at(seat).room).is_some_and(|route| route.key == room)
         };
         let local = self.sessions.hub.channel(channel);
-        let subscribers = local.classes().flat_map(|(_, subscribers)| subscribers);
-        let players: Vec<SessionKey> = subscribers
+        let players: Vec<SessionKey> = local
+            .subscribers()
             .map(|entry| entry.session)
             .filter(is_in_it)
             .map(|session| self.sessions.table.at(session).key)

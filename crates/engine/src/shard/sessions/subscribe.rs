@@ -21,6 +21,7 @@ use crate::{
     message::{AnswerPace, NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
+    pace::UpdatePace,
     refused::{Refused, RefusedCommand},
     room::{
         Departure, JOIN_WAIT_MAX_MS, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_for_typed_snapshots,
@@ -39,6 +40,7 @@ use super::{
     connect::Connecting,
     node_rates::Rates,
     open_sessions::OpenSessions,
+    pacing,
     permission::{self, Permission, is_open_to, is_user_limited},
     refresh::subscription_expiry_us,
     time_to_live::{AlreadyExpired, TimeToLive},
@@ -62,6 +64,7 @@ pub(super) struct NewSubscription<'a> {
     pub(super) recover: Option<RecoverFrom>,
     /// The filter on its publications; the hub stores it.
     pub(super) filter: Option<Arc<TagsFilter>>,
+    pub(super) pace: Option<UpdatePace>,
     /// The parameters for joining the channel's room, if it has one.
     pub(super) joins: Option<&'a SubscriptionParams>,
 }
@@ -87,6 +90,8 @@ impl Subscribing<'_> {
         }
         self.may_subscribe(request)?;
         let filter = self.tags_filter(request)?;
+        let namespace = self.context.resolve(channel)?;
+        let pace = pacing::pace_in(self.context, namespace, request.data.unwrap_or_default())?;
         let params = SubscriptionParams {
             channel: channel.into(),
             filter,
@@ -100,6 +105,7 @@ impl Subscribing<'_> {
             compact: request.flag.wants_compaction(),
             delta: !request.delta.is_empty(),
             data: request.data.map_or_else(Bytes::new, Bytes::copy_from_slice),
+            pace,
             ended: None,
         };
         if let Some(proxy) = self.subscribe_proxy(channel).filter(|_| request.token.is_empty()) {
@@ -231,6 +237,7 @@ impl Subscribing<'_> {
             was_recovering: params.recover || recover.is_some(),
             recover,
             filter: params.filter.clone(),
+            pace: params.pace,
             joins: options.room.is_some().then_some(params),
         };
         self.send_subscription_request(command_id, new_subscription);
@@ -245,7 +252,7 @@ impl Subscribing<'_> {
     /// Sends a subscription to the channel's owner.
     pub(super) fn send_subscription_request(&mut self, command_id: u32, new_subscription: NewSubscription<'_>) {
         let NewSubscription { channel: name, namespace, flags, info, data, ttl_s, expiry_us, .. } = new_subscription;
-        let NewSubscription { was_recovering, recover, filter, joins, .. } = new_subscription;
+        let NewSubscription { was_recovering, recover, filter, pace, joins, .. } = new_subscription;
         let session = self.sessions.table.at(self.key.index);
         let of_session = session.info.as_ref().expect("an authenticated session has its info");
         let info = info.map(|chan_info| Arc::new(of_session.with_chan_info(chan_info)));
@@ -262,7 +269,10 @@ impl Subscribing<'_> {
         let of_visitor = || Arc::clone(info.as_ref().unwrap_or(of_session));
         let joins = joins.map(|params| (params, of_visitor()));
         let (seat, join) = joins.map(|(params, info)| self.take_seat((&channel, namespace), params, info)).unzip();
-        let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None };
+        if let Some(seat) = seat {
+            self.sessions.seats.set_pace(seat, pace);
+        }
+        let extra = SubscriptionExtra { info, ttl_s, data, ending: None, seat, refresh: None, pace };
         let is_needed = extra.outlives_answer() || extra.ttl_s.is_some() || extra.data.is_some();
         let session = self.sessions.table.at_mut(self.key.index);
         session.subscriptions.reserve_exact(1);
@@ -402,13 +412,20 @@ impl Subscribing<'_> {
         request: &SubscriptionRequest,
         subscribed: Subscribed,
     ) -> (SubscribeResult, Option<Ending>) {
-        let Subscriber { class, join_leave, .. } = request.subscriber;
+        let Subscriber { join_leave, .. } = request.subscriber;
         let filter =
             self.sessions.table.at(self.key.index).subscription(id).and_then(|subscription| subscription.filter);
         let entry = HubEntry { session: self.key.index, filter, join_leave, has_newest: subscribed.has_newest };
-        let place = self.sessions.hub.add(id, class, entry);
+        let session = self.sessions.table.at(self.key.index);
+        let subscription = session.subscription(id).expect("it waits for this answer");
+        let of_subscription = subscription.pace();
+        let list = session.list_key(subscription, of_subscription);
+        let of_entry = of_subscription.filter(|_| subscription.seat().is_none());
+        let place = self.sessions.hub.add(id, list, entry, of_entry);
         let namespace = self.sessions.hub.channel(id).namespace;
-        self.context.count(namespace).subscriptions += 1;
+        let counters = self.context.count(namespace);
+        counters.subscriptions += 1;
+        counters.paced_subscriptions += u64::from(of_subscription.is_some());
         let session = self.sessions.table.at_mut(self.key.index);
         let subscription = session.subscription_mut(id).expect("it waits for this answer");
         subscription.place = Some(place);
@@ -535,6 +552,7 @@ impl Subscribing<'_> {
             was_recovering,
             recover: since.map(|(offset, epoch)| RecoverFrom { offset, epoch, reject_unrecoverable: false }),
             filter: None,
+            pace: None,
             joins: None,
         };
         self.send_subscription_request(0, new_subscription);

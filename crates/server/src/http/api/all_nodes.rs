@@ -13,9 +13,9 @@ use super::{
     room_list::RoomQuery, sessions,
 };
 use crate::peers::{
-    self, ChannelRoomsQuestion, ChannelsQuestion, CloseRoomOrder, DisconnectOrder, Done, InfoQuestion, PeerAnswers,
-    PresenceQuestion, PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion, StatusQuestion,
-    SubscribeOrder, UnsubscribeOrder,
+    self, ChannelRoomsQuestion, ChannelsQuestion, CloseRoomOrder, DisconnectOrder, Done, InfoQuestion, PaceOrder,
+    PeerAnswers, PresenceQuestion, PresenceUsers, PresenceUsersQuestion, Question, RefreshOrder, RoomsQuestion,
+    StatusQuestion, SubscribeOrder, UnsubscribeOrder,
 };
 
 use merge::Merging;
@@ -138,7 +138,11 @@ impl<'a> AllNodes<'a> {
                 let order = RefreshOrder::new(user, only, *expired, *expires_at_ms, info.as_ref());
                 self.done_everywhere(request, order).await
             }
-            // The commands of the API about sessions are these four.
+            ApiRequest::SetPace { user, only, change } => {
+                let order = PaceOrder::new(user, only, change);
+                self.done_everywhere(request, order).await
+            }
+            // The commands of the API about sessions are these.
             _ => Err(ApiError::INTERNAL),
         }
     }

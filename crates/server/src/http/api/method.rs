@@ -11,6 +11,7 @@ use super::{
     command::{Command, Parsed, parse_as, unsupported},
     history::{HistoryCommand, HistoryRemoveCommand},
     info::InfoCommand,
+    paces::{SessionPaceCommand, SubscriptionPaceCommand},
     paths::PathsWanted,
     presence::{PresenceCommand, PresenceStatsCommand},
     publish::{BroadcastCommand, PublishCommand},
@@ -191,6 +192,10 @@ methods! {
     MatchCancel = "match_cancel", None => MatchCancelCommand;
     /// Returns the state of a ticket.
     MatchStatus = "match_status", None => MatchStatusCommand;
+    /// Sets how many updates per second subscriptions of a user are sent.
+    SubscriptionPace = "subscription_pace", None => SubscriptionPaceCommand;
+    /// Sets how many bytes per second sessions of a user are sent.
+    SessionPace = "session_pace", None => SessionPaceCommand;
     /// Blocks a user until a time.
     BlockUser = "block_user", None => BlockUserCommand;
     /// Ends the block of a user.

@@ -259,6 +259,6 @@ fn refuse_fields(method: Method, fields: &[(&'static str, bool)]) -> Result<(), 
     }
 }
 
-fn only(client: String, session: String) -> SessionFilter {
+pub(super) fn only(client: String, session: String) -> SessionFilter {
     SessionFilter { client: some_text(client), session: some_text(session) }
 }

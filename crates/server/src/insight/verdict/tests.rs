@@ -2,7 +2,7 @@
 
 use dunlin_engine::{
     SessionKey, Wire,
-    insight::{ChannelQueue, LaneFacts, PingFacts, QueueFacts},
+    insight::{ChannelQueue, LaneFacts, PaceFacts, PingFacts, QueueFacts},
     options::Lane,
 };
 use dunlin_protocol::ClientInfo;
@@ -32,6 +32,7 @@ impl Case {
             channels: Vec::new(),
             are_channels_cut: false,
             pings: PingFacts::default(),
+            paces: PaceFacts::default(),
         };
         let kernel = SocketFacts {
             rtt_us: 1_000,
@@ -211,6 +212,20 @@ fn a_shard_is_behind_when_it_is_busy_or_a_socket_waits_for_it() {
     check(&limited, "room_limited", text);
     limited.facts.queue.limited_us = BEHIND_US - 1;
     check(&limited, UP_TO_DATE.0, UP_TO_DATE.1);
+}
+
+#[test]
+fn a_session_waits_for_its_own_pace() {
+    let mut held = Case::new().queued(100, BEHIND_US, (100, 0));
+    held.facts.queue.latest = std::mem::take(&mut held.facts.queue.reliable);
+    held.facts.paces = PaceFacts { bytes_per_second: Some(1_000), is_held: true, ..PaceFacts::default() };
+    check(&held, "session_paced", "its session pace allows no more bytes for now");
+    held.facts.queue.age_us = BEHIND_US - 1;
+    check(&held, UP_TO_DATE.0, UP_TO_DATE.1);
+    // The reliable lane does not wait for a pace.
+    held.facts.queue.age_us = BEHIND_US;
+    held.facts.queue.reliable.frames = 1;
+    assert_eq!(held.verdict().code(), "shard_behind");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use super::{merge::Merging, *};
 use crate::{
     http::api::{
         ApiCommand, Method, RequestLimits,
+        paces::{SessionPaceCommand, SubscriptionPaceCommand},
         room_list::RoomPlace,
         session_orders::{DisconnectCommand, RefreshCommand, SubscribeCommand, UnsubscribeCommand},
         sessions::{ExplainCommand, ListCommand},
@@ -161,6 +162,9 @@ fn commands_arrive_unchanged() {
         ),
         (Method::Refresh, r#"{"user":"u","expired":true}"#),
         (Method::Refresh, r#"{"user":"u","client":"c","expire_at":5,"info":{"b": 2}}"#),
+        (Method::SubscriptionPace, r#"{"user":"u","channel":"chat:1","updates_per_second_max":0.3,"client":"c"}"#),
+        (Method::SubscriptionPace, r#"{"user":"u","channel":"chat:1","updates_per_second_max":null}"#),
+        (Method::SessionPace, r#"{"user":"","session":"s","bytes_per_second_max":20000}"#),
         (Method::RoomList, "{}"),
         (
             Method::RoomList,
@@ -191,6 +195,10 @@ fn commands_arrive_unchanged() {
             (_, Received::Unsubscribe(order)) => ApiCommand::Unsubscribe(UnsubscribeCommand(order.into())),
             (_, Received::Subscribe(order)) => ApiCommand::Subscribe(SubscribeCommand(order.into())),
             (_, Received::Refresh(order)) => ApiCommand::Refresh(RefreshCommand(order.into())),
+            (ApiCommand::SubscriptionPace(_), Received::Pace(order)) => {
+                ApiCommand::SubscriptionPace(SubscriptionPaceCommand(order.into()))
+            }
+            (_, Received::Pace(order)) => ApiCommand::SessionPace(SessionPaceCommand(order.into())),
             (_, other) => panic!("{method:?} arrives as {other:?}"),
         };
         assert_eq!(format!("{there:?}"), format!("{command:?}"), "{body}");
@@ -207,6 +215,8 @@ fn question(command: &ApiCommand) -> Received {
         ApiCommand::Unsubscribe(command) => &command.0,
         ApiCommand::Subscribe(command) => &command.0,
         ApiCommand::Refresh(command) => &command.0,
+        ApiCommand::SubscriptionPace(command) => &command.0,
+        ApiCommand::SessionPace(command) => &command.0,
         other => panic!("{other:?} is for one node"),
     };
     match request {
@@ -222,6 +232,7 @@ fn question(command: &ApiCommand) -> Received {
         ApiRequest::Refresh { user, only, expired, expires_at_ms, info } => {
             peers::arrived(&RefreshOrder::new(user, only, *expired, *expires_at_ms, info.as_ref()))
         }
+        ApiRequest::SetPace { user, only, change } => peers::arrived(&PaceOrder::new(user, only, change)),
         other => panic!("{other:?} is for one node"),
     }
 }
