@@ -68,6 +68,9 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time to write the last responses after the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// Time to send the last spans to the collector.
+const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Minimum time to send the last events to the backend.
 const LAST_WEBHOOKS_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -173,7 +176,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
     let uid = name_node(&mut loaded.config)?;
     let asked = Asked::start(&loaded.config, tokens, &uid)?;
-    let (webhooks, profiling) = (asked.webhooks.clone(), asked.profiling.clone());
+    let (webhooks, profiling, otlp) = (asked.webhooks.clone(), asked.profiling.clone(), asked.otlp.clone());
     let own_pages = OwnPages::of(&loaded.config, &purpose);
     let (site, announce) = pages(&loaded.config, &purpose)?;
     let certificates = certificate_polling::read(&loaded.config)?;
@@ -192,6 +195,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
         backends: asked.answering(match_handle.clone()),
         webhooks: webhooks.clone(),
+        tracer: otlp.as_ref().and_then(|otlp| otlp.tracer().cloned()),
         logs: logs.clone(),
         origins: Arc::clone(&origins),
         hand_over,
@@ -217,6 +221,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
         console: ports.console_access(),
         counters: Arc::clone(&counters),
     };
+    if let Some(metrics) = ports.metrics() {
+        tokio::spawn(metrics.push());
+    }
     let reloader = Arc::new(Reloader::new(loaded.clone(), reread, live_parts));
     let backups = backups::start(config, logs.storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref()).with_console(served, &reloader);
@@ -236,6 +243,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
     drop(profiling);
     session_services::end_webhooks(webhooks.as_ref(), reporter, left).await;
+    if let Some(otlp) = otlp {
+        otlp.end(LAST_SPANS_TIMEOUT).await;
+    }
     cluster::close_logs(&node);
     Ok(())
 }

@@ -45,7 +45,7 @@ impl Rig {
         let service = Service::start(reaction);
         let mut options = options(&service.endpoint());
         change(&mut options);
-        Self { backends: Backends::start(&[options]).unwrap(), service }
+        Self { backends: Backends::start(&[options], None).unwrap(), service }
     }
 
     /// Sends a request for a new client. Returns the receiver of its result.
@@ -163,7 +163,7 @@ fn a_call_to_a_hanging_backend_times_out() {
 fn a_hanging_backend_delays_no_other_calls() {
     let (hanging, lively) = (Service::start(Reaction::Hang), Service::start(ok("{}")));
     let proxies = [options(&hanging.endpoint()), options(&lively.endpoint())];
-    let backends = Backends::start(&proxies).unwrap();
+    let backends = Backends::start(&proxies, None).unwrap();
     let (sender, receiver) = mpsc::channel();
     let ask = |proxy: u16| {
         let asker = ProxySession { client: "c".into(), wire: Wire::WebSocketJson, user: None, meta: None };
@@ -304,6 +304,6 @@ fn statuses_map_to_configured_errors() {
 #[test]
 fn a_call_to_an_unknown_proxy_fails() {
     let service = Service::start(ok("{}"));
-    let rig = Rig { backends: Backends::start(&[]).unwrap(), service };
+    let rig = Rig { backends: Backends::start(&[], None).unwrap(), service };
     assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
 }

@@ -50,7 +50,7 @@ pub(super) struct ShardSetup<R> {
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, webhooks, logs, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over } = start;
     assert!(net.shard_count > 0, "a node has at least one shard");
     let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
     let listen_error = |source| StartError::listen(net.listen, "--port", source);
@@ -58,7 +58,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 
     let (reactors, choice) = choose(net.reactor, listeners, net.read_bytes_per_turn).map_err(StartError::Reactor)?;
-    let start = NodeStart { net, engine, rooms, tokens, backends, webhooks, logs, origins, hand_over };
+    let start = NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over };
     match reactors {
         Reactors::IoUring(reactors) => start_with(start, reactors, choice, local_addr),
         Reactors::Epoll(reactors) => start_with(start, reactors, choice, local_addr),
@@ -72,7 +72,7 @@ fn start_with<R: Reactor + Send + 'static>(
     choice: ReactorChoice,
     local_addr: SocketAddr,
 ) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, webhooks, logs, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over } = start;
     let NodeLogs { queues, storage, cluster } = logs;
     let headers = backends.wanted_headers().clone();
     let shard_wakers: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(ShardWaker::new(Arc::clone(waker)))).collect();
@@ -85,6 +85,7 @@ fn start_with<R: Reactor + Send + 'static>(
         tokens,
         backends,
         webhooks,
+        tracer: tracer.clone(),
         storage,
         cluster,
         hand_over,
@@ -96,6 +97,7 @@ fn start_with<R: Reactor + Send + 'static>(
     });
     let peers = peers::connect(&shard_wakers, &SHARD_RING.with_messages(ring_messages));
     let of_node = RoomsOfNode::new(node_seed, storage_of_rooms, shared.cluster.as_ref(), &backends_of_rooms);
+    let of_node = RoomsOfNode { tracer, ..of_node };
     let rooms = Rooms::start(rooms, engine.room_threads, &shard_wakers, of_node);
     let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) =

@@ -226,6 +226,7 @@ fn each_secret_alone_is_checked_without_being_printed() {
             ("http_server.tls", "cert_pem"),
             ("broker.nats.tls", "cert_pem"),
             (".pyroscope.tls", "cert_pem"),
+            ("opentelemetry.tls", "cert_pem"),
         ] {
             if let Some((before, _)) = path.split_once(table) {
                 set(&mut config, &format!("{before}{table}.enabled"), true.into());
