@@ -143,26 +143,27 @@ fn sampler(r: &mut Reader<'_>) -> Sampler {
 }
 
 fn resource(r: &mut Reader<'_>) -> Vec<(String, String)> {
-    let mut attributes = vec![("service.name".to_owned(), r.text("opentelemetry.service_name"))];
+    let mut service = r.text("opentelemetry.service_name");
+    // The key of its own comes first, as its variable does in the specification.
+    let is_named = r.settings.is_set("opentelemetry.service_name");
+    let mut others = Vec::new();
     let table = match r.json(RESOURCE_ATTRIBUTES) {
-        serde_json::Value::Null => return attributes,
+        serde_json::Value::Null => serde_json::Map::new(),
         serde_json::Value::Object(table) => table,
         _ => {
             r.error(RESOURCE_ATTRIBUTES, "must be a table of names and texts");
-            return attributes;
+            serde_json::Map::new()
         }
     };
-    let is_named = r.settings.is_set("opentelemetry.service_name");
     for (name, value) in table {
         match value.as_str() {
-            // The key of its own comes first, as its variable does in the specification.
-            Some(_) if name == "service.name" && is_named => {}
-            Some(value) if name == "service.name" => value.clone_into(&mut attributes[0].1),
-            Some(value) if !name.is_empty() => attributes.push((name, value.to_owned())),
+            Some(value) if name == "service.name" && !is_named => value.clone_into(&mut service),
+            Some(_) if name == "service.name" => {}
+            Some(value) if !name.is_empty() => others.push((name, value.to_owned())),
             _ => r.error(RESOURCE_ATTRIBUTES, format!("{:?} must be a text", shortened(&name))),
         }
     }
-    attributes
+    std::iter::once(("service.name".to_owned(), service)).chain(others).collect()
 }
 
 /// How the value of a standard variable becomes that of a key.
@@ -249,19 +250,19 @@ fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((&byte, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.filter(|_| byte == b'%').and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(decoded) => {
-                bytes.push(decoded);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
+        let digits = after.split_first_chunk::<2>().filter(|_| byte == b'%');
+        let encoded = digits.and_then(|(digits, after)| Some((of_hex(*digits)?, after)));
+        let (byte, after) = encoded.unwrap_or((byte, after));
+        bytes.push(byte);
+        rest = after;
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// The byte that two hexadecimal digits stand for.
+fn of_hex(digits: [u8; 2]) -> Option<u8> {
+    let [high, low] = digits.map(|digit| char::from(digit).to_digit(16));
+    u8::try_from(high? * 16 + low?).ok()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use dunlin_engine::{
     event::{RecoveryReport, Ticket},
     options::{ClientOptions, FollowOptions, NamespaceOptions},
 };
+use dunlin_proof::allocations::allocations_of;
 use dunlin_protocol::Payload;
 
 struct Rig {
@@ -40,6 +41,13 @@ impl Rig {
         let mut rig = Self { shard, effects: Effects::default(), now };
         rig.subscribe(0, "");
         rig
+    }
+
+    /// Publishes once, and writes to all sockets.
+    fn turn(&mut self) {
+        self.publish();
+        self.write_all();
+        self.effects.list.clear();
     }
 
     fn subscribe(&mut self, index: u32, fields: &str) {
@@ -91,6 +99,46 @@ fn one_of_so_many_publications_is_followed() {
             rig.write_all();
         }
         assert_eq!(rig.observed(), [followed; 3], "{interval}");
+    }
+}
+
+#[test]
+fn following_allocates_nothing() {
+    let [unfollowed, followed] = [0, 1].map(|interval| {
+        [1, 100].map(|subscribers| {
+            let mut rig = Rig::new(one_of(interval));
+            for index in 1..subscribers {
+                rig.subscribe(index, "");
+            }
+            for _ in 0..200 {
+                rig.turn();
+            }
+            let counts: Vec<usize> = (0..32).map(|_| allocations_of(|| rig.turn()).0).collect();
+            assert!(counts.iter().all(|count| *count == counts[0]), "{counts:?}");
+            counts[0]
+        })
+    });
+    assert_eq!(unfollowed, followed);
+}
+
+/// Prints what following costs a publication. On a busy machine, only the median of many pairs says something.
+#[test]
+#[ignore = "a measurement, whose result is for people"]
+fn cost_of_following() {
+    const TURNS: u32 = 20_000;
+    let mut rigs = [0, 1_000, 1].map(|interval| (interval, Rig::new(one_of(interval)), Vec::new()));
+    for _ in 0..41 {
+        for (_, rig, took_ns) in &mut rigs {
+            let begun = std::time::Instant::now();
+            for _ in 0..TURNS {
+                rig.turn();
+            }
+            took_ns.push(begun.elapsed().as_nanos() / u128::from(TURNS));
+        }
+    }
+    for (interval, _, mut took_ns) in rigs {
+        took_ns.sort_unstable();
+        println!("1 of {interval}: {} ns per publication (median; {} to {})", took_ns[20], took_ns[0], took_ns[40]);
     }
 }
 

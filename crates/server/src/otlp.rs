@@ -15,7 +15,7 @@ mod points;
 mod push;
 mod span;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::{
     fmt, io,
@@ -118,6 +118,11 @@ impl Otlp {
     /// What opens spans; `None` if no traces are sent.
     pub fn tracer(&self) -> Option<&Arc<Tracer>> {
         self.tracer.as_ref()
+    }
+
+    /// What opens spans of requests to the server API; `None` if these are not traced.
+    pub fn api_tracer(&self) -> Option<Arc<Tracer>> {
+        self.tracer.clone().filter(|tracer| tracer.traces_api())
     }
 
     /// Time between two pushes of metrics; `None` if none are sent.

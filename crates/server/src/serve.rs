@@ -221,9 +221,6 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
         console: ports.console_access(),
         counters: Arc::clone(&counters),
     };
-    if let Some(metrics) = ports.metrics() {
-        tokio::spawn(metrics.push());
-    }
     let reloader = Arc::new(Reloader::new(loaded.clone(), reread, live_parts));
     let backups = backups::start(config, logs.storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref()).with_console(served, &reloader);
@@ -243,9 +240,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
     drop(profiling);
     session_services::end_webhooks(webhooks.as_ref(), reporter, left).await;
-    if let Some(otlp) = otlp {
-        otlp.end(LAST_SPANS_TIMEOUT).await;
-    }
+    session_services::end_otlp(otlp.as_deref(), LAST_SPANS_TIMEOUT).await;
     cluster::close_logs(&node);
     Ok(())
 }
@@ -317,6 +312,9 @@ impl Control {
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
         let Served { config, node, identity, counters, .. } = served;
+        if let Some(metrics) = ports.metrics() {
+            tokio::spawn(metrics.push());
+        }
         let is_going = Arc::new(AtomicBool::new(false));
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);

@@ -22,25 +22,34 @@ impl fmt::Display for Number {
     }
 }
 
-macro_rules! from_numbers {
-    ($($kind:ty => $variant:ident as $wide:ty;)*) => {
-        $(
-            impl From<$kind> for Number {
-                fn from(number: $kind) -> Self {
-                    Self::$variant(number as $wide)
-                }
-            }
-        )*
-    };
+impl From<f64> for Number {
+    fn from(number: f64) -> Self {
+        Self::Fraction(number)
+    }
 }
 
-from_numbers! {
-    u64 => Whole as u64;
-    u32 => Whole as u64;
-    u16 => Whole as u64;
-    u8 => Whole as u64;
-    usize => Whole as u64;
-    f64 => Fraction as f64;
+impl From<u64> for Number {
+    fn from(number: u64) -> Self {
+        Self::Whole(number)
+    }
+}
+
+impl From<u32> for Number {
+    fn from(number: u32) -> Self {
+        Self::Whole(number.into())
+    }
+}
+
+impl From<u8> for Number {
+    fn from(number: u8) -> Self {
+        Self::Whole(number.into())
+    }
+}
+
+impl From<usize> for Number {
+    fn from(number: usize) -> Self {
+        Self::Whole(number as u64)
+    }
 }
 
 /// A metric with the values of all its series.

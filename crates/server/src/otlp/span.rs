@@ -2,7 +2,6 @@
 
 use std::{
     borrow::Cow,
-    cell::RefCell,
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
@@ -106,7 +105,7 @@ impl Tracer {
     }
 
     /// Whether requests to the server API are traced.
-    pub fn traces_api(&self) -> bool {
+    pub(super) fn traces_api(&self) -> bool {
         self.traces_api
     }
 
@@ -227,22 +226,19 @@ impl Drop for OpenSpan {
 
 tokio::task_local! {
     /// The span of the request that this task answers.
-    static CURRENT: RefCell<(Arc<Tracer>, TraceContext)>;
+    static CURRENT: (Arc<Tracer>, TraceContext);
 }
 
 /// Does `work` with this span as the current one.
 pub async fn traced<T>(span: &OpenSpan, work: impl Future<Output = T>) -> T {
-    CURRENT.scope(RefCell::new((Arc::clone(&span.tracer), span.context.clone())), work).await
+    CURRENT.scope((Arc::clone(&span.tracer), span.context.clone()), work).await
 }
 
 /// Opens a span inside of the current one; `None` if there is none.
 pub fn current_child(name: impl Into<Cow<'static, str>>) -> Option<OpenSpan> {
-    CURRENT
-        .try_with(|current| {
-            let (tracer, context) = &*current.borrow();
-            tracer.open(name, SpanKind::Internal, Parent::Own(context))
-        })
-        .ok()
+    let open =
+        |(tracer, context): &(Arc<Tracer>, TraceContext)| tracer.open(name, SpanKind::Internal, Parent::Own(context));
+    CURRENT.try_with(open).ok()
 }
 
 /// While it lives, the current span is that of a request which opens a room.
@@ -253,8 +249,7 @@ pub struct RoomOpener {
 
 /// Notes that the current span opens this room; `None` if there is none.
 pub fn current_opens_room(channel: &str) -> Option<RoomOpener> {
-    let opener = |current: &RefCell<(Arc<Tracer>, TraceContext)>| {
-        let (tracer, context) = &*current.borrow();
+    let opener = |(tracer, context): &(Arc<Tracer>, TraceContext)| {
         tracer.room_openers.add(channel, context);
         RoomOpener { tracer: Arc::clone(tracer), channel: channel.into() }
     };
@@ -292,11 +287,13 @@ impl RoomOpeners {
     }
 }
 
+/// Values of the random part of a trace's id.
+const RANDOM_VALUES: u64 = 1 << 56;
+
 /// Whether a share of all traces has this one, by the last seven bytes of its id, which the specification has random.
 fn is_chosen(trace_id: &[u8; 16], ratio: f64) -> bool {
-    let [.., a, b, c, d, e, f, g] = *trace_id;
-    let number = u64::from_be_bytes([0, a, b, c, d, e, f, g]);
-    (number as f64) < ratio * (1_u64 << 56) as f64
+    let random = (u128::from_be_bytes(*trace_id) as u64) & (RANDOM_VALUES - 1);
+    (random as f64) < ratio * RANDOM_VALUES as f64
 }
 
 fn unix_ns() -> u64 {

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 static COUNTER: Family = Family { name: "t_bytes_total", kind: MetricKind::Counter, labels: &["a"], help: "Bytes." };
 
-fn options(endpoint: &str) -> OpenTelemetryOptions {
+pub(crate) fn options(endpoint: &str) -> OpenTelemetryOptions {
     let sampler = Sampler { follows_callers: true, ratio: 1.0 };
     let endpoint: dunlin_token::SecretUrl = endpoint.parse().expect("a URL");
     OpenTelemetryOptions {
@@ -30,7 +30,7 @@ fn options(endpoint: &str) -> OpenTelemetryOptions {
     }
 }
 
-fn start(options: &OpenTelemetryOptions) -> Otlp {
+pub(crate) fn start(options: &OpenTelemetryOptions) -> Otlp {
     Otlp::start(options, "uid-1", "one").expect("a thread")
 }
 
@@ -38,7 +38,7 @@ fn wait_for(otlp: &Otlp, is_so: impl Fn(&OtlpCounts) -> bool) {
     let begun = std::time::Instant::now();
     while !is_so(&otlp.counts()) {
         assert!(begun.elapsed() < PATIENCE, "{:?}", otlp.counts());
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -208,7 +208,7 @@ fn spans_beyond_the_queue_are_dropped_and_counted() {
     let begun = std::time::Instant::now();
     while service.requests().is_empty() {
         assert!(begun.elapsed() < PATIENCE, "no request");
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     for _ in 0..8 {
         drop(tracer.open("waits", SpanKind::Internal, Parent::None));
@@ -257,7 +257,7 @@ fn newer_metrics_replace_those_that_wait() {
     let begun = std::time::Instant::now();
     while service.requests().is_empty() {
         assert!(begun.elapsed() < PATIENCE, "no request");
-        thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     for _ in 0..3 {
         otlp.put_metrics(&families, Duration::ZERO);

@@ -282,7 +282,7 @@ impl FineHistogram {
         let end = self.buckets.iter().rposition(is_used).map_or(first, |last| last + 1);
         Exponential {
             scale: FINE_SCALE,
-            offset: FINE_OFFSET + first as i32,
+            offset: FINE_OFFSET + i32::try_from(first).unwrap_or(0),
             counts: self.buckets[first..end].to_vec(),
             zero_count: 0,
             sum: self.sum_ns as f64 / 1e9,

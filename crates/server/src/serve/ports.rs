@@ -147,8 +147,7 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     let arena_paths = config.demo.is_some().then(|| ArenaPaths::new(node.clone()));
     let guests = guests(config);
     let for_clients = HttpParts { arena_paths, guests, site, sessions, emulation, init, ..HttpParts::default() };
-    let tracer = asked.otlp.as_ref().and_then(|otlp| otlp.tracer().cloned());
-    let api_tracer = tracer.filter(|tracer| tracer.traces_api());
+    let api_tracer = asked.otlp.as_ref().and_then(|otlp| otlp.api_tracer());
     let metrics = metrics(served, (asked, matchmaking));
     let for_operators = for_operators(served, metrics.clone());
     match config.http_server.internal {

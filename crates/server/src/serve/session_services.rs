@@ -96,6 +96,13 @@ pub(super) async fn end_webhooks(webhooks: Option<&Arc<Webhooks>>, reporter: Opt
     webhooks.flush(timeout.saturating_sub(begun.elapsed())).await;
 }
 
+/// Sends the last spans.
+pub(super) async fn end_otlp(otlp: Option<&Otlp>, timeout: Duration) {
+    if let Some(otlp) = otlp {
+        otlp.end(timeout).await;
+    }
+}
+
 fn start_backends(config: &Config, tracer: Option<Arc<Tracer>>) -> Result<Option<Arc<Backends>>, ServeError> {
     if config.backends.is_empty() {
         return Ok(None);
