@@ -257,8 +257,8 @@ fn api_endpoints(
     let endpoints = [(methods, answer), (prefix, post(api::answer_legacy).with_state(service))];
     let Some(tracer) = tracer else { return endpoints };
     endpoints.map(|(path, answer)| {
-        let traced = api::TracedRoute { tracer: Arc::clone(tracer), route: path.as_str().into() };
-        (path, answer.layer(middleware::from_fn_with_state(traced, api::trace)))
+        let state = api::TracedRoute { tracer: Arc::clone(tracer), route: path.as_str().into() };
+        (path, answer.layer(middleware::from_fn_with_state(state, api::trace)))
     })
 }
 

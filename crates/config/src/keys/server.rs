@@ -403,9 +403,10 @@ const OPENTELEMETRY: &[Key] = &[
         "",
         "Further attributes of the node: a table of names and texts (`OTEL_RESOURCE_ATTRIBUTES`, as `name=value,name=value`).",
     ),
-    table(
+    own(
         "tls",
-        &[CLIENT_TLS],
+        Table(&[CLIENT_TLS]),
+        "",
         "TLS towards the collector. `OTEL_EXPORTER_OTLP_CERTIFICATE`, `…_CLIENT_CERTIFICATE` and `…_CLIENT_KEY` enable it.",
     ),
 ];
