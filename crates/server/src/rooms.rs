@@ -101,13 +101,13 @@ pub(crate) struct RoomsOfNode<'a> {
 
 impl<'a> RoomsOfNode<'a> {
     pub(crate) fn new(
-        node_seed: u64,
-        storage: Option<Arc<NodeStorage>>,
+        (node_seed, storage): (u64, Option<Arc<NodeStorage>>),
         cluster: Option<&'a Arc<NodeCluster>>,
         backends: &'a Arc<dyn ProxyClient>,
+        tracer: Option<&Arc<Tracer>>,
     ) -> Self {
         let frames = cluster.map(|cluster| cluster.frames().clone());
-        Self { node_seed, frames, storage, cluster, backends, tracer: None }
+        Self { node_seed, frames, storage, cluster, backends, tracer: tracer.cloned() }
     }
 }
 

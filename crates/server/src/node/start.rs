@@ -74,18 +74,16 @@ fn start_with<R: Reactor + Send + 'static>(
 ) -> Result<Node, StartError> {
     let NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over } = start;
     let NodeLogs { queues, storage, cluster } = logs;
-    let headers = backends.wanted_headers().clone();
     let shard_wakers: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(ShardWaker::new(Arc::clone(waker)))).collect();
     let node_seed = u64::from_ne_bytes(random()?);
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
-    let (storage_of_rooms, backends_of_rooms) = (storage.clone(), Arc::clone(&backends));
     let shared = Arc::new(Shared {
-        acceptor: Acceptor { places: net.places.clone(), origins, limits, headers },
+        acceptor: Acceptor { places: net.places.clone(), origins, limits, headers: backends.wanted_headers().clone() },
         tokens,
         backends,
         webhooks,
-        tracer: tracer.clone(),
+        tracer,
         storage,
         cluster,
         hand_over,
@@ -96,8 +94,8 @@ fn start_with<R: Reactor + Send + 'static>(
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&shard_wakers, &SHARD_RING.with_messages(ring_messages));
-    let of_node = RoomsOfNode::new(node_seed, storage_of_rooms, shared.cluster.as_ref(), &backends_of_rooms);
-    let of_node = RoomsOfNode { tracer, ..of_node };
+    let (storage, cluster, tracer) = (shared.storage.clone(), shared.cluster.as_ref(), shared.tracer.as_ref());
+    let of_node = RoomsOfNode::new((node_seed, storage), cluster, &shared.backends, tracer);
     let rooms = Rooms::start(rooms, engine.room_threads, &shard_wakers, of_node);
     let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) =

@@ -202,7 +202,9 @@ impl MetricsPusher {
         let Self(target) = self;
         loop {
             match target.shared.take_metrics() {
-                Some(metrics) => drop(target.send(metrics.into()).await),
+                Some(metrics) => {
+                    target.send(metrics.into()).await;
+                }
                 None if target.shared.is_stopping() => return,
                 None => target.shared.metrics_changed.notified().await,
             }

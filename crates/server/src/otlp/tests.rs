@@ -51,7 +51,7 @@ fn pushes(counts: &OtlpCounts, signal: Signal, outcome: ExportOutcome) -> u64 {
 }
 
 /// The values of a field of a message.
-fn fields<'b>(message: &'b [u8], wanted: u32) -> Vec<Value<'b>> {
+fn fields(message: &[u8], wanted: u32) -> Vec<Value<'_>> {
     let mut reader = Reader::new(message);
     let mut found = Vec::new();
     while let Some((number, value)) = reader.field().expect("Protobuf") {

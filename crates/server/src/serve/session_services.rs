@@ -96,8 +96,9 @@ pub(super) async fn end_webhooks(webhooks: Option<&Arc<Webhooks>>, reporter: Opt
     webhooks.flush(timeout.saturating_sub(begun.elapsed())).await;
 }
 
-/// Sends the last spans.
-pub(super) async fn end_otlp(otlp: Option<&Otlp>, timeout: Duration) {
+/// Ends the pushes of profiles, and sends the last spans.
+pub(super) async fn end_pushes(profiling: Option<Arc<Profiling>>, otlp: Option<&Otlp>, timeout: Duration) {
+    drop(profiling);
     if let Some(otlp) = otlp {
         otlp.end(timeout).await;
     }

@@ -196,6 +196,7 @@ pub fn count_users(shards: &[ShardReport]) -> usize {
 
 fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     type Pick = fn(&NamespaceCounters) -> u64;
+    type Latency = fn(&NamespaceCounters) -> &Histogram;
     for (family, metric) in m::NAMESPACE_COUNTERS.iter().zip(&NamespaceCounters::METRICS) {
         page.family(family, |samples| per_namespace(samples, scrape, shards, metric.value));
     }
@@ -222,7 +223,6 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
         });
     }
     page.family(&m::CACHED_BYTES, |samples| per_shard(samples, shards, |shard| shard.survey.cached_bytes));
-    type Latency = fn(&NamespaceCounters) -> &Histogram;
     let latencies: [(_, Latency); 4] = [
         (&m::PUBLISH_TO_COMMIT, |counters| &counters.publish_to_commit),
         (&m::PUBLISH_TO_SHARD, |counters| &counters.publish_to_shard),
