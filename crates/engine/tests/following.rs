@@ -8,7 +8,7 @@ use dunlin_engine::{
     Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire,
     api::ApiRequest,
     backend::PublishHow,
-    counters::NamespaceCounters,
+    counters::{Histogram, NamespaceCounters},
     event::{RecoveryReport, Ticket},
     options::{ClientOptions, FollowOptions, NamespaceOptions},
 };
@@ -82,7 +82,7 @@ impl Rig {
     fn observed(&self) -> [u64; 3] {
         let NamespaceCounters { publish_to_commit, publish_to_shard, publish_to_last_socket, .. } =
             &self.shard.counters().namespaces[0];
-        [publish_to_commit, publish_to_shard, publish_to_last_socket].map(|stage| stage.count())
+        [publish_to_commit, publish_to_shard, publish_to_last_socket].map(Histogram::count)
     }
 }
 
