@@ -97,7 +97,7 @@ oracle: server-for-tests ## Play the same commands to Dunlin and to the centrifu
 	tests/oracle/run $(BINARIES)/dunlin
 
 api: server-for-tests ## Play the HTTP API's cases to the real server, make clients fall behind it, have it tell a backend of them, let an agent ask it, move to it from Centrifugo, place 10,000 tickets, and count what a lobby sends
-	@scripts/need python go
+	@scripts/need python go otel-collector
 	tests/api/run $(BINARIES)/dunlin
 	tests/migration/run $(BINARIES)/dunlin
 	tests/matching/lateness $(BINARIES)/dunlin --placement-only
@@ -106,6 +106,7 @@ api: server-for-tests ## Play the HTTP API's cases to the real server, make clie
 	tests/webhooks/run $(BINARIES)/dunlin
 	tests/insight/profiles $(BINARIES)/dunlin
 	tests/insight/pushed_profiles $(BINARIES)/dunlin
+	tests/insight/traces_and_metrics $(BINARIES)/dunlin
 	tests/mcp/run $(BINARIES)/dunlin
 
 hostile: server-for-tests ## Play named bad inputs and hostile crowds to the real server, and see that nobody else notices

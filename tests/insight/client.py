@@ -27,7 +27,7 @@ def token(secret, user, channels=()):
 class Client:
     """A session. After `connect` and `subscribe`, nothing is read until `read`."""
 
-    def __init__(self, port, host="127.0.0.1", receive_buffer=None, has_tls=False):
+    def __init__(self, port, host="127.0.0.1", receive_buffer=None, has_tls=False, headers=()):
         self.socket = socket.socket()
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
@@ -39,7 +39,8 @@ class Client:
         key = base64.b64encode(secrets.token_bytes(16)).decode()
         self.socket.sendall(
             f"GET /connection/websocket HTTP/1.1\r\nHost: {host}:{port}\r\nUpgrade: websocket\r\n"
-            f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n\r\n".encode()
+            f"Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: {key}\r\n"
+            f"{''.join(f'{name}: {value}{chr(13)}{chr(10)}' for name, value in headers)}\r\n".encode()
         )
         while b"\r\n\r\n" not in self.received:
             self.receive()

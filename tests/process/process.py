@@ -120,7 +120,7 @@ class Server(Process):
 
 def own_environment():
     """Without variables of the server, which reads them as configuration, and rejects unknown ones."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("DUNLIN_")}
+    return {name: value for name, value in os.environ.items() if not name.startswith(("DUNLIN_", "OTEL_"))}
 
 
 def request(port, method, path, body=b"", headers=None, host="127.0.0.1", timeout_s=TIMEOUT_S):

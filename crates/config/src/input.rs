@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     nearest::without_indices,
+    opentelemetry,
     problem::{Problems, SettingSource},
     settings::Settings,
     tree::{Format, Tree},
@@ -45,7 +46,7 @@ pub(super) const FORMER_PREFIX: &str = "CENTRIFUGO_";
 pub struct ConfigInput {
     /// The configuration file.
     pub document: Option<Document>,
-    /// Environment variables; those without the prefix `DUNLIN_` or `CENTRIFUGO_` are ignored.
+    /// Environment variables; those without the prefix `DUNLIN_`, `CENTRIFUGO_` or `OTEL_` are ignored.
     pub variables: Vec<(String, String)>,
     /// Settings by command-line flags.
     pub flags: Vec<Flag>,
@@ -121,6 +122,7 @@ impl ConfigInput {
         for flag in &self.flags {
             settings.set_text(flag.path, &flag.value, &SettingSource::Flag(flag.name), problems);
         }
+        opentelemetry::set_standard_variables(&self.variables, &mut settings, problems);
         settings
     }
 }
@@ -150,7 +152,7 @@ fn text_of((name, value): (OsString, OsString), problems: &mut Problems) -> Opti
 
 /// Whether a variable is intended to set a key.
 fn concerns_us(name: &str) -> bool {
-    [FORMER_PREFIX, PREFIX].iter().any(|prefix| setting_of(name, prefix).is_some())
+    [FORMER_PREFIX, PREFIX, opentelemetry::STANDARD_PREFIX].iter().any(|prefix| setting_of(name, prefix).is_some())
 }
 
 /// The key part of a variable with this prefix.

@@ -23,6 +23,7 @@ mod keys;
 mod logging;
 mod matchmaking;
 mod nearest;
+mod opentelemetry;
 mod origin;
 mod problem;
 mod profiling;
@@ -63,6 +64,7 @@ pub use self::{
     broker::BrokerSettings,
     input::{ConfigInput, Document, Flag},
     matchmaking::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings, MatchSettings},
+    opentelemetry::{MetricsOptions, OpenTelemetryOptions, Sampler, TraceOptions},
     origin::AllowedOrigins,
     problem::{Problem, Problems, SettingSource},
     profiling::PyroscopeOptions,
@@ -132,6 +134,8 @@ pub struct Config {
     pub webhooks: Option<WebhookOptions>,
     /// Where profiles are pushed; `None` if nowhere.
     pub pyroscope: Option<PyroscopeOptions>,
+    /// Where traces and metrics are sent; `None` if nowhere.
+    pub opentelemetry: Option<OpenTelemetryOptions>,
     /// Logging.
     pub log: LogOptions,
     /// Options of the shutdown.

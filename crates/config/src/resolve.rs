@@ -16,8 +16,8 @@ use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
 use super::{
     AdmissionOptions, AllowedOrigins, ApiAccess, ApiKeys, Config, DemoOptions, HttpApiOptions, HttpServerOptions,
     InternalListener, NetOptions, NodeOptions, ShutdownOptions, StorageBackupSettings, WebSocketOptions, admin, broker,
-    logging, matchmaking, profiling, proxies, publications, relations, rooms, tokens, tokens::HMAC_KEY_BYTES_MIN,
-    transports, webhooks,
+    logging, matchmaking, opentelemetry, profiling, proxies, publications, relations, rooms, tokens,
+    tokens::HMAC_KEY_BYTES_MIN, transports, webhooks,
 };
 
 pub(super) use super::reader::Reader;
@@ -32,12 +32,14 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     let lobbies = matchmaking::lobbies(r, &mut engine);
     let rooms = rooms::rooms(r, &backends);
     let webhooks = webhooks::options(r, &mut engine);
+    let opentelemetry = opentelemetry::options(r, &mut engine);
     let config = Config {
         file: None,
         engine: Arc::new(engine),
         backends: backends.proxies,
         webhooks,
         pyroscope: profiling::options(r),
+        opentelemetry,
         rooms,
         matchmaking,
         lobbies,

@@ -85,6 +85,11 @@ impl Settings {
         }
     }
 
+    /// Whether a value was set at `path`, also an empty one.
+    pub(super) fn has_value(&self, path: &str) -> bool {
+        self.set.contains_key(path)
+    }
+
     /// Whether a value that is neither empty nor 0 was set at `path`.
     pub(super) fn is_set(&self, path: &str) -> bool {
         self.set.get(path).is_some_and(|(value, _)| !value.is_blank() && *value != Value::Int(0))

@@ -149,6 +149,12 @@ counts! {
             paced_subscriptions: u64,
             /// Time from the acceptance of a publication until the last socket of this shard has received it.
             publish_to_socket: Histogram,
+            /// Of publications that are followed: time from the acceptance until its log has committed it.
+            publish_to_commit: Histogram,
+            /// The same, until a shard with subscribers has received it.
+            publish_to_shard: Histogram,
+            /// The same, until no socket of such a shard has to be written any more.
+            publish_to_last_socket: Histogram,
             /// Counts of its rooms.
             rooms: NamespaceRoomCounters,
         }

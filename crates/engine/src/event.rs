@@ -384,6 +384,21 @@ pub struct Effects {
     pub records: Vec<SessionRecord>,
     /// Events for the application's backend; see [`crate::lifecycle`].
     pub lifecycle: Vec<LifecycleEvent>,
+    /// Recoveries that were answered; see [`crate::options::FollowOptions`].
+    pub recoveries: Vec<RecoveryReport>,
+}
+
+/// A recovery that was answered.
+#[derive(Clone, Debug)]
+pub struct RecoveryReport {
+    pub session: SessionKey,
+    pub channel: Arc<str>,
+    /// When the session's shard asked the owner, on the clock of [`Now::mono_us`].
+    pub asked_us: u64,
+    /// Whether nothing is missing.
+    pub is_recovered: bool,
+    /// The publications in the answer.
+    pub publications: usize,
 }
 
 /// The claims of a valid connection token.

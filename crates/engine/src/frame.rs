@@ -34,6 +34,8 @@ pub struct Delivery {
     pub(crate) body: DeliveryBody,
     /// When the owner accepted it, on the clock of [`crate::Now::mono_us`].
     pub(crate) accepted_us: u64,
+    /// Whether it is followed through its stages.
+    pub(crate) is_followed: bool,
     /// The publication as a patch of the one before it in the stream, for delta classes.
     patch: Option<Arc<[u8]>>,
     /// Each class once.
@@ -69,12 +71,26 @@ pub(crate) enum DeliveryBody {
 impl Delivery {
     /// A delivery without frames; [`Delivery::encode`] adds them.
     pub(crate) fn new(channel: Arc<str>, namespace: NamespaceIndex, body: DeliveryBody, accepted_us: u64) -> Self {
-        Self { channel, channel_number: 0, namespace, body, accepted_us, patch: None, frames: Vec::with_capacity(1) }
+        Self {
+            channel,
+            channel_number: 0,
+            namespace,
+            body,
+            accepted_us,
+            is_followed: false,
+            patch: None,
+            frames: Vec::with_capacity(1),
+        }
     }
 
     /// Sets the patch for delta classes.
     pub(crate) fn with_patch(self, patch: Option<Arc<[u8]>>) -> Self {
         Self { patch, ..self }
+    }
+
+    /// Sets whether it is followed through its stages.
+    pub(crate) fn followed(self, is_followed: bool) -> Self {
+        Self { is_followed, ..self }
     }
 
     /// Sets the channel's number.
@@ -247,6 +263,11 @@ impl FrameRef {
     /// Maximum number of slices passed to the socket.
     pub(crate) fn slices(&self) -> usize {
         self.bytes().map_or_else(Iterator::count, |_| 1)
+    }
+
+    /// Whether nothing else on this shard refers to the frame.
+    pub(crate) fn is_last(&self) -> bool {
+        Rc::strong_count(&self.0) == 1
     }
 
     /// The delivery behind a shared frame.

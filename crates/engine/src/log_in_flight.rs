@@ -74,6 +74,8 @@ pub(crate) struct ProposalParams {
     pub(crate) audience: Option<Arc<EventAudience>>,
     /// When it was accepted.
     pub(crate) accepted_us: u64,
+    /// Whether it is followed through its stages.
+    pub(crate) is_followed: bool,
 }
 
 /// A request that waits for a page of the log.

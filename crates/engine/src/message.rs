@@ -140,6 +140,7 @@ impl SubscriptionRequest {
             },
             positioned: false,
             was_recovering: false,
+            asked_us: 0,
             recover: None,
             filter: None,
             join: Some(Box::new(join)),
@@ -177,6 +178,8 @@ pub struct SubscriptionRequest {
     pub positioned: bool,
     /// Whether the client asked to recover, allowed or not; the reply repeats it.
     pub was_recovering: bool,
+    /// When the session's shard asked, on the clock of [`crate::Now::mono_us`].
+    pub asked_us: u64,
     /// Where to recover from, if asked for and allowed.
     pub recover: Option<RecoverFrom>,
     /// A filter on the missed publications; `None` for all.

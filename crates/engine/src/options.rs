@@ -60,10 +60,21 @@ pub struct Options {
     /// Maximum size of a publication that is broadcast to other nodes, in the cluster encoding; estimated from above. A
     /// larger one is answered with error 107.
     pub broadcast_bytes_max: usize,
+    /// What is followed on its way through the node.
+    pub following: FollowOptions,
     /// The limits on rules about who may not connect.
     pub access: AccessLimits,
     /// The rules that are known at the start.
     pub access_rules: Option<Arc<[AccessRule]>>,
+}
+
+/// What is followed on its way through the node, for histograms and traces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FollowOptions {
+    /// One of so many publications of each shard is followed through its stages; 0 for none.
+    pub publication_interval: u32,
+    /// Whether recoveries are reported, with [`crate::Effects::recoveries`].
+    pub recoveries: bool,
 }
 
 /// Rate limits on opening rooms. A rate of 0 is no limit.
@@ -465,6 +476,7 @@ impl Default for Options {
             room_openings: RoomOpenings::default(),
             log: LogLimits::default(),
             broadcast_bytes_max: usize::MAX,
+            following: FollowOptions::default(),
             access: AccessLimits::default(),
             access_rules: None,
         }

@@ -11,6 +11,7 @@ mod checkpoint_formats;
 mod corpus;
 mod deltas_at_random;
 mod examined_frames;
+mod following;
 mod hall;
 mod keyframe;
 mod node;

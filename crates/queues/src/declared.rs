@@ -84,6 +84,9 @@ queues! {
     WEBHOOK_EVENTS = "events for `webhooks.endpoint` that wait for its thread",
         keyed(262_144, "webhooks.queue_limit"), counted_by_key(64 * MIB, "webhooks.queue_size_limit"),
         "dropped and counted";
+    /// A batch of at most 512 that is being sent has left it.
+    OTLP_SPANS = "spans that wait for the collector",
+        keyed(2_048, "opentelemetry.queue_limit"), counted(8 * MIB), "dropped and counted";
     /// As many as there are requests to all proxies.
     RETURNED_CALLS = "backend responses for the games of a room thread",
         fixed(65_536), counted(64 * MIB), "the game receives an error";

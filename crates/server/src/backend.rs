@@ -13,6 +13,7 @@ mod caller;
 mod counters;
 mod endpoint;
 mod request;
+mod trace;
 
 use std::{
     fmt,
@@ -30,7 +31,10 @@ use dunlin_net::{HeaderPicker, PickedHeaders};
 use dunlin_queues::{AdmittedReceiver, AdmittedSender, declared::BACKEND_CALLS};
 use tokio::sync::mpsc;
 
-use crate::node::SourceNetwork;
+use crate::{
+    node::SourceNetwork,
+    otlp::{OpenSpan, TRACE_HEADERS, Tracer},
+};
 
 use breaker::{Breaker, ProxyCaller};
 use caller::{Caller, RequestFields};
@@ -65,6 +69,13 @@ pub trait ProxyClient: Send + Sync + 'static {
 /// The implementation for a node without backends.
 #[derive(Debug, Default)]
 pub struct NoBackends(HeaderPicker);
+
+impl NoBackends {
+    /// Without backends, only traces need header fields of sessions.
+    pub fn new(is_traced: bool) -> Self {
+        Self(HeaderPicker::new(TRACE_HEADERS.into_iter().filter(|_| is_traced).map(Into::into)))
+    }
+}
 
 impl ProxyClient for NoBackends {
     fn ask(&self, call: BackendCall) {
@@ -120,7 +131,7 @@ impl Backends {
     ///
     /// # Errors
     /// [`BackendError`]
-    pub fn start(proxies: &[ProxyOptions]) -> Result<Self, BackendError> {
+    pub fn start(proxies: &[ProxyOptions], tracer: Option<Arc<Tracer>>) -> Result<Self, BackendError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(BackendError::Thread)?;
         let proxies: Vec<_> =
@@ -128,12 +139,14 @@ impl Backends {
         // A request holds a place of its proxy until it has completed.
         let (calls, called) = BACKEND_CALLS.admitted_channel();
         let started = Instant::now();
+        let traced_headers = tracer.as_ref().map(|_| TRACE_HEADERS.map(Into::into));
         let run = move || {
-            runtime.block_on(run(called, started));
+            runtime.block_on(run(called, started, tracer));
             runtime.shutdown_background();
         };
         thread::Builder::new().name("backend".to_owned()).spawn(run).map_err(BackendError::Thread)?;
-        let wanted = HeaderPicker::new(proxies.iter().flat_map(|proxy| proxy.options.http_headers.iter().cloned()));
+        let forwarded = proxies.iter().flat_map(|proxy| proxy.options.http_headers.iter().cloned());
+        let wanted = HeaderPicker::new(forwarded.chain(traced_headers.into_iter().flatten()));
         Ok(Self { proxies, calls, wanted, started, hasher: RandomState::new() })
     }
 
@@ -208,13 +221,21 @@ impl Proxy {
     }
 
     /// Sends a request and passes on its result.
-    async fn carry_out(&self, call: BackendCall, questioner: ProxyCaller, started: Instant) {
+    async fn carry_out(
+        &self,
+        call: BackendCall,
+        questioner: ProxyCaller,
+        started: Instant,
+        tracer: Option<Arc<Tracer>>,
+    ) {
         let BackendCall { request, headers, address, answer } = call;
         let kind = ProxyKind::of(&request.kind);
         let asked = Instant::now();
+        let span = tracer.map(|tracer| trace::open(&tracer, &self.options.label, &request, headers.as_deref()));
         let (outcome, word) = match request::body(&request, &self.options) {
             Ok(body) => {
-                let fields = RequestFields { picked: headers.as_deref(), address };
+                let trace = span.as_ref().map(OpenSpan::context);
+                let fields = RequestFields { picked: headers.as_deref(), address, trace };
                 self.caller.call(kind, body, fields, &self.options).await
             }
             // The client's data is invalid, so the backend is neither called nor blamed.
@@ -222,6 +243,7 @@ impl Proxy {
         };
         let (proxy, took) = (&self.options.label, asked.elapsed());
         crate::telemetry::session_events::BackendAsked { proxy, kind: kind.name(), outcome: word.name(), took }.emit();
+        trace::end(span, word);
         let now_ms = now_ms(started);
         let mut breaker = self.breaker();
         match word {
@@ -240,9 +262,10 @@ impl Proxy {
     }
 }
 
-async fn run(mut called: AdmittedReceiver<Admitted>, started: Instant) {
+async fn run(mut called: AdmittedReceiver<Admitted>, started: Instant, tracer: Option<Arc<Tracer>>) {
     while let Some(Admitted { proxy, questioner, call }) = called.recv().await {
-        tokio::spawn(async move { proxy.carry_out(call, questioner, started).await });
+        let tracer = tracer.clone();
+        tokio::spawn(async move { proxy.carry_out(call, questioner, started, tracer).await });
     }
 }
 

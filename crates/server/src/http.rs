@@ -37,6 +37,7 @@ use axum::{
     Router,
     extract::{Request, State},
     http::{StatusCode, header},
+    middleware,
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get, post},
 };
@@ -48,6 +49,7 @@ use crate::{
     demo::site::Site,
     matchmaking::MatchHandle,
     node::{Node, NodeCluster, NodeStorage},
+    otlp::{Otlp, Tracer},
     profiling::Profiling,
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
     webhooks::Webhooks,
@@ -63,6 +65,8 @@ pub use init::Init;
 pub struct HttpParts {
     /// The server API and its path; `None` if it is disabled.
     pub api: Option<(String, Arc<api::Service>)>,
+    /// Traces requests to the server API; `None` if they are not traced.
+    pub api_tracer: Option<Arc<Tracer>>,
     /// The surveys of the shards, which the health check asks to react.
     pub surveys: Option<Arc<shared_shard_reports::SharedShardReports>>,
     /// Path of the health check.
@@ -130,6 +134,8 @@ pub struct Metrics {
     pub webhooks: Option<Arc<Webhooks>>,
     /// Pushes profiles and counts them; `None` if nowhere.
     pub profiling: Option<Arc<Profiling>>,
+    /// Sends traces and metrics to a collector, and counts them; `None` if nowhere.
+    pub otlp: Option<Arc<Otlp>>,
     /// Counts of matchmaking; `None` without it.
     pub matchmaking: Option<MatchHandle>,
     /// The start time of the node.
@@ -171,7 +177,7 @@ impl Peer {
 pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     let mut by_path: Vec<(String, MethodRouter)> = Vec::new();
     if let Some((prefix, service)) = parts.api {
-        by_path.extend(api_endpoints(&prefix, service));
+        by_path.extend(api_endpoints(&prefix, service, parts.api_tracer.as_ref()));
     }
     if let Some(path) = parts.health_path {
         let HttpParts { surveys, is_going, storage, cluster, health_requires_cluster: requires_cluster, .. } = parts;
@@ -240,11 +246,20 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     })
 }
 
-fn api_endpoints(prefix: &str, service: Arc<api::Service>) -> [(String, MethodRouter); 2] {
+fn api_endpoints(
+    prefix: &str,
+    service: Arc<api::Service>,
+    tracer: Option<&Arc<Tracer>>,
+) -> [(String, MethodRouter); 2] {
     let prefix = literal(prefix);
     let methods = format!("{}/{{method}}", prefix.trim_end_matches('/'));
     let answer = post(api::answer).with_state(Arc::clone(&service));
-    [(methods, answer), (prefix, post(api::answer_legacy).with_state(service))]
+    let endpoints = [(methods, answer), (prefix, post(api::answer_legacy).with_state(service))];
+    let Some(tracer) = tracer else { return endpoints };
+    endpoints.map(|(path, answer)| {
+        let state = api::TracedRoute { tracer: Arc::clone(tracer), route: path.as_str().into() };
+        (path, answer.layer(middleware::from_fn_with_state(state, api::trace)))
+    })
 }
 
 /// A router pattern that matches exactly this path, without a trailing slash.
@@ -259,34 +274,56 @@ async fn nothing_here() -> Response {
 }
 
 async fn page_of_metrics(State(metrics): State<Arc<Metrics>>) -> Response {
-    let survey = metrics.surveys.latest().await;
-    let node = metrics.surveys.node();
-    let (room_threads, rooms) = (node.room_threads(), node.rooms());
-    let moment = Moment {
-        shards: &survey.reports,
-        silent_shards: &survey.silent,
-        room_threads: &room_threads,
-        room_builder: node.room_builder(),
-        room_relay: node.room_relay(),
-        room_memory_bytes: node.room_memory_bytes(),
-        room_survival: node.room_survival(),
-        paths: node.path_counts(),
-        rooms: &rooms,
-        control: &metrics.counters,
-        access: node.access().counts(),
-        tokens: metrics.tokens.counters().now(),
-        matchmaking: metrics.matchmaking.as_ref().map(MatchHandle::report).unwrap_or_default(),
-        backends: metrics.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
-        webhooks: metrics.webhooks.as_ref().map(|webhooks| webhooks.counts()).unwrap_or_default(),
-        profiles: metrics.profiling.as_ref().map(|profiling| profiling.counts()).unwrap_or_default(),
-        storage: node.storage().map(|storage| storage.state()),
-        cluster: node.cluster().map(|cluster| cluster.state()),
-        peers: node.cluster().map(|cluster| cluster.question_counters().counts()),
-        process: ProcessUse::now(),
-        uptime: metrics.started.elapsed(),
-    };
-    let page = telemetry::page(&metrics.scrape, &moment);
+    let page = metrics.at_this_moment(telemetry::page).await;
     ([(header::CONTENT_TYPE, telemetry::CONTENT_TYPE)], page).into_response()
+}
+
+impl Metrics {
+    /// Sends all metrics to the collector, from time to time.
+    pub async fn push(self: Arc<Self>) {
+        let Some((otlp, interval)) = self.otlp.as_ref().and_then(|otlp| Some((otlp, otlp.metrics_interval()?))) else {
+            return;
+        };
+        loop {
+            tokio::time::sleep(interval).await;
+            let (families, started_unix) = self
+                .at_this_moment(|scrape, moment| (telemetry::points(scrape, moment), moment.process.started_unix))
+                .await;
+            otlp.put_metrics(&families, started_unix);
+        }
+    }
+
+    /// Asks the shards, and returns what `read` makes of the state of the node.
+    async fn at_this_moment<T>(&self, read: impl FnOnce(&Scrape, &Moment<'_>) -> T) -> T {
+        let survey = self.surveys.latest().await;
+        let node = self.surveys.node();
+        let (room_threads, rooms) = (node.room_threads(), node.rooms());
+        let moment = Moment {
+            shards: &survey.reports,
+            silent_shards: &survey.silent,
+            room_threads: &room_threads,
+            room_builder: node.room_builder(),
+            room_relay: node.room_relay(),
+            room_memory_bytes: node.room_memory_bytes(),
+            room_survival: node.room_survival(),
+            paths: node.path_counts(),
+            rooms: &rooms,
+            control: &self.counters,
+            access: node.access().counts(),
+            tokens: self.tokens.counters().now(),
+            matchmaking: self.matchmaking.as_ref().map(MatchHandle::report).unwrap_or_default(),
+            backends: self.backends.as_ref().map(|backends| backends.counts()).unwrap_or_default(),
+            webhooks: self.webhooks.as_ref().map(|webhooks| webhooks.counts()).unwrap_or_default(),
+            profiles: self.profiling.as_ref().map(|profiling| profiling.counts()).unwrap_or_default(),
+            otlp: self.otlp.as_ref().map(|otlp| otlp.counts()).unwrap_or_default(),
+            storage: node.storage().map(|storage| storage.state()),
+            cluster: node.cluster().map(|cluster| cluster.state()),
+            peers: node.cluster().map(|cluster| cluster.question_counters().counts()),
+            process: ProcessUse::now(),
+            uptime: self.started.elapsed(),
+        };
+        read(&self.scrape, &moment)
+    }
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ pub mod insight;
 mod json_members;
 pub mod matchmaking;
 pub mod node;
+pub mod otlp;
 pub mod peers;
 pub mod profiling;
 pub mod ring;

@@ -49,6 +49,7 @@ use shard_thread::Shared;
 use crate::{
     access_sync::AccessKeeper,
     backend::ProxyClient,
+    otlp::Tracer,
     rooms::{BuilderReport, PathCounts, RoomReport, Rooms, SurvivalReport, ThreadReport},
     webhooks::Webhooks,
 };
@@ -104,6 +105,8 @@ pub struct NodeStart {
     pub backends: Arc<dyn ProxyClient>,
     /// Sends events to the application's backend; `None` if it wants none.
     pub webhooks: Option<Arc<Webhooks>>,
+    /// Traces the creation of rooms, and recoveries; `None` if they are not traced.
+    pub tracer: Option<Arc<Tracer>>,
     /// The logs of channels.
     pub logs: NodeLogs,
     /// Checks origins.

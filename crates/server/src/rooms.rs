@@ -54,11 +54,14 @@ use thread::RoomThread;
 use crate::{
     backend::ProxyClient,
     node::{NodeCluster, NodeStorage, ShardWaker},
+    otlp::Tracer,
 };
 
 pub(crate) use links::RoomLinks;
 pub use paths::PathCounts;
-pub use report::{BuilderReport, FailureReason, RoomCounters, RoomReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
+pub use report::{
+    BuilderReport, FailureReason, FineHistogram, RoomCounters, RoomReport, TICK_BOUNDS_US, ThreadReport, TickHistogram,
+};
 pub use survival::SurvivalReport;
 pub use system::Granted;
 pub(crate) use thread_waker::ThreadWaker;
@@ -92,17 +95,19 @@ pub(crate) struct RoomsOfNode<'a> {
     /// Its cluster, where rooms are stored if there is one.
     pub(crate) cluster: Option<&'a Arc<NodeCluster>>,
     pub(crate) backends: &'a Arc<dyn ProxyClient>,
+    /// Traces the creation of rooms.
+    pub(crate) tracer: Option<Arc<Tracer>>,
 }
 
 impl<'a> RoomsOfNode<'a> {
     pub(crate) fn new(
-        node_seed: u64,
-        storage: Option<Arc<NodeStorage>>,
+        (node_seed, storage): (u64, Option<Arc<NodeStorage>>),
         cluster: Option<&'a Arc<NodeCluster>>,
         backends: &'a Arc<dyn ProxyClient>,
+        tracer: Option<&Arc<Tracer>>,
     ) -> Self {
         let frames = cluster.map(|cluster| cluster.frames().clone());
-        Self { node_seed, frames, storage, cluster, backends }
+        Self { node_seed, frames, storage, cluster, backends, tracer: tracer.cloned() }
     }
 }
 
@@ -118,7 +123,7 @@ impl Rooms {
         shard_wakers: &[Arc<ShardWaker>],
         of_node: RoomsOfNode<'_>,
     ) -> io::Result<(Self, Vec<RoomLinks>)> {
-        let RoomsOfNode { node_seed, frames, storage, cluster, backends } = of_node;
+        let RoomsOfNode { node_seed, frames, storage, cluster, backends, tracer } = of_node;
         let mut wakers: Vec<Arc<ThreadWaker>> = (0..thread_count).map(|_| Arc::default()).collect();
         let frames = frames.filter(|_| thread_count > 0);
         // For the shards, the relay is one more room thread.
@@ -137,7 +142,9 @@ impl Rooms {
             Some(cluster) => Some(KeptRooms::in_cluster(cluster)),
             None => storage.clone().map(|storage| Arc::new(KeptRooms::on_disk(storage))),
         };
-        let shared = Arc::new(Shared::new(options, shard_wakers.len() as u16, node_seed, kept));
+        let mut shared = Shared::new(options, shard_wakers.len() as u16, node_seed, kept);
+        shared.tracer = tracer;
+        let shared = Arc::new(shared);
         let (alive, ended) = end_channel();
         let stores_paths = shared.options.namespaces.iter().flatten().any(|settings| settings.paths.is_some());
         let paths = match storage.filter(|_| stores_paths && thread_count > 0) {

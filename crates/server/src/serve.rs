@@ -27,7 +27,7 @@ use std::{
 
 use dunlin_config::{AdminAccess, ApiAccess, Config, Loaded};
 use dunlin_engine::SessionTagKey;
-use dunlin_net::OriginCheck;
+use dunlin_net::{Certificates, OriginCheck};
 use dunlin_profiles::{HEAP_INTERVAL_BYTES, sample_heap};
 use dunlin_queues::declared::HANDED_OVER;
 use dunlin_token::{Verifier, VerifyTokens};
@@ -67,6 +67,9 @@ const LAST_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time to write the last responses after the node has stopped.
 const LAST_ANSWERS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time to send the last spans to the collector.
+const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Minimum time to send the last events to the backend.
 const LAST_WEBHOOKS_TIMEOUT: Duration = Duration::from_secs(1);
@@ -173,7 +176,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
     let uid = name_node(&mut loaded.config)?;
     let asked = Asked::start(&loaded.config, tokens, &uid)?;
-    let (webhooks, profiling) = (asked.webhooks.clone(), asked.profiling.clone());
+    let (webhooks, profiling, otlp) = (asked.webhooks.clone(), asked.profiling.clone(), asked.otlp.clone());
     let own_pages = OwnPages::of(&loaded.config, &purpose);
     let (site, announce) = pages(&loaded.config, &purpose)?;
     let certificates = certificate_polling::read(&loaded.config)?;
@@ -192,6 +195,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
         tokens: Arc::clone(&asked.tokens) as Arc<dyn VerifyTokens>,
         backends: asked.answering(match_handle.clone()),
         webhooks: webhooks.clone(),
+        tracer: otlp.as_ref().and_then(|otlp| otlp.tracer().cloned()),
         logs: logs.clone(),
         origins: Arc::clone(&origins),
         hand_over,
@@ -221,10 +225,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let backups = backups::start(config, logs.storage, &counters);
     let ports = ports.with_operations(&reloader, &counters, backups.as_ref()).with_console(served, &reloader);
     let mut control = Control::start(served, ports, handed_over).await?;
-    start_tasks(config, &node, &control.counters, matchmaking);
+    start_tasks(config, &node, &control.counters, (matchmaking, certificates));
     log_start(config, &node, &control.identity, open_files, own_pages);
     announce(node.local_addr());
-    certificate_polling::start(certificates, &control.counters);
     tokio::spawn(reload::on_hangup(Arc::clone(&reloader), hangup));
 
     let signal = control.wait_for_signal(&mut signals).await?;
@@ -234,8 +237,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let ending = control.end(signal, &mut signals, (drain, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
-    drop(profiling);
     session_services::end_webhooks(webhooks.as_ref(), reporter, left).await;
+    session_services::end_pushes(profiling, otlp.as_deref(), LAST_SPANS_TIMEOUT).await;
     cluster::close_logs(&node);
     Ok(())
 }
@@ -250,7 +253,13 @@ fn name_node(config: &mut Config) -> Result<String, ServeError> {
 }
 
 /// Opens the stored rooms, and starts what runs beside the node.
-fn start_tasks(config: &Config, node: &Node, counters: &Arc<ControlCounters>, matchmaking: Option<MatchTask>) {
+fn start_tasks(
+    config: &Config,
+    node: &Node,
+    counters: &Arc<ControlCounters>,
+    (matchmaking, certificates): (Option<MatchTask>, Option<Arc<Certificates>>),
+) {
+    certificate_polling::start(certificates, counters);
     tokio::spawn(access_sync::keep(node.clone()));
     tokio::spawn(memory_limit::watch(node.clone(), Arc::clone(counters)));
     tokio::spawn(reopen_rooms::reopen_rooms(node.clone(), reopen_rooms::KeptNamespaces::new(config)));
@@ -307,6 +316,9 @@ impl Control {
         handed_over: mpsc::Receiver<HandOver>,
     ) -> Result<Self, ServeError> {
         let Served { config, node, identity, counters, .. } = served;
+        if let Some(metrics) = ports.metrics() {
+            tokio::spawn(metrics.push());
+        }
         let is_going = Arc::new(AtomicBool::new(false));
         let limits = connection_limits(config);
         let (stop, stopped) = watch::channel(false);

@@ -40,6 +40,11 @@ pub(super) const TOP: &[Key] = &[
         "",
         "Profiles of the running node, which are pushed to a server; see insight.md. Centrifugo does not have this table.",
     ),
+    table(
+        "opentelemetry",
+        &[OPENTELEMETRY],
+        "Traces and metrics that are sent to an OpenTelemetry Collector by OTLP over HTTP; see insight.md. The standard variables in parentheses set the keys, if `opentelemetry.enabled` is on and the key is not set otherwise.",
+    ),
     table("usage_stats", &[], "Usage statistics, which Dunlin does not send."),
 ];
 
@@ -317,6 +322,93 @@ const PYROSCOPE: &[Key] = &[
     own("basic_auth_password", Secret, "", "Its password."),
     own("tenant_id", Secret, "", "The tenant of a server with several, sent as `X-Scope-OrgID`."),
     table("tls", &[CLIENT_TLS], "TLS towards the server."),
+];
+
+const OPENTELEMETRY: &[Key] = &[
+    yes("enabled", Bool, "false", "Send traces and metrics to a collector."),
+    yes(
+        "api",
+        Bool,
+        "false",
+        "Trace requests to the server API. The request continues the trace of its caller (`traceparent`).",
+    ),
+    own(
+        "endpoint",
+        Url,
+        "http://localhost:4318",
+        "URL of the collector for OTLP over HTTP (`OTEL_EXPORTER_OTLP_ENDPOINT`). Traces go to `/v1/traces` and metrics to `/v1/metrics` below it.",
+    ),
+    own(
+        "traces_endpoint",
+        Url,
+        "",
+        "URL that takes traces, if it is another one (`OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`).",
+    ),
+    own(
+        "metrics_endpoint",
+        Url,
+        "",
+        "URL that takes metrics, if it is another one (`OTEL_EXPORTER_OTLP_METRICS_ENDPOINT`).",
+    ),
+    own(
+        "headers",
+        Any,
+        "",
+        "Header fields of every request: a table of names and values (`OTEL_EXPORTER_OTLP_HEADERS`, as `name=value,name=value`).",
+    ),
+    own("timeout", Duration, "10s", "Timeout of a request (`OTEL_EXPORTER_OTLP_TIMEOUT`, in milliseconds)."),
+    own("traces", Bool, "true", "Send traces. `OTEL_TRACES_EXPORTER=none` sends none."),
+    own(
+        "sampler",
+        Choice(&[
+            "always_on",
+            "always_off",
+            "traceidratio",
+            "parentbased_always_on",
+            "parentbased_always_off",
+            "parentbased_traceidratio",
+        ]),
+        "parentbased_always_on",
+        "Which traces are recorded (`OTEL_TRACES_SAMPLER`). With `parentbased_`, the decision of a caller of the server API holds for its trace; that of a client never does.",
+    ),
+    own(
+        "sampler_argument",
+        Text,
+        "1",
+        "The share of traces that `traceidratio` records, from 0 to 1 (`OTEL_TRACES_SAMPLER_ARG`).",
+    ),
+    own(
+        "queue_limit",
+        Int(1, 1 << 16),
+        "2048",
+        "Maximum number of spans that wait to be sent (`OTEL_BSP_MAX_QUEUE_SIZE`). Beyond it they are dropped and counted (`dunlin_otlp_spans_total`); nothing waits for the collector.",
+    ),
+    own("metrics", Bool, "true", "Send metrics, all those of `/metrics`. `OTEL_METRICS_EXPORTER=none` sends none."),
+    own(
+        "metrics_interval",
+        Duration,
+        "60s",
+        "Time between two requests with all metrics, from 1 s to 1 h (`OTEL_METRIC_EXPORT_INTERVAL`, in milliseconds).",
+    ),
+    own(
+        "publication_interval",
+        Int(0, 1 << 20),
+        "0",
+        "Follow one of so many publications of each shard through its stages: committed, received by each shard with subscribers, taken by the last socket. Each stage has a histogram in `/metrics` (`dunlin_publish_to_…`), also without a collector. 0: none.",
+    ),
+    own("service_name", Text, "dunlin", "The name of the service, `service.name` (`OTEL_SERVICE_NAME`)."),
+    own(
+        "resource_attributes",
+        Any,
+        "",
+        "Further attributes of the node: a table of names and texts (`OTEL_RESOURCE_ATTRIBUTES`, as `name=value,name=value`).",
+    ),
+    own(
+        "tls",
+        Table(&[CLIENT_TLS]),
+        "",
+        "TLS towards the collector. `OTEL_EXPORTER_OTLP_CERTIFICATE`, `…_CLIENT_CERTIFICATE` and `…_CLIENT_KEY` enable it.",
+    ),
 ];
 
 const LOG: &[Key] = &[

@@ -43,6 +43,8 @@ pub(super) struct Context {
     pub(super) random: ChaCha8Rng,
     pub(super) timers: Timers,
     pub(super) counters: Counters,
+    /// Publications until one is followed, unless none is.
+    pub(super) until_followed: u32,
     /// Buffers that the encoders reuse.
     pub(super) scratch: Scratch,
     /// Messages of this shard to itself, handled before the current event ends.
@@ -63,11 +65,23 @@ impl Context {
             random: ChaCha8Rng::from_seed(seed.shard),
             timers: Timers::default(),
             counters: Counters::new(options.namespaces.len() + 1),
+            until_followed: 0,
             scratch: Scratch::new(options.client.compression),
             local: VecDeque::new(),
             effects: Effects::default(),
             options,
         }
+    }
+
+    /// Whether the publication that is accepted now is followed through its stages.
+    pub(super) fn follows_next(&mut self) -> bool {
+        let interval = self.options.following.publication_interval;
+        if interval == 0 {
+            return false;
+        }
+        let is_followed = self.until_followed == 0;
+        self.until_followed = if is_followed { interval - 1 } else { self.until_followed - 1 };
+        is_followed
     }
 
     /// Applies new options, made by [`Options::succeeded_by`] from the current ones; returns the former ones.

@@ -211,6 +211,7 @@ pub fn join_message(room: RoomKey, params: JoinParams, encoding: Encoding) -> To
         },
         positioned: true,
         was_recovering: false,
+        asked_us: 0,
         recover: None,
         filter: None,
         join: Some(Box::new(params)),

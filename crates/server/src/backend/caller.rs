@@ -13,7 +13,10 @@ use hyper::{
 };
 
 use super::{CallOutcome, Endpoint, ProxyKind, answer};
-use crate::telemetry::events;
+use crate::{
+    otlp::{TRACE_HEADERS, TraceContext},
+    telemetry::events,
+};
 
 /// Sends the requests of one proxy.
 pub(super) struct Caller(Endpoint);
@@ -81,6 +84,8 @@ pub(super) struct RequestFields<'f> {
     pub(super) picked: Option<&'f [PickedField]>,
     /// The client's address.
     pub(super) address: Option<IpAddr>,
+    /// The span of the request; `None` if it is not traced.
+    pub(super) trace: Option<&'f TraceContext>,
 }
 
 /// Header fields that contain the client's address.
@@ -112,6 +117,15 @@ fn header_map(fields: RequestFields<'_>, options: &ProxyOptions) -> HeaderMap {
     }
     for (name, value) in &options.static_headers {
         map.insert(name.clone(), value.clone());
+    }
+    if let Some(trace) = fields.trace {
+        let state = trace.state.as_deref().map(HeaderValue::from_str);
+        for (name, value) in TRACE_HEADERS.into_iter().zip([Some(HeaderValue::from_str(&trace.traceparent())), state]) {
+            match value {
+                Some(Ok(value)) => drop(map.insert(HeaderName::from_static(name), value)),
+                _ => drop(map.remove(name)),
+            }
+        }
     }
     map
 }

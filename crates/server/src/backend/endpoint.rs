@@ -58,8 +58,21 @@ impl Endpoint {
     ///
     /// # Errors
     /// Why there is none, without secrets.
-    pub(crate) async fn post(&self, mut headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, String> {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    pub(crate) async fn post(&self, headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, String> {
+        self.post_as("application/json", headers, body).await
+    }
+
+    /// Sends a body of this type, and returns the head of the response.
+    ///
+    /// # Errors
+    /// Why there is none, without secrets.
+    pub(crate) async fn post_as(
+        &self,
+        content_type: &'static str,
+        mut headers: HeaderMap,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, String> {
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
         self.send(self.target.clone(), headers, body).await
     }
 

@@ -45,7 +45,7 @@ impl Rig {
         let service = Service::start(reaction);
         let mut options = options(&service.endpoint());
         change(&mut options);
-        Self { backends: Backends::start(&[options]).unwrap(), service }
+        Self { backends: Backends::start(&[options], None).unwrap(), service }
     }
 
     /// Sends a request for a new client. Returns the receiver of its result.
@@ -163,7 +163,7 @@ fn a_call_to_a_hanging_backend_times_out() {
 fn a_hanging_backend_delays_no_other_calls() {
     let (hanging, lively) = (Service::start(Reaction::Hang), Service::start(ok("{}")));
     let proxies = [options(&hanging.endpoint()), options(&lively.endpoint())];
-    let backends = Backends::start(&proxies).unwrap();
+    let backends = Backends::start(&proxies, None).unwrap();
     let (sender, receiver) = mpsc::channel();
     let ask = |proxy: u16| {
         let asker = ProxySession { client: "c".into(), wire: Wire::WebSocketJson, user: None, meta: None };
@@ -283,6 +283,27 @@ fn header_fields_are_passed_on_and_set() {
 }
 
 #[test]
+fn a_call_continues_the_trace_of_the_client() {
+    const CLIENT: &[u8] = b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00";
+    let (collector, service) = (Service::start(ok("{}")), Service::start(ok("{}")));
+    let otlp = crate::otlp::tests::start(&crate::otlp::tests::options(&collector.endpoint()));
+    // A field that is forwarded as well gives way.
+    let options = ProxyOptions { http_headers: vec!["traceparent".into()], ..options(&service.endpoint()) };
+    let rig = Rig { backends: Backends::start(&[options], otlp.tracer().cloned()).unwrap(), service };
+    let sent = [("Traceparent", CLIENT), ("tracestate", b"a=1")];
+    let fields = rig.backends.wanted_headers().pick(sent).expect("they are kept");
+    assert!(rig.ask(Some(fields)).recv_timeout(PATIENCE).unwrap().is_ok());
+    assert!(rig.ask(None).recv_timeout(PATIENCE).unwrap().is_ok());
+    let requests = rig.service.requests();
+    let parent = &requests[0].fields["traceparent"];
+    assert!(parent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && parent.ends_with("-01"), "{parent}");
+    assert!(!parent.contains("00f067aa0ba902b7"), "the span is another one: {parent}");
+    assert_eq!(requests[0].fields["tracestate"], "a=1");
+    let own = &requests[1].fields["traceparent"];
+    assert!(own.len() == 55 && !own.contains("4bf92f35"), "a trace of its own: {own}");
+}
+
+#[test]
 fn statuses_map_to_configured_errors() {
     let to_error = Transformed::Error { code: 1_001, message: "who".into(), temporary: false };
     let to_disconnect = Transformed::Disconnect(dunlin_protocol::Disconnect { code: 4_500, reason: "go".into() });
@@ -304,6 +325,6 @@ fn statuses_map_to_configured_errors() {
 #[test]
 fn a_call_to_an_unknown_proxy_fails() {
     let service = Service::start(ok("{}"));
-    let rig = Rig { backends: Backends::start(&[]).unwrap(), service };
+    let rig = Rig { backends: Backends::start(&[], None).unwrap(), service };
     assert_eq!(rig.answer().err(), Some(ProxyError::Failed));
 }

@@ -33,6 +33,7 @@ mod status;
 #[cfg(test)]
 mod tests;
 mod tickets;
+mod trace;
 mod wire;
 
 pub use body::Malformed;
@@ -46,6 +47,7 @@ pub use paths::{BinaryPaths, PathsWanted, read_json as read_paths};
 pub use room_list::RoomQuery;
 pub use service::{AdmittedRequest, ApiOptions, Executed, Service, answer, answer_legacy};
 pub use sessions::SessionsWanted;
+pub use trace::{TracedRoute, trace};
 
 /// The result of a command as JSON, or an error.
 pub type JsonResult = Result<Box<serde_json::value::RawValue>, ApiError>;

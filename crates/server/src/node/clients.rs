@@ -28,6 +28,7 @@ use super::{
     sockets::{Arrived, Sockets},
 };
 use crate::{
+    otlp::{Parent, SpanKind, TraceContext},
     telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused, logs_connections},
     webhooks::Happened,
 };
@@ -447,6 +448,22 @@ impl<R: Reactor> Clients<R> {
                 _ => None,
             };
             webhooks.push(Happened { event, traffic });
+        }
+    }
+
+    /// Records recoveries, as parts of the traces of their sessions' own requests.
+    pub(super) fn trace_recoveries(&self, engine: &mut Engine) {
+        let Some(tracer) = &self.shared.tracer else { return };
+        let now_us = engine.now().mono_us;
+        for report in engine.take_recoveries() {
+            let headers = self.picked_headers(report.session);
+            let client = headers.as_deref().and_then(TraceContext::of_picked);
+            let took = Duration::from_micros(now_us.saturating_sub(report.asked_us));
+            let parent = client.as_ref().map_or(Parent::None, Parent::Client);
+            let mut span = tracer.open("recover", SpanKind::Internal, parent).begun_before(took);
+            span.set("dunlin.channel", &*report.channel);
+            span.set("dunlin.recovered", if report.is_recovered { "yes" } else { "no" });
+            span.set("dunlin.publications", i64::try_from(report.publications).unwrap_or(i64::MAX));
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex, Wire, counters::Counters,
-    lifecycle::LifecycleEvent,
+    event::RecoveryReport, lifecycle::LifecycleEvent,
 };
 use dunlin_net::{SessionStage, Unread};
 use dunlin_websocket::{ReceiveError, Received, deflate::Inflater};
@@ -83,6 +83,11 @@ impl Engine {
     /// Takes the events for the application's backend.
     pub(super) fn take_lifecycle(&mut self) -> impl Iterator<Item = LifecycleEvent> {
         self.effects.lifecycle.drain(..)
+    }
+
+    /// Takes the recoveries that were answered.
+    pub(super) fn take_recoveries(&mut self) -> impl Iterator<Item = RecoveryReport> {
+        self.effects.recoveries.drain(..)
     }
 
     /// Lists a session that has something to write.

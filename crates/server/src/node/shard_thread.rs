@@ -34,7 +34,7 @@ use super::{
     services::Services,
     storage::NodeStorage,
 };
-use crate::{backend::ProxyClient, webhooks::Webhooks};
+use crate::{backend::ProxyClient, otlp::Tracer, webhooks::Webhooks};
 
 /// Requests of the control thread, and events, processed per turn.
 const REQUESTS_PER_TURN: usize = 64;
@@ -46,6 +46,7 @@ pub(super) struct Shared {
     pub(super) tokens: Arc<dyn VerifyTokens>,
     pub(super) backends: Arc<dyn ProxyClient>,
     pub(super) webhooks: Option<Arc<Webhooks>>,
+    pub(super) tracer: Option<Arc<Tracer>>,
     pub(super) storage: Option<Arc<NodeStorage>>,
     pub(super) cluster: Option<Arc<NodeCluster>>,
     pub(super) hand_over: mpsc::Sender<HandOver>,
@@ -230,6 +231,7 @@ impl<R: Reactor> ShardThread<R> {
         }
         self.engine.log_records(self.index);
         self.clients.tell_backend(&mut self.engine);
+        self.clients.trace_recoveries(&mut self.engine);
     }
 
     fn perform(&mut self, effect: Effect) {

@@ -50,7 +50,7 @@ pub(super) struct ShardSetup<R> {
 }
 
 pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, webhooks, logs, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over } = start;
     assert!(net.shard_count > 0, "a node has at least one shard");
     let socket_options = SocketOptions { backlog: net.backlog, notsent_lowat_bytes: net.notsent_lowat_bytes };
     let listen_error = |source| StartError::listen(net.listen, "--port", source);
@@ -58,7 +58,7 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 
     let (reactors, choice) = choose(net.reactor, listeners, net.read_bytes_per_turn).map_err(StartError::Reactor)?;
-    let start = NodeStart { net, engine, rooms, tokens, backends, webhooks, logs, origins, hand_over };
+    let start = NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over };
     match reactors {
         Reactors::IoUring(reactors) => start_with(start, reactors, choice, local_addr),
         Reactors::Epoll(reactors) => start_with(start, reactors, choice, local_addr),
@@ -72,19 +72,18 @@ fn start_with<R: Reactor + Send + 'static>(
     choice: ReactorChoice,
     local_addr: SocketAddr,
 ) -> Result<Node, StartError> {
-    let NodeStart { net, engine, rooms, tokens, backends, webhooks, logs, origins, hand_over } = start;
+    let NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over } = start;
     let NodeLogs { queues, storage, cluster } = logs;
-    let headers = backends.wanted_headers().clone();
     let shard_wakers: Vec<_> = reactors.iter().map(|(_, waker)| Arc::new(ShardWaker::new(Arc::clone(waker)))).collect();
     let node_seed = u64::from_ne_bytes(random()?);
     let (ring_messages, inbox_requests, count) = (net.ring_messages, net.inbox_requests, net.shard_count);
     let limits = HeadLimits { head_bytes_max: net.head_bytes_max, request_line_bytes_max: net.request_line_bytes_max };
-    let (storage_of_rooms, backends_of_rooms) = (storage.clone(), Arc::clone(&backends));
     let shared = Arc::new(Shared {
-        acceptor: Acceptor { places: net.places.clone(), origins, limits, headers },
+        acceptor: Acceptor { places: net.places.clone(), origins, limits, headers: backends.wanted_headers().clone() },
         tokens,
         backends,
         webhooks,
+        tracer,
         storage,
         cluster,
         hand_over,
@@ -95,7 +94,8 @@ fn start_with<R: Reactor + Send + 'static>(
         stopping: AtomicBool::new(false),
     });
     let peers = peers::connect(&shard_wakers, &SHARD_RING.with_messages(ring_messages));
-    let of_node = RoomsOfNode::new(node_seed, storage_of_rooms, shared.cluster.as_ref(), &backends_of_rooms);
+    let (storage, cluster, tracer) = (shared.storage.clone(), shared.cluster.as_ref(), shared.tracer.as_ref());
+    let of_node = RoomsOfNode::new((node_seed, storage), cluster, &shared.backends, tracer);
     let rooms = Rooms::start(rooms, engine.room_threads, &shard_wakers, of_node);
     let (rooms, room_links) = rooms.map_err(resource("a thread for rooms"))?;
     let (senders, inboxes): (Vec<_>, Vec<_>) =

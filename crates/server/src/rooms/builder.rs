@@ -35,6 +35,7 @@ use super::{
     system::{self, Granted},
     thread::Worker,
 };
+use crate::otlp::{OpenSpan, Parent, SpanKind, Tracer};
 
 /// The room builder; see the module's documentation.
 pub(super) struct RoomBuilder {
@@ -166,6 +167,7 @@ impl RoomBuilder {
     }
 
     fn make(&self, generation: u32, request: &BuildRequest) -> bool {
+        let mut span = self.shared.tracer.as_ref().map(|tracer| open_span(tracer, request));
         let BuildRequest { thread, place, key, namespace, ref settings, .. } = *request;
         if let Some(failure) = self.shared.refusal_of_room(namespace) {
             self.hand_over(thread, Made { place, key, outcome: Err(failure) });
@@ -198,6 +200,9 @@ impl RoomBuilder {
         {
             // Its room thread may have ended already.
             writer.entries.end(false);
+        }
+        if let Some(span) = &mut span {
+            describe(span, &made);
         }
         let outcome = made.map(|opened| self.enliven(request, opened));
         self.hand_over(thread, Made { place, key, outcome });
@@ -308,6 +313,27 @@ impl RoomBuilder {
         // An error means that the thread has ended in the meantime.
         let _ = system::make_idle(worker.thread);
         true
+    }
+}
+
+/// The span of the creation of a room. It belongs to the request of the server API that opens the room, if there is one.
+fn open_span(tracer: &Arc<Tracer>, request: &BuildRequest) -> OpenSpan {
+    let opener = tracer.room_openers().of(&request.channel);
+    let mut span = tracer.open("room create", SpanKind::Internal, opener.as_ref().map_or(Parent::None, Parent::Own));
+    span.set("dunlin.channel", &*request.channel);
+    span.set("dunlin.simulation", &*request.settings.simulation);
+    span
+}
+
+/// Adds what became of a room that is being created.
+fn describe(span: &mut OpenSpan, made: &Result<OpenedRoom, Failure>) {
+    match made {
+        Ok(OpenedRoom { runner, writer }) => {
+            let is_restored = writer.as_ref().is_some_and(|writer| writer.is_restored);
+            span.set("dunlin.restored", if is_restored { "yes" } else { "no" });
+            span.set("dunlin.tick", i64::try_from(runner.ticks_run()).unwrap_or(i64::MAX));
+        }
+        Err(failure) => span.fail(failure.reason.name()),
     }
 }
 

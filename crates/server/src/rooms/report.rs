@@ -10,6 +10,7 @@ use dunlin_protocol::ErrorCode;
 use dunlin_rooms::Refusal;
 
 use super::system::Granted;
+use crate::otlp::Exponential;
 
 /// Upper bounds of the buckets of [`TickHistogram`] in microseconds; the last bucket has none.
 pub const TICK_BOUNDS_US: [u64; 16] =
@@ -104,6 +105,8 @@ pub struct RoomCounters {
     pub updates: u64,
     /// Duration of ticks.
     pub tick_duration: TickHistogram,
+    /// The same, for a collector.
+    pub tick_duration_fine: FineHistogram,
     /// Lateness of ticks.
     pub tick_lateness: TickHistogram,
     /// Time in which game code ran.
@@ -239,6 +242,54 @@ impl TickHistogram {
     }
 }
 
+/// Buckets per power of two of [`FineHistogram`] as a power of two: eight, so that a bucket is at most 9 % wide.
+const FINE_SCALE: i32 = 3;
+
+/// The first bucket of [`FineHistogram`] begins at 2^-20 s, about a microsecond; shorter durations are in it as well.
+const FINE_OFFSET: i32 = -20 << FINE_SCALE;
+
+/// The last bucket ends at 16 s; longer durations are in it as well.
+const FINE_BUCKETS: usize = 24 << FINE_SCALE;
+
+/// A histogram of the duration of ticks whose bounds grow by a factor: the exponential histogram of OpenTelemetry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FineHistogram {
+    buckets: Box<[u64; FINE_BUCKETS]>,
+    sum_ns: u64,
+}
+
+impl Default for FineHistogram {
+    fn default() -> Self {
+        Self { buckets: Box::new([0; FINE_BUCKETS]), sum_ns: 0 }
+    }
+}
+
+impl FineHistogram {
+    /// Adds one observation.
+    pub fn observe(&mut self, duration_ns: u64) {
+        let powers = (duration_ns.max(1) as f64 / 1e9).log2();
+        // A bucket has its upper bound, and not its lower one.
+        let index = (powers * f64::from(1 << FINE_SCALE)).ceil() as i32 - 1;
+        let bucket = usize::try_from(index - FINE_OFFSET).unwrap_or(0).min(FINE_BUCKETS - 1);
+        self.buckets[bucket] += 1;
+        self.sum_ns += duration_ns;
+    }
+
+    /// The buckets between the first and the last one with observations.
+    pub fn exponential(&self) -> Exponential {
+        let is_used = |count: &u64| *count > 0;
+        let first = self.buckets.iter().position(is_used).unwrap_or(0);
+        let end = self.buckets.iter().rposition(is_used).map_or(first, |last| last + 1);
+        Exponential {
+            scale: FINE_SCALE,
+            offset: FINE_OFFSET + i32::try_from(first).unwrap_or(0),
+            counts: self.buckets[first..end].to_vec(),
+            zero_count: 0,
+            sum: self.sum_ns as f64 / 1e9,
+        }
+    }
+}
+
 impl FailureReason {
     /// All reasons.
     pub const ALL: [Self; 10] = [
@@ -363,6 +414,25 @@ mod tests {
         assert_eq!((histogram.buckets[0], histogram.buckets[1], histogram.buckets[5]), (2, 1, 1));
         assert_eq!(histogram.buckets[TICK_BOUNDS_US.len()], 1);
         assert_eq!((histogram.count(), histogram.sum_ns), (5, 2_000_320_002));
+    }
+
+    #[test]
+    fn fine_buckets_are_those_of_opentelemetry() {
+        let mut histogram = FineHistogram::default();
+        assert!(histogram.exponential().counts.is_empty());
+        // 2^-10 s is the upper bound of a bucket; a nanosecond more is in the next one.
+        for duration_ns in [976_562, 976_563, 1_953_125] {
+            histogram.observe(duration_ns);
+        }
+        let Exponential { scale, offset, counts, zero_count, sum } = histogram.exponential();
+        assert_eq!((scale, offset, zero_count), (3, -81, 0));
+        assert_eq!(counts, [1, 1, 0, 0, 0, 0, 0, 0, 1]);
+        assert!((sum - 0.003_906_25).abs() < 1e-9, "{sum}");
+        for duration_ns in [0, u64::MAX / 8] {
+            histogram.observe(duration_ns);
+        }
+        let wide = histogram.exponential();
+        assert_eq!((wide.offset, wide.counts.len(), wide.counts.iter().sum::<u64>()), (-160, 192, 5));
     }
 
     #[test]

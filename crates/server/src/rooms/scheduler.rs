@@ -359,6 +359,7 @@ impl Scheduler {
         let scheduled_room = self.places[place].as_mut().expect("a room is there until it ends");
         self.counters.ticks += 1;
         self.counters.tick_duration.observe(took_ns);
+        self.counters.tick_duration_fine.observe(took_ns);
         self.counters.inputs += steps.iter().filter(|step| matches!(step, Step::Input { .. })).count() as u64;
         self.counters.undecodable_inputs += live.runner.undecodable_inputs() - scheduled_room.stats.undecodable_inputs;
         let values_limited = live.runner.room().world().limited_values();

@@ -11,6 +11,7 @@ use std::{
 use dunlin_config::RoomsOptions;
 
 use super::{FailureReason, job::Failure, survival::KeptRooms};
+use crate::otlp::Tracer;
 
 /// State that all room threads share.
 pub(super) struct Shared {
@@ -23,6 +24,8 @@ pub(super) struct Shared {
     pub(super) draining: AtomicBool,
     /// The stored rooms; `None` without a storage.
     pub(super) kept: Option<Arc<KeptRooms>>,
+    /// Traces the creation of rooms; `None` if it is not traced.
+    pub(super) tracer: Option<Arc<Tracer>>,
     /// Added to the system's randomness, so that seeds differ even if the system returns none.
     pub(super) rooms_seeded: AtomicU64,
     /// Memory of all rooms in bytes.
@@ -42,6 +45,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             kept,
+            tracer: None,
             rooms_seeded: AtomicU64::new(0),
             memory_bytes: Arc::default(),
         }

@@ -9,7 +9,8 @@ use dunlin_net::TlsError;
 use dunlin_storage::StorageError;
 
 use crate::{
-    backend::BackendError, http::PathTaken, node::StartError, profiling::ProfilingError, webhooks::WebhookError,
+    backend::BackendError, http::PathTaken, node::StartError, otlp::OtlpError, profiling::ProfilingError,
+    webhooks::WebhookError,
 };
 
 /// Why a node could not run.
@@ -36,6 +37,8 @@ pub enum ServeError {
     Webhooks(WebhookError),
     /// Profiles cannot be pushed.
     Profiling(ProfilingError),
+    /// Traces and metrics cannot be sent.
+    Otlp(OtlpError),
     /// TLS could not be set up.
     Tls(TlsError),
     /// Two endpoints have the same path.
@@ -72,6 +75,7 @@ impl fmt::Display for ServeError {
             Self::Backends(error) => error.fmt(f),
             Self::Webhooks(error) => error.fmt(f),
             Self::Profiling(error) => error.fmt(f),
+            Self::Otlp(error) => error.fmt(f),
             Self::Path(PathTaken(path)) => write!(f, "two endpoints have the same path {path}"),
             Self::Site { dir, source } => write!(f, "cannot serve the pages in {}: {source}", dir.display()),
             Self::PidFile { path, source } => write!(f, "cannot write the process id to {}: {source}", path.display()),

@@ -67,12 +67,17 @@ impl OpenFiles {
     }
 }
 
+/// A connection for traces, and one for metrics.
+const OTLP_FILES: u64 = 2;
+
 /// What everything but connections on the public port may have open.
 fn needed_by_others(config: &Config) -> u64 {
     let storage = config.storage.as_ref().map_or(0, |of| u64::from(of.open_files_max) + STORAGE_OTHER_FILES);
     let nats = if config.broker.is_some() { NATS_FILES } else { 0 };
     let backends: u64 = config.backends.iter().map(|proxy| proxy.requests_max as u64).sum();
-    let told = u64::from(config.webhooks.is_some()) + u64::from(config.pyroscope.is_some());
+    let told = u64::from(config.webhooks.is_some())
+        + u64::from(config.pyroscope.is_some())
+        + config.opentelemetry.as_ref().map_or(0, |_| OTLP_FILES);
     storage + nats + backends + told + config.net.http_reserved_connections_max as u64 + FEW_FILES
 }
 

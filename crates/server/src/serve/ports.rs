@@ -39,6 +39,8 @@ pub(super) struct Ports {
     service: Option<Arc<Service>>,
     /// Who may use the console; `None` without one.
     console: Option<Arc<ConsoleAccess>>,
+    /// What collects all metrics; `None` if nobody wants them.
+    metrics: Option<Arc<Metrics>>,
     /// `None` without an internal port.
     pub(super) internal: Option<HttpParts>,
 }
@@ -75,10 +77,9 @@ impl Ports {
         self
     }
 
-    /// The metrics page, on either port.
+    /// What collects all metrics; `None` if nobody wants them.
     pub(super) fn metrics(&self) -> Option<Arc<Metrics>> {
-        let parts = [Some(&self.public), self.internal.as_ref()];
-        parts.into_iter().flatten().find_map(|parts| parts.metrics.as_ref().map(|(_, metrics)| Arc::clone(metrics)))
+        self.metrics.clone()
     }
 
     /// Adds the endpoints for reloads and backups to the internal port, if there is one.
@@ -146,12 +147,15 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     let arena_paths = config.demo.is_some().then(|| ArenaPaths::new(node.clone()));
     let guests = guests(config);
     let for_clients = HttpParts { arena_paths, guests, site, sessions, emulation, init, ..HttpParts::default() };
-    let for_operators = for_operators(served, (asked, matchmaking));
+    let api_tracer = asked.otlp.as_ref().and_then(|otlp| otlp.api_tracer());
+    let metrics = metrics(served, (asked, matchmaking));
+    let for_operators = for_operators(served, metrics.clone());
     match config.http_server.internal {
         None => Ports {
             // The debug page contains channel names.
             public: HttpParts {
                 api,
+                api_tracer,
                 debug: None,
                 site: for_clients.site,
                 arena_paths: for_clients.arena_paths,
@@ -163,12 +167,23 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
             },
             service,
             console,
+            metrics,
             internal: None,
         },
-        Some(_) if config.http_api.external => {
-            Ports { public: HttpParts { api, ..for_clients }, service, console, internal: Some(for_operators) }
-        }
-        Some(_) => Ports { public: for_clients, service, console, internal: Some(HttpParts { api, ..for_operators }) },
+        Some(_) if config.http_api.external => Ports {
+            public: HttpParts { api, api_tracer, ..for_clients },
+            service,
+            console,
+            metrics,
+            internal: Some(for_operators),
+        },
+        Some(_) => Ports {
+            public: for_clients,
+            service,
+            console,
+            metrics,
+            internal: Some(HttpParts { api, api_tracer, ..for_operators }),
+        },
     }
 }
 
@@ -199,23 +214,39 @@ pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
     websocket.into_iter().chain(config.transports.places.iter().cloned()).collect()
 }
 
-fn for_operators(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchHandle>)) -> HttpParts {
+/// What collects all metrics, for Prometheus or for a collector.
+fn metrics(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchHandle>)) -> Option<Arc<Metrics>> {
     let Served { config, identity, counters, surveys, .. } = served;
-    let metrics = config.prometheus_prefix.clone().map(|path| {
-        let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
-        let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
-        let (surveys, counters) = (Arc::clone(surveys), Arc::clone(counters));
-        let Asked { tokens, backends, webhooks, profiling } = asked;
-        let started = identity.started;
-        let metrics =
-            Metrics { surveys, scrape, counters, tokens, backends, webhooks, profiling, matchmaking, started };
-        (path, Arc::new(metrics))
-    });
+    let Asked { tokens, backends, webhooks, profiling, otlp } = asked;
+    let is_pushed = otlp.as_ref().is_some_and(|otlp| otlp.metrics_interval().is_some());
+    if config.prometheus_prefix.is_none() && !is_pushed {
+        return None;
+    }
+    let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
+    let scrape = Scrape::new(identity.version, identity.reactor, namespaces);
+    let (surveys, counters) = (Arc::clone(surveys), Arc::clone(counters));
+    let started = identity.started;
+    Some(Arc::new(Metrics {
+        surveys,
+        scrape,
+        counters,
+        tokens,
+        backends,
+        webhooks,
+        profiling,
+        otlp,
+        matchmaking,
+        started,
+    }))
+}
+
+fn for_operators(served: Served<'_>, metrics: Option<Arc<Metrics>>) -> HttpParts {
+    let Served { config, surveys, .. } = served;
     HttpParts {
         surveys: Some(Arc::clone(surveys)),
         health_path: config.health_prefix.clone(),
         health_requires_cluster: config.health_requires_cluster,
-        metrics,
+        metrics: config.prometheus_prefix.clone().zip(metrics),
         debug: config.debug_prefix.clone().map(|path| (path, Debug::new(Arc::clone(surveys)))),
         swagger_path: config.swagger_prefix.clone(),
         ..HttpParts::default()

@@ -15,6 +15,7 @@ use crate::{
     http::api::NodeIdentity,
     matchmaking::{MatchHandle, NodeMethods},
     node::Node,
+    otlp::{Otlp, Tracer},
     profiling::Profiling,
     webhooks::{OccupancyReporter, Webhooks},
 };
@@ -28,24 +29,30 @@ pub(super) struct Asked {
     pub(super) webhooks: Option<Arc<Webhooks>>,
     /// `None` if profiles are pushed nowhere.
     pub(super) profiling: Option<Arc<Profiling>>,
+    /// `None` if traces and metrics are sent nowhere.
+    pub(super) otlp: Option<Arc<Otlp>>,
 }
 
 impl Asked {
     /// Starts all. `node` is the id of this node, unique for each start.
     pub(super) fn start(config: &Config, tokens: Arc<Verifier>, node: &str) -> Result<Self, ServeError> {
         let profiling = config.pyroscope.as_ref().map(|options| Profiling::start(options, &config.node.name));
+        let otlp = config.opentelemetry.as_ref().map(|options| Otlp::start(options, node, &config.node.name));
+        let otlp = otlp.transpose().map_err(ServeError::Otlp)?.map(Arc::new);
+        let tracer = otlp.as_ref().and_then(|otlp| otlp.tracer().cloned());
         Ok(Self {
             tokens,
-            backends: start_backends(config)?,
+            backends: start_backends(config, tracer)?,
             webhooks: start_webhooks(config, node)?,
             profiling: profiling.transpose().map_err(ServeError::Profiling)?.map(Arc::new),
+            otlp,
         })
     }
 
     pub(super) fn backends(&self) -> Arc<dyn ProxyClient> {
         match &self.backends {
             Some(backends) => Arc::clone(backends) as Arc<dyn ProxyClient>,
-            None => Arc::new(NoBackends::default()),
+            None => Arc::new(NoBackends::new(self.otlp.as_ref().is_some_and(|otlp| otlp.tracer().is_some()))),
         }
     }
 
@@ -89,12 +96,20 @@ pub(super) async fn end_webhooks(webhooks: Option<&Arc<Webhooks>>, reporter: Opt
     webhooks.flush(timeout.saturating_sub(begun.elapsed())).await;
 }
 
-fn start_backends(config: &Config) -> Result<Option<Arc<Backends>>, ServeError> {
+/// Ends the pushes of profiles, and sends the last spans.
+pub(super) async fn end_pushes(profiling: Option<Arc<Profiling>>, otlp: Option<&Otlp>, timeout: Duration) {
+    drop(profiling);
+    if let Some(otlp) = otlp {
+        otlp.end(timeout).await;
+    }
+}
+
+fn start_backends(config: &Config, tracer: Option<Arc<Tracer>>) -> Result<Option<Arc<Backends>>, ServeError> {
     if config.backends.is_empty() {
         return Ok(None);
     }
     let trusts_proxies = !config.admission.trusted_proxies.is_empty();
     let proxies: Vec<_> =
         config.backends.iter().map(|proxy| ProxyOptions { trusts_proxies, ..proxy.clone() }).collect();
-    Backends::start(&proxies).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
+    Backends::start(&proxies, tracer).map(|backends| Some(Arc::new(backends))).map_err(ServeError::Backends)
 }

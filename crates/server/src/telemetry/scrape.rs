@@ -35,6 +35,7 @@ use crate::{
     http::api::Method,
     matchmaking::MatchmakingReport,
     node::{NetCounters, ShardReport},
+    otlp::{FamilyPoints, OtlpCounts},
     peers::QuestionCounts,
     profiling::ProfileCounts,
     rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
@@ -88,6 +89,8 @@ pub struct Moment<'a> {
     pub webhooks: WebhookCounts,
     /// Counters of pushed profiles.
     pub profiles: ProfileCounts,
+    /// Counters of what is sent to a collector.
+    pub otlp: OtlpCounts,
     /// The storage; `None` without one.
     pub storage: Option<StorageState>,
     /// The cluster; `None` without one.
@@ -122,31 +125,43 @@ fn labels(namespaces: impl IntoIterator<Item = String>) -> Arc<[String]> {
 
 /// Generates the metrics page.
 pub fn page(scrape: &Scrape, moment: &Moment<'_>) -> String {
-    let mut page = Page::default();
-    process(&mut page, scrape, moment);
-    sessions(&mut page, scrape, moment.shards);
-    channels::channels(&mut page, moment.shards);
-    publications(&mut page, scrape, moment.shards);
-    clients(&mut page, moment.shards);
-    queues(&mut page, moment.shards);
-    connections(&mut page, moment.shards);
-    turns(&mut page, moment.shards, moment.silent_shards);
-    rooms::threads(&mut page, scrape, moment);
-    rooms::frames(&mut page, scrape, moment.shards);
-    matchmaking::matchmaking(&mut page, &moment.matchmaking);
-    backends::access(&mut page, moment.access);
-    backends::tokens(&mut page, &moment.tokens);
-    backends::backends(&mut page, &moment.backends);
-    backends::webhooks(&mut page, &moment.webhooks);
-    backends::profiles(&mut page, &moment.profiles);
-    storage::storage(&mut page, scrape, moment.storage.as_ref(), moment.control);
-    cluster::cluster(&mut page, moment.cluster.as_ref(), moment.peers.as_ref());
-    control(&mut page, moment.control);
+    let mut page = Page::of_text();
+    fill(&mut page, scrape, moment);
     page.into_text()
 }
 
+/// The values of all metrics for a collector.
+pub fn points(scrape: &Scrape, moment: &Moment<'_>) -> Vec<FamilyPoints> {
+    let mut page = Page::of_points();
+    fill(&mut page, scrape, moment);
+    page.into_points()
+}
+
+fn fill(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
+    process(page, scrape, moment);
+    sessions(page, scrape, moment.shards);
+    channels::channels(page, moment.shards);
+    publications(page, scrape, moment.shards);
+    clients(page, moment.shards);
+    queues(page, moment.shards);
+    connections(page, moment.shards);
+    turns(page, moment.shards, moment.silent_shards);
+    rooms::threads(page, scrape, moment);
+    rooms::frames(page, scrape, moment.shards);
+    matchmaking::matchmaking(page, &moment.matchmaking);
+    backends::access(page, moment.access);
+    backends::tokens(page, &moment.tokens);
+    backends::backends(page, &moment.backends);
+    backends::webhooks(page, &moment.webhooks);
+    backends::profiles(page, &moment.profiles);
+    backends::otlp(page, &moment.otlp);
+    storage::storage(page, scrape, moment.storage.as_ref(), moment.control);
+    cluster::cluster(page, moment.cluster.as_ref(), moment.peers.as_ref());
+    control(page, moment.control);
+}
+
 fn process(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
-    page.family(&m::BUILD_INFO, |samples| samples.add(&[scrape.version, scrape.reactor], 1));
+    page.family(&m::BUILD_INFO, |samples| samples.add(&[scrape.version, scrape.reactor], 1_u64));
     page.single(&m::UPTIME, moment.uptime.as_secs_f64());
     page.single(&m::STANDARD_CPU, moment.process.cpu.as_secs_f64());
     page.single(&m::STANDARD_RESIDENT, moment.process.resident_bytes);
@@ -184,6 +199,7 @@ pub fn count_users(shards: &[ShardReport]) -> usize {
 
 fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
     type Pick = fn(&NamespaceCounters) -> u64;
+    type Latency = fn(&NamespaceCounters) -> &Histogram;
     for (family, metric) in m::NAMESPACE_COUNTERS.iter().zip(&NamespaceCounters::METRICS) {
         page.family(family, |samples| per_namespace(samples, scrape, shards, metric.value));
     }
@@ -210,11 +226,19 @@ fn publications(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
         });
     }
     page.family(&m::CACHED_BYTES, |samples| per_shard(samples, shards, |shard| shard.survey.cached_bytes));
-    page.family(&m::PUBLISH_TO_SOCKET, |samples| {
-        for (index, namespace) in scrape.namespaces().iter().enumerate() {
-            add_latency(samples, &[namespace], in_namespace(shards, index).map(|counters| &counters.publish_to_socket));
-        }
-    });
+    let latencies: [(_, Latency); 4] = [
+        (&m::PUBLISH_TO_COMMIT, |counters| &counters.publish_to_commit),
+        (&m::PUBLISH_TO_SHARD, |counters| &counters.publish_to_shard),
+        (&m::PUBLISH_TO_LAST_SOCKET, |counters| &counters.publish_to_last_socket),
+        (&m::PUBLISH_TO_SOCKET, |counters| &counters.publish_to_socket),
+    ];
+    for (family, latency) in latencies {
+        page.family(family, |samples| {
+            for (index, namespace) in scrape.namespaces().iter().enumerate() {
+                add_latency(samples, &[namespace], in_namespace(shards, index).map(latency));
+            }
+        });
+    }
 }
 
 fn add_latency<'a>(samples: &mut Samples<'_>, labels: &[&str], parts: impl Iterator<Item = &'a Histogram>) {
@@ -348,7 +372,7 @@ fn imbalance(shards: &[ShardReport]) -> f64 {
 fn turns(page: &mut Page, shards: &[ShardReport], silent_shards: &[ShardIndex]) {
     type Pick = fn(&NetCounters) -> u64;
     page.family(&m::SHARD_ANSWERED, |samples| {
-        let answered = shards.iter().map(|shard| (shard.shard, 1));
+        let answered = shards.iter().map(|shard| (shard.shard, 1_u64));
         for (shard, is_there) in answered.chain(silent_shards.iter().map(|shard| (*shard, 0))) {
             samples.add(&[&shard.0.to_string()], is_there);
         }

@@ -51,7 +51,8 @@ fn valued(path: &str) -> String {
     match path.rsplit('.').next().unwrap_or_default() {
         "url" => format!("nats://ann:{MARK}@127.0.0.1:1"),
         "jwks_public_endpoint" => format!("http://ann:{MARK}@127.0.0.1:1/certs?key={MARK}"),
-        "endpoint" => format!("http://ann:{MARK}@127.0.0.1:1/hook?key={MARK}"),
+        "endpoint" if path.starts_with("opentelemetry.") => format!("http://ann:{MARK}@127.0.0.1:1/"),
+        "endpoint" | "traces_endpoint" | "metrics_endpoint" => format!("http://ann:{MARK}@127.0.0.1:1/hook?key={MARK}"),
         "address" => format!("http://ann:{MARK}@127.0.0.1:1/"),
         _ => MARK.repeat(2),
     }
@@ -173,6 +174,7 @@ fn with_canaries(internal: u16) -> Value {
         "prometheus": { "enabled": true },
         "debug": { "enabled": true },
         "swagger": { "enabled": true },
+        "opentelemetry": { "enabled": true, "api": true, "metrics_interval": "1s", "headers": { "x-key": MARK } },
         "profiling": { "pyroscope": { "enabled": true, "basic_auth_user": "ann", "interval": "1s" } },
         "client": {
             "allow_anonymous_connect_without_token": true,
@@ -226,6 +228,7 @@ fn each_secret_alone_is_checked_without_being_printed() {
             ("http_server.tls", "cert_pem"),
             ("broker.nats.tls", "cert_pem"),
             (".pyroscope.tls", "cert_pem"),
+            ("opentelemetry.tls", "cert_pem"),
         ] {
             if let Some((before, _)) = path.split_once(table) {
                 set(&mut config, &format!("{before}{table}.enabled"), true.into());

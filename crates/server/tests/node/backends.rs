@@ -78,7 +78,7 @@ fn rig_behind(trusted: &[&str]) -> (Rig, Arc<Backends>) {
     };
     let mut engine = engine_options();
     engine.backend.rpc_without_namespace = Some(ProxyIndex(0));
-    let backends = Arc::new(Backends::start(&[proxy]).expect("a thread"));
+    let backends = Arc::new(Backends::start(&[proxy], None).expect("a thread"));
     let mut net = net_options();
     net.admission.trusted_proxies = TrustedProxies::parse(trusted.iter().copied()).expect("addresses");
     (Rig::with_backends(net, engine, Arc::clone(&backends) as Arc<dyn ProxyClient>), backends)

@@ -70,7 +70,8 @@ impl Rig {
         let tokens: Arc<dyn VerifyTokens> = Arc::new(Tokens);
         let engine = Arc::new(engine);
         let logs = NodeLogs { queues: ShardQueues::new(net.shard_count), storage: None, cluster: None };
-        let start = NodeStart { net, engine, rooms, tokens, backends, webhooks: None, logs, origins, hand_over };
+        let start =
+            NodeStart { net, engine, rooms, tokens, backends, webhooks: None, tracer: None, logs, origins, hand_over };
         Self { node: Node::start(start).expect("a node"), handed_over, runtime }
     }
 

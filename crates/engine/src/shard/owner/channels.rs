@@ -345,7 +345,7 @@ impl Channels {
             }
             BroadcastMessage::Publication(publication) => {
                 let (how, accepted_us) = (PublishHow::default(), context.now.mono_us);
-                let params = ProposalParams { how, audience: None, accepted_us };
+                let params = ProposalParams { how, audience: None, accepted_us, is_followed: false };
                 let channel = NamedChannel { name, namespace, key: Some(key) };
                 // With too many channels, a publication cannot be kept for new subscribers; this channel exists
                 // already.
@@ -624,7 +624,7 @@ impl Channels {
         }
         let LogRecord { publication, version_epoch, .. } = record;
         let how = PublishHow { version: publication.version, version_epoch, ..PublishHow::default() };
-        let params = ProposalParams { how, audience: None, accepted_us: context.now.mono_us };
+        let params = ProposalParams { how, audience: None, accepted_us: context.now.mono_us, is_followed: false };
         let publication = Arc::unwrap_or_clone(publication);
         let proposal =
             Proposal { publication, params, creator: None, reply_to: ReplyTo::Nobody, duplicates: Vec::new() };

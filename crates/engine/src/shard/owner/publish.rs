@@ -97,7 +97,8 @@ impl Publishing<'_> {
             epoch: Box::default(),
             version: how.version,
         };
-        let params = ProposalParams { how, audience, accepted_us: self.context.now.mono_us };
+        let is_followed = self.context.follows_next();
+        let params = ProposalParams { how, audience, accepted_us: self.context.now.mono_us, is_followed };
         let proposal = Proposal { publication, params, creator, reply_to, duplicates: Vec::new() };
         if is_logged {
             self.propose_to_log(proposal)?;
@@ -278,7 +279,12 @@ impl Publishing<'_> {
         params: &ProposalParams,
         patch: Patch,
     ) -> Result<(), Refused> {
-        self.context.count(self.channel.namespace).publications += 1;
+        let now_us = self.context.now.mono_us;
+        let counters = self.context.count(self.channel.namespace);
+        counters.publications += 1;
+        if params.is_followed {
+            counters.publish_to_commit.observe(now_us.saturating_sub(params.accepted_us));
+        }
         let options = self.context.namespace(self.channel.namespace);
         let conflation_key = options.conflation_key_of(&publication.tags).map(Box::from);
         if options.cache_keys_max > 0 {
@@ -292,6 +298,7 @@ impl Publishing<'_> {
         let Some(owned) = self.channel.key.and_then(|key| self.channels.table.get(key)) else { return Ok(()) };
         let body = DeliveryBody::Publication { publication, conflation_key, audience: params.audience.clone() };
         let delivery = Delivery::new(Arc::clone(&owned.name), self.channel.namespace, body, params.accepted_us);
+        let delivery = delivery.followed(params.is_followed);
         send_out(self.context, owned, delivery.with_patch(patch), Audience::Publications);
         Ok(())
     }

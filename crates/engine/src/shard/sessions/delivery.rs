@@ -49,9 +49,22 @@ pub(in crate::shard) struct Deliveries {
     /// Upper bounds on the bytes and frames that the turn has queued for one session.
     bytes: usize,
     frames: usize,
+    /// The frames of publications that are followed, until all sockets have them.
+    followed: Vec<FollowedFrame>,
     /// Results of a channel's filters for the publication that is being delivered; reused to keep its capacity.
     verdicts: Vec<bool>,
 }
+
+/// A frame whose last socket is awaited.
+struct FollowedFrame {
+    namespace: NamespaceIndex,
+    accepted_us: u64,
+    frame: FrameRef,
+}
+
+/// Maximum number of frames that are followed at a time. Further ones are not followed to their last socket, so that slow
+/// clients neither keep more publications in memory nor make turns longer.
+const FOLLOWED_MAX: usize = 16;
 
 impl Deliveries {
     /// Queues a delivery for all its recipients on this shard.
@@ -61,6 +74,10 @@ impl Deliveries {
         }
         // The last subscriber left while the delivery was in flight.
         let Some(id) = context.counters.found_or_late(sessions.hub.find(&delivery.channel)) else { return };
+        if delivery.is_followed {
+            let waited_us = context.now.mono_us.saturating_sub(delivery.accepted_us);
+            context.count(delivery.namespace).publish_to_shard.observe(waited_us);
+        }
         let route = route(context, id, delivery);
         self.judge(sessions.hub.filters(id), delivery);
         let mut excluded = Vec::new();
@@ -78,6 +95,9 @@ impl Deliveries {
                         is_newest: delivery.publication().is_some_and(|publication| publication.offset > 0),
                     };
                     count += self.fan_out(context, sessions, &frames, &mut excluded);
+                    if delivery.is_followed {
+                        self.follow(delivery, frames);
+                    }
                 }
                 Err(NotJson) => excluded.extend(everyone(sessions, id, *class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
             }
@@ -213,6 +233,16 @@ impl Deliveries {
         }
     }
 
+    /// Awaits the last socket of a publication.
+    fn follow(&mut self, delivery: &Delivery, frames: Frames) {
+        for frame in std::iter::once(frames.whole).chain(frames.patch) {
+            if self.followed.len() < FOLLOWED_MAX && !frame.is_last() {
+                let Delivery { namespace, accepted_us, .. } = *delivery;
+                self.followed.push(FollowedFrame { namespace, accepted_us, frame });
+            }
+        }
+    }
+
     /// Adds a delivery; a publication is measured at the end of the turn.
     fn add(&mut self, delivery: &Delivery) {
         self.bytes += delivery.frame_bytes_max();
@@ -226,13 +256,21 @@ impl Deliveries {
         self.bytes <= client.queue_bytes_max / 4 && self.frames <= client.queue_frames_max / 4
     }
 
-    /// Ends the turn: measures the latency of its publications, from acceptance to now.
+    /// Ends the turn, after its writes: measures the latency of its publications, from acceptance to now.
     pub(in crate::shard) fn end(&mut self, context: &mut Context) {
         (self.bytes, self.frames) = (0, 0);
         for (namespace, accepted_us) in self.delivered.drain(..) {
             let waited_us = context.now.mono_us.saturating_sub(accepted_us);
             context.count(namespace).publish_to_socket.observe(waited_us);
         }
+        self.followed.retain(|FollowedFrame { namespace, accepted_us, frame }| {
+            let is_awaited = !frame.is_last();
+            if !is_awaited {
+                let waited_us = context.now.mono_us.saturating_sub(*accepted_us);
+                context.count(*namespace).publish_to_last_socket.observe(waited_us);
+            }
+            is_awaited
+        });
     }
 }
 

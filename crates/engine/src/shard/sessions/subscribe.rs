@@ -14,7 +14,7 @@ use rand_chacha::rand_core::RngCore;
 use crate::{
     SessionKey,
     backend::{Overrides, ProxyIndex, ProxyRequestKind},
-    event::{ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError},
+    event::{RecoveryReport, ServerSubscription, SubscriptionClaims, SubscriptionGrant, TokenError},
     history_stream::encoded_bytes_max,
     hub::{HubEntry, LocalChannelId},
     lifecycle::BY_CLIENT,
@@ -297,11 +297,25 @@ impl Subscribing<'_> {
             subscriber,
             positioned,
             was_recovering,
+            asked_us: self.context.now.mono_us,
             recover,
             filter,
             join,
         };
         self.context.request(self.context.owner(name), ShardRequest::Subscribe(Box::new(request)));
+    }
+
+    /// Reports a recovery, if that is wanted.
+    fn report_recovery(&mut self, request: &SubscriptionRequest, subscribed: &Subscribed) {
+        if request.was_recovering && self.context.options.following.recoveries {
+            self.context.effects.recoveries.push(RecoveryReport {
+                session: self.key,
+                channel: Arc::clone(&request.channel),
+                asked_us: request.asked_us,
+                is_recovered: subscribed.recovered,
+                publications: subscribed.publications.len(),
+            });
+        }
     }
 
     /// The owner has answered a subscription. Its publications follow this answer.
@@ -325,6 +339,7 @@ impl Subscribing<'_> {
         let is_server_side = subscription.flags.server_side;
         let (outcome, ending) = match outcome {
             Ok(subscribed) => {
+                self.report_recovery(&request, &subscribed);
                 let (result, ending) = self.enter(id, &request, *subscribed);
                 (Ok(result), ending)
             }

@@ -54,7 +54,7 @@ fn serve(asks_for_certificate: bool) -> u16 {
 fn ask(port: u16, tls: ClientTls) -> Option<ProxyError> {
     let mut options = options(&format!("https://127.0.0.1:{port}/hook"));
     options.tls = Some(Arc::new(tls));
-    let rig = Rig { backends: Backends::start(&[options]).unwrap(), service: Service::start(Reaction::Hang) };
+    let rig = Rig { backends: Backends::start(&[options], None).unwrap(), service: Service::start(Reaction::Hang) };
     rig.answer().err()
 }
 

@@ -9,6 +9,7 @@ use super::{
     all_nodes::AllNodes,
     own_node::OwnNode,
     paths::{self, BinaryPaths},
+    trace,
 };
 use crate::{matchmaking::MatchHandle, telemetry::api_counters::ControlCounters};
 
@@ -40,10 +41,12 @@ impl Executor {
     /// # Errors
     /// The error for the response.
     pub async fn run(&self, method: Method, command: Parsed) -> JsonResult {
+        let span = trace::command(method);
         let outcome = match command {
             Ok(command) => command.carry_out(self).await,
             Err(error) => Err(error),
         };
+        trace::end(span, outcome.as_ref().err());
         self.counters.count_request(method, outcome.as_ref().err());
         outcome
     }
@@ -53,11 +56,13 @@ impl Executor {
     /// # Errors
     /// As [`Executor::run`].
     pub async fn run_binary(&self, command: Parsed) -> Result<BinaryPaths, ApiError> {
+        let span = trace::command(Method::RoomPaths);
         let outcome = match command {
             Ok(ApiCommand::RoomPaths(wanted)) => paths::read_binary(self.own.node(), *wanted).await,
             Ok(_) => Err(ApiError::INTERNAL),
             Err(error) => Err(error),
         };
+        trace::end(span, outcome.as_ref().err());
         self.counters.count_request(Method::RoomPaths, outcome.as_ref().err());
         outcome
     }

@@ -13,6 +13,7 @@ use super::{
     command::{Command, data_of, named},
     own_node::OwnNode,
     result::{EmptyJson, RoomClosedJson, to_outcome},
+    trace,
     wire::{ChannelParams, NoParams},
 };
 use crate::json_members::{empty_if_null, raw};
@@ -165,6 +166,7 @@ impl Command for RoomOpenCommand {
     async fn carry_out(self, executor: &Executor) -> JsonResult {
         let Self { channel, overrides } = self;
         let request = ApiRequest::OpenRoom { channel: channel.clone(), overrides: Arc::new(overrides) };
+        let _opener = trace::opening(&channel);
         match executor.own().ask_room(&channel, request).await? {
             ApiAnswer::NotOpened(refusal) => Err(ApiError::bad_request(refusal.message)),
             _ => to_outcome(&EmptyJson {}),

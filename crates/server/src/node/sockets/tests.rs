@@ -164,6 +164,7 @@ fn shard_thread() -> ShardThread<Scripted> {
             tokens: Arc::new(NoTokens),
             backends: Arc::new(NoBackends::default()),
             webhooks: None,
+            tracer: None,
             storage: None,
             cluster: None,
             hand_over,

@@ -98,7 +98,8 @@ impl Rig {
         let waker = Arc::new(Waker::eventfd().expect("an eventfd"));
         let shard_wakers: Vec<_> = (0..shard_count).map(|_| Arc::new(ShardWaker::new(Arc::clone(&waker)))).collect();
         let backends = Arc::new(NoBackends::default()) as Arc<dyn ProxyClient>;
-        let of_node = RoomsOfNode { node_seed: 1, frames: None, storage, cluster: None, backends: &backends };
+        let of_node =
+            RoomsOfNode { node_seed: 1, frames: None, storage, cluster: None, backends: &backends, tracer: None };
         let (rooms, mut links) = Rooms::start(options, threads, &shard_wakers, of_node).expect("threads");
         let deaf = links.split_off(1);
         let links = links.remove(0);

@@ -1,4 +1,5 @@
-//! Metrics of tokens, of rules about who may not connect, of backend requests, webhooks and pushed profiles.
+//! Metrics of tokens, of rules about who may not connect, of backend requests, webhooks, pushed profiles,
+//! and what is sent to a collector.
 
 use dunlin_engine::counters::{Histogram, LATENCY_BOUNDS_US};
 use dunlin_token::TokenCounts;
@@ -7,6 +8,7 @@ use super::{Page, m};
 use crate::{
     access_sync::AccessCounts,
     backend::{BackendCounts, CallOutcome, CodeCount, ProxyKind},
+    otlp::{ExportOutcome, OtlpCounts, Signal},
     profiling::{ProfileCounts, ProfileKind, PushOutcome},
     webhooks::{EventLoss, RequestOutcome, WebhookCounts},
 };
@@ -103,6 +105,22 @@ pub(super) fn profiles(page: &mut Page, counts: &ProfileCounts) {
         for kind in ProfileKind::ALL {
             for outcome in PushOutcome::ALL {
                 samples.add(&[kind.name(), outcome.name()], counts.of(kind, outcome));
+            }
+        }
+    });
+}
+
+pub(super) fn otlp(page: &mut Page, counts: &OtlpCounts) {
+    page.family(&m::OTLP_SPANS, |samples| {
+        for (outcome, count) in ExportOutcome::ALL.iter().zip(counts.spans) {
+            samples.add(&[outcome.name()], count);
+        }
+    });
+    page.single(&m::OTLP_SPANS_WAITING, counts.spans_waiting);
+    page.family(&m::OTLP_REQUESTS, |samples| {
+        for (signal, counts) in Signal::ALL.iter().zip(counts.pushes) {
+            for (outcome, count) in ExportOutcome::ALL.iter().zip(counts) {
+                samples.add(&[signal.name(), outcome.name()], count);
             }
         }
     });

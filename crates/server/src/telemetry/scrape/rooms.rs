@@ -8,7 +8,7 @@ use dunlin_engine::{
 
 use dunlin_relay::{LinkLoss, RelayCounters, RelayLimit};
 
-use super::{Moment, Page, Scrape, ShardReport, in_namespace, m, place, sum};
+use super::{Moment, Page, Samples, Scrape, ShardReport, in_namespace, m, place, sum};
 use crate::rooms::{FailureReason, RoomCounters, SurvivalReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
 
 /// Reads a shard's counter for the rooms of a namespace.
@@ -207,7 +207,14 @@ fn relay(page: &mut Page, counters: Option<RelayCounters>) {
 fn ticks(page: &mut Page, moment: &Moment<'_>) {
     let threads = moment.room_threads;
     per_thread(page, &m::ROOM_TICKS, threads, |thread| thread.counters.ticks as f64);
-    histogram(page, &m::ROOM_TICK_DURATION, threads, |thread| &thread.counters.tick_duration);
+    page.family(&m::ROOM_TICK_DURATION, |samples| {
+        for thread in threads {
+            let name = thread.thread.to_string();
+            if !samples.add_exponential(&[&name], || thread.counters.tick_duration_fine.exponential()) {
+                add_ticks(samples, &name, &thread.counters.tick_duration);
+            }
+        }
+    });
     histogram(page, &m::ROOM_TICK_LATENESS, threads, |thread| &thread.counters.tick_lateness);
     per_thread(page, &m::ROOM_TICK_LONGEST, threads, |thread| {
         let rooms = moment.rooms.iter().filter(|room| room.thread == thread.thread);
@@ -252,12 +259,16 @@ fn histogram(
 ) {
     page.family(family, |samples| {
         for thread in threads {
-            let TickHistogram { buckets: [bounded @ .., beyond], sum_ns } = pick(thread);
-            let bounds_s = TICK_BOUNDS_US.iter().map(|bound_us| *bound_us as f64 / 1e6);
-            let buckets: Vec<_> = bounds_s.zip(bounded.iter().copied()).collect();
-            samples.add_histogram(&[&thread.thread.to_string()], &buckets, *beyond, *sum_ns as f64 / 1e9);
+            add_ticks(samples, &thread.thread.to_string(), pick(thread));
         }
     });
+}
+
+fn add_ticks(samples: &mut Samples<'_>, thread: &str, histogram: &TickHistogram) {
+    let TickHistogram { buckets: [bounded @ .., beyond], sum_ns } = histogram;
+    let bounds_s = TICK_BOUNDS_US.iter().map(|bound_us| *bound_us as f64 / 1e6);
+    let buckets: Vec<_> = bounds_s.zip(bounded.iter().copied()).collect();
+    samples.add_histogram(&[thread], &buckets, *beyond, *sum_ns as f64 / 1e9);
 }
 
 fn per_namespace(

@@ -32,7 +32,7 @@ pub(super) fn storage(page: &mut Page, scrape: &Scrape, state: Option<&StorageSt
     ];
     for (family, pick_us) in durations {
         let seconds = counts.map(|counts| Duration::from_micros(pick_us(&counts)).as_secs_f64());
-        page.family(family, |samples| seconds.iter().for_each(|seconds| samples.add(&[], seconds)));
+        page.family(family, |samples| seconds.iter().for_each(|seconds| samples.add(&[], *seconds)));
     }
     page.family(&m::STORAGE_PUBLICATIONS_REFUSED, |samples| {
         if let Some(counts) = counts {

@@ -53,6 +53,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         backends,
         webhooks: WebhookCounts::default(),
         profiles: ProfileCounts::default(),
+        otlp: OtlpCounts::default(),
         storage: None,
         cluster: None,
         peers: None,

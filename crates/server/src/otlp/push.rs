@@ -1,0 +1,213 @@
+//! Sends spans and metrics to the collector.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use dunlin_config::OpenTelemetryOptions;
+use dunlin_queues::CountedReceiver;
+use dunlin_token::SecretUrl;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::header::HeaderMap;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::{ExportOutcome, Resource, Shared, Signal, encode, span::Span};
+use crate::{backend::Endpoint, telemetry::otlp_events::OtlpFailed};
+
+/// How much of a response is read: whether the collector has taken all, and why not.
+const RESPONSE_BYTES_MAX: usize = 4_096;
+
+/// Maximum number of spans in a request, as in other SDKs.
+const BATCH_SPANS_MAX: usize = 512;
+
+/// How long a span waits for others.
+const BATCH_WAIT: Duration = Duration::from_secs(1);
+
+/// How often a batch is sent before it is given up. The pauses between are 1, 2 and 4 seconds.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// The pause after the first attempt; each further one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The URL that takes one kind of data.
+pub(super) struct Target {
+    endpoint: Endpoint,
+    headers: HeaderMap,
+    timeout: Duration,
+    signal: Signal,
+    shared: Arc<Shared>,
+}
+
+/// The outcome of a request.
+struct Exchanged {
+    outcome: ExportOutcome,
+    /// Whether it may have another one later.
+    is_retryable: bool,
+    /// How much the collector says that it did not take.
+    rejected: u64,
+}
+
+impl Target {
+    /// # Errors
+    /// Why the address or a certificate cannot be used.
+    pub(super) fn new(
+        options: &OpenTelemetryOptions,
+        url: &SecretUrl,
+        signal: Signal,
+        shared: Arc<Shared>,
+    ) -> Result<Self, String> {
+        let endpoint = Endpoint::new(url, options.tls.as_deref(), 1)?;
+        let timeout = Duration::from_millis(options.timeout_ms);
+        Ok(Self { endpoint, headers: options.headers.clone(), timeout, signal, shared })
+    }
+
+    async fn send(&self, body: Bytes) -> Exchanged {
+        let (exchanged, why) = match timeout(self.timeout, self.exchange(body)).await {
+            Err(_) => (Exchanged::failed(ExportOutcome::Timeout), "no response in time".to_owned()),
+            Ok(Err(why)) => (Exchanged::failed(ExportOutcome::Unreachable), why),
+            Ok(Ok((status, body))) => Exchanged::of_response(status, &body),
+        };
+        self.shared.counters.count_push(self.signal, exchanged.outcome);
+        if exchanged.outcome != ExportOutcome::Accepted || exchanged.rejected > 0 {
+            let (signal, outcome, why) = (self.signal.name(), exchanged.outcome.name(), self.scrubbed(&why));
+            OtlpFailed { signal, outcome, rejected: exchanged.rejected, why: &why }.emit();
+        }
+        exchanged
+    }
+
+    async fn exchange(&self, body: Bytes) -> Result<(u16, Bytes), String> {
+        let response = self.endpoint.post_as("application/x-protobuf", self.headers.clone(), body).await?;
+        let status = response.status().as_u16();
+        // The status has decided already. An error only costs the details and the connection.
+        let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
+        Ok((status, body.map(http_body_util::Collected::to_bytes).unwrap_or_default()))
+    }
+
+    /// A text without what the header fields and the URL keep secret.
+    fn scrubbed(&self, text: &str) -> String {
+        let secrets = self.headers.values().filter_map(|value| value.to_str().ok());
+        let text = secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"));
+        self.endpoint.scrub(&text)
+    }
+}
+
+impl Exchanged {
+    const fn failed(outcome: ExportOutcome) -> Self {
+        Self { outcome, is_retryable: true, rejected: 0 }
+    }
+
+    fn of_response(status: u16, body: &[u8]) -> (Self, String) {
+        let outcome = ExportOutcome::of_status(status);
+        // The statuses that the specification of OTLP names. After another one, the same request would fail again.
+        let is_retryable = matches!(status, 429 | 502 | 503 | 504);
+        let rejected = if outcome == ExportOutcome::Accepted { encode::rejected(body) } else { 0 };
+        // A message of OTLP is Protobuf, whose texts are readable.
+        let text: String = String::from_utf8_lossy(body).chars().filter(|c| !c.is_control()).collect();
+        (Self { outcome, is_retryable, rejected }, format!("status {status}: {}", text.trim()))
+    }
+}
+
+/// Sends spans.
+pub(super) struct SpanPusher {
+    target: Target,
+    spans: CountedReceiver<Box<Span>>,
+    resource: Arc<Resource>,
+}
+
+impl SpanPusher {
+    pub(super) fn new(target: Target, spans: CountedReceiver<Box<Span>>, resource: Arc<Resource>) -> Self {
+        Self { target, spans, resource }
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let (batch, is_last) = self.batch().await;
+            if !batch.is_empty() {
+                self.push(&batch).await;
+            }
+            if is_last {
+                // What did not fit into the last batch.
+                let left = std::iter::from_fn(|| self.spans.try_recv()).count();
+                self.target.shared.counters.count_spans(ExportOutcome::Dropped, left as u64);
+                return;
+            }
+        }
+    }
+
+    /// The next spans, and whether they are the last ones.
+    async fn batch(&mut self) -> (Vec<Box<Span>>, bool) {
+        let shared = Arc::clone(&self.target.shared);
+        let mut batch = Vec::new();
+        let mut deadline = None;
+        while batch.len() < BATCH_SPANS_MAX && !shared.is_stopping() {
+            let next = async {
+                match deadline {
+                    None => Ok(self.spans.recv().await),
+                    Some(deadline) => timeout_at(deadline, self.spans.recv()).await,
+                }
+            };
+            tokio::select! {
+                next = next => match next {
+                    Ok(Some(span)) => {
+                        batch.push(span);
+                        deadline.get_or_insert_with(|| Instant::now() + BATCH_WAIT);
+                    }
+                    // The node has dropped the tracer.
+                    Ok(None) => return (batch, true),
+                    Err(_) => return (batch, false),
+                },
+                () = shared.stopping.notified() => {}
+            }
+        }
+        let is_last = shared.is_stopping();
+        while is_last
+            && batch.len() < BATCH_SPANS_MAX
+            && let Some(span) = self.spans.try_recv()
+        {
+            batch.push(span);
+        }
+        (batch, is_last)
+    }
+
+    async fn push(&self, batch: &[Box<Span>]) {
+        let shared = &self.target.shared;
+        let spans = batch.len() as u64;
+        let body = Bytes::from(encode::traces(&self.resource, batch));
+        let mut pause = FIRST_PAUSE;
+        for attempt in 1.. {
+            let Exchanged { outcome, is_retryable, rejected } = self.target.send(body.clone()).await;
+            if is_retryable && attempt < ATTEMPTS_MAX && !shared.is_stopping() {
+                tokio::select! {
+                    () = sleep(pause) => pause *= 2,
+                    () = shared.stopping.notified() => {}
+                }
+                continue;
+            }
+            let rejected = rejected.min(spans);
+            shared.counters.count_spans(ExportOutcome::Rejected, rejected);
+            return shared.counters.count_spans(outcome, spans - rejected);
+        }
+    }
+}
+
+/// Sends metrics.
+pub(super) struct MetricsPusher(Target);
+
+impl MetricsPusher {
+    pub(super) fn new(target: Target) -> Self {
+        Self(target)
+    }
+
+    /// Metrics that were not taken are not sent again: the next ones include them.
+    pub(super) async fn run(self) {
+        let Self(target) = self;
+        loop {
+            match target.shared.take_metrics() {
+                Some(metrics) => {
+                    target.send(metrics.into()).await;
+                }
+                None if target.shared.is_stopping() => return,
+                None => target.shared.metrics_changed.notified().await,
+            }
+        }
+    }
+}
