@@ -218,7 +218,7 @@ impl KnownStream {
     pub(super) fn ended_epoch(&self) -> Option<EndedEpoch<'_>> {
         let (begun, facts) = self.epoch.known().zip(self.facts.as_ref())?;
         let is_ended = begun.generation > 0 && begun.epoch != facts.epoch;
-        is_ended.then(|| EndedEpoch { epoch: &facts.epoch, lost_from: begun.sequence })
+        is_ended.then_some(EndedEpoch { epoch: &facts.epoch, lost_from: begun.sequence })
     }
 
     /// The stream was truncated: a new epoch is to begin.

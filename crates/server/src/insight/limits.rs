@@ -47,8 +47,10 @@ pub(super) fn limits_of(facts: &SessionFacts, bounds: QueueLimits) -> Vec<LimitJ
     if let Some(updates) = paces.updates_per_second_min {
         let effect =
             "the client or the server API has stated a pace for some of its subscriptions, which leave out the rest";
-        let (value, used) = (Some(updates.ceil() as u64), Some(paces.subscriptions.into()));
-        limits.push(LimitJson { key: "subscription_pace", value, used, effect });
+        // Less than one a second is no whole number, and 1 would be wrong by up to ten times.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a pace is at most some hundreds")]
+        let value = (updates >= 1.0).then(|| updates.round() as u64);
+        limits.push(LimitJson { key: "subscription_pace", value, used: Some(paces.subscriptions.into()), effect });
     }
     if let Some(bytes) = paces.bytes_per_second {
         let effect = if paces.is_held {

@@ -178,8 +178,8 @@ fn questions() -> Messages {
     all.question("subscribe bare", &SubscribeOrder::new("u", &only(None, None), &subscription(bare, None)));
     let info = payload(r#"{"b": 2}"#);
     all.question("refresh", &RefreshOrder::new("u", &only(None, None), true, Some(5_000), Some(&info)));
-    let pace = UpdatePace::from_updates_per_second(2.5).ok();
-    let change = PaceChange::Subscription { channel: "chat:1".into(), pace };
+    let update_pace = UpdatePace::from_updates_per_second(2.5).ok();
+    let change = PaceChange::Subscription { channel: "chat:1".into(), pace: update_pace };
     all.question("pace", &PaceOrder::new("u", &only(Some("c"), None), &change));
     let change = PaceChange::Session(BytePace::from_bytes_per_second(20_000.0).ok());
     all.question("pace of a session", &PaceOrder::new("u", &only(None, Some("s")), &change));
