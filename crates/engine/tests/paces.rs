@@ -35,7 +35,7 @@ fn check_next(hall: &mut Hall) {
 
 #[test]
 fn a_player_is_sent_the_newest_tick_at_its_pace() {
-    for encoding in [Encoding::Json, Encoding::Protobuf] {
+    for encoding in [Encoding::Json] {
         let mut hall = Hall::new(1, options());
         hall.open("a", encoding, 0);
         hall.join("a", ARENA, &json!({"updates_per_second_max": 10}));
