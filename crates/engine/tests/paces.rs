@@ -35,54 +35,52 @@ fn check_next(hall: &mut Hall) {
 
 #[test]
 fn a_player_is_sent_the_newest_tick_at_its_pace() {
-    for encoding in [Encoding::Json] {
-        let mut hall = Hall::new(1, options());
-        hall.open("a", encoding, 0);
-        hall.join("a", ARENA, &json!({"updates_per_second_max": 10}));
-        run(&mut hall, 2);
-        let (first, full) = snapshots(&hall);
-        assert_eq!(first, 1);
-        run(&mut hall, 60);
-        let (frames, full_after) = snapshots(&hall);
-        // Every sixth of 60 ticks, as a difference: the history reaches back to the one before.
-        assert_eq!((frames - first, full_after - full), (10, 0), "{encoding:?}");
-        let rooms = hall.node.shards[0].counters().namespaces[1].rooms;
-        assert_eq!((rooms.paced_ticks, rooms.skipped_ticks), (50, 0));
-        check_next(&mut hall);
-        // Faster, at once.
-        hall.send_json(
-            "a",
-            &json!({"id": 3, "rpc": {"method": "dunlin.subscription_pace", "data":
+    let mut hall = Hall::new(1, options());
+    hall.open("a", Encoding::Json, 0);
+    hall.join("a", ARENA, &json!({"updates_per_second_max": 10}));
+    run(&mut hall, 2);
+    let (first, full) = snapshots(&hall);
+    assert_eq!(first, 1);
+    run(&mut hall, 60);
+    let (frames, full_after) = snapshots(&hall);
+    // Every sixth of 60 ticks, as a difference: the history reaches back to the one before.
+    assert_eq!((frames - first, full_after - full), (10, 0));
+    let rooms = hall.node.shards[0].counters().namespaces[1].rooms;
+    assert_eq!((rooms.paced_ticks, rooms.skipped_ticks), (50, 0));
+    check_next(&mut hall);
+    // Faster, at once.
+    hall.send_json(
+        "a",
+        &json!({"id": 3, "rpc": {"method": "dunlin.subscription_pace", "data":
             {"channel": ARENA, "updates_per_second_max": 30}}}),
-        );
-        let (before, _) = snapshots(&hall);
-        run(&mut hall, 60);
-        assert_eq!(snapshots(&hall).0 - before, 30);
-        // Below four a second the history is too short, so each is a full one.
-        hall.send_json(
-            "a",
-            &json!({"id": 4, "rpc": {"method": "dunlin.subscription_pace", "data":
+    );
+    let (before, _) = snapshots(&hall);
+    run(&mut hall, 60);
+    assert_eq!(snapshots(&hall).0 - before, 30);
+    // Below four a second the history is too short, so each is a full one.
+    hall.send_json(
+        "a",
+        &json!({"id": 4, "rpc": {"method": "dunlin.subscription_pace", "data":
             {"channel": ARENA, "updates_per_second_max": 1}}}),
-        );
-        let (before, full) = snapshots(&hall);
-        // The counts of a mirror are those before the last tick.
-        run(&mut hall, 181);
-        let (frames, full_after) = snapshots(&hall);
-        assert_eq!((frames - before, full_after - full), (3, 3));
-        check_next(&mut hall);
-        // Without a pace, every tick.
-        hall.send_json(
-            "a",
-            &json!({"id": 5, "rpc": {"method": "dunlin.subscription_pace", "data":
+    );
+    let (before, full) = snapshots(&hall);
+    // The counts of a mirror are those before the last tick.
+    run(&mut hall, 181);
+    let (frames, full_after) = snapshots(&hall);
+    assert_eq!((frames - before, full_after - full), (3, 3));
+    check_next(&mut hall);
+    // Without a pace, every tick.
+    hall.send_json(
+        "a",
+        &json!({"id": 5, "rpc": {"method": "dunlin.subscription_pace", "data":
             {"channel": ARENA, "updates_per_second_max": null}}}),
-        );
-        let (before, _) = snapshots(&hall);
-        run(&mut hall, 10);
-        assert_eq!(snapshots(&hall).0 - before, 10);
-        hall.check("a", ARENA);
-        assert_eq!(hall.node.shards[0].counters().namespaces[1].paced_subscriptions, 0);
-        hall.leave("a");
-    }
+    );
+    let (before, _) = snapshots(&hall);
+    run(&mut hall, 10);
+    assert_eq!(snapshots(&hall).0 - before, 10);
+    hall.check("a", ARENA);
+    assert_eq!(hall.node.shards[0].counters().namespaces[1].paced_subscriptions, 0);
+    hall.leave("a");
 }
 
 /// Publishes to each of the keys.
