@@ -126,6 +126,12 @@ impl Tracer {
         let is_sampled = match parent {
             Parent::Own(context) => context.is_sampled,
             Parent::Caller(context) if self.sampler.follows_callers => context.is_sampled,
+            // A client chooses its trace's id as well, so that cannot decide.
+            Parent::Client(_) => {
+                let mut random = [0; 16];
+                let _ = getrandom::fill(&mut random);
+                is_chosen(&random, self.sampler.ratio)
+            }
             _ => is_chosen(&trace_id, self.sampler.ratio),
         };
         let state = before.and_then(|context| context.state.clone());

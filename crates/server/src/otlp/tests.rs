@@ -185,13 +185,20 @@ fn callers_and_ratios_decide_what_is_recorded() {
         let span = otlp.tracer().unwrap().open("s", SpanKind::Internal, parent);
         assert_eq!(span.context().is_sampled, expected, "{follows_callers} {ratio} {parent:?}");
     }
+    // A client chooses its id, which therefore decides nothing: this one would always be chosen.
+    let otlp = tracer_of(true, 0.01);
+    let chosen = TraceContext { trace_id: *b"chosen\0\0\0\0\0\0\0\0\0\0", ..caller() };
+    let tracer = otlp.tracer().unwrap();
+    let sampled =
+        (0..500).filter(|_| tracer.open("s", SpanKind::Internal, Parent::Client(&chosen)).context().is_sampled);
+    assert!(sampled.count() < 100, "five of 500 are expected");
     // The share of the traces with ids that are spread evenly.
-    let otlp = tracer_of(true, 0.25);
+    let otlp = tracer_of(false, 0.25);
     let tracer = otlp.tracer().unwrap();
     let sampled = |byte: u8| {
         let trace_id = [byte; 16];
         tracer
-            .open("s", SpanKind::Internal, Parent::Client(&TraceContext { trace_id, ..caller() }))
+            .open("s", SpanKind::Internal, Parent::Caller(&TraceContext { trace_id, ..caller() }))
             .context()
             .is_sampled
     };
