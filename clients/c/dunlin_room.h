@@ -2620,8 +2620,9 @@ static uint32_t dunlin__tick_at(const dunlin_world *world, double server_ms) {
 
 #define DUNLIN__OPEN_TIMEOUT_MS 15000.0
 #define DUNLIN__PING_MARGIN_MS 10000.0
-/* After as many invalid snapshots in a row, the client leaves the room. */
+/* After as many invalid snapshots in a row, the client leaves the room. Good ones count from some time after the join: the first one is often good. */
 #define DUNLIN__BAD_SNAPSHOTS_MAX 3
+#define DUNLIN__GOOD_AFTER_MS 5000.0
 /* A message with several commands is not longer, unless one is. By default, a server accepts messages of 64 KiB. */
 #define DUNLIN__BATCH_BYTES_MAX 16384u
 #define DUNLIN__SEAT_TOKEN_BYTES_MAX 128
@@ -2695,6 +2696,7 @@ typedef struct dunlin__inputs {
 /* The position of a subscription in the events of its channel. */
 typedef struct dunlin__position {
   bool was_joined;
+  double joined_at_ms;
   bool is_recoverable;
   uint64_t offset;
   size_t epoch_bytes;
@@ -3309,6 +3311,7 @@ static bool dunlin__take_joined(dunlin_room *room, const dunlin__message *messag
   dunlin__take_seat(room, &answer, event);
   dunlin__plan_refresh(client, &room->tokens, room->terms.asks_for_tokens, answer.expires ? &answer.ttl_s : NULL);
   position->was_joined = true;
+  position->joined_at_ms = client->now_ms;
   position->is_recoverable = answer.is_recoverable && answer.epoch.byte_count <= DUNLIN__EPOCH_BYTES_MAX;
   position->epoch_bytes = position->is_recoverable ? answer.epoch.byte_count : 0;
   if (position->epoch_bytes > 0) memcpy(position->epoch, answer.epoch.text, position->epoch_bytes);
@@ -3379,7 +3382,7 @@ static bool dunlin__take_publication(dunlin_room *room, const dunlin__publicatio
     event->byte_count = 0;
     status = dunlin_replica_apply(&room->sight.replica, publication->bytes, publication->byte_count);
     if (status != DUNLIN_OK) return dunlin__take_bad_snapshot(room, status, event);
-    room->bad_snapshots = 0;
+    if (client->now_ms - room->position.joined_at_ms >= DUNLIN__GOOD_AFTER_MS) room->bad_snapshots = 0;
     dunlin__begin_delays_again(room);
     (void)dunlin_clock_observe(&room->sight.clock, room->sight.replica.world.time_us, client->now_ms);
     dunlin__acknowledge(room, room->sight.replica.world.ack);

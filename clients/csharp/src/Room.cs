@@ -36,8 +36,12 @@ namespace Dunlin.Rooms
     /// <summary>A room from one player's view.</summary>
     public sealed class Room : ILinked
     {
-        /// <summary>The number of consecutive invalid snapshots after which the client stops joining again.</summary>
+        /// <summary>
+        /// The number of consecutive invalid snapshots after which the client stops joining again. Good ones count from some time after the join:
+        /// the first one is often good.
+        /// </summary>
         private const int BadSnapshotsMax = 3;
+        private const double GoodAfterMs = 5000;
         private const double RoundTripWeight = 0.2;
 
         private readonly RoomClient client;
@@ -45,6 +49,7 @@ namespace Dunlin.Rooms
         private readonly ChannelLink link;
         private readonly JsonValue data;
         private int badSnapshots;
+        private double joinedAtMs;
 
         internal Room(RoomClient client, string channel, RoomOptions options)
         {
@@ -135,6 +140,7 @@ namespace Dunlin.Rooms
 
         void ILinked.OnOpen(SubscribeReply reply, bool isWhole)
         {
+            joinedAtMs = client.NowMs;
             JsonValue seat = reply.Data == null ? null : reply.Data["seat_token"];
             if (seat != null && seat.Kind == JsonKind.Text) SeatToken = seat.Text;
             JsonValue resumed = reply.Data == null ? null : reply.Data["seat_resumed"];
@@ -221,7 +227,7 @@ namespace Dunlin.Rooms
             if (isJson && publication.Json == null) throw RoomException.Malformed("a publication without data");
             Snapshot snapshot = isJson ? Snapshot.FromJson(publication.Json) : Snapshot.FromProtobuf(publication.Protobuf);
             Changes changes = Replica.Apply(snapshot);
-            badSnapshots = 0;
+            if (nowMs - joinedAtMs >= GoodAfterMs) badSnapshots = 0;
             link.BeginDelaysAgain();
             Clock.Observe(snapshot.TimeUs, nowMs);
             PendingInput? acknowledged = Inputs.Acknowledge(snapshot.Ack);

@@ -55,7 +55,7 @@ namespace Dunlin.Rooms
         private static extern int DunlinSocketBytes(int id);
 
         [DllImport("__Internal")]
-        private static extern int DunlinSocketTake(int id, byte[] data);
+        private static extern int DunlinSocketTake(int id, [Out] byte[] data);
 
         [DllImport("__Internal")]
         private static extern void DunlinSocketSend(int id, byte[] data, int length, int isText);

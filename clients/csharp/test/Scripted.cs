@@ -207,6 +207,8 @@ namespace Dunlin.Rooms.Tests
             {
                 it.Say("{\"id\":2,\"subscribe\":{\"recoverable\":true,\"epoch\":\"e\",\"offset\":4,\"recovered\":true,\"data\":{\"seat_token\":\"s" + round + "\"}}}");
                 ScriptedSocket bad = it.Socket;
+                // A good one after the join does not show that the room is well.
+                it.Publish(FirstSnapshot);
                 it.Publish("{\"tick\":0}");
                 Check.True(it.room.Replica.Count == 0 && it.room.State == (round < 3 ? RoomState.Joining : RoomState.Left), "after bad snapshot " + round);
                 if (round == 3) break;

@@ -25,6 +25,7 @@ class ScriptedSocket:
 	var code := 1006
 	var pings_left := 0
 	var is_full := false
+	var is_closing := false
 
 	func open(_url: String, subprotocol: String) -> bool:
 		return subprotocol == "centrifuge-protobuf"
@@ -33,7 +34,7 @@ class ScriptedSocket:
 		pass
 
 	func is_open() -> bool:
-		return is_opened and not is_ended
+		return is_opened and not is_closing and not is_ended
 
 	func is_closed() -> bool:
 		return is_ended
@@ -48,9 +49,9 @@ class ScriptedSocket:
 		return PackedByteArray([0])
 
 	func send(message: PackedByteArray) -> bool:
-		if not is_full:
+		if not is_full and not is_closing:
 			sent.append(message)
-		return not is_full
+		return not is_full and not is_closing
 
 	func close() -> void:
 		is_ended = true
@@ -242,6 +243,7 @@ func run() -> int:
 	var tests: Array[Callable] = [
 		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
 		sample_limit, dropped_rooms, many_messages, many_parts, sample_memory,
+		long_joins, freed_calls, closing_socket,
 	]
 	for test in tests:
 		await test.call()
@@ -371,7 +373,11 @@ func growing_delays() -> void:
 func bad_snapshots() -> void:
 	var it := Script_.new()
 	it.begin()
-	for round in [1, 2, 3]:
+	it.snapshot(5)
+	for round in [1, 1, 2, 3]:
+		# The first snapshot after a join does not show that the room is well. After some time, one does.
+		it.pass_ms(5000 if round == 1 else 4999)
+		it.snapshot(6)
 		it.reported()
 		it.sent()
 		it.publish(PackedByteArray([0x20]))
@@ -681,6 +687,49 @@ func dropped_rooms() -> void:
 		var expected := {"close": "left 0 false, closed 0 false", "loss": "left 1006 true, closed 1006 true"}
 		equal(it.reported(), expected.get(end, ""), "what is reported after a " + end)
 		it.end()
+
+
+## A join of more than the server takes would end each connection.
+func long_joins() -> void:
+	for size: int in [59_988, 59_989]:
+		for is_token: bool in [false, true]:
+			var it := Script_.new()
+			if is_token:
+				it.room.get_token = func(_channel: String) -> String: return "t".repeat(size)
+			else:
+				it.room.data = "d".repeat(size - 2)
+			it.room.join()
+			it.client.open()
+			it.accept()
+			equal(it.reported(), "opened" if size == 59_988 else "left 0 false, opened", "a join with %d bytes" % size)
+			equal(it.sent().contains("subscribe"), size == 59_988, "a join is sent")
+			check.call(it.client.is_open(), "the connection stays")
+			it.end()
+
+
+## Whoever waits for a reply of a client that is freed has one.
+func freed_calls() -> void:
+	var it := Script_.new()
+	it.begin()
+	var results := []
+	var keep := func() -> void: results.append(await it.client.ask("m"))
+	keep.call()
+	it.end()
+	equal(results.map(func(result: Dictionary) -> Array: return [result["ok"], result["code"]]), [[false, 0]], "a call of a client that was freed")
+
+
+## A socket that closes takes nothing more: its code counts, and not that.
+func closing_socket() -> void:
+	var it := Script_.new()
+	it.begin()
+	it.reported()
+	it.socket().is_closing = true
+	it.room.send(PackedByteArray([1]))
+	it.client.poll()
+	equal(it.reported(), "", "a socket that closes")
+	it.lose(3500)
+	equal(it.reported(), "left 3500 false, closed 3500 false", "its code")
+	it.end()
 
 
 ## What samples are taken for is what they take, so that the limit is one of memory.

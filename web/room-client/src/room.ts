@@ -91,8 +91,12 @@ export interface RoomEvents<GameEvents extends object = Record<string, unknown>>
   error: Error;
 }
 
-/** The number of consecutive invalid snapshots after which the client stops joining again. */
+/**
+ * The number of consecutive invalid snapshots after which the client stops joining again. Good ones count from some time after the join: the first one
+ * is often good.
+ */
 const BAD_SNAPSHOTS_MAX = 3;
+const GOOD_AFTER_MS = 5_000;
 
 /** `GameEvents` maps the names of the game's events to their values, for the types of `on("event")` and `onEvent`. */
 export class Room<GameEvents extends object = Record<string, unknown>> extends Emitter<RoomEvents<GameEvents>> {
@@ -107,6 +111,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   private subscription: RoomSubscription | null = null;
   private current: RoomState = "left";
   private badSnapshots = 0;
+  private joinedAt = 0;
   private metered = 0;
   private seat: string | null;
   private pace: number | null;
@@ -212,6 +217,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   private listen(subscription: RoomSubscription): void {
     subscription.on("subscribed", (context) => {
       this.current = "joined";
+      this.joinedAt = this.now();
       const wantsPace = this.pace !== (this.options.updatesPerSecond ?? null);
       if (wantsPace && subscription.setData === undefined) {
         this.statePace().catch((reason: unknown) => this.emit("error", errorOf(reason)));
@@ -248,7 +254,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
       if (error instanceof RoomError) this.rejoin(error);
       throw error;
     }
-    this.badSnapshots = 0;
+    if (now - this.joinedAt >= GOOD_AFTER_MS) this.badSnapshots = 0;
     const lateMs = this.clock.observe(snapshot.timeUs, now);
     this.statistics.arrived(snapshot, this.bytesOf(data), lateMs, now);
     const acknowledged = this.inputs.acknowledge(snapshot.ack).at(-1);

@@ -77,6 +77,8 @@ class Call:
 
 
 var _links := {}
+## The same. A change makes another array, so that listeners may change it while the client goes through it.
+var _link_list: Array[Link] = []
 var _requests := {}
 var _last_id := 0
 var _socket: RefCounted
@@ -109,8 +111,10 @@ func _process(_delta: float) -> void:
 
 func _notification(what: int) -> void:
 	if what == NOTIFICATION_PREDELETE:
-		for link: Link in _links.values():
+		for link in _link_list:
 			link._abandon()
+		for request: Request in _requests.values():
+			_answer(request, null)
 
 
 ## The local clock in milliseconds.
@@ -125,14 +129,14 @@ func is_open() -> bool:
 ## The room of this channel; null if the channel is a subscription, or there are too many. [method DunlinRoom.join] enters it.
 func room(channel: String) -> DunlinRoom:
 	if not _links.has(channel) and _links.size() < CHANNELS_MAX:
-		_links[channel] = DunlinRoom.new(self, channel)
+		_add_link(DunlinRoom.new(self, channel))
 	return _links.get(channel) as DunlinRoom
 
 
 ## The subscription to this channel, which is no room; null if it is one, or there are too many.
 func subscription(channel: String) -> DunlinSubscription:
 	if not _links.has(channel) and _links.size() < CHANNELS_MAX:
-		_links[channel] = DunlinSubscription.new(self, channel)
+		_add_link(DunlinSubscription.new(self, channel))
 	return _links.get(channel) as DunlinSubscription
 
 
@@ -140,7 +144,13 @@ func subscription(channel: String) -> DunlinSubscription:
 func remove(link: Link) -> void:
 	if _links.get(link.channel) == link:
 		_links.erase(link.channel)
+		_link_list = Array(_links.values(), TYPE_OBJECT, &"RefCounted", Link)
 		link._detach("removed")
+
+
+func _add_link(link: Link) -> void:
+	_links[link.channel] = link
+	_link_list = Array(_links.values(), TYPE_OBJECT, &"RefCounted", Link)
 
 
 ## Connects, and connects again after a loss, until [method close].
@@ -188,7 +198,7 @@ func poll() -> void:
 	if _socket != null and now() > _deadline_ms:
 		_lose(0, "no message from the server", true)
 	_expire()
-	for link: Link in _links.values():
+	for link in _link_list:
 		if link._client != null:
 			link._poll(now())
 
@@ -274,12 +284,14 @@ func _answer(request: Request, message: Protocol.Message) -> void:
 
 
 func _write(frame: PackedByteArray) -> void:
-	# A socket that closes takes nothing more, and says so itself. Whoever sends is told of the loss in the next frame, not in the middle of what it does.
-	if _socket != null and not _socket.send(frame) and not _socket.is_closed():
+	# A socket that closes takes nothing more, and has a code of its own. Whoever sends is told of the loss in the next frame, not in the middle of what it does.
+	if _socket != null and not _socket.send(frame) and _socket.is_open():
 		_is_overfull = true
 
 
 func _expire() -> void:
+	if _requests.is_empty():
+		return
 	for id: int in _requests.keys():
 		var request: Request = _requests.get(id)
 		if request == null or now() <= request.deadline_ms:
@@ -315,13 +327,17 @@ func _begin() -> void:
 	var token: Variant = await get_token.call()
 	if turn != _turn:
 		return
-	if token is String and not token.is_empty() and token.length() <= DATA_BYTES_MAX:
+	if _is_token(token):
 		_token = token
 		_open_socket()
 	else:
 		failed.emit("no token")
 		if turn == _turn:
 			_lose(0, "no token", true)
+
+
+static func _is_token(token: Variant) -> bool:
+	return token is String and not token.is_empty() and token.to_utf8_buffer().size() <= DATA_BYTES_MAX
 
 
 func _open_socket() -> void:
@@ -350,7 +366,7 @@ func _take_connected(reply: Protocol.Message) -> void:
 	_plan_refresh(reply.answer.ttl_s)
 	# First those that wait: what a listener opens begins at once, and only once.
 	var has_waiting := false
-	for link: Link in _links.values():
+	for link in _link_list:
 		has_waiting = has_waiting or link.state == Link.State.ENTERING
 		link._take_connected()
 	if not has_waiting:
@@ -384,7 +400,7 @@ func _begin_refresh() -> void:
 	if turn != _turn or state != State.OPEN:
 		return
 	# The server ends a connection that refreshes without a token, for good.
-	if not token is String or token.is_empty() or token.length() > DATA_BYTES_MAX:
+	if not _is_token(token):
 		failed.emit("no token")
 		_retry_refresh(turn)
 		return
@@ -442,7 +458,7 @@ func _lose(code: int, reason: String, reconnects: bool) -> void:
 	var waiting := _requests.values()
 	_requests.clear()
 	_last_id = 0
-	for link: Link in _links.values():
+	for link in _link_list:
 		link._take_lost(code, reason, reconnects)
 	for request: Request in waiting:
 		_answer(request, null)

@@ -125,7 +125,7 @@ func _begin() -> void:
 	var token: Variant = await get_token.call(channel)
 	if turn != _turn or state != State.ENTERING or not _client.is_open():
 		return
-	if token is String and not token.is_empty():
+	if _client._is_token(token):
 		_subscribe(token)
 		return
 	_fail("no token for " + channel)
@@ -143,6 +143,11 @@ func _subscribe(token: String) -> void:
 		request.text(6, _epoch)
 		request.number(7, _offset)
 	request.blob(8, _join_data())
+	# The server would end the connection, each time.
+	if request.bytes.size() > _client.DATA_BYTES_MAX:
+		_forget_position()
+		_end(0, "too much data to subscribe with", false)
+		return
 	_client._send_command(Protocol.SUBSCRIBE, request, _take_subscribed.bind(_turn), true)
 
 
@@ -189,7 +194,7 @@ func _begin_refresh() -> void:
 	var token: Variant = await get_token.call(channel)
 	if turn != _turn or state != State.IN:
 		return
-	if not token is String or token.is_empty():
+	if not _client._is_token(token):
 		_fail("no token for " + channel)
 		_retry_refresh(turn)
 		return

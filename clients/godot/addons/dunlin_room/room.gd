@@ -13,8 +13,9 @@ signal left(code: int, reason: String, rejoins: bool)
 ## Invalid data was ignored, a token could not be had, or an input was refused.
 signal failed(message: String)
 
-## After as many invalid snapshots in a row, the client leaves the room.
+## After as many invalid snapshots in a row, the client leaves the room. Good ones count from some time after the join: the first one is often good.
 const BAD_SNAPSHOTS_MAX := 3
+const GOOD_AFTER_MS := 5000.0
 const ROUND_TRIP_WEIGHT := 0.2
 ## Unacknowledged inputs that are kept, and their total size. The oldest are dropped first.
 const PENDING_MAX := 1024
@@ -40,6 +41,7 @@ var is_seat_resumed := false
 var round_trip_ms := NAN
 
 var _bad_snapshots := 0
+var _joined_at_ms := 0.0
 var _last_input := 0
 var _pending: Array[Dictionary] = []
 var _pending_bytes := 0
@@ -134,6 +136,7 @@ func _join_data() -> PackedByteArray:
 
 
 func _opened(answer: Protocol.Answer, is_whole: bool) -> void:
+	_joined_at_ms = _client.now()
 	var json := JSON.new()
 	var given: Variant = json.data if json.parse(answer.data.get_string_from_utf8()) == OK else null
 	is_seat_resumed = given is Dictionary and given.get("seat_resumed") is bool and given["seat_resumed"]
@@ -159,7 +162,8 @@ func _take_snapshot(bytes: PackedByteArray) -> void:
 	if status != DunlinReplica.Status.OK:
 		_rejoin("an invalid snapshot: " + DunlinReplica.Status.keys()[status])
 		return
-	_bad_snapshots = 0
+	if _client.now() - _joined_at_ms >= GOOD_AFTER_MS:
+		_bad_snapshots = 0
 	_begin_delays_again()
 	clock.observe(replica.time_us, _client.now())
 	_acknowledge()
