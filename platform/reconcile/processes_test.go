@@ -12,12 +12,12 @@ func liveWorkload(kind, process string, ready int64) Manifest {
 	object := deployment(ready)
 	object["kind"] = kind
 	metadata := object["metadata"].(map[string]any)
-	metadata["uid"] = "uid-of-" + kind + process
 	if process != render.MainProcess {
 		metadata["name"] = render.ProcessName("shop", process)
 		metadata["labels"].(map[string]any)[render.LabelProcess] = process
 	}
 	live := stamp(object, revisionsOwner)
+	live["metadata"].(map[string]any)["uid"] = "uid-of-" + kind + process
 	live["status"] = map[string]any{"replicas": ready, "updatedReplicas": ready, "readyReplicas": ready}
 	return live
 }
@@ -53,5 +53,32 @@ func TestTheStatusHasAtMostSoManyProcesses(t *testing.T) {
 	live = append(live, liveWorkload("Deployment", "new", 1))
 	if found := blocked().Processes; len(found) != processesMax || found[len(found)-1].Name != "web" {
 		t.Errorf("%+v", found)
+	}
+}
+
+// A process is renamed: its old pods serve until the new ones are ready, unless no two versions may run.
+func TestARenamedProcessServesUntilTheNewOneIsReady(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		strategy  string
+		ready     int64
+		isDeleted bool
+	}{
+		{"the new pods start", "RollingUpdate", 0, false}, {"one new pod is ready", "RollingUpdate", 1, false},
+		{"the new pods are ready", "RollingUpdate", 2, true}, {"no two versions may run", "Recreate", 0, true},
+	} {
+		web, old := liveWorkload("Deployment", "web", 1), liveWorkload("Deployment", "worker", 2)
+		desired := deployment(2)
+		desired["spec"] = map[string]any{"replicas": int64(2), "strategy": map[string]any{"type": row.strategy}}
+		metadata := desired["metadata"].(map[string]any)
+		metadata["name"] = render.ProcessName("shop", "jobs")
+		metadata["labels"].(map[string]any)[render.LabelProcess] = "jobs"
+		renamed := stamp(desired, revisionsOwner)
+		renamed["status"] = map[string]any{"replicas": int64(2), "updatedReplicas": int64(2), "readyReplicas": row.ready}
+		result := Decide(Input{Owner: revisionsOwner, Desired: []Manifest{deployment(1), desired}, Live: []Manifest{web, old, renamed}})
+		isDeleted := len(result.Writes) == 1 && result.Writes[0].Kind == WriteDelete && keyOf(result.Writes[0].Object) == keyOf(old)
+		if isDeleted != row.isDeleted || !isDeleted && len(result.Writes) > 0 {
+			t.Errorf("%s: %+v", row.name, result.Writes)
+		}
 	}
 }
