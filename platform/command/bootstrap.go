@@ -94,7 +94,7 @@ Argo CD (optional), and apps. FOLDER/bootstrap.yaml names the files for each ste
   token: token.env                           # encrypted, with K3S_TOKEN, and K3S_COPIES_… if snapshots are copied
   ssh: ops@203.0.113.11                      # the server
   kubeconfig: k3s.kubeconfig                 # written by this command; do not commit it
-  operator: [../platform/crd, ../platform/deploy]
+  operator: [../platform/crd, ../platform/deploy/machines, ../platform/deploy/roles.yaml, ../platform/deploy/namespace.yaml]
   ageIdentities: []                          # for several namespaces: a file NAMESPACE.txt for each; do not commit them. Otherwise yours
   identities: [{ name: ci, namespace: web, role: deployer }]
   argocd: []                                 # manifests of Argo CD; optional

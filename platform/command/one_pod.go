@@ -24,6 +24,8 @@ import (
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
+var errProcessOfNone = errors.New("--process needs the name of an App; add it")
+
 // podQuery says on the command line which pods of an App or a Dunlin are meant.
 type podQuery struct {
 	namespace, pod string
@@ -52,7 +54,7 @@ func (query podQuery) selector(subjects ...client.Object) (labels.Selector, erro
 	case query.withJobs:
 		return nil, usageError{errors.New("--process and --jobs are mutually exclusive: the pods of Jobs belong to no process; remove one of them")}
 	case len(subjects) != 1:
-		return nil, usageError{errors.New("--process needs the name of an App; add it")}
+		return nil, usageError{errProcessOfNone}
 	}
 	if err := query.checkProcess(subjects[0]); err != nil {
 		return nil, err

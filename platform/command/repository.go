@@ -37,6 +37,7 @@ type folderRecipients struct {
 
 type clusterNames struct {
 	IngressClass        string `json:"ingressClass,omitempty"`
+	HTTPSEntryPoint     string `json:"httpsEntryPoint,omitempty"`
 	IngressNamespace    string `json:"ingressNamespace,omitempty"`
 	MonitoringNamespace string `json:"monitoringNamespace,omitempty"`
 	OperatorNamespace   string `json:"operatorNamespace,omitempty"`

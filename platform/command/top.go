@@ -50,6 +50,9 @@ You need the ClusterRole roost-reader.`,
 			if len(names) > 1 {
 				return usageError{fmt.Errorf("there are %d arguments; name one App or Dunlin, or none", len(names))}
 			}
+			if query.process != "" && len(names) == 0 {
+				return usageError{errProcessOfNone}
+			}
 			return nil
 		},
 		RunE: func(_ *cobra.Command, names []string) error {
@@ -80,7 +83,7 @@ func (cluster *cluster) usages(ctx context.Context, query podQuery, names []stri
 	}
 	found := []usage{}
 	if len(subjects) == 0 {
-		return found, nil
+		return found, query.checkFound(found)
 	}
 	owners, err := cluster.podOwners(ctx, subjects, false)
 	if err != nil {
@@ -103,7 +106,15 @@ func (cluster *cluster) usages(ctx context.Context, query podQuery, names []stri
 	slices.SortFunc(found, func(a, b usage) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Pod, b.Pod))
 	})
-	return found, nil
+	return found, query.checkFound(found)
+}
+
+// checkFound returns an error if a pod is named and not found.
+func (query podQuery) checkFound(found []usage) error {
+	if query.pod != "" && len(found) == 0 {
+		return fmt.Errorf("there is no pod %s of an App or a Dunlin here; leave out --pod to see which there are", query.pod)
+	}
+	return nil
 }
 
 func (cluster *cluster) subjects(ctx context.Context, namespace string, names []string) ([]client.Object, error) {

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -37,5 +38,28 @@ func TestTopMakesOneListOfEachKind(t *testing.T) {
 		if _, err := cluster.usages(t.Context(), podQuery{namespace: "web"}, nil); err != nil || listing.lists != 7 {
 			t.Errorf("%d lists for %d Apps, %v", listing.lists, apps, err)
 		}
+	}
+}
+
+func TestTopOfAPodThatIsNotThere(t *testing.T) {
+	for _, apps := range []int{0, 1} {
+		cluster := &cluster{Client: &listingClient{apps: apps}}
+		if _, err := cluster.usages(t.Context(), podQuery{namespace: "web", pod: "shop-1"}, nil); err == nil || !strings.HasPrefix(err.Error(), "there is no pod shop-1 ") {
+			t.Errorf("%d Apps: %v", apps, err)
+		}
+	}
+}
+
+// TestTopOfAProcessNeedsAName finds that before it asks the API server.
+func TestTopOfAProcessNeedsAName(t *testing.T) {
+	command := (&program{}).topCommand()
+	if err := command.Flags().Set("process", "worker"); err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Args(command, nil); err == nil || err.Error() != errProcessOfNone.Error() {
+		t.Errorf("%v", err)
+	}
+	if err := command.Args(command, []string{"shop"}); err != nil {
+		t.Error(err)
 	}
 }

@@ -2,6 +2,8 @@ package deploy_test
 
 import (
 	"bytes"
+	"os"
+	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -9,6 +11,23 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/deploy"
 )
+
+// TestTheOperatorOfTheMachines is the operator, but for one flag.
+func TestTheOperatorOfTheMachines(t *testing.T) {
+	text, err := deploy.Files.ReadFile("operator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	machines, err := os.ReadFile("machines/operator.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const flag = "--https-entry-point=websecure, "
+	_, rest, _ := strings.Cut(string(machines), "\n")
+	if strings.Contains(string(text), "--https-entry-point") || strings.Count(rest, flag) != 1 || strings.Replace(rest, flag, "", 1) != string(text) {
+		t.Error("machines/operator.yaml is not operator.yaml with " + flag + "; run platform/generate")
+	}
+}
 
 // TestTheOperatorsAreOnDifferentNodes where there are several, and start on a cluster with one.
 func TestTheOperatorsAreOnDifferentNodes(t *testing.T) {

@@ -69,7 +69,7 @@ func (site *site) install() {
 	site.t.Helper()
 	site.roost(0, "init", "apps", "shop", "--namespace", namespace, "--image", image("1.4.2"), "--host", "shop.example.com")
 	site.must(kubectl("apply", "--server-side", "-f", filepath.Join(platformFolder, "crd"),
-		"-f", filepath.Join(platformFolder, "deploy/operator.yaml"), "-f", filepath.Join(platformFolder, "deploy/roles.yaml"),
+		"-f", filepath.Join(platformFolder, "deploy/machines/operator.yaml"), "-f", filepath.Join(platformFolder, "deploy/roles.yaml"),
 		"-f", filepath.Join(platformFolder, "deploy/namespace.yaml")))
 	identity := filepath.Join(site.home, ".config/roost/identity.txt")
 	if err := kubectl("-n", operatorNamespace, "get", "secret", "roost-identity").Run(); err != nil {

@@ -29,6 +29,7 @@ func NewCommandLine(flags *flag.FlagSet) *CommandLine {
 	flags.StringVar(&options.HealthAddress, "health", ":8081", "address of /healthz and /readyz; 0: none")
 	flags.StringVar(&options.MetricsAddress, "metrics", ":8080", "address of /metrics; 0: none")
 	flags.StringVar(&options.Cluster.IngressClass, "ingress-class", "", "class of Ingresses (default traefik)")
+	flags.StringVar(&options.Cluster.HTTPSEntryPoint, "https-entry-point", "", "Traefik's entry point of hosts with tls, such as websecure, which then serve no HTTP; Traefik has to redirect it; empty: they serve both")
 	flags.StringVar(&options.Cluster.IngressNamespace, "ingress-namespace", "", "namespace of the ingress controller (default kube-system)")
 	flags.StringVar(&options.Cluster.MonitoringNamespace, "monitoring-namespace", "", "namespace of the monitoring that scrapes metrics (default monitoring)")
 	flags.StringVar(&options.Cluster.OperatorNamespace, "operator-namespace", "", "namespace of the operator, which reads metrics of Dunlins (default roost-system)")

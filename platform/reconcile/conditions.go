@@ -262,9 +262,12 @@ func (decision *decision) described(workload Manifest) string {
 	return "the process " + processOf(workload)
 }
 
+// processesMax is maxItems of status.processes: 16 of the spec, and MainProcess.
+const processesMax = 17
+
 // processes returns what the workloads of an App say of their pods, sorted by the names of the processes, if there are several.
 func (decision *decision) processes() []v1alpha1.ProcessStatus {
-	workloads := decision.workloads()
+	workloads := decision.workloadsOfProcesses()
 	if !slices.ContainsFunc(workloads, func(workload Manifest) bool { return label(workload, render.LabelProcess) != "" }) {
 		return nil
 	}
@@ -276,6 +279,34 @@ func (decision *decision) processes() []v1alpha1.ProcessStatus {
 		})
 	}
 	slices.SortFunc(found, func(a, b v1alpha1.ProcessStatus) int { return strings.Compare(a.Name, b.Name) })
+	return found
+}
+
+// workloadsOfProcesses returns one workload for each process. While nothing is applied, those that are still to be pruned are live as well, so a name
+// may be there twice, or more names than the status may have. The API server would refuse the whole status, with the condition that says what blocks.
+func (decision *decision) workloadsOfProcesses() []Manifest {
+	isDesired := map[string]bool{}
+	for _, object := range decision.input.Desired {
+		isDesired[keyOf(object)] = true
+	}
+	workloads := decision.workloads()
+	slices.SortStableFunc(workloads, func(a, b Manifest) int {
+		switch {
+		case isDesired[keyOf(a)] == isDesired[keyOf(b)]:
+			return cmp.Compare(number(b, "status", "readyReplicas"), number(a, "status", "readyReplicas"))
+		case isDesired[keyOf(a)]:
+			return -1
+		}
+		return 1
+	})
+	var found []Manifest
+	names := map[string]bool{}
+	for _, workload := range workloads {
+		if name := processOf(workload); !names[name] && len(found) < processesMax {
+			names[name] = true
+			found = append(found, workload)
+		}
+	}
 	return found
 }
 

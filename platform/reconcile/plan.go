@@ -249,6 +249,7 @@ func (decision *decision) prune() {
 			continue
 		}
 		switch {
+		case decision.isStillNeeded(object):
 		case isSettings(object):
 			settings = append(settings, key)
 		case isRevision(object):
@@ -264,6 +265,20 @@ func (decision *decision) prune() {
 		decision.delete(decision.live[settings[0]])
 		settings = settings[1:]
 	}
+}
+
+// isStillNeeded reports whether the pods of a process that is no longer wanted serve until those of the desired ones are ready: it may be renamed. With
+// update.recreate, no two versions may run.
+func (decision *decision) isStillNeeded(object Manifest) bool {
+	if label(object, render.LabelProcess) == "" || decision.isRolledOut() {
+		return false
+	}
+	isRecreate := func(workload Manifest) bool {
+		spec, _ := workload["spec"].(map[string]any)
+		strategy, _ := spec["strategy"].(map[string]any)
+		return strategy["type"] == "Recreate"
+	}
+	return !slices.ContainsFunc(decision.workloads(), isRecreate)
 }
 
 // isHeld reports whether the desired revision is not the running one.

@@ -17,6 +17,8 @@ import (
 type Cluster struct {
 	// IngressClass serves the hosts.
 	IngressClass string
+	// HTTPSEntryPoint is Traefik's entry point of hosts with a certificate. Empty: their Ingresses name none, and are served at all entry points.
+	HTTPSEntryPoint string
 	// IngressNamespace has the pods of the ingress controller.
 	IngressNamespace string
 	// MonitoringNamespace has the pods that read metrics.
@@ -27,12 +29,9 @@ type Cluster struct {
 	BackupImage string
 }
 
-// traefikClass is the class of Ingresses that k3s has.
-const traefikClass = "traefik"
-
 func (cluster Cluster) withDefaults() Cluster {
 	if cluster.IngressClass == "" {
-		cluster.IngressClass = traefikClass
+		cluster.IngressClass = "traefik"
 	}
 	if cluster.IngressNamespace == "" {
 		cluster.IngressNamespace = "kube-system"

@@ -70,7 +70,6 @@ const annotationIssuer = "cert-manager.io/cluster-issuer"
 const (
 	annotationEntryPoints = "traefik.ingress.kubernetes.io/router.entrypoints"
 	annotationTLS         = "traefik.ingress.kubernetes.io/router.tls"
-	entryPointTLS         = "websecure"
 )
 
 func (owner owner) ingressTo(hosts []string, path string, tls *v1alpha1.TLS, service, port string) runtime.Object {
@@ -95,8 +94,8 @@ func (owner owner) ingressTo(hosts []string, path string, tls *v1alpha1.TLS, ser
 			annotations[annotationIssuer] = string(tls.Issuer)
 			secret = cmp.Or(secret, owner.name+"-tls")
 		}
-		if tls.Redirects() && owner.cluster.IngressClass == traefikClass {
-			annotations[annotationEntryPoints], annotations[annotationTLS] = entryPointTLS, "true"
+		if entryPoint := owner.cluster.HTTPSEntryPoint; entryPoint != "" && tls.Redirects() {
+			annotations[annotationEntryPoints], annotations[annotationTLS] = entryPoint, "true"
 		}
 		if len(annotations) > 0 {
 			ingress.Annotations = annotations

@@ -13,20 +13,23 @@ import (
 // TestAHostWithACertificateServesNoHTTP looks at which entry points of Traefik an Ingress names.
 func TestAHostWithACertificateServesNoHTTP(t *testing.T) {
 	for _, row := range []struct {
-		name, class string
-		tls         *v1alpha1.TLS
-		entryPoints string
+		name, class, entryPoint string
+		tls                     *v1alpha1.TLS
+		wanted                  string
 	}{
-		{"a certificate", "", &v1alpha1.TLS{Secret: "shop-tls"}, "websecure"},
-		{"the certificate of the ingress controller", "", &v1alpha1.TLS{}, "websecure"},
-		{"an issuer", "traefik", &v1alpha1.TLS{Issuer: "letsencrypt", Redirect: new(true)}, "websecure"},
-		{"a certificate and HTTP", "", &v1alpha1.TLS{Secret: "shop-tls", Redirect: new(false)}, ""},
-		{"no certificate", "", nil, ""},
-		{"another ingress controller", "nginx", &v1alpha1.TLS{Secret: "shop-tls"}, ""},
+		{"a certificate", "", "websecure", &v1alpha1.TLS{Secret: "shop-tls"}, "websecure"},
+		{"the certificate of the ingress controller", "", "websecure", &v1alpha1.TLS{}, "websecure"},
+		{"another name", "", "https", &v1alpha1.TLS{Secret: "shop-tls"}, "https"},
+		{"another class of Traefik", "traefik-internal", "websecure", &v1alpha1.TLS{Secret: "shop-tls"}, "websecure"},
+		{"an issuer", "traefik", "websecure", &v1alpha1.TLS{Issuer: "letsencrypt", Redirect: new(true)}, "websecure"},
+		{"a certificate and HTTP", "", "websecure", &v1alpha1.TLS{Secret: "shop-tls", Redirect: new(false)}, ""},
+		{"no certificate", "", "websecure", nil, ""},
+		{"without the flag", "", "", &v1alpha1.TLS{Secret: "shop-tls"}, ""},
+		{"without the flag, and a redirect", "traefik", "", &v1alpha1.TLS{Secret: "shop-tls", Redirect: new(true)}, ""},
 	} {
 		app := &v1alpha1.App{Spec: v1alpha1.AppSpec{Image: "shop:1", Ports: []v1alpha1.Port{{Port: 8080}}, Health: v1alpha1.Health{Path: "/healthz"}}}
 		app.Namespace, app.Name, app.Spec.Host, app.Spec.TLS = "web", "shop", "shop.example.com", row.tls
-		objects, err := render.App(app, settings.Settings{}, render.Cluster{IngressClass: row.class})
+		objects, err := render.App(app, settings.Settings{}, render.Cluster{IngressClass: row.class, HTTPSEntryPoint: row.entryPoint})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +40,7 @@ func TestAHostWithACertificateServesNoHTTP(t *testing.T) {
 			}
 			found := ingress.Annotations["traefik.ingress.kubernetes.io/router.entrypoints"]
 			hasTLS := ingress.Annotations["traefik.ingress.kubernetes.io/router.tls"] == "true"
-			if found != row.entryPoints || hasTLS != (found != "") {
+			if found != row.wanted || hasTLS != (found != "") {
 				t.Errorf("%s: %v", row.name, ingress.Annotations)
 			}
 		}

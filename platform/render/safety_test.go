@@ -105,9 +105,10 @@ func TestNamesFit(t *testing.T) {
 	name, part := strings.Repeat("a", 30), v1alpha1.PartName(strings.Repeat("b", 16))
 	app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "web"}, Spec: v1alpha1.AppSpec{
 		Image: "shop:1", Health: v1alpha1.Health{ProcessHealth: v1alpha1.ProcessHealth{None: "test"}},
-		Migrate: &v1alpha1.Migration{Command: v1alpha1.Command{"x"}},
-		Cron:    []v1alpha1.CronTask{{Name: part, Schedule: "0 * * * *", Command: v1alpha1.Command{"x"}}},
-		Runs:    []v1alpha1.Run{{Name: part, Command: v1alpha1.Command{"x"}}},
+		Processes: []v1alpha1.Process{{Name: part, Command: v1alpha1.Command{"x"}, Health: v1alpha1.ProcessHealth{None: "test"}}},
+		Migrate:   &v1alpha1.Migration{Command: v1alpha1.Command{"x"}},
+		Cron:      []v1alpha1.CronTask{{Name: part, Schedule: "0 * * * *", Command: v1alpha1.Command{"x"}}},
+		Runs:      []v1alpha1.Run{{Name: part, Command: v1alpha1.Command{"x"}}},
 	}}
 	objects, err := render.App(app, settings.Settings{Secret: map[string]string{"A": "b"}}, render.Cluster{})
 	if err != nil {

@@ -25,7 +25,9 @@ var (
 	envKeyPattern  = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	zonePattern    = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
 	folderPattern  = regexp.MustCompile(`^(/[^/:]+)+$`)
-	dotsPattern    = regexp.MustCompile(`/[.][.]?(/|$)`)
+	// entryPointPattern has no comma: the annotation is a list.
+	entryPointPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,63}$`)
+	dotsPattern       = regexp.MustCompile(`/[.][.]?(/|$)`)
 )
 
 const nameCharactersMax = 30

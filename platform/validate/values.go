@@ -78,6 +78,8 @@ func (found *problems) qualifiedName(at, key string) {
 func Cluster(prefix string, cluster render.Cluster) []Problem {
 	found := &problems{}
 	found.objectName(prefix+"ingressClass", "an IngressClass", cluster.IngressClass)
+	found.check(cluster.HTTPSEntryPoint == "" || entryPointPattern.MatchString(cluster.HTTPSEntryPoint), prefix+"httpsEntryPoint",
+		"%q is not the name of an entry point of Traefik; use a-z, A-Z, 0-9, - and _", cluster.HTTPSEntryPoint)
 	for _, namespace := range []struct{ setting, name string }{
 		{"ingressNamespace", cluster.IngressNamespace}, {"monitoringNamespace", cluster.MonitoringNamespace}, {"operatorNamespace", cluster.OperatorNamespace},
 	} {

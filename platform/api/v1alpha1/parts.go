@@ -125,7 +125,8 @@ type TLS struct {
 	// NAME-tls without a name of its own.
 	// +optional
 	Issuer IssuerName `json:"issuer,omitempty"`
-	// Redirect sends clients of HTTP to HTTPS. Without it, that is so. With false, the host serves HTTP as well.
+	// Redirect sends clients of HTTP to HTTPS, if the operator has --https-entry-point. Without it, that is so. With false, the host
+	// serves HTTP as well.
 	// +optional
 	Redirect *bool `json:"redirect,omitempty"`
 }
