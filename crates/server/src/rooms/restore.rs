@@ -79,7 +79,11 @@ pub(super) fn open_kept(
         Some(migrated) => {
             // Before the log of the new rules, which cannot be replayed from the old checkpoint.
             let saved = writer.save(&runner, CheckpointPieces::WithoutLog);
-            saved.map_err(|failure| not_restored(failure.detail))?;
+            saved.map_err(|failure| match failure.reason {
+                FailureReason::Storage => failure,
+                // The old checkpoint remains.
+                _ => not_restored(failure.detail),
+            })?;
             entries.note_migrated(&runner, migrated);
         }
         None => entries.note_restored(&runner, replayed_ticks),
