@@ -8,6 +8,7 @@ use crate::{
     Scope, Simulation, SnapshotFormat, TickUpdate, UpdateWriter, Visitor, World, WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
+    schema::GoneFields,
     wire,
     world::{Role, SavedForm, Target},
 };
@@ -202,7 +203,9 @@ impl Room {
         };
         let (channel, params) = (channel.into(), migration.params.into());
         world.set_info(RoomInfo { channel, params, seed: world.info().seed });
-        let changes = schema.changes_since(migration.schema);
+        let is_newer = simulation.version() > migration.version;
+        let gone = if is_newer { GoneFields::Dropped } else { GoneFields::Kept };
+        let changes = schema.changes_since(migration.schema, gone);
         let converted_states = world.convert_states(&changes).map_err(|_| MigrationError::StateTooLong)?;
         let difference = world.state_difference(&changes);
         let is_by_game = migration.is_for_game || difference.is_some();

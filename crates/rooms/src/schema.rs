@@ -13,7 +13,7 @@ mod typed;
 use std::borrow::Cow;
 
 pub use difference::SchemaDifference;
-pub(crate) use difference::{KindChange, StateChange};
+pub(crate) use difference::{GoneFields, KindChange, StateChange};
 pub use document::SchemaError;
 use fixed::FixedLayout;
 pub use layout::RawValue;

@@ -36,6 +36,14 @@ state! {
     }
 }
 
+state! {
+    /// The lives of an earlier build are gone.
+    #[derive(Debug, PartialEq)]
+    struct WithoutLives: 1 {
+        points: u8,
+    }
+}
+
 /// What a version of the game does with a room of another one.
 #[derive(Clone, Copy, PartialEq)]
 enum Migrates {
@@ -207,6 +215,22 @@ fn fields_alone_need_no_game() {
     let same = migrate(Runners::first(), false).expect("nothing has changed");
     assert_eq!((same.converted_states, same.is_by_game), (0, false));
     assert_eq!(same.room.state_hash(), saved().0.state_hash());
+}
+
+/// A build from before a field was added finds a checkpoint with it, after a rollback or on a node that is not updated yet.
+#[test]
+fn fields_that_a_build_does_not_know_keep_their_values() {
+    let without = || Schema::new().with::<WithoutLives>();
+    let error = migrate(Runners::of_version(1, without, Migrates::Never), false).expect_err("it would drop them");
+    let difference = "kind 1 (Runner): the field `lives` is gone, and the game does not have a higher version";
+    let MigrationError::States(found) = error else { panic!("{error:?}") };
+    assert_eq!(found.to_string(), difference);
+    // A lower version that takes rooms over, such as those with other parameters, does not drop them either.
+    let error = migrate(Runners::of_version(0, without, Migrates::Count), true).expect_err("it would drop them");
+    let MigrationError::StatesLeft(found) = error else { panic!("{error:?}") };
+    assert_eq!(found.to_string(), difference);
+    let migrated = migrate(Runners::of_version(2, without, Migrates::Count), true).expect("it has given them up");
+    assert_eq!((migrated.converted_states, migrated.is_by_game), (1, true));
 }
 
 #[test]

@@ -32,6 +32,15 @@ pub(crate) struct Conversion<'a> {
     places: Vec<Option<usize>>,
 }
 
+/// What happens to the values of fields that are not declared any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GoneFields {
+    /// The game has a higher version than before, so it has given them up.
+    Dropped,
+    /// It may be an earlier build that does not know of them, after a rollback or during an update of a cluster.
+    Kept,
+}
+
 /// The first difference between two schemas that cannot be converted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaDifference {
@@ -43,11 +52,11 @@ pub struct SchemaDifference {
 impl Schema {
     /// The kinds of an earlier schema whose states do not have their form any more. A kind that the earlier schema does not
     /// have is not among them: its states were bytes, and a declaration may describe them.
-    pub(crate) fn changes_since<'a>(&'a self, old: &'a Self) -> Vec<KindChange<'a>> {
+    pub(crate) fn changes_since<'a>(&'a self, old: &'a Self, gone: GoneFields) -> Vec<KindChange<'a>> {
         let changed = old.kinds().iter().filter_map(|was| {
             let now = self.kind(was.number);
-            let change =
-                now.map_or_else(|| Some(unknown(was, None, "it is not declared any more")), |now| change(was, now));
+            let change = now
+                .map_or_else(|| Some(unknown(was, None, "it is not declared any more")), |now| change(was, now, gone));
             Some(KindChange { number: was.number, change: change? })
         });
         changed.collect()
@@ -63,7 +72,7 @@ impl Kind {
 }
 
 /// How the states of a kind change; `None` if their bytes stay valid.
-fn change<'a>(was: &'a Kind, now: &'a Kind) -> Option<StateChange<'a>> {
+fn change<'a>(was: &'a Kind, now: &'a Kind, if_gone: GoneFields) -> Option<StateChange<'a>> {
     if is_extended(&was.fields, &now.fields) {
         return None;
     }
@@ -74,6 +83,10 @@ fn change<'a>(was: &'a Kind, now: &'a Kind) -> Option<StateChange<'a>> {
     // A field with another name would lose its values.
     if let (Some(gone), Some(added)) = (gone, added) {
         let what = format!("the field `{}` is gone and `{}` is new, which may be its new name", gone.name, added.name);
+        return Some(unknown(was, Some(now), &what));
+    }
+    if let (Some(gone), GoneFields::Kept) = (gone, if_gone) {
+        let what = format!("the field `{}` is gone, and the game does not have a higher version", gone.name);
         return Some(unknown(was, Some(now), &what));
     }
     let kept = now.fields.iter().zip(&places).filter_map(|(field, place)| Some((&was.fields[(*place)?], field)));
@@ -296,14 +309,14 @@ mod tests {
     }
 
     fn conversion<'a>(was: &'a Schema, now: &'a Schema) -> Conversion<'a> {
-        match now.changes_since(was).as_slice() {
+        match now.changes_since(was, GoneFields::Dropped).as_slice() {
             [KindChange { number: 1, change: StateChange::Convert(conversion) }] => conversion.clone(),
             changes => panic!("{changes:?}"),
         }
     }
 
-    fn difference(was: &Schema, now: &Schema) -> String {
-        match now.changes_since(was).as_slice() {
+    fn difference(was: &Schema, now: &Schema, gone: GoneFields) -> String {
+        match now.changes_since(was, gone).as_slice() {
             [KindChange { change: StateChange::Unknown { difference, .. }, .. }] => difference.to_string(),
             changes => panic!("{changes:?}"),
         }
@@ -334,24 +347,38 @@ mod tests {
     #[test]
     fn states_that_stay_valid_need_no_conversion() {
         let (was, now) = (Schema::new().with::<Door>(), Schema::new().with::<LockedDoor>());
-        assert!(now.changes_since(&was).is_empty());
-        assert!(was.changes_since(&was).is_empty());
-        assert!(was.changes_since(&Schema::new()).is_empty(), "its states were bytes");
-        let back = was.changes_since(&now);
-        assert!(matches!(back.as_slice(), [KindChange { change: StateChange::Convert(_), .. }]), "{back:?}");
+        let gone = GoneFields::Kept;
+        assert!(now.changes_since(&was, gone).is_empty());
+        assert!(was.changes_since(&was, gone).is_empty());
+        assert!(was.changes_since(&Schema::new(), gone).is_empty(), "its states were bytes");
+    }
+
+    #[test]
+    fn an_earlier_build_does_not_drop_the_fields_that_it_does_not_know() {
+        let (was, fewer) = (Schema::new().with::<Runner>(), Schema::new().with::<next::Fewer>());
+        let lives = "kind 1 (Runner): the field `lives` is gone, and the game does not have a higher version";
+        assert_eq!(difference(&was, &fewer, GoneFields::Kept), lives);
+        let (door, locked) = (Schema::new().with::<Door>(), Schema::new().with::<LockedDoor>());
+        let lock = "kind 4 (LockedDoor): the field `lock` is gone, and the game does not have a higher version";
+        assert_eq!(difference(&locked, &door, GoneFields::Kept), lock);
+        let dropped = door.changes_since(&locked, GoneFields::Dropped);
+        assert!(matches!(dropped.as_slice(), [KindChange { change: StateChange::Convert(_), .. }]), "{dropped:?}");
     }
 
     #[test]
     fn what_only_the_game_knows_is_named() {
         let was = Schema::new().with::<Runner>();
         assert_eq!(
-            difference(&was, &Schema::new().with::<next::Renamed>()),
+            difference(&was, &Schema::new().with::<next::Renamed>(), GoneFields::Dropped),
             "kind 1 (Runner): the field `points` is gone and `score` is new, which may be its new name"
         );
         assert_eq!(
-            difference(&was, &Schema::new().with::<next::Narrow>()),
+            difference(&was, &Schema::new().with::<next::Narrow>(), GoneFields::Dropped),
             "kind 1 (Runner): the field `points` was an integer from 0 to 255, and is an integer from 0 to 99"
         );
-        assert_eq!(difference(&was, &Schema::new()), "kind 1 (Runner): it is not declared any more");
+        assert_eq!(
+            difference(&was, &Schema::new(), GoneFields::Dropped),
+            "kind 1 (Runner): it is not declared any more"
+        );
     }
 }

@@ -97,6 +97,10 @@ impl RoomWriter {
     }
 
     /// Saves the room.
+    ///
+    /// # Errors
+    /// The game panics; or with `exact`, the checkpoint is too large; or records may follow that are worth nothing without
+    /// this checkpoint, and it cannot be queued.
     pub(super) fn save(&self, runner: &Runner, pieces: CheckpointPieces) -> Result<(), Failure> {
         let mut saved = guarded(|| {
             let mut saved = Vec::new();
@@ -106,8 +110,14 @@ impl RoomWriter {
         if saved.len() <= self.bytes_max {
             // The queue of the storage counts the length.
             saved.shrink_to_fit();
-            self.entries.write_checkpoint(runner.ticks_run(), saved, pieces);
-            return Ok(());
+            let queued = self.entries.write_checkpoint(runner.ticks_run(), saved, pieces);
+            return match (queued, pieces) {
+                (Err(detail), CheckpointPieces::One | CheckpointPieces::WithoutLog) => {
+                    Err(Failure { reason: FailureReason::Storage, detail: detail.to_owned() })
+                }
+                // The checkpoint before remains, with all records.
+                (Ok(()), _) | (Err(_), CheckpointPieces::Parts) => Ok(()),
+            };
         }
         let detail = too_large("the checkpoint", saved.len(), self.bytes_max);
         self.entries.checkpoint_failed(&detail);

@@ -11,7 +11,7 @@ use std::{
 use dunlin_config::{RoomSettings, RoomSurvival};
 use dunlin_engine::host::{Checkpoint, Continued, NotRestored, RoomOrigin, Runner, TickRecord};
 use dunlin_games::Registry;
-use dunlin_rooms::{RoomOptions, RoomOverrides, Simulation};
+use dunlin_rooms::{RoomOverrides, Simulation};
 use serde_json::{Map, Value};
 
 use super::{
@@ -31,6 +31,9 @@ const REMEDY_OF_CLUSTER_LOG: &str = "start a node with that game once more, and 
 /// What calls the game, for the error message after a panic.
 const SIMULATION: &str = "the simulation";
 const MIGRATION: &str = "the migration of the simulation";
+
+/// What goes before the reason if the state after a migration cannot be restored.
+const NOT_READ_BACK: &str = "the state after the migration cannot be restored";
 
 /// A room that is ready to tick.
 pub(super) struct OpenedRoom {
@@ -76,7 +79,11 @@ pub(super) fn open_kept(
         Some(migrated) => {
             // Before the log of the new rules, which cannot be replayed from the old checkpoint.
             let saved = writer.save(&runner, CheckpointPieces::WithoutLog);
-            saved.map_err(|failure| not_restored(failure.detail))?;
+            saved.map_err(|failure| match failure.reason {
+                FailureReason::Storage => failure,
+                // The old checkpoint remains.
+                _ => not_restored(failure.detail),
+            })?;
             entries.note_migrated(&runner, migrated);
         }
         None => entries.note_restored(&runner, replayed_ticks),
@@ -144,7 +151,8 @@ impl Restoring<'_> {
         if has_new_state {
             let lost_ticks = self.ticks_in_log(begin, entries)?;
             self.check_loss(lost_ticks, entries)?;
-            let runner = self.with_limits_of_now(runner, limits)?;
+            // Its checkpoint replaces the one that was good, so this game has to be able to read it.
+            let runner = self.saved_and_restored(runner).map_err(|detail| format!("{NOT_READ_BACK}: {detail}"))?;
             return Ok(Restored {
                 runner,
                 replayed_ticks: 0,
@@ -153,7 +161,10 @@ impl Restoring<'_> {
         }
         self.replay_log(&mut runner, entries)?;
         let replayed_ticks = runner.ticks_run() - begin;
-        Ok(Restored { runner: self.with_limits_of_now(runner, limits)?, replayed_ticks, migrated: None })
+        if *limits != self.settings.room {
+            runner = self.saved_and_restored(runner)?;
+        }
+        Ok(Restored { runner, replayed_ticks, migrated: None })
     }
 
     fn replay_log(&self, runner: &mut Runner, entries: &RoomEntries) -> Result<(), String> {
@@ -208,11 +219,8 @@ impl Restoring<'_> {
         made.map_err(|error| NotRestored::UnusableParams(shortened(&error.0).into()))
     }
 
-    /// Saves a room with these limits, and restores it with those of now.
-    fn with_limits_of_now(&self, runner: Runner, limits: &RoomOptions) -> Result<Runner, String> {
-        if *limits == self.settings.room {
-            return Ok(runner);
-        }
+    /// Saves a room, and restores it with the limits of now.
+    fn saved_and_restored(&self, runner: Runner) -> Result<Runner, String> {
         let mut saved = Vec::new();
         let origin = origin_of(self.settings);
         self.guarded(SIMULATION, || {

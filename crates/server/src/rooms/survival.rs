@@ -308,17 +308,27 @@ impl RoomEntries {
     }
 
     /// Queues the write of a checkpoint, which replaces older checkpoints and the log up to its tick.
-    pub(super) fn write_checkpoint(self: &Arc<Self>, tick_count: u64, bytes: Vec<u8>, pieces: CheckpointPieces) {
+    ///
+    /// # Errors
+    /// It cannot be queued, which is counted. In parts, the next checkpoint makes up for it.
+    pub(super) fn write_checkpoint(
+        self: &Arc<Self>,
+        tick_count: u64,
+        bytes: Vec<u8>,
+        pieces: CheckpointPieces,
+    ) -> Result<(), &'static str> {
         if let Store::Cluster(logs) = &self.rooms.store {
             let has_ended = self.has_ended();
             let goes_first = pieces == CheckpointPieces::WithoutLog;
-            if !*has_ended && let Err(detail) = logs.write_checkpoint(self.claim, tick_count, bytes, goes_first) {
-                self.checkpoint_failed(detail);
+            if *has_ended {
+                return Ok(());
             }
-            return;
+            let queued = logs.write_checkpoint(self.claim, tick_count, bytes, goes_first);
+            return queued.inspect_err(|detail| self.checkpoint_failed(detail));
         }
         if pieces == CheckpointPieces::Parts && bytes.len() > PART_BYTES {
-            return self.write_parted(tick_count, bytes);
+            self.write_parted(tick_count, bytes);
+            return Ok(());
         }
         let (entries, size_bytes) = (Arc::clone(self), bytes.len() as u64);
         let mut batch = EntryBatch::new(false);
@@ -331,9 +341,7 @@ impl RoomEntries {
             Ok(()) => entries.checkpoint_written(size_bytes),
             Err(detail) => entries.checkpoint_failed(&detail),
         });
-        if let Err(error) = queued {
-            self.checkpoint_failed(not_queued(error));
-        }
+        queued.map_err(not_queued).inspect_err(|detail| self.checkpoint_failed(detail))
     }
 
     fn checkpoint_written(&self, size_bytes: u64) {

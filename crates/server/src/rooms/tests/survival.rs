@@ -361,7 +361,7 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     let sizes = [PART_BYTES, PART_BYTES + 1, 5 * PART_BYTES + 7, 10, 300 * PART_BYTES, 2 * PART_BYTES];
     for (tick, bytes) in (1..).zip(sizes) {
         entries.write_record(tick, vec![0]).expect("it is queued");
-        entries.write_checkpoint(tick, world(tick, bytes), CheckpointPieces::Parts);
+        entries.write_checkpoint(tick, world(tick, bytes), CheckpointPieces::Parts).expect("it is queued");
         wait_until("it is written", || rooms.report().checkpoints == tick);
         let (found_tick, found) = newest().expect("there is one");
         assert!((found_tick, &found) == (tick, &world(tick, bytes)), "{tick}: {} bytes", found.len());
@@ -374,18 +374,37 @@ fn a_large_checkpoint_is_written_in_parts_and_read_as_one() {
     storage.storage().write_entries(batch, Box::new(|_| {})).expect("there is room");
     assert_eq!(newest().map(|(tick, _)| tick), Some(6));
     assert_eq!(parts(), 2);
-    entries.write_checkpoint(10, world(10, 10), CheckpointPieces::Parts);
+    entries.write_checkpoint(10, world(10, 10), CheckpointPieces::Parts).expect("it is queued");
     wait_until("it is written", || rooms.report().checkpoints == 7);
     assert_eq!((newest(), parts()), (Some((10, world(10, 10))), 0));
     // The checkpoint in one piece is queued before the storage closes.
-    entries.write_checkpoint(11, world(11, 4 * PART_BYTES), CheckpointPieces::Parts);
-    entries.write_checkpoint(12, world(12, 3 * PART_BYTES), CheckpointPieces::One);
+    entries.write_checkpoint(11, world(11, 4 * PART_BYTES), CheckpointPieces::Parts).expect("it is queued");
+    entries.write_checkpoint(12, world(12, 3 * PART_BYTES), CheckpointPieces::One).expect("it is queued");
     storage.storage().close();
     drop((entries, rooms, storage));
     let rooms = Arc::new(KeptRooms::on_disk(directory.open()));
     let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     let newest = entries.newest_checkpoint(&|| ()).expect("it can be read").expect("there is one");
     assert!((newest.tick, newest.bytes.into_vec()) == (12, world(12, 3 * PART_BYTES)));
+}
+
+/// A room with `exact` needs its first checkpoint: records without one are worth nothing.
+#[test]
+fn a_room_is_not_opened_without_the_checkpoint_before_its_log() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let rooms = Arc::new(KeptRooms::on_disk(Arc::clone(&storage)));
+    let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
+    // As a full queue, a closed storage accepts nothing.
+    storage.storage().close();
+    for pieces in [CheckpointPieces::One, CheckpointPieces::WithoutLog] {
+        entries.write_checkpoint(1, world(1, 10), pieces).expect_err("it is not queued");
+    }
+    assert_eq!(rooms.report().checkpoints_failed, 2);
+    let mut rig = start(&storage, kept(RoomSurvival::Exact));
+    rig.open(0, "a");
+    wait_until("the failure", || rig.counters().failed[FailureReason::Storage as usize] == 1);
+    assert_eq!(rig.counters().ticks, 0);
 }
 
 #[test]
@@ -395,7 +414,7 @@ fn the_newest_checkpoint_replaces_the_queued_one() {
     let rooms = Arc::new(KeptRooms::on_disk(Arc::clone(&storage)));
     let entries = rooms.claim(&Arc::from("a"), Arc::default(), Duration::ZERO).expect("the entries are unclaimed");
     for tick in 1..=20 {
-        entries.write_checkpoint(tick, world(tick, 8 * PART_BYTES), CheckpointPieces::Parts);
+        entries.write_checkpoint(tick, world(tick, 8 * PART_BYTES), CheckpointPieces::Parts).expect("it is queued");
     }
     wait_until("each is written or replaced", || {
         let report = rooms.report();

@@ -25,6 +25,8 @@ enum Migrates {
     Negates,
     Refuses,
     Panics,
+    /// It saves what it refuses to restore.
+    CannotReadItself,
 }
 
 impl Simulation for Ledger {
@@ -55,6 +57,9 @@ impl Simulation for Ledger {
 
     fn save(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.count.to_le_bytes());
+        if matches!(self.migrates, Migrates::CannotReadItself) {
+            out.push(0);
+        }
     }
 
     fn restore(&mut self, saved: &[u8]) -> Result<(), RestoreError> {
@@ -71,7 +76,7 @@ impl Simulation for Ledger {
             Migrates::Never => return Err(NotMigrated::Unsupported),
             Migrates::Refuses => return Err(NotMigrated::Unusable("a round runs".into())),
             Migrates::Panics => panic!("on purpose"),
-            Migrates::Negates => {}
+            Migrates::Negates | Migrates::CannotReadItself => {}
         }
         self.restore(old.saved)?;
         self.count = self.count.wrapping_neg();
@@ -86,6 +91,7 @@ const SECOND: Make = |params| Ok(Box::new(second(params, Migrates::Negates)));
 const SECOND_WITHOUT: Make = |params| Ok(Box::new(second(params, Migrates::Never)));
 const SECOND_THAT_REFUSES: Make = |params| Ok(Box::new(second(params, Migrates::Refuses)));
 const SECOND_THAT_PANICS: Make = |params| Ok(Box::new(second(params, Migrates::Panics)));
+const SECOND_THAT_CANNOT_READ_ITSELF: Make = |params| Ok(Box::new(second(params, Migrates::CannotReadItself)));
 
 fn second(params: &Value, migrates: Migrates) -> Ledger {
     Ledger { version: 2, migrates, params: params.clone(), count: 0 }
@@ -189,7 +195,7 @@ fn a_room_continues_with_the_next_version_after_a_clean_stop() {
 
 #[test]
 fn a_room_that_is_not_migrated_stays_as_it_was() {
-    for make in [SECOND_WITHOUT, SECOND_THAT_REFUSES, SECOND_THAT_PANICS] {
+    for make in [SECOND_WITHOUT, SECOND_THAT_REFUSES, SECOND_THAT_PANICS, SECOND_THAT_CANNOT_READ_ITSELF] {
         let directory = Directory::new();
         let storage = directory.open();
         let (mut rig, _) = start_with(&storage, ledger(RoomSurvival::Exact), FIRST);
