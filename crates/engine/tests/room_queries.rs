@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
-    Event, ShardIndex,
+    Event, Options, ShardIndex,
     options::RoomOpenings,
     room::{
         FromRoom, JoinedAs, NotJoined, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex,
@@ -412,12 +412,16 @@ fn commands_do_not_wait_for_a_join_that_waits_for_its_room() {
     assert_eq!([5, 7].map(|id| is_answered(&hall, id)), [true, true]);
 }
 
-/// A hall with peers, in which `a` recovers three rooms at once and reads nothing. Each answer takes nearly half of its queue.
-fn hall_with_late_joins() -> Hall {
+fn late_options() -> Options {
     let mut options = options();
     options.log.peer_queries_max = 10;
     options.client.queue_bytes_max = 8_192;
-    let mut hall = Hall::new(1, options);
+    options
+}
+
+/// A hall with peers, in which `a` reads nothing, and three rooms have ended. What each sent takes nearly half of its queue.
+fn hall_that_recovers() -> Hall {
+    let mut hall = Hall::new(1, late_options());
     hall.open("p", Encoding::Json, 0);
     let nowhere = RoomElsewhere::Nowhere { is_contended: false };
     for channel in ["arena:1", "arena:2", "arena:3"] {
@@ -431,14 +435,30 @@ fn hall_with_late_joins() -> Hall {
         hall.on_message(0, FromRoom::Failed { room, channel: channel.into(), refusal: None });
     }
     hall.open("a", Encoding::Json, 0);
+    hall.subscribe("a", "sport");
+    hall.look();
     hall.node.client("a").room_bytes = 0;
+    hall
+}
+
+/// `a` recovers the three rooms at once.
+fn recover_three(hall: &mut Hall) {
     for (id, channel) in [(11, "arena:1"), (12, "arena:2"), (13, "arena:3")] {
         hall.send_json("a", &json!({"id": id, "subscribe": {"channel": channel, "recover": true, "epoch": ""}}));
     }
-    for (shard, channel) in std::mem::take(&mut hall.node.room_queries) {
-        hall.node.handle(shard, Event::RoomQueried { channel, found: nowhere.clone() });
-    }
-    hall.tick();
+}
+
+/// The other nodes do not have the rooms for which they are asked.
+fn none_is_elsewhere(hall: &mut Hall) {
+    let channels = asked(hall);
+    have_none(hall, &channels);
+}
+
+/// A hall in which one of three joins of `a` is answered, and the others are late.
+fn hall_with_late_joins() -> Hall {
+    let mut hall = hall_that_recovers();
+    recover_three(&mut hall);
+    none_is_elsewhere(&mut hall);
     assert_eq!(hall.rooms.len(), 3);
     hall
 }
@@ -460,6 +480,30 @@ fn late_joins_are_answered_as_fast_as_their_client_reads() {
         });
         assert!(with_all == all && all >= answered, "{all} of {answered}: {:?}", hall.seen["a"].messages);
     }
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
+/// The ids of the commands that the client has a reply to.
+fn answered(hall: &Hall, name: &str, ids: &[u64]) -> Vec<u64> {
+    let messages = hall.seen[name].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+    let replied: Vec<_> = messages.filter_map(|message| message["id"].as_u64()).collect();
+    ids.iter().copied().filter(|id| replied.contains(id)).collect()
+}
+
+#[test]
+fn a_late_join_is_answered_after_a_command_that_waited_with_it() {
+    let mut hall = hall_with_late_joins();
+    hall.send_json("p", &json!({"id": 20, "publish": {"channel": "sport", "data": "x".repeat(3_500)}}));
+    assert!(hall.queued("a").0 > 8_192 * 3 / 4, "over the limit for all commands");
+    hall.send_json("a", &json!({"id": 20, "unsubscribe": {"channel": "sport"}}));
+    let to_half = hall.queued("a").0 - 8_192 / 2;
+    hall.take("a", to_half);
+    hall.take("a", usize::MAX);
+    assert_eq!(answered(&hall, "a", &[11, 20]), [11, 20]);
+    for _ in 0..3 {
+        hall.tick();
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
 }
 

@@ -426,7 +426,6 @@ impl OpenSessions {
     pub(super) fn resume_paced(&mut self, key: SessionKey) {
         let Some(session) = self.table.get_mut(key).filter(|session| session.is_paused_for_pace()) else { return };
         let Some(paused) = session.paused.take() else { return };
-        self.table.outbox(key.index).end_pace();
         self.resume(key, paused.unparsed);
     }
 
