@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dunlin_engine::{
-    Event, ShardIndex,
+    Event, Options, ShardIndex,
     options::RoomOpenings,
     room::{
         FromRoom, JoinedAs, NotJoined, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomSite, RoomThreadIndex,
@@ -412,12 +412,16 @@ fn commands_do_not_wait_for_a_join_that_waits_for_its_room() {
     assert_eq!([5, 7].map(|id| is_answered(&hall, id)), [true, true]);
 }
 
-/// A hall with peers, in which `a` recovers three rooms at once and reads nothing. Each answer takes nearly half of its queue.
-fn hall_with_late_joins() -> Hall {
+fn late_options() -> Options {
     let mut options = options();
     options.log.peer_queries_max = 10;
     options.client.queue_bytes_max = 8_192;
-    let mut hall = Hall::new(1, options);
+    options
+}
+
+/// A hall with peers, in which `a` reads nothing, and three rooms have ended. What each sent takes nearly half of its queue.
+fn hall_that_recovers() -> Hall {
+    let mut hall = Hall::new(1, late_options());
     hall.open("p", Encoding::Json, 0);
     let nowhere = RoomElsewhere::Nowhere { is_contended: false };
     for channel in ["arena:1", "arena:2", "arena:3"] {
@@ -431,14 +435,30 @@ fn hall_with_late_joins() -> Hall {
         hall.on_message(0, FromRoom::Failed { room, channel: channel.into(), refusal: None });
     }
     hall.open("a", Encoding::Json, 0);
+    hall.subscribe("a", "sport");
+    hall.look();
     hall.node.client("a").room_bytes = 0;
+    hall
+}
+
+/// `a` recovers the three rooms at once.
+fn recover_three(hall: &mut Hall) {
     for (id, channel) in [(11, "arena:1"), (12, "arena:2"), (13, "arena:3")] {
         hall.send_json("a", &json!({"id": id, "subscribe": {"channel": channel, "recover": true, "epoch": ""}}));
     }
-    for (shard, channel) in std::mem::take(&mut hall.node.room_queries) {
-        hall.node.handle(shard, Event::RoomQueried { channel, found: nowhere.clone() });
-    }
-    hall.tick();
+}
+
+/// The other nodes do not have the rooms for which they are asked.
+fn none_is_elsewhere(hall: &mut Hall) {
+    let channels = asked(hall);
+    have_none(hall, &channels);
+}
+
+/// A hall in which one of three joins of `a` is answered, and the others are late.
+fn hall_with_late_joins() -> Hall {
+    let mut hall = hall_that_recovers();
+    recover_three(&mut hall);
+    none_is_elsewhere(&mut hall);
     assert_eq!(hall.rooms.len(), 3);
     hall
 }
@@ -463,6 +483,114 @@ fn late_joins_are_answered_as_fast_as_their_client_reads() {
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
 }
 
+/// The ids of the commands that the client has a reply to.
+fn answered(hall: &Hall, name: &str, ids: &[u64]) -> Vec<u64> {
+    let messages = hall.seen[name].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+    let replied: Vec<_> = messages.filter_map(|message| message["id"].as_u64()).collect();
+    ids.iter().copied().filter(|id| replied.contains(id)).collect()
+}
+
+#[test]
+fn a_late_join_is_answered_after_a_command_that_waited_with_it() {
+    let mut hall = hall_with_late_joins();
+    hall.send_json("p", &json!({"id": 20, "publish": {"channel": "sport", "data": "x".repeat(3_500)}}));
+    assert!(hall.queued("a").0 > 8_192 * 3 / 4, "over the limit for all commands");
+    hall.send_json("a", &json!({"id": 20, "unsubscribe": {"channel": "sport"}}));
+    let to_half = hall.queued("a").0 - 8_192 / 2;
+    hall.take("a", to_half);
+    hall.take("a", usize::MAX);
+    assert_eq!(answered(&hall, "a", &[11, 20]), [11, 20]);
+    for _ in 0..3 {
+        hall.tick();
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
+/// The rooms report that they were empty for the maximum time.
+fn report_idle(hall: &mut Hall) {
+    let rooms: Vec<_> = hall.rooms.iter().map(|(room, (host, _))| (*room, host.channel().as_ref().into())).collect();
+    for (room, channel) in rooms {
+        hall.on_message(0, FromRoom::Idle { room, channel });
+    }
+    hall.pass();
+}
+
+#[test]
+fn a_room_with_a_late_join_is_not_idle() {
+    let mut hall = hall_with_late_joins();
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 3);
+    hall.node.client("a").room_bytes = usize::MAX;
+    for _ in 0..4 {
+        hall.take("a", usize::MAX);
+        hall.tick();
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    hall.leave("a");
+    hall.tick();
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 0);
+}
+
+#[test]
+fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
+    let mut hall = hall_with_late_joins();
+    hall.node.ask_api(&json!({"close_room": {"channel": "arena:2"}}));
+    hall.node.ask_api(&json!({"close_room": {"channel": "arena:3"}}));
+    hall.pass();
+    for _ in 0..4 {
+        hall.take("a", usize::MAX);
+        none_is_elsewhere(&mut hall);
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    hall.leave("a");
+    hall.tick();
+    report_idle(&mut hall);
+    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+}
+
+#[test]
+fn late_joins_are_bounded_in_bytes_for_each_session() {
+    for (bytes_max, has_space) in [(2 * 512, true), (2 * 512 - 1, false)] {
+        let mut hall = hall_that_recovers();
+        recover_three(&mut hall);
+        let mut options = late_options();
+        options.log.parked_bytes_max = 8 * bytes_max;
+        hall.node.handle(0, Event::Reconfigured { options: Arc::new(options) });
+        none_is_elsewhere(&mut hall);
+        for _ in 0..4 {
+            hall.take("a", usize::MAX);
+            hall.tick();
+        }
+        let replies = hall.seen["a"].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+        let refused = replies.filter(|reply| reply["error"]["code"] == 111).count();
+        assert_eq!(refused, usize::from(!has_space));
+        assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+        hall.leave("a");
+        hall.tick();
+        report_idle(&mut hall);
+        assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+    }
+}
+
+#[test]
+fn joins_that_wait_count_with_their_data() {
+    for (bytes_max, is_refused) in [(2 * (512 + 600), false), (2 * (512 + 600) - 1, true)] {
+        let mut options = options();
+        options.log.peer_queries_max = 10;
+        options.log.parked_bytes_max = 8 * bytes_max;
+        let mut hall = Hall::new(1, options);
+        hall.open("a", Encoding::Json, 0);
+        for number in 1..=2 {
+            hall.join("a", &format!("arena:{number}"), &json!("x".repeat(598)));
+        }
+        hall.look();
+        let error = reply(&hall, "a").map(|reply| reply["error"]["code"].clone());
+        assert_eq!(error, is_refused.then_some(json!(111)));
+    }
+}
+
 #[test]
 fn late_joins_that_nobody_waits_for_are_forgotten() {
     let leave: fn(&mut Hall) = |hall| hall.leave("a");
@@ -484,6 +612,8 @@ fn late_joins_that_nobody_waits_for_are_forgotten() {
         }
         let players: usize = hall.rooms.values().map(|(host, _)| host.player_count()).sum();
         assert_eq!((hall.holdings(), players), ([0, 0], 0));
+        report_idle(&mut hall);
+        assert_eq!(hall.rooms.len(), 0);
     }
 }
 
@@ -543,13 +673,88 @@ fn joins_ask_again_when_this_node_may_open_a_room_and_in_the_order_of_arrival() 
     assert_eq!(refused(&hall, RoomRefusal::Rate), 0);
     hall.node.wait(1_000);
     hall.look();
-    assert_eq!(reply(&hall, "4").expect("it has waited for three seconds")["error"]["code"], 111);
-    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
+    assert_eq!(reply(&hall, "4"), None, "it has waited for three seconds, and asks a last time");
     let channels = asked(&mut hall);
-    assert_eq!(channels, ["arena:5"]);
+    assert_eq!(channels, ["arena:4", "arena:5"]);
     have_none(&mut hall, &channels);
+    assert_eq!(reply(&hall, "4").expect("nobody has the room")["error"]["code"], 111);
+    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
     assert!(reply(&hall, "5").expect("a reply").get("error").is_none());
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
+#[test]
+fn a_turn_lasts_until_the_other_nodes_have_answered() {
+    let mut hall = hall_that_opens(|openings| openings.per_second = 2);
+    for number in 1..=3 {
+        join_own(&mut hall, number);
+    }
+    hall.subscribe("4", "arena:4");
+    assert_eq!(asked(&mut hall), ["arena:4"]);
+    // The answer is there before the timer: two rooms may be opened.
+    hall.node.now.mono_us += 1_000_000;
+    have_none(&mut hall, &["arena:4".to_owned()]);
+    assert_eq!(asked(&mut hall), ["arena:3", "arena:4"]);
+    hall.subscribe("5", "arena:5");
+    have_none(&mut hall, &["arena:5".to_owned()]);
+    have_none(&mut hall, &["arena:3".to_owned(), "arena:4".to_owned()]);
+    let is_answered = |number: u32| reply(&hall, &number.to_string()).is_some();
+    assert_eq!([3, 4, 5].map(is_answered), [true, true, false], "it does not overtake those whose turn has come");
+}
+
+#[test]
+fn joins_in_the_line_learn_that_another_node_has_opened_their_room() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    for number in 1..=2 {
+        join_own(&mut hall, number);
+    }
+    // One more join of the channel, which a node does not answer.
+    hall.subscribe("3", "arena:2");
+    assert_eq!(asked(&mut hall), ["arena:2"]);
+    hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: RoomElsewhere::Unanswered });
+    hall.node.wait(2_999);
+    assert_eq!(asked(&mut hall), [""; 0]);
+    hall.node.wait(1);
+    assert_eq!(asked(&mut hall), ["arena:2"]);
+    hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: elsewhere() });
+    hall.tick();
+    for name in ["2", "3"] {
+        assert_eq!(reply(&hall, name).expect("a reply")["error"]["code"], 421);
+    }
+    assert_eq!((refused(&hall, RoomRefusal::Queue), hall.node.shards[0].unanswered_joins()), (0, 0));
+}
+
+#[test]
+fn requests_of_the_api_open_rooms_while_joins_wait_in_the_line() {
+    let mut hall = hall_that_opens(|openings| openings.per_second = 8);
+    for number in 6..=20 {
+        hall.open(&number.to_string(), Encoding::Json, 0);
+    }
+    for number in 1..=20 {
+        join_own(&mut hall, number);
+    }
+    let open_by_api = |hall: &mut Hall, channel: &str| {
+        hall.node.answers.clear();
+        hall.node.ask_api(&json!({"open_room": {"channel": channel}}));
+        let channels = asked(hall);
+        have_none(hall, &channels);
+        answers(hall).remove(0)["error"].clone()
+    };
+    for turn in 1..=7 {
+        hall.node.wait(125);
+        let channels = asked(&mut hall);
+        assert_eq!(channels, [format!("arena:{}", 8 + turn)]);
+        have_none(&mut hall, &channels);
+    }
+    assert_eq!(open_by_api(&mut hall, "arena:first"), 111);
+    hall.node.wait(125);
+    assert_eq!(asked(&mut hall), [""; 0], "one opening in eight is for others");
+    assert_eq!(open_by_api(&mut hall, "arena:first"), Value::Null);
+    assert_eq!(open_by_api(&mut hall, "arena:second"), 111);
+    hall.node.wait(125);
+    assert_eq!(asked(&mut hall), ["arena:16"]);
+    assert_eq!(hall.rooms.len(), 8 + 7 + 1);
 }
 
 #[test]

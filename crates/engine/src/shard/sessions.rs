@@ -195,6 +195,10 @@ impl Sessions {
 
     /// What a session waited for may go on: joins first, because they are older than its commands.
     pub(super) fn recalled(&mut self, context: &mut Context, key: SessionKey) {
+        if let Some(outbox) = self.all.table.outbox_of(key) {
+            // Before both: what goes on waiting paces the session again.
+            outbox.end_pace();
+        }
         self.subscribing(context, key).send_due_joins();
         self.all.resume_paced(key);
     }

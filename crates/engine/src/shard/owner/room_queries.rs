@@ -28,7 +28,7 @@ use crate::{
     event::Ticket,
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
-    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
+    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomState, SeatKey},
     shrink::shrink_map,
     timers::{Scheduled, TimerOwner},
 };
@@ -63,6 +63,8 @@ struct UnansweredJoin {
 pub(super) enum JoinPlace {
     /// It waits for the answers of other nodes, or to ask them again.
     Here,
+    /// Its session has it, until the answer fits into the session's queue. The room counts it as pending.
+    Session(RoomKey),
     /// A room has it.
     Room,
 }
@@ -76,17 +78,26 @@ pub(in crate::shard) struct RoomQueries {
     promised_until_us: BTreeMap<Arc<str>, u64>,
     /// Joins that ask again in a moment. Meanwhile, this node answers other nodes that it does not ask.
     pausing: BTreeMap<Arc<str>, Pausing>,
-    /// In a cluster, the joins that are here or in rooms. Bounded by the subscriptions of all sessions.
+    /// In a cluster, the joins that are here, in rooms, or due at their sessions. Bounded by the subscriptions of all sessions.
     unanswered: HashMap<SeatKey, UnansweredJoin, foldhash::quality::FixedState>,
 }
 
 /// Joins of a channel that ask again later.
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
+    /// In the order in which they have waited long enough.
     pub(super) joins: VecDeque<Box<SubscriptionRequest>>,
-    /// Set if they wait until this node may open the room: their place, and why they wait.
-    pub(super) in_line: Option<(PlaceInLine, RoomRefusal)>,
+    /// Set if they wait until this node may open the room.
+    pub(super) in_line: Option<PlaceInLine>,
     scheduled: Scheduled,
+}
+
+impl Pausing {
+    fn add(&mut self, request: Box<SubscriptionRequest>) {
+        let until_us = waits_until_us(&request);
+        let at = self.joins.partition_point(|other| waits_until_us(other) <= until_us);
+        self.joins.insert(at, request);
+    }
 }
 
 /// Time after which a join asks again: half of the time that it has waited, within these bounds. All rooms of a node that
@@ -113,12 +124,22 @@ impl RoomQueries {
         self.unanswered.len()
     }
 
-    /// A join is here now, or in a room, until [`RoomQueries::end_stay`].
-    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) {
+    /// A join is at this place now, until [`RoomQueries::end_stay`]. Returns whether that is noted.
+    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) -> bool {
         // Without other nodes, no join asks again.
-        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.has_peers()) {
+        let join = request.join.as_ref().filter(|_| context.options.log.has_peers());
+        if let Some(join) = join {
             self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
         }
+        join.is_some()
+    }
+
+    /// Takes a join that its session has; returns the room that counts it.
+    pub(super) fn take_from_session(&mut self, seat: SeatKey) -> Option<RoomKey> {
+        let JoinPlace::Session(room) = self.unanswered.get(&seat)?.place else { return None };
+        self.unanswered.remove(&seat);
+        shrink_map(&mut self.unanswered);
+        Some(room)
     }
 
     /// Returns whether somebody still waits for the answer to the join.
@@ -158,7 +179,7 @@ impl RoomQueries {
         let name = Arc::clone(&request.channel);
         let due_us = context.now.after_ms(pause_ms(&request, context.now.mono_us));
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.joins.push_back(request);
+        pausing.add(request);
         context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(name));
     }
 
@@ -167,14 +188,13 @@ impl RoomQueries {
         &mut self,
         context: &mut Context,
         request: Box<SubscriptionRequest>,
-        why: RoomRefusal,
         enter: impl FnOnce(Arc<str>) -> PlaceInLine,
     ) {
         let name = Arc::clone(&request.channel);
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.in_line.get_or_insert_with(|| (enter(Arc::clone(&name)), why));
+        pausing.in_line.get_or_insert_with(|| enter(Arc::clone(&name)));
         let until_us = waits_until_us(&request);
-        pausing.joins.push_back(request);
+        pausing.add(request);
         context.timers.schedule(&mut pausing.scheduled, until_us, || TimerOwner::Channel(name));
     }
 

@@ -1,6 +1,6 @@
 //! The owner's side of a room: opens it, and forwards its joins, leaves and events.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
@@ -26,7 +26,7 @@ use crate::{
 use super::{
     Context,
     channels::{Channels, NamedChannel},
-    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
+    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, Opener, RoomDirectory, send_to_room, why_unusable},
     room_queries::{
         ELSEWHERE, JoinPlace, Pausing, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open,
         not_here, waits_until_us, why_not_joined,
@@ -52,6 +52,9 @@ impl Rooms<'_> {
     /// Sends a join to the channel's room, which is opened if necessary, and if no other node of the cluster has it.
     /// [`Rooms::joined`] handles the answer.
     pub(super) fn serve_join(&mut self, request: Box<SubscriptionRequest>) {
+        if let Some(join) = &request.join {
+            self.session_has_no_longer(&request.channel, join.seat);
+        }
         if may_open(&request) && self.should_ask_for_room(&request.channel) {
             self.ask_for_room_to_join(request);
         } else {
@@ -137,7 +140,10 @@ impl Rooms<'_> {
                 },
             }
         }
-        self.directory.end_turn(name);
+        // Its next turn may have come above.
+        if !self.queries.is_asking(name) {
+            self.directory.end_turn(name);
+        }
         self.call_next();
     }
 
@@ -175,10 +181,15 @@ impl Rooms<'_> {
     }
 
     /// A join waits until this node may open one more room.
-    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>, why: RoomRefusal) {
+    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>) {
         let Some(request) = self.park(request) else { return };
+        if self.queries.is_asking(&request.channel) {
+            // The turn of the channel has come with the join before this one, and they share it.
+            let name = Arc::clone(&request.channel);
+            return self.queries.add(self.context, name, WaitingRequest::Join(request));
+        }
         let line = &mut self.directory.line;
-        self.queries.wait_in_line(self.context, request, why, |channel| line.enter(channel));
+        self.queries.wait_in_line(self.context, request, |channel| line.enter(channel));
         self.call_next();
     }
 
@@ -190,7 +201,7 @@ impl Rooms<'_> {
                 self.join_here(request);
             }
         }
-        if let Some((place, _)) = in_line {
+        if let Some(place) = in_line {
             self.directory.line.leave(place);
             self.call_next();
         }
@@ -202,7 +213,7 @@ impl Rooms<'_> {
             return false;
         }
         if self.queries.pausing(name).is_some_and(|pausing| pausing.in_line.is_some()) {
-            self.refuse_overdue(name);
+            self.end_wait_in_line(name);
             self.call_next();
         } else {
             self.ask_again(name);
@@ -218,16 +229,17 @@ impl Rooms<'_> {
         }
     }
 
-    /// Refuses the joins of a channel in the line that have waited too long.
-    fn refuse_overdue(&mut self, name: &Arc<str>) {
+    /// The joins of a channel in the line that have waited too long ask a last time: while they waited, another node may have
+    /// opened the room. If none has, they are refused.
+    fn end_wait_in_line(&mut self, name: &Arc<str>) {
         let now_us = self.context.now.mono_us;
-        let Some(Pausing { joins, in_line: Some((place, why)), .. }) = self.queries.pausing(name) else { return };
-        let (place, why) = (*place, *why);
-        let (overdue, waiting): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(joins).into_iter().partition(|request| waits_until_us(request) <= now_us);
-        let next_us = waiting.iter().map(|request| waits_until_us(request)).min();
-        *joins = waiting;
-        if let Some(next_us) = next_us {
+        let Some(Pausing { joins, in_line: Some(place), .. }) = self.queries.pausing(name) else { return };
+        let place = *place;
+        let mut overdue = Vec::new();
+        while let Some(request) = joins.pop_front_if(|request| waits_until_us(request) <= now_us) {
+            overdue.push(request);
+        }
+        if let Some(next_us) = joins.front().map(|request| waits_until_us(request)) {
             self.queries.wake_at(self.context, name, next_us);
         } else {
             self.queries.take_pausing(self.context, name);
@@ -235,8 +247,7 @@ impl Rooms<'_> {
         }
         for request in overdue {
             if let Some(request) = self.unpark(request) {
-                count_refusal(self.context, name, why);
-                refuse_join(self.context, request, why.code().into());
+                self.serve_join(request);
             }
         }
     }
@@ -296,10 +307,13 @@ impl Rooms<'_> {
 
     /// Sends a join to the room of a channel, which is open, unless its session has to agree first.
     fn send_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
+        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         if request.answer == AnswerPace::Late {
+            // The session may be slow, and the room is to be open until then.
+            let is_noted = self.queries.begin_stay(self.context, &request, JoinPlace::Session(room.key));
+            room.pending_joins += u32::from(is_noted);
             return self.context.notify(request.asker.shard, Notice::JoinDue { request });
         }
-        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         room.pending_joins += 1;
         let OwnedRoom { key: room, thread, .. } = *room;
         self.queries.begin_stay(self.context, &request, JoinPlace::Room);
@@ -323,11 +337,11 @@ impl Rooms<'_> {
                 return refuse_join(self.context, request, NotSubscribed::Refused(refusal));
             }
         };
-        let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
+        let opener = Opener::Join(request.join.as_ref().map_or(Opening::Reserved, |join| join.opening));
         let name = Arc::clone(&request.channel);
         let room = namespace.map_err(NoRoom::from).and_then(|namespace| {
             let mut channel = NamedChannel { name: &name, namespace, key };
-            self.room_to_join(&mut channel, opening, &overrides)
+            self.room_to_join(&mut channel, opener, &overrides)
         });
         match room {
             Ok((channel, is_new)) => {
@@ -340,8 +354,8 @@ impl Rooms<'_> {
                 }
             }
             // When a node has died, all its rooms are opened at once.
-            Err(NoRoom::NotOpened(why @ (RoomRefusal::Queue | RoomRefusal::Rate))) if self.waits_on(&request) => {
-                self.wait_in_line(request, why);
+            Err(NoRoom::NotOpened(RoomRefusal::Queue | RoomRefusal::Rate)) if self.waits_on(&request) => {
+                self.wait_in_line(request);
             }
             Err(why) => {
                 let refused = self.refused(&name, why);
@@ -365,7 +379,7 @@ impl Rooms<'_> {
     fn room_to_join(
         &mut self,
         channel: &mut NamedChannel<'_>,
-        opening: Opening,
+        opener: Opener,
         overrides: &RoomOverrides,
     ) -> Result<(ChannelKey, bool), NoRoom> {
         if self.context.namespace(channel.namespace).room.is_none() || !self.directory.has_threads() {
@@ -373,7 +387,7 @@ impl Rooms<'_> {
         }
         let is_open = channel.key.is_some_and(|key| self.channels.table[key].room.is_some());
         if !is_open {
-            self.directory.check_opening(self.context, channel.name, opening).map_err(NoRoom::NotOpened)?;
+            self.directory.check_opening(self.context, channel.name, opener).map_err(NoRoom::NotOpened)?;
             // First, so that no room is opened for a channel that the shard has no space for.
             let key = self.channels.ensure(self.context, channel)?;
             self.directory.open(self.context, &mut self.channels.table[key], overrides);
@@ -415,7 +429,7 @@ impl Rooms<'_> {
             return Err(Refused::new(refusal.code(), why));
         }
         let mut channel = NamedChannel { name, namespace, key: self.channels.table.find(name) };
-        let opened = self.room_to_join(&mut channel, Opening::Reserved, overrides);
+        let opened = self.room_to_join(&mut channel, Opener::Request, overrides);
         let (key, is_new) = opened.map_err(|why| self.refused(name, why))?;
         if is_new {
             self.serve_pausing(name);
@@ -530,10 +544,21 @@ impl Rooms<'_> {
         }
     }
 
+    /// A join was sent to its session, and has returned, or will not. Returns whether it was one.
+    fn session_has_no_longer(&mut self, name: &str, seat: SeatKey) -> bool {
+        let Some(room) = self.queries.take_from_session(seat) else { return false };
+        match self.channel_of_room(name, room).and_then(|key| self.channels.table[key].room_mut(room)) {
+            Some(room) => room.pending_joins -= 1,
+            None => _ = self.directory.closed_room_answers(room),
+        }
+        true
+    }
+
     /// The session of a join that is not answered has ended, or has unsubscribed. If the client may join again before the
     /// answer, the room learns it now: the client is to find its player away.
     pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey, departure: Departure) {
-        if self.queries.abandon(seat) || departure != Departure::Lost {
+        let is_here = self.session_has_no_longer(name, seat) || self.queries.abandon(seat);
+        if is_here || departure != Departure::Lost {
             return;
         }
         let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());

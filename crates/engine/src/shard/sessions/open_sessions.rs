@@ -15,6 +15,7 @@ use crate::{
     frame::{FrameRef, build_frame, close_frame, encode_push_on, reply_frame},
     hub::{Hub, HubEntry, ListKey, LocalChannelId},
     lifecycle::{ABNORMAL, BY_DISCONNECT, Lifecycle, LifecycleKind, NO_STATUS},
+    log_in_flight::{ParkedCost, ParkedTotals},
     message::{Asker, Notice, ShardRequest, SubscriptionRequest},
     names::NamespaceIndex,
     outbox::{Outgoing, Slots},
@@ -69,6 +70,8 @@ pub(in crate::shard) struct OpenSessions {
     proxy_requests_sent: u64,
     /// Rate limits on log records.
     recording: Recording,
+    /// What the due joins of all sessions count for.
+    pub(super) due_joins: ParkedTotals,
     /// A session whose commands are resumed after the current event or message.
     resumed: Option<(SessionKey, UnparsedCommands)>,
 }
@@ -82,6 +85,7 @@ impl OpenSessions {
             seats: Seats::default(),
             proxy_requests_sent: 0,
             recording: Recording::new(options.records, identity.count),
+            due_joins: ParkedTotals::default(),
             resumed: None,
         }
     }
@@ -444,7 +448,6 @@ impl OpenSessions {
     pub(super) fn resume_paced(&mut self, key: SessionKey) {
         let Some(session) = self.table.get_mut(key).filter(|session| session.is_paused_for_pace()) else { return };
         let Some(paused) = session.paused.take() else { return };
-        self.table.outbox(key.index).end_pace();
         self.resume(key, paused.unparsed);
     }
 
@@ -771,11 +774,12 @@ impl OpenSessions {
         let due_joins = session.and_then(|session| session.extra.as_mut()).map(|extra| &mut extra.due_joins);
         let is_it = |request: &SubscriptionRequest| request.join.as_ref().is_some_and(|join| join.seat == seat_key);
         let held = due_joins.and_then(|joins| joins.remove(joins.iter().position(|request| is_it(request))?));
-        match held {
+        if let Some(request) = held {
+            self.due_joins.remove(ParkedCost::of_subscription(&request));
             // It is refused when the current event has been handled: the session does not wait for it any more.
-            Some(request) => context.notify(context.identity.index, Notice::JoinDue { request }),
-            None => context.abandon_join(Arc::clone(&self.hub.channel(channel).name), seat_key, departure),
+            context.notify(context.identity.index, Notice::JoinDue { request });
         }
+        context.abandon_join(Arc::clone(&self.hub.channel(channel).name), seat_key, departure);
     }
 
     /// Releases a subscription's channel and filter in the hub.
