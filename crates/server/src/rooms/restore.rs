@@ -71,6 +71,10 @@ pub(super) fn open_kept(
             go_on();
             return open_new(registry, request, entries);
         }
+        // SDKs would not come back to a room that is refused, and a node of its version may have it in a moment.
+        Err(detail) if entries.leave_to_others() => {
+            return Err(Failure { reason: FailureReason::Storage, detail: format!("{detail}; {REMEDY}") });
+        }
         Err(detail) => return Err(not_restored(detail)),
     };
     let Restored { runner, replayed_ticks, migrated } = restored;
