@@ -35,6 +35,9 @@ const MIGRATION: &str = "the migration of the simulation";
 /// What goes before the reason if the state after a migration cannot be restored.
 const NOT_READ_BACK: &str = "the state after the migration cannot be restored";
 
+/// What is logged about parameters that a client may have set, instead of the game's words: content from clients is not logged.
+const OWN_PARAMS: &str = "it was opened with parameters of its own";
+
 /// A room that is ready to tick.
 pub(super) struct OpenedRoom {
     pub(super) runner: Runner,
@@ -70,6 +73,10 @@ pub(super) fn open_kept(
             entries.begin_anew(&detail);
             go_on();
             return open_new(registry, request, entries);
+        }
+        // SDKs would not come back to a room that is refused, and a node of its version may have it in a moment.
+        Err(detail) if entries.leave_to_others() => {
+            return Err(Failure { reason: FailureReason::Storage, detail: format!("{detail}; {REMEDY}") });
         }
         Err(detail) => return Err(not_restored(detail)),
     };
@@ -211,12 +218,15 @@ impl Restoring<'_> {
         let own: Map<String, Value> = own.into_iter().filter(|(name, value)| were.get(name) != Some(value)).collect();
         let params = if own.is_empty() { Box::default() } else { Value::Object(own).to_string().into() };
         let own = RoomOverrides { params, ..RoomOverrides::default() };
-        own.params_over(&self.settings.params).map_err(|error| NotRestored::UnusableParams(error.0.into()))
+        own.params_over(&self.settings.params).map_err(|_| NotRestored::UnusableParams(OWN_PARAMS.into()))
     }
 
     fn make(&self, params: &Value) -> Result<Box<dyn Simulation>, NotRestored> {
         let made = self.registry.make(&self.settings.simulation, params).ok_or(NotRestored::Refused)?;
-        made.map_err(|error| NotRestored::UnusableParams(shortened(&error.0).into()))
+        made.map_err(|error| {
+            let why = if *params == self.settings.params { shortened(&error.0) } else { OWN_PARAMS.to_owned() };
+            NotRestored::UnusableParams(why.into())
+        })
     }
 
     /// Saves a room, and restores it with the limits of now.

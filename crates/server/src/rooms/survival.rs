@@ -9,6 +9,7 @@
 
 mod checkpoint_parts;
 mod cluster_logs;
+mod refused_rooms;
 
 use std::{
     collections::HashMap,
@@ -428,6 +429,14 @@ impl RoomEntries {
             logs.refuse(self.claim);
         }
         self.count(|counters| &counters.not_restored, 1);
+    }
+
+    /// In a cluster, leaves a room that the game of this node cannot go on with to the others. Returns whether it has.
+    pub(super) fn leave_to_others(&self) -> bool {
+        let Store::Cluster(logs) = &self.rooms.store else { return false };
+        self.note_not_restored();
+        logs.remember_refused(&self.channel);
+        true
     }
 
     /// Whether the entries are in the cluster.

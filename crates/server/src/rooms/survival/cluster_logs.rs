@@ -11,7 +11,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         mpsc::{RecvTimeoutError, SyncSender},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dunlin_cluster::core::room_logs::{KeptRoom, RoomLogEffect, RoomLogEvent, RoomLogFault, RoomLogNumber};
@@ -20,7 +20,7 @@ use dunlin_queues::answer_channel;
 use dunlin_storage::RoomCheckpoint;
 use tokio::sync::Notify;
 
-use super::{KeptRooms, NotRead, RoomEntries, lock};
+use super::{KeptRooms, NotRead, RoomEntries, lock, refused_rooms::RefusedRooms};
 use crate::{
     node::{NodeCluster, RoomLogReceiver},
     telemetry::room_events,
@@ -31,6 +31,9 @@ const OPEN_WAITS: u32 = 40;
 const OPEN_WAIT: Duration = Duration::from_millis(200);
 /// The same for a room that is given up.
 const CLOSE_WAIT: Duration = Duration::from_secs(10);
+
+/// Why the log of a room is not read again at once.
+const REFUSED: &str = "the game of this node could not go on with the room a moment ago";
 
 /// A log of this node, from the request to open it to its end.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ pub(super) struct ClusterLogs {
     /// Rooms that no node has, and that this one is to open. At most 1,024, which NATS lists.
     orphans: Mutex<BTreeSet<Box<str>>>,
     has_orphans: Notify,
+    /// Rooms that the game of this node cannot go on with.
+    refused: Mutex<RefusedRooms>,
 }
 
 /// Receives the answers for the rooms.
@@ -74,7 +79,13 @@ impl RoomLogReceiver for Receiver {
 
 impl ClusterLogs {
     pub(super) fn new(cluster: Arc<NodeCluster>) -> Self {
-        Self { cluster, logs: Mutex::default(), orphans: Mutex::default(), has_orphans: Notify::new() }
+        Self {
+            cluster,
+            logs: Mutex::default(),
+            orphans: Mutex::default(),
+            has_orphans: Notify::new(),
+            refused: Mutex::default(),
+        }
     }
 
     /// Receives the answers of the cluster's thread from now on.
@@ -88,6 +99,11 @@ impl ClusterLogs {
     /// Claims and reads the log of a room.
     /// `go_on` is called again and again: the watchdog is to find games that do not return, and not a slow NATS.
     pub(super) fn open(&self, entries: &Arc<RoomEntries>, go_on: &dyn Fn()) -> Result<Option<RoomCheckpoint>, NotRead> {
+        if lock(&self.refused).contains(&entries.channel, Instant::now()) {
+            // No log was claimed, so no answer ends the claim.
+            entries.rooms.note_over(&entries.channel, entries.claim);
+            return Err(NotRead::Unavailable(REFUSED.to_owned()));
+        }
         let log = RoomLogNumber(entries.claim);
         let (sender, opened) = answer_channel();
         let waiting = Waiting::Room { entries: Arc::downgrade(entries), opened: Some(sender) };
@@ -145,6 +161,11 @@ impl ClusterLogs {
         let _ = self.cluster.room_log(RoomLogEvent::Refuse { log: RoomLogNumber(claim) });
     }
 
+    /// The log of a room is not read again for a while, although clients ask for the room.
+    pub(super) fn remember_refused(&self, channel: &Arc<str>) {
+        lock(&self.refused).insert(channel, Instant::now());
+    }
+
     /// Ends the log of a room.
     pub(super) fn end(&self, claim: u64, keeps: bool) {
         // An error means that the thread has ended, because the node is stopping.
@@ -153,6 +174,7 @@ impl ClusterLogs {
 
     /// Gives up what is stored of a room that this node does not run. Returns when that is stored.
     pub(super) fn discard(&self, rooms: &KeptRooms, claim: u64, channel: &str) -> Result<(), &'static str> {
+        lock(&self.refused).remove(channel);
         let log = RoomLogNumber(claim);
         let (ended, has_ended) = answer_channel();
         let channel: Arc<str> = channel.into();
