@@ -206,7 +206,10 @@ impl Outbox {
     /// Sets the bytes per second that the session may be sent.
     pub(crate) fn set_byte_pace(&mut self, pace: Option<BytePace>, now_us: u64) {
         match pace {
-            Some(pace) => self.latest.get_or_insert_default().budget = Some(ByteBudget::new(pace, now_us)),
+            Some(pace) => match &mut self.latest.get_or_insert_default().budget {
+                Some(budget) => budget.set_pace(pace, now_us),
+                budget => *budget = Some(ByteBudget::new(pace, now_us)),
+            },
             None => self.latest.iter_mut().for_each(|lane| lane.budget = None),
         }
     }

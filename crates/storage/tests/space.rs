@@ -215,7 +215,8 @@ fn tags_and_info_count_as_in_memory() {
     let opened = limited(&options, 0);
     let rest = at_limit - besides - 1_000;
     assert_eq!(opened.store_with("news:1", described(4, rest + 1), TERMS), Err(LogError::ChannelFull));
-    assert_eq!(opened.store_with("news:1", described(5, rest), TERMS), Ok(3), "at the limit");
+    let at_limit = opened.store_with("news:1", described(5, rest), TERMS);
+    assert!(at_limit.is_ok(), "at the limit: {at_limit:?}");
 }
 
 #[test]

@@ -6,8 +6,9 @@
 use crate::pace::BytePace;
 
 const ONE: i64 = 1_000_000;
-/// Maximum debt: no write is longer.
-const DEBT_BYTES_MAX: i64 = 1 << 40;
+/// Maximum debt, in seconds of the pace. The reliable lane is written in any case: a reply of a megabyte would otherwise hold the
+/// newest values of a slow session for a quarter of an hour.
+const DEBT_S_MAX: i64 = 10;
 /// The share of a second's bytes that ends a hold. A session at its pace is written ten times a second, not once for each
 /// frame.
 const HOLD_SHARE: i64 = 10;
@@ -28,6 +29,14 @@ impl ByteBudget {
         Self { pace, credit_millionths, refilled_us: now_us, is_held: false }
     }
 
+    /// Changes the pace. What was spent stays spent: a client that states its pace again and again does not get around it.
+    pub(super) fn set_pace(&mut self, pace: BytePace, now_us: u64) {
+        self.refill(now_us);
+        self.pace = pace;
+        let second = i64::from(pace.bytes_per_second()) * ONE;
+        self.credit_millionths = self.credit_millionths.clamp(-DEBT_S_MAX * second, second);
+    }
+
     /// Adds what the time since the last call allows. Ends a hold that is over.
     pub(super) fn refill(&mut self, now_us: u64) {
         let per_second = i64::from(self.pace.bytes_per_second());
@@ -40,8 +49,9 @@ impl ByteBudget {
 
     /// Subtracts bytes that were written; without credit, a hold begins.
     pub(super) fn spend(&mut self, bytes: usize) {
-        let bytes = i64::try_from(bytes).unwrap_or(DEBT_BYTES_MAX).min(DEBT_BYTES_MAX);
-        self.credit_millionths = self.credit_millionths.saturating_sub(bytes * ONE).max(-DEBT_BYTES_MAX * ONE);
+        let spent = i64::try_from(bytes).unwrap_or(i64::MAX).saturating_mul(ONE);
+        let second = i64::from(self.pace.bytes_per_second()) * ONE;
+        self.credit_millionths = self.credit_millionths.saturating_sub(spent).max(-DEBT_S_MAX * second);
         self.is_held |= self.credit_millionths <= 0;
     }
 
@@ -90,9 +100,32 @@ mod tests {
         assert!(!budget.is_held);
         budget.refill(u64::MAX);
         assert_eq!(budget.bytes_left(), 10_000);
+    }
+
+    #[test]
+    fn a_hold_ends_ten_seconds_after_any_write() {
+        let mut budget = budget();
+        budget.spend(110_000);
+        assert_eq!(budget.held_until_us(), Some(5 + 10_100_000), "at the limit");
+        budget.spend(1);
+        assert_eq!(budget.held_until_us(), Some(5 + 10_100_000), "one past it");
         for _ in 0..3 {
             budget.spend(usize::MAX);
         }
-        assert!(budget.held_until_us().is_some_and(|until_us| until_us > 1 << 40));
+        assert_eq!(budget.held_until_us(), Some(5 + 10_100_000));
+    }
+
+    #[test]
+    fn a_pace_that_is_stated_again_gives_no_bytes() {
+        let pace = |bytes| BytePace::from_bytes_per_second(bytes).expect("in its range");
+        let mut budget = budget();
+        budget.spend(15_000);
+        budget.set_pace(pace(10_000.0), 5);
+        assert_eq!(budget.held_until_us(), Some(5 + 600_000));
+        budget.set_pace(pace(20_000.0), 5);
+        assert_eq!(budget.held_until_us(), Some(5 + 350_000), "a higher pace pays sooner");
+        let mut full = ByteBudget::new(pace(20_000.0), 5);
+        full.set_pace(pace(1_000.0), 5);
+        assert_eq!((full.bytes_left(), full.is_held), (1_000, false), "at most a second of the new pace");
     }
 }

@@ -8,8 +8,8 @@ use std::{io, net::TcpStream, sync::Arc, time::Duration};
 
 use dunlin_engine::{Effect, Event, SessionKey};
 use dunlin_net::{
-    Certificates, Completion, ConnectionKey, Decrypted, Reactor, Released, SEND_SLICES_MAX, SendCompletion,
-    SendOutcome, SocketFacts, TlsSession, Traffic,
+    Certificates, Completion, ConnectionKey, Decrypted, Reactor, Released, SendCompletion, SendOutcome, SocketFacts,
+    TlsSession, Traffic,
 };
 
 use super::{
@@ -261,9 +261,9 @@ impl<R: Reactor> Sockets<R> {
         }
         match sent.outcome {
             SendOutcome::All => {
-                // Only a write that may have reached the limit per write can leave data behind.
-                let is_large = sent.slices > 1 || sent.offered_bytes >= LARGE_BYTES || self.secure.is_some();
-                if is_large && engine.has_outgoing(session) {
+                // Any write may leave data behind, even one small slice: the pace of a session limits a write to the bytes
+                // that it allows. The engine does not list the session again until all is written.
+                if engine.has_outgoing(session) {
                     engine.mark_dirty(session);
                 }
             }
@@ -284,11 +284,6 @@ impl<R: Reactor> Sockets<R> {
         net.round_trip = self.retransmissions.round_trip().clone();
     }
 }
-
-/// The engine's limit for one write is above this value and above one slice.
-const LARGE_BYTES: usize = 65_536;
-
-const _: () = assert!(SEND_SLICES_MAX > 1);
 
 #[cfg(test)]
 mod tests;

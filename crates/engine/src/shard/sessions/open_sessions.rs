@@ -274,8 +274,12 @@ impl OpenSessions {
     /// The session has been sent the bytes that its pace allows.
     fn hold(&mut self, context: &mut Context, key: SessionKey, until_us: u64) {
         context.counters.sessions_held += 1;
+        self.set_hold(context, key, Some(until_us));
+    }
+
+    pub(super) fn set_hold(&mut self, context: &mut Context, key: SessionKey, until_us: Option<u64>) {
         let Some(session) = self.table.get_mut(key) else { return };
-        session.extra.get_or_insert_default().held_until_us = Some(until_us);
+        session.extra.get_or_insert_default().held_until_us = until_us;
         self.table.schedule(key, &mut context.timers);
     }
 
@@ -312,10 +316,14 @@ impl OpenSessions {
 
     /// See [`crate::Shard::outgoing`].
     pub(in crate::shard) fn outgoing(&mut self, context: &mut Context, session: SessionKey) -> Outgoing<'_> {
-        self.tag_skipped(context, session, Slots::OfNextWrite);
+        let Some(outbox) = self.table.outbox_of(session) else { return Outgoing::default() };
+        outbox.refill(context.now.mono_us);
+        if !outbox.is_held() {
+            // The slots of a session that is held are not offered, and may be replaced before they are.
+            self.tag_skipped(context, session, Slots::OfNextWrite);
+        }
         let Self { table, seats, hub, .. } = self;
         let Some(outbox) = table.outbox_of(session) else { return Outgoing::default() };
-        outbox.refill(context.now.mono_us);
         outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
         outbox.outgoing(seats)
     }

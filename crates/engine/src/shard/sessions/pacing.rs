@@ -90,7 +90,12 @@ impl Pacing<'_> {
         let now_us = self.context.now.mono_us;
         let Some(outbox) = self.sessions.table.outbox_of(key) else { return };
         outbox.set_byte_pace(pace, now_us);
+        let held_until_us = outbox.held_until_us();
         outbox.list(key.index, &mut self.context.effects);
+        if held_until_us.is_some() {
+            // A higher pace ends a hold sooner.
+            self.sessions.set_hold(self.context, key, held_until_us);
+        }
     }
 
     /// Changes the pace of a subscription; returns whether the session has it.

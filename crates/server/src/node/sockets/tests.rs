@@ -205,7 +205,11 @@ fn session(thread: &mut ShardThread<Scripted>) -> ConnectionKey {
 }
 
 fn publish(thread: &mut ShardThread<Scripted>) {
-    let data = Payload::from_json(Bytes::from_static(b"1"));
+    publish_json(thread, "1");
+}
+
+fn publish_json(thread: &mut ShardThread<Scripted>, json: &str) {
+    let data = Payload::from_json(Bytes::copy_from_slice(json.as_bytes()));
     let request = ApiRequest::Publish { channel: "room".into(), data, how: PublishHow::default() };
     thread.engine.handle(Event::Api { ticket: Ticket(0), request });
     // Discard the answer, because the test has no requester.
@@ -228,4 +232,24 @@ fn leaves_of_a_batch_are_sent_after_its_writes() {
     assert!(received.contains(r#""leave""#), "{received}");
     assert!(!thread.engine.has_outgoing(stayer));
     assert_eq!(thread.clients.counters().sessions, 1);
+}
+
+#[test]
+fn a_session_is_written_on_after_a_small_write_that_its_pace_limits() {
+    let mut thread = shard_thread();
+    let paced = session(&mut thread);
+    let frame = br#"{"id":3,"rpc":{"method":"dunlin.session_pace","data":{"bytes_per_second_max":1000}}}"#;
+    thread.engine.handle(Event::Received { session: paced, frame });
+    thread.clients.sockets.flush(&mut thread.engine);
+    assert!(!thread.engine.has_outgoing(paced));
+    // The first frame uses up the bytes of a second, so the write has one slice, and the second frame is left.
+    publish_json(&mut thread, &format!("\"{}\"", "a".repeat(1_500)));
+    publish_json(&mut thread, "\"second\"");
+    thread.clients.sockets.flush(&mut thread.engine);
+    thread.clients.sockets.flush(&mut thread.engine);
+    assert!(thread.clients.sockets.reactor.taken[&paced].contains("second"));
+    assert!(!thread.engine.has_outgoing(paced));
+    publish_json(&mut thread, "\"third\"");
+    thread.clients.sockets.flush(&mut thread.engine);
+    assert!(thread.clients.sockets.reactor.taken[&paced].contains("third"));
 }
