@@ -251,20 +251,21 @@ pub fn current_child(name: impl Into<Cow<'static, str>>) -> Option<OpenSpan> {
 pub struct RoomOpener {
     tracer: Arc<Tracer>,
     channel: Box<str>,
+    span_id: [u8; 8],
 }
 
 /// Notes that the current span opens this room; `None` if there is none.
 pub fn current_opens_room(channel: &str) -> Option<RoomOpener> {
     let opener = |(tracer, context): &(Arc<Tracer>, TraceContext)| {
         tracer.room_openers.add(channel, context);
-        RoomOpener { tracer: Arc::clone(tracer), channel: channel.into() }
+        RoomOpener { tracer: Arc::clone(tracer), channel: channel.into(), span_id: context.span_id }
     };
     CURRENT.try_with(opener).ok()
 }
 
 impl Drop for RoomOpener {
     fn drop(&mut self) {
-        self.tracer.room_openers.remove(&self.channel);
+        self.tracer.room_openers.remove(&self.channel, self.span_id);
     }
 }
 
@@ -277,14 +278,17 @@ impl RoomOpeners {
     /// A request opens this room. It is the newest that counts.
     fn add(&self, channel: &str, context: &TraceContext) {
         let mut openers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if openers.len() < ROOM_OPENERS_MAX {
+        if openers.len() < ROOM_OPENERS_MAX || openers.contains_key(channel) {
             openers.insert(channel.into(), context.clone());
         }
     }
 
-    /// The request has been answered.
-    fn remove(&self, channel: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
+    /// The request of this span has been answered. The entry may be that of a newer request.
+    fn remove(&self, channel: &str, span_id: [u8; 8]) {
+        let mut openers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if openers.get(channel).is_some_and(|context| context.span_id == span_id) {
+            openers.remove(channel);
+        }
     }
 
     /// The request that opens this room, if any.

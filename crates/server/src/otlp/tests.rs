@@ -206,6 +206,25 @@ fn callers_and_ratios_decide_what_is_recorded() {
 }
 
 #[test]
+fn a_room_belongs_to_the_newest_request_that_opens_it() {
+    let service = Service::start(Reaction::answer("200 OK", ""));
+    let otlp = start(&options(&service.endpoint()));
+    let tracer = otlp.tracer().unwrap();
+    let opened = || tracer.open("room_open", SpanKind::Internal, Parent::None);
+    let opening = |span: &OpenSpan| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(traced(span, async { current_opens_room("arena") })).expect("a current span")
+    };
+    let of_arena = || tracer.room_openers().of("arena").map(|context| context.span_id);
+    let (first, second) = (opened(), opened());
+    let (is_first, is_second) = (opening(&first), opening(&second));
+    drop(is_first);
+    assert_eq!(of_arena(), Some(second.context().span_id), "the second one still waits");
+    drop(is_second);
+    assert_eq!(of_arena(), None);
+}
+
+#[test]
 fn spans_beyond_the_queue_are_dropped_and_counted() {
     let service = Service::start(Reaction::Gate);
     let otlp = start(&options(&service.endpoint()));
