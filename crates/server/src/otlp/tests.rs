@@ -225,6 +225,34 @@ fn a_room_belongs_to_the_newest_request_that_opens_it() {
 }
 
 #[test]
+fn recoveries_in_a_second_are_limited() {
+    let service = Service::start(Reaction::answer("200 OK", ""));
+    let tracing = |ratio| {
+        let mut options = options(&service.endpoint());
+        let traces = options.traces.as_mut().unwrap();
+        (traces.sampler.ratio, traces.spans_max) = (ratio, 1_024);
+        start(&options)
+    };
+    let otlp = tracing(1.0);
+    let tracer = otlp.tracer().unwrap();
+    let limit = u64::from(span::RECOVERIES_PER_SECOND);
+    let opened = |now_us| {
+        let span = tracer.open_recovery(now_us, || Some(caller()));
+        span.is_some_and(|span| span.context().trace_id == [7; 16] && span.context().is_sampled)
+    };
+    assert!((0..limit).all(|_| opened(5_000_000)), "at the limit");
+    assert_eq!(spans(&otlp.counts(), ExportOutcome::Dropped), 0);
+    assert!(!opened(5_000_000), "one past it");
+    assert_eq!(spans(&otlp.counts(), ExportOutcome::Dropped), 1);
+    assert!(opened(5_000_000 + 1_000_000 / limit) && !opened(5_000_000 + 1_000_000 / limit), "one more after a while");
+    // Those that are not sampled take no place, and their header fields are not read.
+    let otlp = tracing(0.0);
+    let unread = || unreachable!("it is not recorded");
+    assert!((0..1_000).all(|_| otlp.tracer().unwrap().open_recovery(0, unread).is_none()));
+    assert_eq!(spans(&otlp.counts(), ExportOutcome::Dropped), 0);
+}
+
+#[test]
 fn spans_beyond_the_queue_are_dropped_and_counted() {
     let service = Service::start(Reaction::Gate);
     let otlp = start(&options(&service.endpoint()));
