@@ -169,7 +169,7 @@ families! {
     CACHED_BYTES = Gauge "dunlin_cached_keys_bytes" ["shard"] "Bytes of cached keys (cache_keys).";
     PUBLISH_TO_COMMIT = Histogram "dunlin_publish_to_commit_seconds" ["namespace"] "Of publications that are followed (opentelemetry.publication_interval): time from the acceptance until the namespace's log has committed it; 0 without a log.";
     PUBLISH_TO_SHARD = Histogram "dunlin_publish_to_shard_seconds" ["namespace"] "Of publications that are followed: time from the acceptance until a shard with subscribers has received it, for each of them.";
-    PUBLISH_TO_LAST_SOCKET = Histogram "dunlin_publish_to_last_socket_seconds" ["namespace"] "Of publications that are followed: time from the acceptance until the sockets of a shard have taken it, with those that were not writable at once, or their sessions have ended or been given a newer one. Once for each of its encodings; 16 at a time.";
+    PUBLISH_TO_LAST_SOCKET = Histogram "dunlin_publish_to_last_socket_seconds" ["namespace"] "Of publications that are followed: time from the acceptance until the sockets of a shard have taken it, with those that were not writable at once, or their sessions have ended or been given a newer one. Once for each of its encodings, after 10 seconds at most; 16 at a time (dunlin_frames_unfollowed_total).";
     PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from accepting a publication to writing it to the last socket that was writable at once.";
 }
 
