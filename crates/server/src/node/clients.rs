@@ -313,7 +313,10 @@ impl<R: Reactor> Clients<R> {
     }
 
     fn keep_headers(&mut self, connection: ConnectionKey, headers: Option<PickedHeaders>) {
-        if let Some(headers) = headers {
+        if let Some(mut headers) = headers {
+            if self.shared.tracer.is_some() {
+                headers = TraceContext::shorten_picked(&headers);
+            }
             self.picked_headers.insert(connection.index, headers);
         }
     }
