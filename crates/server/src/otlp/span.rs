@@ -2,6 +2,7 @@
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     collections::HashMap,
     sync::{
         Arc, Mutex, PoisonError,
@@ -28,6 +29,9 @@ const ROOM_OPENERS_MAX: usize = 256;
 /// Maximum number of recoveries of a node that are recorded in a second. All clients recover at once after a restart, when
 /// shards have no time for spans, and other spans need the queue.
 pub(super) const RECOVERIES_PER_SECOND: u32 = 100;
+
+/// Maximum number of commands of a request that have a span. A batch may have many more, which would fill the queue.
+pub(super) const CHILDREN_MAX: u32 = 64;
 
 /// The role of a span in its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,21 +294,40 @@ impl Drop for OpenSpan {
     }
 }
 
+/// The span of a request.
+struct Current {
+    tracer: Arc<Tracer>,
+    context: TraceContext,
+    /// Spans inside of it so far.
+    children: Cell<u32>,
+}
+
 tokio::task_local! {
     /// The span of the request that this task answers.
-    static CURRENT: (Arc<Tracer>, TraceContext);
+    static CURRENT: Current;
 }
 
 /// Does `work` with this span as the current one.
 pub async fn traced<T>(span: &OpenSpan, work: impl Future<Output = T>) -> T {
-    CURRENT.scope((Arc::clone(&span.tracer), span.context.clone()), work).await
+    let (tracer, context) = (Arc::clone(&span.tracer), span.context.clone());
+    CURRENT.scope(Current { tracer, context, children: Cell::new(0) }, work).await
 }
 
-/// Opens a span inside of the current one; `None` if there is none.
+/// Opens a span inside of the current one; `None` if there is none, if it is not recorded, or if it has too many.
 pub fn current_child(name: impl Into<Cow<'static, str>>) -> Option<OpenSpan> {
-    let open =
-        |(tracer, context): &(Arc<Tracer>, TraceContext)| tracer.open(name, SpanKind::Internal, Parent::Own(context));
-    CURRENT.try_with(open).ok()
+    let open = |current: &Current| {
+        let Current { tracer, context, children } = current;
+        if !context.is_sampled {
+            return None;
+        }
+        if children.get() >= CHILDREN_MAX {
+            tracer.shared.counters.count_spans(ExportOutcome::Dropped, 1);
+            return None;
+        }
+        children.set(children.get() + 1);
+        Some(tracer.open(name, SpanKind::Internal, Parent::Own(context)))
+    };
+    CURRENT.try_with(open).ok().flatten()
 }
 
 /// While it lives, the current span is that of a request which opens a room.
@@ -316,7 +339,7 @@ pub struct RoomOpener {
 
 /// Notes that the current span opens this room; `None` if there is none.
 pub fn current_opens_room(channel: &str) -> Option<RoomOpener> {
-    let opener = |(tracer, context): &(Arc<Tracer>, TraceContext)| {
+    let opener = |Current { tracer, context, .. }: &Current| {
         tracer.room_openers.add(channel, context);
         RoomOpener { tracer: Arc::clone(tracer), channel: channel.into(), span_id: context.span_id }
     };

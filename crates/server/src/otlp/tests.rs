@@ -253,6 +253,24 @@ fn recoveries_in_a_second_are_limited() {
 }
 
 #[test]
+fn spans_of_a_batch_are_limited() {
+    let service = Service::start(Reaction::answer("200 OK", ""));
+    let mut options = options(&service.endpoint());
+    options.traces.as_mut().unwrap().spans_max = 1_024;
+    let otlp = start(&options);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let opened_of = |commands: u32, caller: TraceContext| {
+        let span = otlp.tracer().unwrap().open("batch", SpanKind::Server, Parent::Caller(&caller));
+        let work = async { (0..commands).filter(|_| current_child("publish").is_some()).count() };
+        (runtime.block_on(traced(&span, work)), spans(&otlp.counts(), ExportOutcome::Dropped))
+    };
+    assert_eq!(opened_of(span::CHILDREN_MAX, caller()), (64, 0), "at the limit");
+    assert_eq!(opened_of(span::CHILDREN_MAX + 1, caller()), (64, 1), "one past it");
+    let unrecorded = TraceContext { is_sampled: false, ..caller() };
+    assert_eq!(opened_of(100, unrecorded), (0, 1));
+}
+
+#[test]
 fn spans_beyond_the_queue_are_dropped_and_counted() {
     let service = Service::start(Reaction::Gate);
     let otlp = start(&options(&service.endpoint()));
