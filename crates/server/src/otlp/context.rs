@@ -159,7 +159,10 @@ mod tests {
         let (parent, cookie) = (field("traceparent", PARENT), field("cookie", "a"));
         let fits = vec![cookie.clone(), parent.clone(), field("tracestate", "a=1")];
         assert_eq!(shortened(fits.clone()), fits);
-        assert_eq!(shortened(vec![parent.clone(), field("tracestate", &long), cookie.clone()]), [cookie.clone(), parent]);
+        assert_eq!(
+            shortened(vec![parent.clone(), field("tracestate", &long), cookie.clone()]),
+            [cookie.clone(), parent]
+        );
         assert_eq!(shortened(vec![field("traceparent", &long), cookie.clone(), field("tracestate", "a=1")]), [cookie]);
     }
 

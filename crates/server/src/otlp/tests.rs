@@ -38,7 +38,7 @@ fn wait_for(otlp: &Otlp, is_so: impl Fn(&OtlpCounts) -> bool) {
     let begun = std::time::Instant::now();
     while !is_so(&otlp.counts()) {
         assert!(begun.elapsed() < PATIENCE, "{:?}", otlp.counts());
-        thread::sleep(Duration::from_millis(1));
+        thread::yield_now();
     }
 }
 
@@ -277,11 +277,7 @@ fn spans_beyond_the_queue_are_dropped_and_counted() {
     let tracer = otlp.tracer().unwrap();
     // The first batch is being sent when the collector has its request.
     drop(tracer.open("first", SpanKind::Internal, Parent::None));
-    let begun = std::time::Instant::now();
-    while service.requests().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "no request");
-        thread::sleep(Duration::from_millis(1));
-    }
+    service.wait_for_request(PATIENCE);
     for _ in 0..8 {
         drop(tracer.open("waits", SpanKind::Internal, Parent::None));
     }
@@ -320,17 +316,23 @@ fn a_collector_that_is_busy_gets_the_batch_again() {
 }
 
 #[test]
+fn a_collector_can_ask_for_a_longer_pause() {
+    let asked = |text: &'static str| {
+        let field = (hyper::header::RETRY_AFTER, hyper::header::HeaderValue::from_static(text));
+        push::asked_pause(&[field].into_iter().collect()).map(|pause| pause.as_secs())
+    };
+    assert_eq!((asked("7"), asked("30"), asked("31")), (Some(7), Some(30), Some(30)));
+    assert_eq!((asked("Fri, 31 Dec 1999 23:59:59 GMT"), asked("-1"), asked("")), (None, None, None));
+}
+
+#[test]
 fn newer_metrics_replace_those_that_wait() {
     let service = Service::start(Reaction::Gate);
     let otlp = start(&options(&service.endpoint()));
     let point = Point { label_values: vec!["x".into()], value: PointValue::Number(Number::Whole(5)) };
     let families = [FamilyPoints { family: &COUNTER, points: vec![point] }];
     otlp.put_metrics(&families, Duration::ZERO);
-    let begun = std::time::Instant::now();
-    while service.requests().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "no request");
-        thread::sleep(Duration::from_millis(1));
-    }
+    service.wait_for_request(PATIENCE);
     for _ in 0..3 {
         otlp.put_metrics(&families, Duration::ZERO);
     }
