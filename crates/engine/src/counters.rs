@@ -127,6 +127,7 @@ counts! {
             history_evicted = "dunlin_history_evicted_total" "Publications removed from histories because of a byte limit.";
             history_refused = "dunlin_history_refused_total" "Publications refused with error 111 because of a history byte limit.";
             recovered_publications = "dunlin_recovered_publications_total" "Publications that the owners of channels returned for recoveries, including those of dunlin_recoveries_cut_total.";
+            frames_unfollowed = "dunlin_frames_unfollowed_total" "Frames of followed publications that are not in dunlin_publish_to_last_socket_seconds, because 16 frames of the shard were waited for.";
         }
         others {
             /// Publications that were answered but not published, by [`Suppression`].

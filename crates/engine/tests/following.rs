@@ -177,10 +177,30 @@ fn the_number_of_frames_that_are_waited_for_is_limited() {
         }
         rig.write_all();
         assert_eq!(rig.observed(), [published, published, followed]);
+        assert_eq!(rig.shard.counters().namespaces[0].frames_unfollowed, published - followed);
         rig.publish();
         rig.write_all();
         assert_eq!(rig.observed()[2], followed + 1, "there is room again");
     }
+}
+
+#[test]
+fn a_stalled_socket_is_waited_for_until_a_limit() {
+    let mut rig = Rig::new(one_of(1));
+    for _ in 0..16 {
+        rig.publish();
+    }
+    rig.handle(Event::TurnEnded);
+    rig.now.mono_us += 10_000_000;
+    rig.handle(Event::TurnEnded);
+    assert_eq!(rig.observed(), [16, 16, 0], "at the limit");
+    rig.now.mono_us += 1;
+    rig.handle(Event::TurnEnded);
+    assert_eq!(rig.observed(), [16; 3], "one past it");
+    rig.publish();
+    rig.write_all();
+    assert_eq!(rig.observed(), [17; 3], "there is room again");
+    assert_eq!(rig.shard.counters().namespaces[0].frames_unfollowed, 0);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use super::{
     sockets::{Arrived, Sockets},
 };
 use crate::{
-    otlp::{Parent, SpanKind, TraceContext},
+    otlp::TraceContext,
     telemetry::session_events::{ConnectionAccepted, ConnectionEnded, ConnectionRefused, logs_connections},
     webhooks::Happened,
 };
@@ -313,7 +313,10 @@ impl<R: Reactor> Clients<R> {
     }
 
     fn keep_headers(&mut self, connection: ConnectionKey, headers: Option<PickedHeaders>) {
-        if let Some(headers) = headers {
+        if let Some(mut headers) = headers {
+            if self.shared.tracer.is_some() {
+                headers = TraceContext::shorten_picked(&headers);
+            }
             self.picked_headers.insert(connection.index, headers);
         }
     }
@@ -456,11 +459,10 @@ impl<R: Reactor> Clients<R> {
         let Some(tracer) = &self.shared.tracer else { return };
         let now_us = engine.now().mono_us;
         for report in engine.take_recoveries() {
-            let headers = self.picked_headers(report.session);
-            let client = headers.as_deref().and_then(TraceContext::of_picked);
+            let client = || self.picked_headers(report.session).as_deref().and_then(TraceContext::of_picked);
+            let Some(span) = tracer.open_recovery(now_us, client) else { continue };
             let took = Duration::from_micros(now_us.saturating_sub(report.asked_us));
-            let parent = client.as_ref().map_or(Parent::None, Parent::Client);
-            let mut span = tracer.open("recover", SpanKind::Internal, parent).begun_before(took);
+            let mut span = span.begun_before(took);
             span.set("dunlin.channel", &*report.channel);
             span.set("dunlin.recovered", if report.is_recovered { "yes" } else { "no" });
             span.set("dunlin.publications", i64::try_from(report.publications).unwrap_or(i64::MAX));

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use dunlin_net::PickedField;
+use dunlin_net::{PickedField, PickedHeaders};
 use hyper::header::HeaderMap;
 
 /// The header fields of the context, which sessions keep of their first request.
@@ -40,6 +40,21 @@ impl TraceContext {
             |wanted: &'static str| picked.iter().filter(move |(name, _)| **name == *wanted).map(|(_, value)| &**value);
         let [parent, state] = TRACE_HEADERS;
         Self::of_fields(fields(parent), fields(state))
+    }
+
+    /// The same fields with no more of the context than is used: sessions keep them, and those of a client may be long.
+    pub fn shorten_picked(picked: &PickedHeaders) -> PickedHeaders {
+        let is_of_trace = |(name, _): &&PickedField| TRACE_HEADERS.contains(&&**name);
+        if !picked.iter().any(|field| is_of_trace(&field)) {
+            return picked.clone();
+        }
+        let mut kept: Vec<PickedField> = picked.iter().filter(|field| !is_of_trace(field)).cloned().collect();
+        if let Some(context) = Self::of_picked(picked) {
+            let [parent, state] = TRACE_HEADERS.map(Box::from);
+            kept.push((parent, context.traceparent().into_bytes().into()));
+            kept.extend(context.state.map(|text| (state, text.into_boxed_bytes())));
+        }
+        kept.into()
     }
 
     /// The context in these fields.
@@ -134,6 +149,21 @@ mod tests {
         // A later version with more parts, and flags that are not known.
         let later = format!("cc{}-what", PARENT.strip_prefix("00").unwrap().replace("-01", "-ff"));
         assert!(context(&[&later], &[]).expect("valid").is_sampled);
+    }
+
+    #[test]
+    fn sessions_keep_no_more_than_is_used() {
+        let long = "s".repeat(513);
+        let field = |name: &str, value: &str| -> PickedField { (name.into(), value.as_bytes().into()) };
+        let shortened = |fields: Vec<PickedField>| TraceContext::shorten_picked(&fields.into()).to_vec();
+        let (parent, cookie) = (field("traceparent", PARENT), field("cookie", "a"));
+        let fits = vec![cookie.clone(), parent.clone(), field("tracestate", "a=1")];
+        assert_eq!(shortened(fits.clone()), fits);
+        assert_eq!(
+            shortened(vec![parent.clone(), field("tracestate", &long), cookie.clone()]),
+            [cookie.clone(), parent]
+        );
+        assert_eq!(shortened(vec![field("traceparent", &long), cookie.clone(), field("tracestate", "a=1")]), [cookie]);
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub enum ExportOutcome {
     Unreachable,
     /// No response in time.
     Timeout,
-    /// It was not sent: the queue was full, newer metrics came, or the node ended.
+    /// It was not sent: the queue was full, too many recoveries came, newer metrics came, or the node ended.
     Dropped,
 }
 

@@ -7,7 +7,10 @@ use dunlin_config::OpenTelemetryOptions;
 use dunlin_queues::CountedReceiver;
 use dunlin_token::SecretUrl;
 use http_body_util::{BodyExt as _, Limited};
-use hyper::header::HeaderMap;
+use hyper::{
+    header::{HeaderMap, RETRY_AFTER},
+    http::response::Parts,
+};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::{ExportOutcome, Resource, Shared, Signal, encode, span::Span};
@@ -28,6 +31,9 @@ const ATTEMPTS_MAX: u32 = 4;
 /// The pause after the first attempt; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
+/// Maximum pause that a collector can ask for. Spans wait meanwhile, and are lost beyond their queue's limit.
+const ASKED_PAUSE_MAX: Duration = Duration::from_secs(30);
+
 /// The URL that takes one kind of data.
 pub(super) struct Target {
     endpoint: Endpoint,
@@ -44,6 +50,8 @@ struct Exchanged {
     is_retryable: bool,
     /// How much the collector says that it did not take.
     rejected: u64,
+    /// The pause that the collector asks for.
+    asked_pause: Option<Duration>,
 }
 
 impl Target {
@@ -64,7 +72,7 @@ impl Target {
         let (exchanged, why) = match timeout(self.timeout, self.exchange(body)).await {
             Err(_) => (Exchanged::failed(ExportOutcome::Timeout), "no response in time".to_owned()),
             Ok(Err(why)) => (Exchanged::failed(ExportOutcome::Unreachable), why),
-            Ok(Ok((status, body))) => Exchanged::of_response(status, &body),
+            Ok(Ok((head, body))) => Exchanged::of_response(&head, &body),
         };
         self.shared.counters.count_push(self.signal, exchanged.outcome);
         if exchanged.outcome != ExportOutcome::Accepted || exchanged.rejected > 0 {
@@ -74,12 +82,12 @@ impl Target {
         exchanged
     }
 
-    async fn exchange(&self, body: Bytes) -> Result<(u16, Bytes), String> {
+    async fn exchange(&self, body: Bytes) -> Result<(Parts, Bytes), String> {
         let response = self.endpoint.post_as("application/x-protobuf", self.headers.clone(), body).await?;
-        let status = response.status().as_u16();
+        let (head, body) = response.into_parts();
         // The status has decided already. An error only costs the details and the connection.
-        let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX).collect().await;
-        Ok((status, body.map(http_body_util::Collected::to_bytes).unwrap_or_default()))
+        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
+        Ok((head, body.map(http_body_util::Collected::to_bytes).unwrap_or_default()))
     }
 
     /// A text without what the header fields and the URL keep secret.
@@ -92,18 +100,26 @@ impl Target {
 
 impl Exchanged {
     const fn failed(outcome: ExportOutcome) -> Self {
-        Self { outcome, is_retryable: true, rejected: 0 }
+        Self { outcome, is_retryable: true, rejected: 0, asked_pause: None }
     }
 
-    fn of_response(status: u16, body: &[u8]) -> (Self, String) {
+    fn of_response(head: &Parts, body: &[u8]) -> (Self, String) {
+        let status = head.status.as_u16();
         let outcome = ExportOutcome::of_status(status);
         // The statuses that the specification of OTLP names. After another one, the same request would fail again.
         let is_retryable = matches!(status, 429 | 502 | 503 | 504);
         let rejected = if outcome == ExportOutcome::Accepted { encode::rejected(body) } else { 0 };
         // A message of OTLP is Protobuf, whose texts are readable.
         let text: String = String::from_utf8_lossy(body).chars().filter(|c| !c.is_control()).collect();
-        (Self { outcome, is_retryable, rejected }, format!("status {status}: {}", text.trim()))
+        let asked_pause = asked_pause(&head.headers);
+        (Self { outcome, is_retryable, rejected, asked_pause }, format!("status {status}: {}", text.trim()))
     }
+}
+
+/// The pause that a response asks for. A date is not read: then the pauses are those of other failures.
+pub(super) fn asked_pause(headers: &HeaderMap) -> Option<Duration> {
+    let seconds = headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(ASKED_PAUSE_MAX))
 }
 
 /// Sends spans.
@@ -174,10 +190,10 @@ impl SpanPusher {
         let body = Bytes::from(encode::traces(&self.resource, batch));
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
-            let Exchanged { outcome, is_retryable, rejected } = self.target.send(body.clone()).await;
+            let Exchanged { outcome, is_retryable, rejected, asked_pause } = self.target.send(body.clone()).await;
             if is_retryable && attempt < ATTEMPTS_MAX && !shared.is_stopping() {
                 tokio::select! {
-                    () = sleep(pause) => pause *= 2,
+                    () = sleep(asked_pause.unwrap_or_default().max(pause)) => pause *= 2,
                     () = shared.stopping.notified() => {}
                 }
                 continue;

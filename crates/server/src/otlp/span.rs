@@ -2,12 +2,17 @@
 
 use std::{
     borrow::Cow,
+    cell::Cell,
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
 use dunlin_config::{Sampler, TraceOptions};
+use dunlin_engine::RefillRate;
 use dunlin_queues::{CountedSender, Refused};
 
 use super::{ExportOutcome, Shared, TraceContext};
@@ -20,6 +25,13 @@ const SPAN_BYTES: usize = 256;
 
 /// Maximum number of rooms that requests are opening, of which the tracer knows. Others begin a trace of their own.
 const ROOM_OPENERS_MAX: usize = 256;
+
+/// Maximum number of recoveries of a node that are recorded in a second. All clients recover at once after a restart, when
+/// shards have no time for spans, and other spans need the queue.
+pub(super) const RECOVERIES_PER_SECOND: u32 = 100;
+
+/// Maximum number of commands of a request that have a span. A batch may have many more, which would fill the queue.
+pub(super) const CHILDREN_MAX: u32 = 64;
 
 /// The role of a span in its trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +99,11 @@ pub struct Tracer {
     traces_api: bool,
     shared: Arc<Shared>,
     room_openers: RoomOpeners,
+    draws: Draws,
+    /// `None` for no limit.
+    recovery_rate: Option<RefillRate>,
+    /// When the bucket of recoveries is full.
+    recoveries_full_at_ns: AtomicU64,
 }
 
 /// A span that has not ended. It ends when it is dropped, so a request that is given up is recorded as well.
@@ -101,7 +118,16 @@ pub struct OpenSpan {
 impl Tracer {
     pub(super) fn new(queue: CountedSender<Box<Span>>, options: &TraceOptions, shared: Arc<Shared>) -> Self {
         let TraceOptions { sampler, api, .. } = *options;
-        Self { queue, sampler, traces_api: api, shared, room_openers: RoomOpeners::default() }
+        Self {
+            queue,
+            sampler,
+            traces_api: api,
+            shared,
+            room_openers: RoomOpeners::default(),
+            draws: Draws::new(),
+            recovery_rate: RefillRate::new(RECOVERIES_PER_SECOND),
+            recoveries_full_at_ns: AtomicU64::new(0),
+        }
     }
 
     /// Whether requests to the server API are traced.
@@ -111,6 +137,48 @@ impl Tracer {
 
     /// Opens a span.
     pub fn open(self: &Arc<Self>, name: impl Into<Cow<'static, str>>, kind: SpanKind, parent: Parent<'_>) -> OpenSpan {
+        self.open_if(None, name, kind, parent)
+    }
+
+    /// Opens the span of a recovery at a time of the shards' clock; `None` if it is not recorded. Shards call this, so a
+    /// recovery that is not recorded costs two atomic numbers at most, and `client` is not called.
+    pub fn open_recovery(
+        self: &Arc<Self>,
+        now_us: u64,
+        client: impl FnOnce() -> Option<TraceContext>,
+    ) -> Option<OpenSpan> {
+        if !self.is_drawn() {
+            return None;
+        }
+        if !self.takes_recovery(now_us) {
+            self.shared.counters.count_spans(ExportOutcome::Dropped, 1);
+            return None;
+        }
+        let client = client();
+        let parent = client.as_ref().map_or(Parent::None, Parent::Client);
+        Some(self.open_if(Some(true), "recover", SpanKind::Internal, parent))
+    }
+
+    /// Whether this second has a place for one more recovery.
+    fn takes_recovery(&self, now_us: u64) -> bool {
+        let Some(rate) = self.recovery_rate else { return true };
+        let take = |full_at_ns| rate.take(full_at_ns, now_us);
+        self.recoveries_full_at_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    }
+
+    /// Whether a random number has the next trace recorded.
+    fn is_drawn(&self) -> bool {
+        is_below_ratio(self.draws.next(), self.sampler.ratio)
+    }
+
+    /// Opens a span, which is recorded if that has been decided so, or else if the options say so.
+    fn open_if(
+        self: &Arc<Self>,
+        decided: Option<bool>,
+        name: impl Into<Cow<'static, str>>,
+        kind: SpanKind,
+        parent: Parent<'_>,
+    ) -> OpenSpan {
         let mut span_id = [0; 8];
         let mut trace_id = [0; 16];
         // Without random numbers nothing of this node works; a span with this id is only refused by the collector.
@@ -123,17 +191,13 @@ impl Tracer {
             Some(context) => trace_id = context.trace_id,
             None => drop(getrandom::fill(&mut trace_id)),
         }
-        let is_sampled = match parent {
+        let is_sampled = decided.unwrap_or_else(|| match parent {
             Parent::Own(context) => context.is_sampled,
             Parent::Caller(context) if self.sampler.follows_callers => context.is_sampled,
             // A client chooses its trace's id as well, so that cannot decide.
-            Parent::Client(_) => {
-                let mut random = [0; 16];
-                let _ = getrandom::fill(&mut random);
-                is_chosen(&random, self.sampler.ratio)
-            }
+            Parent::Client(_) => self.is_drawn(),
             _ => is_chosen(&trace_id, self.sampler.ratio),
-        };
+        });
         let state = before.and_then(|context| context.state.clone());
         let context = TraceContext { trace_id, span_id, is_sampled, state };
         let span = is_sampled.then(|| {
@@ -230,41 +294,61 @@ impl Drop for OpenSpan {
     }
 }
 
+/// The span of a request.
+struct Current {
+    tracer: Arc<Tracer>,
+    context: TraceContext,
+    /// Spans inside of it so far.
+    children: Cell<u32>,
+}
+
 tokio::task_local! {
     /// The span of the request that this task answers.
-    static CURRENT: (Arc<Tracer>, TraceContext);
+    static CURRENT: Current;
 }
 
 /// Does `work` with this span as the current one.
 pub async fn traced<T>(span: &OpenSpan, work: impl Future<Output = T>) -> T {
-    CURRENT.scope((Arc::clone(&span.tracer), span.context.clone()), work).await
+    let (tracer, context) = (Arc::clone(&span.tracer), span.context.clone());
+    CURRENT.scope(Current { tracer, context, children: Cell::new(0) }, work).await
 }
 
-/// Opens a span inside of the current one; `None` if there is none.
+/// Opens a span inside of the current one; `None` if there is none, if it is not recorded, or if it has too many.
 pub fn current_child(name: impl Into<Cow<'static, str>>) -> Option<OpenSpan> {
-    let open =
-        |(tracer, context): &(Arc<Tracer>, TraceContext)| tracer.open(name, SpanKind::Internal, Parent::Own(context));
-    CURRENT.try_with(open).ok()
+    let open = |current: &Current| {
+        let Current { tracer, context, children } = current;
+        if !context.is_sampled {
+            return None;
+        }
+        if children.get() >= CHILDREN_MAX {
+            tracer.shared.counters.count_spans(ExportOutcome::Dropped, 1);
+            return None;
+        }
+        children.set(children.get() + 1);
+        Some(tracer.open(name, SpanKind::Internal, Parent::Own(context)))
+    };
+    CURRENT.try_with(open).ok().flatten()
 }
 
 /// While it lives, the current span is that of a request which opens a room.
 pub struct RoomOpener {
     tracer: Arc<Tracer>,
     channel: Box<str>,
+    span_id: [u8; 8],
 }
 
 /// Notes that the current span opens this room; `None` if there is none.
 pub fn current_opens_room(channel: &str) -> Option<RoomOpener> {
-    let opener = |(tracer, context): &(Arc<Tracer>, TraceContext)| {
+    let opener = |Current { tracer, context, .. }: &Current| {
         tracer.room_openers.add(channel, context);
-        RoomOpener { tracer: Arc::clone(tracer), channel: channel.into() }
+        RoomOpener { tracer: Arc::clone(tracer), channel: channel.into(), span_id: context.span_id }
     };
     CURRENT.try_with(opener).ok()
 }
 
 impl Drop for RoomOpener {
     fn drop(&mut self) {
-        self.tracer.room_openers.remove(&self.channel);
+        self.tracer.room_openers.remove(&self.channel, self.span_id);
     }
 }
 
@@ -277,14 +361,17 @@ impl RoomOpeners {
     /// A request opens this room. It is the newest that counts.
     fn add(&self, channel: &str, context: &TraceContext) {
         let mut openers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if openers.len() < ROOM_OPENERS_MAX {
+        if openers.len() < ROOM_OPENERS_MAX || openers.contains_key(channel) {
             openers.insert(channel.into(), context.clone());
         }
     }
 
-    /// The request has been answered.
-    fn remove(&self, channel: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(channel);
+    /// The request of this span has been answered. The entry may be that of a newer request.
+    fn remove(&self, channel: &str, span_id: [u8; 8]) {
+        let mut openers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if openers.get(channel).is_some_and(|context| context.span_id == span_id) {
+            openers.remove(channel);
+        }
     }
 
     /// The request that opens this room, if any.
@@ -298,8 +385,32 @@ const RANDOM_VALUES: u64 = 1 << 56;
 
 /// Whether a share of all traces has this one, by the last seven bytes of its id, which the specification has random.
 fn is_chosen(trace_id: &[u8; 16], ratio: f64) -> bool {
-    let random = (u128::from_be_bytes(*trace_id) as u64) & (RANDOM_VALUES - 1);
-    (random as f64) < ratio * RANDOM_VALUES as f64
+    is_below_ratio(u128::from_be_bytes(*trace_id) as u64, ratio)
+}
+
+/// Whether a share of all random numbers has this one.
+fn is_below_ratio(random: u64, ratio: f64) -> bool {
+    ((random & (RANDOM_VALUES - 1)) as f64) < ratio * RANDOM_VALUES as f64
+}
+
+/// Random numbers that cost no system call (SplitMix64). They only decide what is recorded, so none has to be secret.
+struct Draws(AtomicU64);
+
+impl Draws {
+    fn new() -> Self {
+        let mut seed = [0; 8];
+        // Without a seed, the numbers are still spread evenly.
+        let _ = getrandom::fill(&mut seed);
+        Self(AtomicU64::new(u64::from_ne_bytes(seed)))
+    }
+
+    fn next(&self) -> u64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        let state = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
 }
 
 fn unix_ns() -> u64 {

@@ -38,7 +38,7 @@ fn wait_for(otlp: &Otlp, is_so: impl Fn(&OtlpCounts) -> bool) {
     let begun = std::time::Instant::now();
     while !is_so(&otlp.counts()) {
         assert!(begun.elapsed() < PATIENCE, "{:?}", otlp.counts());
-        thread::sleep(Duration::from_millis(1));
+        thread::yield_now();
     }
 }
 
@@ -206,17 +206,78 @@ fn callers_and_ratios_decide_what_is_recorded() {
 }
 
 #[test]
+fn a_room_belongs_to_the_newest_request_that_opens_it() {
+    let service = Service::start(Reaction::answer("200 OK", ""));
+    let otlp = start(&options(&service.endpoint()));
+    let tracer = otlp.tracer().unwrap();
+    let opened = || tracer.open("room_open", SpanKind::Internal, Parent::None);
+    let opening = |span: &OpenSpan| {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(traced(span, async { current_opens_room("arena") })).expect("a current span")
+    };
+    let of_arena = || tracer.room_openers().of("arena").map(|context| context.span_id);
+    let (first, second) = (opened(), opened());
+    let (is_first, is_second) = (opening(&first), opening(&second));
+    drop(is_first);
+    assert_eq!(of_arena(), Some(second.context().span_id), "the second one still waits");
+    drop(is_second);
+    assert_eq!(of_arena(), None);
+}
+
+#[test]
+fn recoveries_in_a_second_are_limited() {
+    let service = Service::start(Reaction::answer("200 OK", ""));
+    let tracing = |ratio| {
+        let mut options = options(&service.endpoint());
+        let traces = options.traces.as_mut().unwrap();
+        (traces.sampler.ratio, traces.spans_max) = (ratio, 1_024);
+        start(&options)
+    };
+    let otlp = tracing(1.0);
+    let tracer = otlp.tracer().unwrap();
+    let limit = u64::from(span::RECOVERIES_PER_SECOND);
+    let opened = |now_us| {
+        let span = tracer.open_recovery(now_us, || Some(caller()));
+        span.is_some_and(|span| span.context().trace_id == [7; 16] && span.context().is_sampled)
+    };
+    assert!((0..limit).all(|_| opened(5_000_000)), "at the limit");
+    assert_eq!(spans(&otlp.counts(), ExportOutcome::Dropped), 0);
+    assert!(!opened(5_000_000), "one past it");
+    assert_eq!(spans(&otlp.counts(), ExportOutcome::Dropped), 1);
+    assert!(opened(5_000_000 + 1_000_000 / limit) && !opened(5_000_000 + 1_000_000 / limit), "one more after a while");
+    // Those that are not sampled take no place, and their header fields are not read.
+    let otlp = tracing(0.0);
+    let unread = || unreachable!("it is not recorded");
+    assert!((0..1_000).all(|_| otlp.tracer().unwrap().open_recovery(0, unread).is_none()));
+    assert_eq!(spans(&otlp.counts(), ExportOutcome::Dropped), 0);
+}
+
+#[test]
+fn spans_of_a_batch_are_limited() {
+    let service = Service::start(Reaction::answer("200 OK", ""));
+    let mut options = options(&service.endpoint());
+    options.traces.as_mut().unwrap().spans_max = 1_024;
+    let otlp = start(&options);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let opened_of = |commands: u32, caller: TraceContext| {
+        let span = otlp.tracer().unwrap().open("batch", SpanKind::Server, Parent::Caller(&caller));
+        let work = async { (0..commands).filter(|_| current_child("publish").is_some()).count() };
+        (runtime.block_on(traced(&span, work)), spans(&otlp.counts(), ExportOutcome::Dropped))
+    };
+    assert_eq!(opened_of(span::CHILDREN_MAX, caller()), (64, 0), "at the limit");
+    assert_eq!(opened_of(span::CHILDREN_MAX + 1, caller()), (64, 1), "one past it");
+    let unrecorded = TraceContext { is_sampled: false, ..caller() };
+    assert_eq!(opened_of(100, unrecorded), (0, 1));
+}
+
+#[test]
 fn spans_beyond_the_queue_are_dropped_and_counted() {
     let service = Service::start(Reaction::Gate);
     let otlp = start(&options(&service.endpoint()));
     let tracer = otlp.tracer().unwrap();
     // The first batch is being sent when the collector has its request.
     drop(tracer.open("first", SpanKind::Internal, Parent::None));
-    let begun = std::time::Instant::now();
-    while service.requests().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "no request");
-        thread::sleep(Duration::from_millis(1));
-    }
+    service.wait_for_request(PATIENCE);
     for _ in 0..8 {
         drop(tracer.open("waits", SpanKind::Internal, Parent::None));
     }
@@ -255,17 +316,23 @@ fn a_collector_that_is_busy_gets_the_batch_again() {
 }
 
 #[test]
+fn a_collector_can_ask_for_a_longer_pause() {
+    let asked = |text: &'static str| {
+        let field = (hyper::header::RETRY_AFTER, hyper::header::HeaderValue::from_static(text));
+        push::asked_pause(&[field].into_iter().collect()).map(|pause| pause.as_secs())
+    };
+    assert_eq!((asked("7"), asked("30"), asked("31")), (Some(7), Some(30), Some(30)));
+    assert_eq!((asked("Fri, 31 Dec 1999 23:59:59 GMT"), asked("-1"), asked("")), (None, None, None));
+}
+
+#[test]
 fn newer_metrics_replace_those_that_wait() {
     let service = Service::start(Reaction::Gate);
     let otlp = start(&options(&service.endpoint()));
     let point = Point { label_values: vec!["x".into()], value: PointValue::Number(Number::Whole(5)) };
     let families = [FamilyPoints { family: &COUNTER, points: vec![point] }];
     otlp.put_metrics(&families, Duration::ZERO);
-    let begun = std::time::Instant::now();
-    while service.requests().is_empty() {
-        assert!(begun.elapsed() < PATIENCE, "no request");
-        thread::sleep(Duration::from_millis(1));
-    }
+    service.wait_for_request(PATIENCE);
     for _ in 0..3 {
         otlp.put_metrics(&families, Duration::ZERO);
     }

@@ -170,12 +170,14 @@ impl RoomBuilder {
         let mut span = self.shared.tracer.as_ref().map(|tracer| open_span(tracer, request));
         let BuildRequest { thread, place, key, namespace, ref settings, .. } = *request;
         if let Some(failure) = self.shared.refusal_of_room(namespace) {
+            fail(span.as_mut(), failure.reason);
             self.hand_over(thread, Made { place, key, outcome: Err(failure) });
             return true;
         }
         let entries = match self.claim_entries(request) {
             Ok(entries) => entries,
             Err(failure) => {
+                fail(span.as_mut(), failure.reason);
                 self.hand_over(thread, Made { place, key, outcome: Err(failure) });
                 return true;
             }
@@ -191,6 +193,7 @@ impl RoomBuilder {
             entries.end(false);
         }
         if !is_in_time {
+            fail(span.as_mut(), FailureReason::Stuck);
             // The room has failed in the meantime. If its drop panics, this thread ends, which it does anyway.
             let _ = catch_unwind(AssertUnwindSafe(|| drop(made)));
             return false;
@@ -334,6 +337,13 @@ fn describe(span: &mut OpenSpan, made: &Result<OpenedRoom, Failure>) {
             span.set("dunlin.tick", i64::try_from(runner.ticks_run()).unwrap_or(i64::MAX));
         }
         Err(failure) => span.fail(failure.reason.name()),
+    }
+}
+
+/// The span of a room that is not created has failed.
+fn fail(span: Option<&mut OpenSpan>, reason: FailureReason) {
+    if let Some(span) = span {
+        span.fail(reason.name());
     }
 }
 

@@ -169,7 +169,7 @@ families! {
     CACHED_BYTES = Gauge "dunlin_cached_keys_bytes" ["shard"] "Bytes of cached keys (cache_keys).";
     PUBLISH_TO_COMMIT = Histogram "dunlin_publish_to_commit_seconds" ["namespace"] "Of publications that are followed (opentelemetry.publication_interval): time from the acceptance until the namespace's log has committed it; 0 without a log.";
     PUBLISH_TO_SHARD = Histogram "dunlin_publish_to_shard_seconds" ["namespace"] "Of publications that are followed: time from the acceptance until a shard with subscribers has received it, for each of them.";
-    PUBLISH_TO_LAST_SOCKET = Histogram "dunlin_publish_to_last_socket_seconds" ["namespace"] "Of publications that are followed: time from the acceptance until the sockets of a shard have taken it, with those that were not writable at once, or their sessions have ended or been given a newer one. Once for each of its encodings; 16 at a time.";
+    PUBLISH_TO_LAST_SOCKET = Histogram "dunlin_publish_to_last_socket_seconds" ["namespace"] "Of publications that are followed: time from the acceptance until the sockets of a shard have taken it, with those that were not writable at once, or their sessions have ended or been given a newer one. Once for each of its encodings, after 10 seconds at most; 16 at a time (dunlin_frames_unfollowed_total).";
     PUBLISH_TO_SOCKET = Histogram "dunlin_publish_to_socket_seconds" ["namespace"] "Time from accepting a publication to writing it to the last socket that was writable at once.";
 }
 
@@ -332,7 +332,7 @@ families! {
     WEBHOOK_EVENTS_WAITING = Gauge "dunlin_webhook_events_waiting" [] "Events that wait for the backend of webhooks.endpoint.";
     WEBHOOK_BYTES_WAITING = Gauge "dunlin_webhook_bytes_waiting" [] "Bytes of events that wait for the backend of webhooks.endpoint.";
     WEBHOOK_OLDEST_AGE = Gauge "dunlin_webhook_oldest_event_seconds" [] "Age of the oldest event that is being sent; 0 if none is.";
-    OTLP_SPANS = Counter "dunlin_otlp_spans_total" ["outcome"] "Spans for the collector of opentelemetry.endpoint, by outcome: accepted; rejected, server_error, unreachable, timeout (opentelemetry.timeout): the collector does not have them; dropped: opentelemetry.queue_limit spans were waiting, or the node ended.";
+    OTLP_SPANS = Counter "dunlin_otlp_spans_total" ["outcome"] "Spans for the collector of opentelemetry.endpoint, by outcome: accepted; rejected, server_error, unreachable, timeout (opentelemetry.timeout): the collector does not have them; dropped: opentelemetry.queue_limit spans were waiting, 100 recoveries had been recorded in the last second, a batch had more than 64 commands, or the node ended.";
     OTLP_SPANS_WAITING = Gauge "dunlin_otlp_spans_waiting" [] "Spans that wait for the collector.";
     OTLP_REQUESTS = Counter "dunlin_otlp_requests_total" ["signal", "outcome"] "Requests to the collector, by what they have (traces, metrics) and outcome, as for spans. Metrics that were dropped were replaced by newer ones while they waited. Traces are sent up to four times.";
     PROFILES_PUSHED = Counter "dunlin_profiles_pushed_total" ["kind", "outcome"] "Profiles for the server of profiling.pyroscope.address, by kind (cpu, heap) and outcome: taken; refused, server_error, unreachable, timeout (profiling.pyroscope.timeout): the server does not have it; replaced: a newer one came while it waited; too_large: above 4 MiB, compressed; yielded: an operator recorded one; not_recorded.";

@@ -62,9 +62,13 @@ struct FollowedFrame {
     frame: FrameRef,
 }
 
-/// Maximum number of frames that are followed at a time. Further ones are not followed to their last socket, so that slow
-/// clients neither keep more publications in memory nor make turns longer.
+/// Maximum number of frames that are followed at a time. Further ones are counted, but not followed to their last socket, so
+/// that slow clients neither keep more publications in memory nor make turns longer.
 const FOLLOWED_MAX: usize = 16;
+
+/// How long a frame is followed. Then it counts as taken, so that one stalled client does not occupy all places. The last
+/// bucket of the histogram begins there.
+const FOLLOWED_US_MAX: u64 = 10_000_000;
 
 impl Deliveries {
     /// Queues a delivery for all its recipients on this shard.
@@ -96,7 +100,7 @@ impl Deliveries {
                     };
                     count += self.fan_out(context, sessions, &frames, &mut excluded);
                     if delivery.is_followed {
-                        self.follow(delivery, frames);
+                        self.follow(context, delivery, frames);
                     }
                 }
                 Err(NotJson) => excluded.extend(everyone(sessions, id, *class, &Disconnect::INAPPROPRIATE_PROTOCOL)),
@@ -234,10 +238,15 @@ impl Deliveries {
     }
 
     /// Awaits the last socket of a publication.
-    fn follow(&mut self, delivery: &Delivery, frames: Frames) {
+    fn follow(&mut self, context: &mut Context, delivery: &Delivery, frames: Frames) {
+        let Delivery { namespace, accepted_us, .. } = *delivery;
         for frame in std::iter::once(frames.whole).chain(frames.patch) {
-            if self.followed.len() < FOLLOWED_MAX && !frame.is_last() {
-                let Delivery { namespace, accepted_us, .. } = *delivery;
+            if frame.is_last() {
+                continue;
+            }
+            if self.followed.len() >= FOLLOWED_MAX {
+                context.count(namespace).frames_unfollowed += 1;
+            } else {
                 self.followed.push(FollowedFrame { namespace, accepted_us, frame });
             }
         }
@@ -264,9 +273,9 @@ impl Deliveries {
             context.count(namespace).publish_to_socket.observe(waited_us);
         }
         self.followed.retain(|FollowedFrame { namespace, accepted_us, frame }| {
-            let is_awaited = !frame.is_last();
+            let waited_us = context.now.mono_us.saturating_sub(*accepted_us);
+            let is_awaited = !frame.is_last() && waited_us <= FOLLOWED_US_MAX;
             if !is_awaited {
-                let waited_us = context.now.mono_us.saturating_sub(*accepted_us);
                 context.count(*namespace).publish_to_last_socket.observe(waited_us);
             }
             is_awaited

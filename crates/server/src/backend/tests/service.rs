@@ -6,6 +6,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Condvar, Mutex},
     thread,
+    time::Duration,
 };
 
 /// How the service reacts to a request.
@@ -47,6 +48,7 @@ pub(crate) struct Service {
 struct Shared {
     reaction: Mutex<Reaction>,
     requests: Mutex<Vec<Came>>,
+    requests_changed: Condvar,
     gate: (Mutex<bool>, Condvar),
 }
 
@@ -55,7 +57,8 @@ impl Service {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let gate = (Mutex::new(false), Condvar::new());
-        let shared = Arc::new(Shared { reaction: Mutex::new(reaction), requests: Mutex::default(), gate });
+        let reaction = Mutex::new(reaction);
+        let shared = Arc::new(Shared { reaction, requests: Mutex::default(), requests_changed: Condvar::new(), gate });
         let serving = Arc::clone(&shared);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -74,6 +77,14 @@ impl Service {
         self.shared.requests.lock().unwrap().clone()
     }
 
+    /// Waits for the first request.
+    pub(crate) fn wait_for_request(&self, timeout: Duration) {
+        let requests = self.shared.requests.lock().unwrap();
+        let changed = &self.shared.requests_changed;
+        let (requests, _) = changed.wait_timeout_while(requests, timeout, |requests| requests.is_empty()).unwrap();
+        assert!(!requests.is_empty(), "no request");
+    }
+
     pub(crate) fn react(&self, reaction: Reaction) {
         *self.shared.reaction.lock().unwrap() = reaction;
     }
@@ -88,6 +99,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) {
     while let Some(came) = receive(&mut stream) {
         let body_bytes = came.body.len();
         shared.requests.lock().unwrap().push(came);
+        shared.requests_changed.notify_all();
         let reaction = shared.reaction.lock().unwrap().clone();
         let answer = match reaction {
             Reaction::Answer(text) => text,
