@@ -393,7 +393,7 @@ fn is_below_ratio(random: u64, ratio: f64) -> bool {
     ((random & (RANDOM_VALUES - 1)) as f64) < ratio * RANDOM_VALUES as f64
 }
 
-/// Random numbers that cost no system call (SplitMix64). They only decide what is recorded, so none has to be secret.
+/// Random numbers that cost no system call (`SplitMix64`). They only decide what is recorded, so none has to be secret.
 struct Draws(AtomicU64);
 
 impl Draws {

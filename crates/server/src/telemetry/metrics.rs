@@ -332,10 +332,10 @@ families! {
     WEBHOOK_EVENTS_WAITING = Gauge "dunlin_webhook_events_waiting" [] "Events that wait for the backend of webhooks.endpoint.";
     WEBHOOK_BYTES_WAITING = Gauge "dunlin_webhook_bytes_waiting" [] "Bytes of events that wait for the backend of webhooks.endpoint.";
     WEBHOOK_OLDEST_AGE = Gauge "dunlin_webhook_oldest_event_seconds" [] "Age of the oldest event that is being sent; 0 if none is.";
+    PROFILES_PUSHED = Counter "dunlin_profiles_pushed_total" ["kind", "outcome"] "Profiles for the server of profiling.pyroscope.address, by kind (cpu, heap) and outcome: taken; refused, server_error, unreachable, timeout (profiling.pyroscope.timeout): the server does not have it; replaced: a newer one came while it waited; too_large: above 4 MiB, compressed; yielded: an operator recorded one; not_recorded.";
     OTLP_SPANS = Counter "dunlin_otlp_spans_total" ["outcome"] "Spans for the collector of opentelemetry.endpoint, by outcome: accepted; rejected, server_error, unreachable, timeout (opentelemetry.timeout): the collector does not have them; dropped: opentelemetry.queue_limit spans were waiting, 100 recoveries had been recorded in the last second, a batch had more than 64 commands, or the node ended.";
     OTLP_SPANS_WAITING = Gauge "dunlin_otlp_spans_waiting" [] "Spans that wait for the collector.";
     OTLP_REQUESTS = Counter "dunlin_otlp_requests_total" ["signal", "outcome"] "Requests to the collector, by what they have (traces, metrics) and outcome, as for spans. Metrics that were dropped were replaced by newer ones while they waited. Traces are sent up to four times.";
-    PROFILES_PUSHED = Counter "dunlin_profiles_pushed_total" ["kind", "outcome"] "Profiles for the server of profiling.pyroscope.address, by kind (cpu, heap) and outcome: taken; refused, server_error, unreachable, timeout (profiling.pyroscope.timeout): the server does not have it; replaced: a newer one came while it waited; too_large: above 4 MiB, compressed; yielded: an operator recorded one; not_recorded.";
 }
 
 families! {
