@@ -10,11 +10,7 @@ use super::{
     games::{ENDLESS_ON, GATE},
     rig::{Rig, options, settings, wait_until},
 };
-use crate::{
-    backend::service::{Reaction, Service},
-    otlp,
-    rooms::FailureReason,
-};
+use crate::rooms::FailureReason;
 
 /// A timeout that the watchdog never reaches, so that the gate can block a game for any time.
 const NO_TIMEOUT_MS: u64 = 1_000_000_000;
@@ -141,19 +137,4 @@ fn rooms_are_refused_at_the_memory_limit_of_all_rooms() {
     let third = rig.open(0, "third");
     let cid = rig.join(third, "cid");
     assert_eq!(rig.wait_joined(cid), Ok(()));
-}
-
-#[test]
-fn the_span_of_a_refused_room_has_failed() {
-    let service = Service::start(Reaction::answer("200 OK", ""));
-    let otlp = otlp::tests::start(&otlp::tests::options(&service.endpoint()));
-    let tracer = otlp.tracer().cloned().expect("traces are sent");
-    let options = RoomsOptions { memory_bytes_max: 0, ..options(vec![settings("walk")]) };
-    let mut rig = Rig::traced(options, tracer);
-    rig.open(0, "refused");
-    wait_until("the refusal", || rig.counters().failed[FailureReason::TotalMemory as usize] == 1);
-    wait_until("its span", || {
-        let spans = service.requests();
-        spans.iter().any(|sent| sent.body.contains("refused") && sent.body.contains(FailureReason::TotalMemory.name()))
-    });
 }

@@ -21,7 +21,6 @@ use super::games;
 use crate::{
     backend::{NoBackends, ProxyClient},
     node::{NodeStorage, ShardWaker},
-    otlp::Tracer,
     rooms::{RoomCounters, RoomLinks, Rooms, RoomsOfNode},
 };
 
@@ -96,24 +95,11 @@ impl Rig {
         options: RoomsOptions,
         storage: Option<Arc<NodeStorage>>,
     ) -> Self {
-        Self::with_services(threads, shard_count, options, (storage, None))
-    }
-
-    /// A rig with one thread and one shard, whose rooms are traced.
-    pub fn traced(options: RoomsOptions, tracer: Arc<Tracer>) -> Self {
-        Self::with_services(1, 1, options, (None, Some(tracer)))
-    }
-
-    fn with_services(
-        threads: u16,
-        shard_count: u16,
-        options: RoomsOptions,
-        (storage, tracer): (Option<Arc<NodeStorage>>, Option<Arc<Tracer>>),
-    ) -> Self {
         let waker = Arc::new(Waker::eventfd().expect("an eventfd"));
         let shard_wakers: Vec<_> = (0..shard_count).map(|_| Arc::new(ShardWaker::new(Arc::clone(&waker)))).collect();
         let backends = Arc::new(NoBackends::default()) as Arc<dyn ProxyClient>;
-        let of_node = RoomsOfNode { node_seed: 1, frames: None, storage, cluster: None, backends: &backends, tracer };
+        let of_node =
+            RoomsOfNode { node_seed: 1, frames: None, storage, cluster: None, backends: &backends, tracer: None };
         let (rooms, mut links) = Rooms::start(options, threads, &shard_wakers, of_node).expect("threads");
         let deaf = links.split_off(1);
         let links = links.remove(0);
