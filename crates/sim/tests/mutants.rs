@@ -8,7 +8,7 @@ use dunlin_engine::mutants::plant;
 use dunlin_sim::{RunOutcome, run, run_clustered};
 
 /// Number of seeds within which each bug must be found. All of them pass without a bug.
-const NODE_SEEDS_MAX: u64 = 200;
+const NODE_SEEDS_MAX: u64 = 1_000;
 const CLUSTER_SEEDS_MAX: u64 = 1_500;
 
 /// A delta did not apply to the data of its client.
