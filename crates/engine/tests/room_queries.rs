@@ -726,38 +726,6 @@ fn joins_in_the_line_learn_that_another_node_has_opened_their_room() {
 }
 
 #[test]
-fn requests_of_the_api_open_rooms_while_joins_wait_in_the_line() {
-    let mut hall = hall_that_opens(|openings| openings.per_second = 8);
-    for number in 6..=20 {
-        hall.open(&number.to_string(), Encoding::Json, 0);
-    }
-    for number in 1..=20 {
-        join_own(&mut hall, number);
-    }
-    let open_by_api = |hall: &mut Hall, channel: &str| {
-        hall.node.answers.clear();
-        hall.node.ask_api(&json!({"open_room": {"channel": channel}}));
-        let channels = asked(hall);
-        have_none(hall, &channels);
-        answers(hall).remove(0)["error"].clone()
-    };
-    for turn in 1..=7 {
-        hall.node.wait(125);
-        let channels = asked(&mut hall);
-        assert_eq!(channels, [format!("arena:{}", 8 + turn)]);
-        have_none(&mut hall, &channels);
-    }
-    assert_eq!(open_by_api(&mut hall, "arena:first"), 111);
-    hall.node.wait(125);
-    assert_eq!(asked(&mut hall), [""; 0], "one opening in eight is for others");
-    assert_eq!(open_by_api(&mut hall, "arena:first"), Value::Null);
-    assert_eq!(open_by_api(&mut hall, "arena:second"), 111);
-    hall.node.wait(125);
-    assert_eq!(asked(&mut hall), ["arena:16"]);
-    assert_eq!(hall.rooms.len(), 8 + 7 + 1);
-}
-
-#[test]
 fn joins_ask_again_when_fewer_rooms_are_being_opened() {
     let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
     hall.reports_made = false;

@@ -17,14 +17,7 @@ pub(super) struct OpeningLine {
     waiting: BTreeMap<PlaceInLine, Arc<str>>,
     /// Channels whose turn has come, until the other nodes have answered. Each holds one of the openings.
     called: BTreeSet<Arc<str>>,
-    /// Turns since an opening was reserved for requests that do not wait in line.
-    turns: u32,
-    has_reserved: bool,
 }
-
-/// One opening in so many is reserved for requests that do not wait in line: those of the server API and of matchmaking. The
-/// line may be full for long.
-const OTHERS_PART: u32 = 8;
 
 impl OpeningLine {
     pub(super) fn enter(&mut self, channel: Arc<str>) -> PlaceInLine {
@@ -47,23 +40,7 @@ impl OpeningLine {
     pub(super) fn call_first(&mut self) -> Option<Arc<str>> {
         let (_, channel) = self.waiting.pop_first()?;
         self.called.insert(Arc::clone(&channel));
-        self.turns += 1;
         Some(channel)
-    }
-
-    /// Whether the next opening is for those that do not wait in line.
-    pub(super) fn owes_others(&self) -> bool {
-        self.turns >= OTHERS_PART - 1 && !self.has_reserved
-    }
-
-    /// Reserves an opening for one of them.
-    pub(super) fn reserve_for_others(&mut self) {
-        (self.turns, self.has_reserved) = (0, true);
-    }
-
-    /// Takes the opening that is reserved for one of them, if there is one.
-    pub(super) fn take_reserved(&mut self) -> bool {
-        std::mem::take(&mut self.has_reserved)
     }
 
     /// Removes the first channel, for which there is no opening.

@@ -59,15 +59,6 @@ pub(super) struct RoomDirectory {
     waiting_openings: BTreeMap<u64, Vec<Ticket>>,
 }
 
-/// Who opens a room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opener {
-    /// A join, which may wait in line.
-    Join(Opening),
-    /// A request of the server API, or of the node itself.
-    Request,
-}
-
 /// What an owner stores about a room thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct RoomThread {
@@ -100,17 +91,14 @@ impl RoomDirectory {
 
     /// Whether the room of a channel may be opened. Checked before the channel is created, so that a refusal leaves no
     /// state. Each shard has an equal share of the node's limits.
-    pub(super) fn check_opening(&mut self, context: &Context, name: &str, opener: Opener) -> Result<(), RoomRefusal> {
-        if let Opener::Join(Opening::Refused(refusal)) = opener {
+    pub(super) fn check_opening(&mut self, context: &Context, name: &str, opening: Opening) -> Result<(), RoomRefusal> {
+        if let Opening::Refused(refusal) = opening {
             return Err(refusal);
         }
         if self.line.end_turn(name) {
             return Ok(());
         }
         self.check_numbers(context)?;
-        if opener == Opener::Request && self.line.take_reserved() {
-            return Ok(());
-        }
         // Those in the line are first.
         let may_take = self.line.first().is_none();
         if may_take && self.openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
@@ -132,14 +120,8 @@ impl RoomDirectory {
         match self.check_numbers(context) {
             // It does not wait for other rooms to end, and is refused.
             Err(RoomRefusal::Limit) => self.line.dismiss_first(),
-            Err(_) => None,
-            Ok(()) => {
-                let now_us = context.now.mono_us;
-                if self.line.owes_others() && self.openings.try_take(now_us) {
-                    self.line.reserve_for_others();
-                }
-                if self.openings.try_take(now_us) { self.line.call_first() } else { None }
-            }
+            Ok(()) if self.openings.try_take(context.now.mono_us) => self.line.call_first(),
+            _ => None,
         }
     }
 

@@ -26,7 +26,7 @@ use crate::{
 use super::{
     Context,
     channels::{Channels, NamedChannel},
-    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, Opener, RoomDirectory, send_to_room, why_unusable},
+    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
     room_queries::{
         ELSEWHERE, JoinPlace, Pausing, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open,
         not_here, waits_until_us, why_not_joined,
@@ -337,11 +337,11 @@ impl Rooms<'_> {
                 return refuse_join(self.context, request, NotSubscribed::Refused(refusal));
             }
         };
-        let opener = Opener::Join(request.join.as_ref().map_or(Opening::Reserved, |join| join.opening));
+        let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
         let name = Arc::clone(&request.channel);
         let room = namespace.map_err(NoRoom::from).and_then(|namespace| {
             let mut channel = NamedChannel { name: &name, namespace, key };
-            self.room_to_join(&mut channel, opener, &overrides)
+            self.room_to_join(&mut channel, opening, &overrides)
         });
         match room {
             Ok((channel, is_new)) => {
@@ -379,7 +379,7 @@ impl Rooms<'_> {
     fn room_to_join(
         &mut self,
         channel: &mut NamedChannel<'_>,
-        opener: Opener,
+        opening: Opening,
         overrides: &RoomOverrides,
     ) -> Result<(ChannelKey, bool), NoRoom> {
         if self.context.namespace(channel.namespace).room.is_none() || !self.directory.has_threads() {
@@ -387,7 +387,7 @@ impl Rooms<'_> {
         }
         let is_open = channel.key.is_some_and(|key| self.channels.table[key].room.is_some());
         if !is_open {
-            self.directory.check_opening(self.context, channel.name, opener).map_err(NoRoom::NotOpened)?;
+            self.directory.check_opening(self.context, channel.name, opening).map_err(NoRoom::NotOpened)?;
             // First, so that no room is opened for a channel that the shard has no space for.
             let key = self.channels.ensure(self.context, channel)?;
             self.directory.open(self.context, &mut self.channels.table[key], overrides);
@@ -429,7 +429,7 @@ impl Rooms<'_> {
             return Err(Refused::new(refusal.code(), why));
         }
         let mut channel = NamedChannel { name, namespace, key: self.channels.table.find(name) };
-        let opened = self.room_to_join(&mut channel, Opener::Request, overrides);
+        let opened = self.room_to_join(&mut channel, Opening::Reserved, overrides);
         let (key, is_new) = opened.map_err(|why| self.refused(name, why))?;
         if is_new {
             self.serve_pausing(name);
