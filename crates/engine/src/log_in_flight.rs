@@ -86,7 +86,7 @@ pub(crate) enum ParkedRequest {
     History { query: HistoryQuery, reader: HistoryReader, reply_to: ReplyTo },
 }
 
-/// What a parked request takes besides the data of a publication or a join.
+/// What a parked request takes besides the data of a publication.
 const PARKED_OVERHEAD_BYTES: usize = 512;
 
 /// One session has at most this part of the bytes of parked requests.
@@ -101,9 +101,8 @@ pub(crate) struct ParkedCost {
 }
 
 impl ParkedCost {
-    pub(crate) fn of_subscription(request: &SubscriptionRequest) -> Self {
-        let bytes = PARKED_OVERHEAD_BYTES + request.queued_bytes();
-        Self { bytes, session: Some((request.asker.shard, request.asker.session)) }
+    pub(crate) const fn of_subscription(request: &SubscriptionRequest) -> Self {
+        Self { bytes: PARKED_OVERHEAD_BYTES, session: Some((request.asker.shard, request.asker.session)) }
     }
 }
 
@@ -123,7 +122,7 @@ impl ParkedRequest {
     }
 }
 
-/// The parked requests of a shard, or the joins that its sessions hold.
+/// The parked requests of a shard.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedTotals {
     requests: usize,

@@ -14,7 +14,6 @@ use crate::{
     event::SubscriptionClaims,
     frame::{FrameRef, build_frame, close_frame, encode_push_on, reply_frame},
     hub::{Hub, HubEntry, ListKey, LocalChannelId},
-    log_in_flight::{ParkedCost, ParkedTotals},
     lifecycle::{ABNORMAL, BY_DISCONNECT, Lifecycle, LifecycleKind, NO_STATUS},
     message::{Asker, Notice, ShardRequest, SubscriptionRequest},
     names::NamespaceIndex,
@@ -70,8 +69,6 @@ pub(in crate::shard) struct OpenSessions {
     proxy_requests_sent: u64,
     /// Rate limits on log records.
     recording: Recording,
-    /// What the due joins of all sessions count for.
-    pub(super) due_joins: ParkedTotals,
     /// A session whose commands are resumed after the current event or message.
     resumed: Option<(SessionKey, UnparsedCommands)>,
 }
@@ -85,7 +82,6 @@ impl OpenSessions {
             seats: Seats::default(),
             proxy_requests_sent: 0,
             recording: Recording::new(options.records, identity.count),
-            due_joins: ParkedTotals::default(),
             resumed: None,
         }
     }
@@ -783,7 +779,6 @@ impl OpenSessions {
         let is_it = |request: &SubscriptionRequest| request.join.as_ref().is_some_and(|join| join.seat == seat_key);
         let held = due_joins.and_then(|joins| joins.remove(joins.iter().position(|request| is_it(request))?));
         if let Some(request) = held {
-            self.due_joins.remove(ParkedCost::of_subscription(&request));
             // It is refused when the current event has been handled: the session does not wait for it any more.
             context.notify(context.identity.index, Notice::JoinDue { request });
         }

@@ -18,7 +18,6 @@ use crate::{
     history_stream::encoded_bytes_max,
     hub::{HubEntry, LocalChannelId},
     lifecycle::BY_CLIENT,
-    log_in_flight::ParkedCost,
     message::{AnswerPace, NotSubscribed, RecoverFrom, ShardRequest, Subscribed, Subscriber, SubscriptionRequest},
     names::NamespaceIndex,
     options::{Lane, NamespaceOptions, RecoveryMode},
@@ -378,15 +377,6 @@ impl Subscribing<'_> {
         if subscription.is_none_or(Subscription::is_ending) {
             return self.subscribed(*request, Err(ErrorCode::Internal.into()));
         }
-        let cost = ParkedCost::of_subscription(&request);
-        if let Some(limit) = self.sessions.due_joins.exceeded(cost, &self.context.options.log) {
-            if let Some(join) = &request.join {
-                self.context.abandon_join(Arc::clone(&request.channel), join.seat, Departure::Left);
-            }
-            let refused = Refused::new(ErrorCode::TooManyRequests, limit.why());
-            return self.subscribed(*request, Err(refused.into()));
-        }
-        self.sessions.due_joins.add(cost);
         self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default().due_joins.push_back(request);
         self.send_due_joins();
     }
@@ -405,8 +395,6 @@ impl Subscribing<'_> {
         let session = self.sessions.table.at_mut(self.key.index);
         let next = session.extra.as_mut().and_then(|extra| extra.due_joins.pop_front());
         let Some(mut request) = next else { return };
-        self.sessions.due_joins.remove(ParkedCost::of_subscription(&request));
-        let session = self.sessions.table.at_mut(self.key.index);
         session.awaits_large_reply = true;
         request.answer = AnswerPace::Awaited;
         self.context.request(self.context.owner(&request.channel), ShardRequest::Subscribe(request));
