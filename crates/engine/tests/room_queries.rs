@@ -507,49 +507,6 @@ fn a_late_join_is_answered_after_a_command_that_waited_with_it() {
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
 }
 
-/// The rooms report that they were empty for the maximum time.
-fn report_idle(hall: &mut Hall) {
-    let rooms: Vec<_> = hall.rooms.iter().map(|(room, (host, _))| (*room, host.channel().as_ref().into())).collect();
-    for (room, channel) in rooms {
-        hall.on_message(0, FromRoom::Idle { room, channel });
-    }
-    hall.pass();
-}
-
-#[test]
-fn a_room_with_a_late_join_is_not_idle() {
-    let mut hall = hall_with_late_joins();
-    report_idle(&mut hall);
-    assert_eq!(hall.rooms.len(), 3);
-    hall.node.client("a").room_bytes = usize::MAX;
-    for _ in 0..4 {
-        hall.take("a", usize::MAX);
-        hall.tick();
-    }
-    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
-    hall.leave("a");
-    hall.tick();
-    report_idle(&mut hall);
-    assert_eq!(hall.rooms.len(), 0);
-}
-
-#[test]
-fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
-    let mut hall = hall_with_late_joins();
-    hall.node.ask_api(&json!({"close_room": {"channel": "arena:2"}}));
-    hall.node.ask_api(&json!({"close_room": {"channel": "arena:3"}}));
-    hall.pass();
-    for _ in 0..4 {
-        hall.take("a", usize::MAX);
-        none_is_elsewhere(&mut hall);
-    }
-    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
-    hall.leave("a");
-    hall.tick();
-    report_idle(&mut hall);
-    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
-}
-
 #[test]
 fn late_joins_that_nobody_waits_for_are_forgotten() {
     let leave: fn(&mut Hall) = |hall| hall.leave("a");
@@ -571,8 +528,6 @@ fn late_joins_that_nobody_waits_for_are_forgotten() {
         }
         let players: usize = hall.rooms.values().map(|(host, _)| host.player_count()).sum();
         assert_eq!((hall.holdings(), players), ([0, 0], 0));
-        report_idle(&mut hall);
-        assert_eq!(hall.rooms.len(), 0);
     }
 }
 

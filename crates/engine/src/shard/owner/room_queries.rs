@@ -28,7 +28,7 @@ use crate::{
     event::Ticket,
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
-    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomState, SeatKey},
+    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
     shrink::shrink_map,
     timers::{Scheduled, TimerOwner},
 };
@@ -63,8 +63,6 @@ struct UnansweredJoin {
 pub(super) enum JoinPlace {
     /// It waits for the answers of other nodes, or to ask them again.
     Here,
-    /// Its session has it, until the answer fits into the session's queue. The room counts it as pending.
-    Session(RoomKey),
     /// A room has it.
     Room,
 }
@@ -78,7 +76,7 @@ pub(in crate::shard) struct RoomQueries {
     promised_until_us: BTreeMap<Arc<str>, u64>,
     /// Joins that ask again in a moment. Meanwhile, this node answers other nodes that it does not ask.
     pausing: BTreeMap<Arc<str>, Pausing>,
-    /// In a cluster, the joins that are here, in rooms, or due at their sessions. Bounded by the subscriptions of all sessions.
+    /// In a cluster, the joins that are here or in rooms. Bounded by the subscriptions of all sessions.
     unanswered: HashMap<SeatKey, UnansweredJoin, foldhash::quality::FixedState>,
 }
 
@@ -124,22 +122,12 @@ impl RoomQueries {
         self.unanswered.len()
     }
 
-    /// A join is at this place now, until [`RoomQueries::end_stay`]. Returns whether that is noted.
-    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) -> bool {
+    /// A join is here now, or in a room, until [`RoomQueries::end_stay`].
+    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) {
         // Without other nodes, no join asks again.
-        let join = request.join.as_ref().filter(|_| context.options.log.has_peers());
-        if let Some(join) = join {
+        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.has_peers()) {
             self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
         }
-        join.is_some()
-    }
-
-    /// Takes a join that its session has; returns the room that counts it.
-    pub(super) fn take_from_session(&mut self, seat: SeatKey) -> Option<RoomKey> {
-        let JoinPlace::Session(room) = self.unanswered.get(&seat)?.place else { return None };
-        self.unanswered.remove(&seat);
-        shrink_map(&mut self.unanswered);
-        Some(room)
     }
 
     /// Returns whether somebody still waits for the answer to the join.

@@ -52,9 +52,6 @@ impl Rooms<'_> {
     /// Sends a join to the channel's room, which is opened if necessary, and if no other node of the cluster has it.
     /// [`Rooms::joined`] handles the answer.
     pub(super) fn serve_join(&mut self, request: Box<SubscriptionRequest>) {
-        if let Some(join) = &request.join {
-            self.session_has_no_longer(&request.channel, join.seat);
-        }
         if may_open(&request) && self.should_ask_for_room(&request.channel) {
             self.ask_for_room_to_join(request);
         } else {
@@ -307,13 +304,10 @@ impl Rooms<'_> {
 
     /// Sends a join to the room of a channel, which is open, unless its session has to agree first.
     fn send_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
-        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         if request.answer == AnswerPace::Late {
-            // The session may be slow, and the room is to be open until then.
-            let is_noted = self.queries.begin_stay(self.context, &request, JoinPlace::Session(room.key));
-            room.pending_joins += u32::from(is_noted);
             return self.context.notify(request.asker.shard, Notice::JoinDue { request });
         }
+        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         room.pending_joins += 1;
         let OwnedRoom { key: room, thread, .. } = *room;
         self.queries.begin_stay(self.context, &request, JoinPlace::Room);
@@ -544,21 +538,10 @@ impl Rooms<'_> {
         }
     }
 
-    /// A join was sent to its session, and has returned, or will not. Returns whether it was one.
-    fn session_has_no_longer(&mut self, name: &str, seat: SeatKey) -> bool {
-        let Some(room) = self.queries.take_from_session(seat) else { return false };
-        match self.channel_of_room(name, room).and_then(|key| self.channels.table[key].room_mut(room)) {
-            Some(room) => room.pending_joins -= 1,
-            None => _ = self.directory.closed_room_answers(room),
-        }
-        true
-    }
-
     /// The session of a join that is not answered has ended, or has unsubscribed. If the client may join again before the
     /// answer, the room learns it now: the client is to find its player away.
     pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey, departure: Departure) {
-        let is_here = self.session_has_no_longer(name, seat) || self.queries.abandon(seat);
-        if is_here || departure != Departure::Lost {
+        if self.queries.abandon(seat) || departure != Departure::Lost {
             return;
         }
         let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());

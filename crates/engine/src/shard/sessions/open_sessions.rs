@@ -778,11 +778,11 @@ impl OpenSessions {
         let due_joins = session.and_then(|session| session.extra.as_mut()).map(|extra| &mut extra.due_joins);
         let is_it = |request: &SubscriptionRequest| request.join.as_ref().is_some_and(|join| join.seat == seat_key);
         let held = due_joins.and_then(|joins| joins.remove(joins.iter().position(|request| is_it(request))?));
-        if let Some(request) = held {
+        match held {
             // It is refused when the current event has been handled: the session does not wait for it any more.
-            context.notify(context.identity.index, Notice::JoinDue { request });
+            Some(request) => context.notify(context.identity.index, Notice::JoinDue { request }),
+            None => context.abandon_join(Arc::clone(&self.hub.channel(channel).name), seat_key, departure),
         }
-        context.abandon_join(Arc::clone(&self.hub.channel(channel).name), seat_key, departure);
     }
 
     /// Releases a subscription's channel and filter in the hub.
