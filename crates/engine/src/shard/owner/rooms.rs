@@ -1,6 +1,6 @@
 //! The owner's side of a room: opens it, and forwards its joins, leaves and events.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
@@ -178,7 +178,7 @@ impl Rooms<'_> {
     }
 
     /// A join waits until this node may open one more room.
-    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>) {
+    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>, why: RoomRefusal) {
         let Some(request) = self.park(request) else { return };
         if self.queries.is_asking(&request.channel) {
             // The turn of the channel has come with the join before this one, and they share it.
@@ -186,7 +186,7 @@ impl Rooms<'_> {
             return self.queries.add(self.context, name, WaitingRequest::Join(request));
         }
         let line = &mut self.directory.line;
-        self.queries.wait_in_line(self.context, request, |channel| line.enter(channel));
+        self.queries.wait_in_line(self.context, request, why, |channel| line.enter(channel));
         self.call_next();
     }
 
@@ -198,7 +198,7 @@ impl Rooms<'_> {
                 self.join_here(request);
             }
         }
-        if let Some(place) = in_line {
+        if let Some((place, _)) = in_line {
             self.directory.line.leave(place);
             self.call_next();
         }
@@ -210,7 +210,7 @@ impl Rooms<'_> {
             return false;
         }
         if self.queries.pausing(name).is_some_and(|pausing| pausing.in_line.is_some()) {
-            self.end_wait_in_line(name);
+            self.refuse_overdue(name);
             self.call_next();
         } else {
             self.ask_again(name);
@@ -226,17 +226,16 @@ impl Rooms<'_> {
         }
     }
 
-    /// The joins of a channel in the line that have waited too long ask a last time: while they waited, another node may have
-    /// opened the room. If none has, they are refused.
-    fn end_wait_in_line(&mut self, name: &Arc<str>) {
+    /// Refuses the joins of a channel in the line that have waited too long.
+    fn refuse_overdue(&mut self, name: &Arc<str>) {
         let now_us = self.context.now.mono_us;
-        let Some(Pausing { joins, in_line: Some(place), .. }) = self.queries.pausing(name) else { return };
-        let place = *place;
-        let mut overdue = Vec::new();
-        while let Some(request) = joins.pop_front_if(|request| waits_until_us(request) <= now_us) {
-            overdue.push(request);
-        }
-        if let Some(next_us) = joins.front().map(|request| waits_until_us(request)) {
+        let Some(Pausing { joins, in_line: Some((place, why)), .. }) = self.queries.pausing(name) else { return };
+        let (place, why) = (*place, *why);
+        let (overdue, waiting): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(joins).into_iter().partition(|request| waits_until_us(request) <= now_us);
+        let next_us = waiting.iter().map(|request| waits_until_us(request)).min();
+        *joins = waiting;
+        if let Some(next_us) = next_us {
             self.queries.wake_at(self.context, name, next_us);
         } else {
             self.queries.take_pausing(self.context, name);
@@ -244,7 +243,8 @@ impl Rooms<'_> {
         }
         for request in overdue {
             if let Some(request) = self.unpark(request) {
-                self.serve_join(request);
+                count_refusal(self.context, name, why);
+                refuse_join(self.context, request, why.code().into());
             }
         }
     }
@@ -348,8 +348,8 @@ impl Rooms<'_> {
                 }
             }
             // When a node has died, all its rooms are opened at once.
-            Err(NoRoom::NotOpened(RoomRefusal::Queue | RoomRefusal::Rate)) if self.waits_on(&request) => {
-                self.wait_in_line(request);
+            Err(NoRoom::NotOpened(why @ (RoomRefusal::Queue | RoomRefusal::Rate))) if self.waits_on(&request) => {
+                self.wait_in_line(request, why);
             }
             Err(why) => {
                 let refused = self.refused(&name, why);
