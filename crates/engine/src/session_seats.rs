@@ -392,14 +392,16 @@ impl Seats {
         FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_far_postponed, paced_ticks }
     }
 
-    /// Sets the pace of a seat. It counts from the last snapshot.
+    /// Sets the pace of a seat. It counts from the last snapshot, or from now if that was of another world: the ticks of this
+    /// one may be lower.
     pub(crate) fn set_pace(&mut self, index: SeatIndex, pace: Option<UpdatePace>) {
         let seat = self.at_mut(index);
         seat.pace = pace;
         let Some((SeatedAt { room, place }, base_tick)) = seat.at.map(|at| (at, seat.base.tick)) else { return };
         let room = self.room_mut(room);
         let interval_ticks = pace.map_or(1, |pace| pace.interval_ticks(room.ticks_per_second()));
-        room.seated[place as usize].rests_until_tick = base_tick.saturating_add(interval_ticks);
+        let from_tick = base_tick.min(room.tick());
+        room.seated[place as usize].rests_until_tick = from_tick.saturating_add(interval_ticks);
     }
 
     /// Takes the offered frame, so that none is offered any more.

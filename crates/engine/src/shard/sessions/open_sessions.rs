@@ -33,6 +33,7 @@ use super::{
     Context,
     commands::{CommandOutcome, CommandRef, channel_of, error_number},
     connect::read_place,
+    pacing::Pacing,
     permission::Permission,
     recording::Recording,
     users::UserSessions,
@@ -113,6 +114,9 @@ impl OpenSessions {
         let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
         if is_open {
             self.record_disconnect(context, key, disconnect, cause);
+            if queued == QueuedFrames::Send {
+                Pacing { context, sessions: self }.queue_last_turns(key);
+            }
         }
         // A session that must not reconnect leaves its rooms at once.
         let departure = if disconnect.reconnects() { Departure::Lost } else { Departure::Left };

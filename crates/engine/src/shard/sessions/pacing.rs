@@ -6,11 +6,14 @@ use dunlin_protocol::{ErrorCode, NumberMember, Payload, Reply, RpcResult, text_m
 use crate::{
     SessionKey,
     api::{ApiAnswer, ApiResult},
+    counters::NamespaceCounters,
     frame::FrameRef,
-    hub::{HubEntry, LocalChannelId},
+    hub::{HubEntry, ListKey, LocalChannelId},
     names::NamespaceIndex,
     options::Lane,
+    outbox::Outbox,
     pace::{BYTES_PER_SECOND, BytePace, PaceChange, UPDATES_PER_SECOND, UpdatePace},
+    paced_subscribers::PacedSubscribers,
     refused::{Refused, RefusedCommand},
 };
 
@@ -127,23 +130,17 @@ impl Pacing<'_> {
 
     /// Moves a subscriber to the list for its new pace.
     fn move_subscriber(&mut self, (key, id): (SessionKey, LocalChannelId), index: u32, pace: Option<UpdatePace>) {
-        let OpenSessions { table, hub, .. } = &mut *self.sessions;
-        let session = table.at_mut(key.index);
+        let session = self.sessions.table.at_mut(key.index);
         let subscription = session.subscription_mut(id).expect("it was looked at");
         let before = subscription.pace();
         subscription.set_pace(pace);
         let subscription = session.subscription(id).expect("it was looked at");
         let [list_before, list] = [before, pace].map(|pace| session.list_key(subscription, pace));
         if let (Some(_), Some(pace)) = (before, pace) {
-            hub.channel_mut(id).paced_mut(list).set_pace(index, pace);
+            self.sessions.hub.channel_mut(id).paced_mut(list).set_pace(index, pace);
         } else {
             if before.is_some() {
-                let paced = hub.channel_mut(id).paced_mut(list_before);
-                let (taken_through, outbox) = (paced.taken_through(index), table.outbox(key.index));
-                for (key_hash, frame) in paced.newest_after(taken_through) {
-                    outbox.push_latest(key_hash, id, frame.clone());
-                }
-                outbox.list(key.index, &mut self.context.effects);
+                self.queue_last_turn(key, id, (list_before, index));
             }
             let entry = self.sessions.remove_from_list(self.context, id, (list_before, index));
             let index = self.sessions.hub.add(id, list, entry, pace);
@@ -154,6 +151,32 @@ impl Pacing<'_> {
         if self.sessions.table.outbox(key.index).is_too_far_behind(&self.context.options.client) {
             self.sessions.close_slow(self.context, key);
         }
+    }
+
+    /// Queues what waits for the turns of a session that is about to end. What no longer fits into its queue is left out.
+    pub(super) fn queue_last_turns(&mut self, key: SessionKey) {
+        let session = self.sessions.table.at(key.index);
+        let with_pace = session.subscriptions.iter().filter(|one| one.pace().is_some() && one.seat().is_none());
+        let lists = with_pace.map(|one| (one.channel, session.list_key(one, one.pace()), one.place));
+        let lists: Vec<_> = lists.filter_map(|(id, list, place)| Some((id, (list, place?)))).collect();
+        for (id, place) in lists {
+            if self.sessions.table.outbox(key.index).is_too_far_behind(&self.context.options.client) {
+                return;
+            }
+            self.queue_last_turn(key, id, place);
+        }
+    }
+
+    /// Queues what waits for the turn of a subscriber, which leaves its list.
+    fn queue_last_turn(&mut self, key: SessionKey, id: LocalChannelId, (list, place): (ListKey, u32)) {
+        let OpenSessions { hub, table, .. } = &mut *self.sessions;
+        let Context { counters, effects, .. } = &mut *self.context;
+        let channel = hub.channel_mut(id);
+        let namespace = &mut counters.namespaces[usize::from(channel.namespace.0)];
+        let paced = channel.paced_mut(list);
+        let (taken_through, outbox) = (paced.taken_through(place), table.outbox(key.index));
+        queue_turn(outbox, id, paced, taken_through, namespace);
+        outbox.list(key.index, effects);
     }
 
     /// Takes the turns of a channel's paced subscribers that are scheduled at `due_us`; returns whether there are any.
@@ -185,14 +208,7 @@ impl Pacing<'_> {
         {
             let HubEntry { session, .. } = entries[place as usize];
             let outbox = table.outbox(session);
-            let mut queued = 0;
-            for (key_hash, frame) in paced.newest_after(taken_through) {
-                let replaced = outbox.push_latest(key_hash, id, FrameRef::clone(frame));
-                namespace.skipped += u64::from(replaced);
-                queued += 1;
-            }
-            namespace.deliveries += queued;
-            namespace.pace_skipped += paced.published_after(taken_through) - queued;
+            let queued = queue_turn(outbox, id, paced, taken_through, namespace);
             frames_left = frames_left.saturating_sub(queued);
             outbox.list(session, effects);
             if outbox.is_too_far_behind(&options.client) {
@@ -202,6 +218,25 @@ impl Pacing<'_> {
         paced.drop_taken();
         frames_left > 0
     }
+}
+
+/// Queues the newest publications after `taken_through` for a subscriber of a paced list; returns their number.
+fn queue_turn(
+    outbox: &mut Outbox,
+    id: LocalChannelId,
+    paced: &PacedSubscribers,
+    taken_through: u64,
+    namespace: &mut NamespaceCounters,
+) -> u64 {
+    let mut queued = 0;
+    for (key_hash, frame) in paced.newest_after(taken_through) {
+        let replaced = outbox.push_latest(key_hash, id, FrameRef::clone(frame));
+        namespace.skipped += u64::from(replaced);
+        queued += 1;
+    }
+    namespace.deliveries += queued;
+    namespace.pace_skipped += paced.published_after(taken_through) - queued;
+    queued
 }
 
 /// The pace that the data of a subscription to a channel of `namespace` states.

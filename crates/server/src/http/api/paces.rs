@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{
     ApiError, Executor, JsonResult, RequestLimits,
     command::{Command, named},
-    session_orders::only,
+    session_orders::{only, session_order},
 };
 use crate::json_members::empty_if_null;
 
@@ -39,41 +39,29 @@ pub struct SessionPaceParams {
     pub bytes_per_second_max: Option<f64>,
 }
 
-/// See [`super::Method::SubscriptionPace`].
-#[derive(Clone, Debug)]
-pub struct SubscriptionPaceCommand(pub ApiRequest);
+session_order! {
+    /// See [`super::Method::SubscriptionPace`].
+    SubscriptionPaceCommand, SubscriptionPaceParams
+}
 
-/// See [`super::Method::SessionPace`].
-#[derive(Clone, Debug)]
-pub struct SessionPaceCommand(pub ApiRequest);
+session_order! {
+    /// See [`super::Method::SessionPace`].
+    SessionPaceCommand, SessionPaceParams
+}
 
-impl Command for SubscriptionPaceCommand {
-    type Params = SubscriptionPaceParams;
-
-    fn check(params: SubscriptionPaceParams, _: &RequestLimits) -> Result<Self, ApiError> {
-        let channel = named(params.channel)?;
-        let pace = pace(params.updates_per_second_max, UpdatePace::from_updates_per_second)?;
+impl SubscriptionPaceParams {
+    fn into_request(self) -> Result<ApiRequest, ApiError> {
+        let channel = named(self.channel)?;
+        let pace = pace(self.updates_per_second_max, UpdatePace::from_updates_per_second)?;
         let change = PaceChange::Subscription { channel, pace };
-        let only = only(params.client, params.session);
-        Ok(Self(ApiRequest::SetPace { user: params.user.into(), only, change }))
-    }
-
-    async fn carry_out(self, executor: &Executor) -> JsonResult {
-        executor.all_nodes().order(self.0).await
+        Ok(ApiRequest::SetPace { user: self.user.into(), only: only(self.client, self.session), change })
     }
 }
 
-impl Command for SessionPaceCommand {
-    type Params = SessionPaceParams;
-
-    fn check(params: SessionPaceParams, _: &RequestLimits) -> Result<Self, ApiError> {
-        let pace = pace(params.bytes_per_second_max, BytePace::from_bytes_per_second)?;
-        let (only, change) = (only(params.client, params.session), PaceChange::Session(pace));
-        Ok(Self(ApiRequest::SetPace { user: params.user.into(), only, change }))
-    }
-
-    async fn carry_out(self, executor: &Executor) -> JsonResult {
-        executor.all_nodes().order(self.0).await
+impl SessionPaceParams {
+    fn into_request(self) -> Result<ApiRequest, ApiError> {
+        let change = PaceChange::Session(pace(self.bytes_per_second_max, BytePace::from_bytes_per_second)?);
+        Ok(ApiRequest::SetPace { user: self.user.into(), only: only(self.client, self.session), change })
     }
 }
 

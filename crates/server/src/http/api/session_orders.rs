@@ -17,6 +17,29 @@ use super::{
 };
 use crate::json_members::{Text, empty_if_null};
 
+/// Declares a command that every shard of every node executes on its sessions. Its parameters have `into_request`, which checks
+/// them: the shards believe what passes.
+macro_rules! session_order {
+    ($(#[$doc:meta])* $command:ident, $params:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $command(pub ApiRequest);
+
+        impl Command for $command {
+            type Params = $params;
+
+            fn check(params: $params, _: &RequestLimits) -> Result<Self, ApiError> {
+                params.into_request().map(Self)
+            }
+
+            async fn carry_out(self, executor: &Executor) -> JsonResult {
+                executor.all_nodes().order(self.0).await
+            }
+        }
+    };
+}
+pub(super) use session_order;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct DisconnectParams {
@@ -124,77 +147,67 @@ pub struct RefreshParams {
     pub all_users: bool,
 }
 
-/// See [`super::Method::Disconnect`].
-#[derive(Clone, Debug)]
-pub struct DisconnectCommand(pub ApiRequest);
+session_order! {
+    /// See [`super::Method::Disconnect`].
+    DisconnectCommand, DisconnectParams
+}
 
-/// See [`super::Method::Unsubscribe`].
-#[derive(Clone, Debug)]
-pub struct UnsubscribeCommand(pub ApiRequest);
+session_order! {
+    /// See [`super::Method::Unsubscribe`].
+    UnsubscribeCommand, UnsubscribeParams
+}
 
-/// See [`super::Method::Subscribe`].
-#[derive(Clone, Debug)]
-pub struct SubscribeCommand(pub ApiRequest);
+session_order! {
+    /// See [`super::Method::Subscribe`].
+    SubscribeCommand, SubscribeParams
+}
 
-/// See [`super::Method::Refresh`].
-#[derive(Clone, Debug)]
-pub struct RefreshCommand(pub ApiRequest);
+session_order! {
+    /// See [`super::Method::Refresh`].
+    RefreshCommand, RefreshParams
+}
 
-impl Command for DisconnectCommand {
-    type Params = DisconnectParams;
-
-    fn check(params: DisconnectParams, _: &RequestLimits) -> Result<Self, ApiError> {
-        refuse_labels(Method::Disconnect, params.label_filter.is_some(), params.all_users)?;
-        let disconnect = match params.disconnect {
+impl DisconnectParams {
+    fn into_request(self) -> Result<ApiRequest, ApiError> {
+        refuse_labels(Method::Disconnect, self.label_filter.is_some(), self.all_users)?;
+        let disconnect = match self.disconnect {
             None => Disconnect::FORCE_NO_RECONNECT,
             Some(OnlyObject(CloseWith { code, reason })) => {
                 Disconnect { code: close_code(code)?, reason: reason.into() }
             }
         };
-        Ok(Self(ApiRequest::Disconnect {
-            user: params.user.into(),
-            only: only(params.client, params.session),
-            whitelist: params.whitelist.into_iter().map(|client| client.0.into()).collect(),
+        Ok(ApiRequest::Disconnect {
+            user: self.user.into(),
+            only: only(self.client, self.session),
+            whitelist: self.whitelist.into_iter().map(|client| client.0.into()).collect(),
             disconnect,
-        }))
-    }
-
-    async fn carry_out(self, executor: &Executor) -> JsonResult {
-        executor.all_nodes().order(self.0).await
+        })
     }
 }
 
-impl Command for UnsubscribeCommand {
-    type Params = UnsubscribeParams;
-
-    fn check(params: UnsubscribeParams, _: &RequestLimits) -> Result<Self, ApiError> {
-        refuse_labels(Method::Unsubscribe, params.label_filter.is_some(), params.all_users)?;
-        Ok(Self(ApiRequest::Unsubscribe {
-            channel: params.channel.into(),
-            user: params.user.into(),
-            only: only(params.client, params.session),
+impl UnsubscribeParams {
+    fn into_request(self) -> Result<ApiRequest, ApiError> {
+        refuse_labels(Method::Unsubscribe, self.label_filter.is_some(), self.all_users)?;
+        Ok(ApiRequest::Unsubscribe {
+            channel: self.channel.into(),
+            user: self.user.into(),
+            only: only(self.client, self.session),
             code: UnsubscribeCode::SERVER,
-        }))
-    }
-
-    async fn carry_out(self, executor: &Executor) -> JsonResult {
-        executor.all_nodes().order(self.0).await
+        })
     }
 }
 
-impl Command for SubscribeCommand {
-    type Params = SubscribeParams;
-
-    fn check(params: SubscribeParams, _: &RequestLimits) -> Result<Self, ApiError> {
-        refuse_labels(Method::Subscribe, params.label_filter.is_some(), params.all_users)?;
-        let OnlyObject(overrides) = params.r#override.unwrap_or_default();
+impl SubscribeParams {
+    fn into_request(self) -> Result<ApiRequest, ApiError> {
+        refuse_labels(Method::Subscribe, self.label_filter.is_some(), self.all_users)?;
+        let OnlyObject(overrides) = self.r#override.unwrap_or_default();
         let switch = |switch: Option<OnlyObject<Switch>>| switch.map(|OnlyObject(switch)| switch.value);
         let subscription = ServerSubscription {
-            channel: named(params.channel)?,
+            channel: named(self.channel)?,
             grant: SubscriptionGrant {
-                info: info_of(params.info, params.b64info)?,
-                data: data_of(params.data, params.b64data)?,
-                expires_at_ms: expiry_of(params.expire_at)?,
+                info: info_of(self.info, self.b64info)?,
+                data: data_of(self.data, self.b64data)?,
+                expires_at_ms: expiry_of(self.expire_at)?,
                 overrides: Overrides {
                     presence: switch(overrides.presence),
                     join_leave: switch(overrides.join_leave),
@@ -203,37 +216,27 @@ impl Command for SubscribeCommand {
                     force_recovery: switch(overrides.force_recovery),
                 },
             },
-            recover_since: params.recover_since.map(|OnlyObject(position)| (position.offset, position.epoch.into())),
+            recover_since: self.recover_since.map(|OnlyObject(position)| (position.offset, position.epoch.into())),
             from_token: false,
         };
-        Ok(Self(ApiRequest::Subscribe {
-            user: params.user.into(),
-            only: only(params.client, params.session),
+        Ok(ApiRequest::Subscribe {
+            user: self.user.into(),
+            only: only(self.client, self.session),
             subscription: Box::new(subscription),
-        }))
-    }
-
-    async fn carry_out(self, executor: &Executor) -> JsonResult {
-        executor.all_nodes().order(self.0).await
+        })
     }
 }
 
-impl Command for RefreshCommand {
-    type Params = RefreshParams;
-
-    fn check(params: RefreshParams, _: &RequestLimits) -> Result<Self, ApiError> {
-        refuse_labels(Method::Refresh, params.label_filter.is_some(), params.all_users)?;
-        Ok(Self(ApiRequest::Refresh {
-            user: params.user.into(),
-            only: only(params.client, params.session),
-            expired: params.expired,
-            expires_at_ms: expiry_of(params.expire_at)?,
-            info: info_of(params.info, String::new())?,
-        }))
-    }
-
-    async fn carry_out(self, executor: &Executor) -> JsonResult {
-        executor.all_nodes().order(self.0).await
+impl RefreshParams {
+    fn into_request(self) -> Result<ApiRequest, ApiError> {
+        refuse_labels(Method::Refresh, self.label_filter.is_some(), self.all_users)?;
+        Ok(ApiRequest::Refresh {
+            user: self.user.into(),
+            only: only(self.client, self.session),
+            expired: self.expired,
+            expires_at_ms: expiry_of(self.expire_at)?,
+            info: info_of(self.info, String::new())?,
+        })
     }
 }
 
