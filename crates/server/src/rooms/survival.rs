@@ -288,9 +288,9 @@ impl RoomEntries {
         // A poisoned storage refuses the batch, and its queue is empty.
         match storage.write_entries(EntryBatch::new(false), done) {
             Ok(()) if is_written.recv_timeout(FLUSH_TIMEOUT).is_err() => {
-                return Err(NotRead::Unusable("the storage is too busy".to_owned()));
+                return Err(NotRead::Unavailable("the storage is too busy".to_owned()));
             }
-            Err(LogError::Busy(_)) => return Err(NotRead::Unusable("the storage is too busy".to_owned())),
+            Err(error @ LogError::Busy(_)) => return Err(NotRead::Unavailable(not_queued(error).to_owned())),
             Ok(()) | Err(_) => {}
         }
         self.read_newest(storage).map_err(NotRead::Unusable)
