@@ -252,6 +252,15 @@ impl KeptRooms {
         }
     }
 
+    /// Whether the game of this node could not go on with the room of a channel a moment ago, so that other nodes of the
+    /// cluster are to open it.
+    pub(crate) fn leaves_to_others(&self, channel: &str) -> bool {
+        match &self.store {
+            Store::Disk(_) => false,
+            Store::Cluster(logs) => logs.has_refused(channel),
+        }
+    }
+
     /// Whether rooms are in the cluster.
     pub(crate) const fn is_in_cluster(&self) -> bool {
         matches!(self.store, Store::Cluster(_))
