@@ -116,7 +116,7 @@ impl Script {
     }
 
     /// The room as it continues after an update of the game: `simulation` is the new version, and takes over what this one
-    /// saves. States whose fields were only added, removed or widened are converted before.
+    /// saves. States whose fields were only added or widened, or removed in a higher version, are converted before.
     ///
     /// # Errors
     /// [`MigrationError`]

@@ -381,8 +381,8 @@ pub trait Simulation: Send {
 
     /// Takes over a room that another version of the game has saved, or the same version with other parameters or another
     /// tick rate. Called instead of [`Simulation::restore`]; the world is already restored, and so are the players.
-    /// States of kinds whose fields were only added, removed or widened have their new form already. States of other
-    /// kinds with changed fields have their old form, and must have the new one afterwards.
+    /// States of kinds whose fields were only added or widened, or removed in a higher version, have their new form
+    /// already. States of other kinds with changed fields have their old form, and must have the new one afterwards.
     ///
     /// # Errors
     /// [`NotMigrated`]: the room is not opened, and its state stays as it was saved. By default every room is refused.

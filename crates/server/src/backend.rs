@@ -12,6 +12,7 @@ mod breaker;
 mod caller;
 mod counters;
 mod endpoint;
+mod push_target;
 mod request;
 mod trace;
 
@@ -42,6 +43,7 @@ use caller::{Caller, RequestFields};
 pub use answer::read as read_answer;
 pub use counters::{BackendCounts, CallOutcome, CodeCount, ProxyCounts, ProxyKind};
 pub(crate) use endpoint::Endpoint;
+pub(crate) use push_target::{NoResponse, PushTarget};
 #[cfg(test)]
 pub(crate) use tests::service;
 

@@ -409,6 +409,12 @@ impl Node {
         }
     }
 
+    /// Whether the game of this node could not go on with the room of a channel a moment ago, so that other nodes of the
+    /// cluster are to open it.
+    pub fn leaves_room_to_others(&self, channel: &str) -> bool {
+        self.inner.rooms.kept().is_some_and(|kept| kept.leaves_to_others(channel))
+    }
+
     /// The counters of stored rooms; `None` without a storage.
     pub fn room_survival(&self) -> Option<SurvivalReport> {
         self.inner.rooms.survival()

@@ -1,7 +1,7 @@
 //! What differs between the schema that a room was saved with and that of the game now, and the conversion of states.
 //!
-//! Whether the states of a kind can be converted depends on both schemas alone, never on values. So a game knows which of
-//! its kinds have their new form when it takes over a room.
+//! Whether the states of a kind can be converted depends on both schemas and on which version of the game is higher, never
+//! on values. So a game knows which of its kinds have their new form when it takes over a room.
 
 use std::fmt;
 

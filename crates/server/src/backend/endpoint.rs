@@ -59,36 +59,29 @@ impl Endpoint {
     /// # Errors
     /// Why there is none, without secrets.
     pub(crate) async fn post(&self, headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, String> {
-        self.post_as("application/json", headers, body).await
+        self.post_as("application/json", None, headers, body).await
     }
 
-    /// Sends a body of this type, and returns the head of the response.
+    /// Sends a body of this type, and returns the head of the response. A URL that has no query can get one.
     ///
     /// # Errors
     /// Why there is none, without secrets.
     pub(crate) async fn post_as(
         &self,
         content_type: &'static str,
+        query: Option<&str>,
         mut headers: HeaderMap,
         body: Bytes,
     ) -> Result<Response<Incoming>, String> {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-        self.send(self.target.clone(), headers, body).await
-    }
-
-    /// Sends bytes to the URL, which has no query, with this one.
-    ///
-    /// # Errors
-    /// Why there is no response, without secrets.
-    pub(crate) async fn post_binary(
-        &self,
-        query: &str,
-        mut headers: HeaderMap,
-        body: Bytes,
-    ) -> Result<Response<Incoming>, String> {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
-        let target = format!("{}?{query}", self.target).parse();
-        self.send(target.map_err(|_| "the URL is too long".to_owned())?, headers, body).await
+        let target = match query {
+            None => self.target.clone(),
+            Some(query) => {
+                let target = format!("{}?{query}", self.target).parse::<Uri>();
+                target.map_err(|_| "the URL is too long".to_owned())?
+            }
+        };
+        self.send(target, headers, body).await
     }
 
     async fn send(&self, target: Uri, mut headers: HeaderMap, body: Bytes) -> Result<Response<Incoming>, String> {

@@ -6,18 +6,17 @@ use bytes::Bytes;
 use dunlin_config::OpenTelemetryOptions;
 use dunlin_queues::CountedReceiver;
 use dunlin_token::SecretUrl;
-use http_body_util::{BodyExt as _, Limited};
 use hyper::{
     header::{HeaderMap, RETRY_AFTER},
     http::response::Parts,
 };
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{ExportOutcome, Resource, Shared, Signal, encode, span::Span};
-use crate::{backend::Endpoint, telemetry::otlp_events::OtlpFailed};
-
-/// How much of a response is read: whether the collector has taken all, and why not.
-const RESPONSE_BYTES_MAX: usize = 4_096;
+use crate::{
+    backend::{NoResponse, PushTarget},
+    telemetry::otlp_events::OtlpFailed,
+};
 
 /// Maximum number of spans in a request, as in other SDKs.
 const BATCH_SPANS_MAX: usize = 512;
@@ -34,11 +33,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum pause that a collector can ask for. Spans wait meanwhile, and are lost beyond their queue's limit.
 const ASKED_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// The URL that takes one kind of data.
+/// What takes one kind of data, and what counts the requests.
 pub(super) struct Target {
-    endpoint: Endpoint,
-    headers: HeaderMap,
-    timeout: Duration,
+    push: PushTarget,
     signal: Signal,
     shared: Arc<Shared>,
 }
@@ -63,38 +60,22 @@ impl Target {
         signal: Signal,
         shared: Arc<Shared>,
     ) -> Result<Self, String> {
-        let endpoint = Endpoint::new(url, options.tls.as_deref(), 1)?;
-        let timeout = Duration::from_millis(options.timeout_ms);
-        Ok(Self { endpoint, headers: options.headers.clone(), timeout, signal, shared })
+        let push = PushTarget::new(url, options.tls.as_deref(), options.headers.clone(), options.timeout_ms)?;
+        Ok(Self { push, signal, shared })
     }
 
     async fn send(&self, body: Bytes) -> Exchanged {
-        let (exchanged, why) = match timeout(self.timeout, self.exchange(body)).await {
-            Err(_) => (Exchanged::failed(ExportOutcome::Timeout), "no response in time".to_owned()),
-            Ok(Err(why)) => (Exchanged::failed(ExportOutcome::Unreachable), why),
-            Ok(Ok((head, body))) => Exchanged::of_response(&head, &body),
+        let (exchanged, why) = match self.push.post("application/x-protobuf", None, body).await {
+            Err(NoResponse::Timeout) => (Exchanged::failed(ExportOutcome::Timeout), "no response in time".to_owned()),
+            Err(NoResponse::Unreachable(why)) => (Exchanged::failed(ExportOutcome::Unreachable), why),
+            Ok((head, body)) => Exchanged::of_response(&head, &body),
         };
         self.shared.counters.count_push(self.signal, exchanged.outcome);
         if exchanged.outcome != ExportOutcome::Accepted || exchanged.rejected > 0 {
-            let (signal, outcome, why) = (self.signal.name(), exchanged.outcome.name(), self.scrubbed(&why));
+            let (signal, outcome, why) = (self.signal.name(), exchanged.outcome.name(), self.push.scrubbed(&why));
             OtlpFailed { signal, outcome, rejected: exchanged.rejected, why: &why }.emit();
         }
         exchanged
-    }
-
-    async fn exchange(&self, body: Bytes) -> Result<(Parts, Bytes), String> {
-        let response = self.endpoint.post_as("application/x-protobuf", self.headers.clone(), body).await?;
-        let (head, body) = response.into_parts();
-        // The status has decided already. An error only costs the details and the connection.
-        let body = Limited::new(body, RESPONSE_BYTES_MAX).collect().await;
-        Ok((head, body.map(http_body_util::Collected::to_bytes).unwrap_or_default()))
-    }
-
-    /// A text without what the header fields and the URL keep secret.
-    fn scrubbed(&self, text: &str) -> String {
-        let secrets = self.headers.values().filter_map(|value| value.to_str().ok());
-        let text = secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"));
-        self.endpoint.scrub(&text)
     }
 }
 

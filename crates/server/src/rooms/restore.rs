@@ -57,6 +57,13 @@ pub(super) fn open_kept(
         entries.note_not_restored();
         Failure { reason: FailureReason::Restore, detail: format!("{detail}; {REMEDY}") }
     };
+    let not_continued = |detail: String| {
+        // SDKs would not come back to a room that is refused, and a node of its version may have it in a moment.
+        if entries.leave_to_others() {
+            return Failure { reason: FailureReason::Storage, detail: format!("{detail}; {REMEDY}") };
+        }
+        not_restored(detail)
+    };
     let newest = entries.newest_checkpoint(go_on).map_err(|not_read| match not_read {
         NotRead::Unusable(detail) => not_restored(detail),
         NotRead::Unavailable(detail) => Failure { reason: FailureReason::Storage, detail },
@@ -74,11 +81,7 @@ pub(super) fn open_kept(
             go_on();
             return open_new(registry, request, entries);
         }
-        // SDKs would not come back to a room that is refused, and a node of its version may have it in a moment.
-        Err(detail) if entries.leave_to_others() => {
-            return Err(Failure { reason: FailureReason::Storage, detail: format!("{detail}; {REMEDY}") });
-        }
-        Err(detail) => return Err(not_restored(detail)),
+        Err(detail) => return Err(not_continued(detail)),
     };
     let Restored { runner, replayed_ticks, migrated } = restored;
     let writer = RoomWriter::new(Arc::clone(entries), settings, runner.ticks_run(), true);
@@ -89,7 +92,7 @@ pub(super) fn open_kept(
             saved.map_err(|failure| match failure.reason {
                 FailureReason::Storage => failure,
                 // The old checkpoint remains.
-                _ => not_restored(failure.detail),
+                _ => not_continued(failure.detail),
             })?;
             entries.note_migrated(&runner, migrated);
         }

@@ -252,6 +252,15 @@ impl KeptRooms {
         }
     }
 
+    /// Whether the game of this node could not go on with the room of a channel a moment ago, so that other nodes of the
+    /// cluster are to open it.
+    pub(crate) fn leaves_to_others(&self, channel: &str) -> bool {
+        match &self.store {
+            Store::Disk(_) => false,
+            Store::Cluster(logs) => logs.has_refused(channel),
+        }
+    }
+
     /// Whether rooms are in the cluster.
     pub(crate) const fn is_in_cluster(&self) -> bool {
         matches!(self.store, Store::Cluster(_))
@@ -288,9 +297,9 @@ impl RoomEntries {
         // A poisoned storage refuses the batch, and its queue is empty.
         match storage.write_entries(EntryBatch::new(false), done) {
             Ok(()) if is_written.recv_timeout(FLUSH_TIMEOUT).is_err() => {
-                return Err(NotRead::Unusable("the storage is too busy".to_owned()));
+                return Err(NotRead::Unavailable("the storage is too busy".to_owned()));
             }
-            Err(LogError::Busy(_)) => return Err(NotRead::Unusable("the storage is too busy".to_owned())),
+            Err(error @ LogError::Busy(_)) => return Err(NotRead::Unavailable(not_queued(error).to_owned())),
             Ok(()) | Err(_) => {}
         }
         self.read_newest(storage).map_err(NotRead::Unusable)

@@ -213,8 +213,9 @@ async fn try_reopen(node: &Node, channel: &str) -> Option<Reopened> {
     match node.ask_owner(channel, request).await {
         Err(_) => None,
         Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => Some(Reopened::Later),
-        Ok(Err(refusal)) => Some(Reopened::No(Some(refusal.code))),
         // The reason is logged where the room was made.
+        Ok(Err(_)) if node.leaves_room_to_others(channel) => Some(Reopened::Refused),
+        Ok(Err(refusal)) => Some(Reopened::No(Some(refusal.code))),
         Ok(Ok(ApiAnswer::NotOpened(refusal))) if refusal.code == NOT_RESTORED_CODE => Some(Reopened::Refused),
         Ok(Ok(ApiAnswer::NotOpened(_))) => Some(Reopened::No(None)),
         Ok(Ok(_)) => Some(Reopened::Yes),

@@ -99,7 +99,7 @@ impl ClusterLogs {
     /// Claims and reads the log of a room.
     /// `go_on` is called again and again: the watchdog is to find games that do not return, and not a slow NATS.
     pub(super) fn open(&self, entries: &Arc<RoomEntries>, go_on: &dyn Fn()) -> Result<Option<RoomCheckpoint>, NotRead> {
-        if lock(&self.refused).contains(&entries.channel, Instant::now()) {
+        if self.has_refused(&entries.channel) {
             // No log was claimed, so no answer ends the claim.
             entries.rooms.note_over(&entries.channel, entries.claim);
             return Err(NotRead::Unavailable(REFUSED.to_owned()));
@@ -164,6 +164,11 @@ impl ClusterLogs {
     /// The log of a room is not read again for a while, although clients ask for the room.
     pub(super) fn remember_refused(&self, channel: &Arc<str>) {
         lock(&self.refused).insert(channel, Instant::now());
+    }
+
+    /// Whether the log of a room is not read again for now.
+    pub(super) fn has_refused(&self, channel: &str) -> bool {
+        lock(&self.refused).contains(channel, Instant::now())
     }
 
     /// Ends the log of a room.

@@ -216,6 +216,22 @@ fn joins_may_ask_again_for_a_room_whose_entries_another_one_still_has() {
     end(rig, &storage);
 }
 
+/// A queue that is full for a moment says nothing about what is stored.
+#[test]
+fn joins_may_ask_again_for_a_room_whose_storage_accepts_nothing_now() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let mut rig = start(&storage, kept(RoomSurvival::Exact));
+    // As a full queue, a closed storage accepts nothing.
+    storage.storage().close();
+    let room = rig.open(0, "a");
+    let ann = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(ann), Err(NotJoined::Unavailable));
+    wait_until("the failure", || rig.counters().failed[FailureReason::Storage as usize] == 1);
+    assert_eq!((survival(&rig).not_restored, rig.counters().ticks), (0, 0));
+    end(rig, &storage);
+}
+
 #[test]
 fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
     let directory = Directory::new();
