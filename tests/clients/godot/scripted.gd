@@ -24,6 +24,7 @@ class ScriptedSocket:
 	var is_ended := false
 	var code := 1006
 	var pings_left := 0
+	var asked := 0
 	var is_full := false
 	var is_closing := false
 
@@ -40,6 +41,7 @@ class ScriptedSocket:
 		return is_ended
 
 	func has_message() -> bool:
+		asked += 1
 		return not received.is_empty() or pings_left > 0
 
 	func next_message() -> PackedByteArray:
@@ -524,6 +526,9 @@ func limits() -> void:
 	for count in DunlinClient.REQUESTS_MAX:
 		check.call(it.room.send(PackedByteArray([1])) > 0, "requests")
 	equal([it.room.send(PackedByteArray([1])), (await it.client.ask("m"))["ok"]], [0, false], "one request more")
+	it.socket().asked = 0
+	it.client.poll()
+	check.call(it.socket().asked < 5, "a frame without messages asks for %d" % it.socket().asked)
 	it.socket().pings_left = 100_000
 	it.client.poll()
 	check.call(it.socket().pings_left > 90_000, "a frame ends")
