@@ -245,7 +245,7 @@ func run() -> int:
 	var tests: Array[Callable] = [
 		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
 		sample_limit, dropped_rooms, many_messages, many_parts, sample_memory,
-		long_joins, freed_calls, closing_socket,
+		long_joins, freed_calls, closing_socket, many_missed,
 	]
 	for test in tests:
 		await test.call()
@@ -804,6 +804,33 @@ func many_messages() -> void:
 	it.client.poll()
 	equal(it.reported(), "opened, left 0 true, closed 0 true", "more pongs than the network takes")
 	it.end()
+
+
+## Events that were missed become objects one by one, in order, and no more of them after a listener has left.
+func many_missed() -> void:
+	for leaves_at: int in [1000, 3]:
+		var it := Script_.new()
+		it.begin()
+		it.lose()
+		it.pass_ms(1500)
+		it.accept()
+		var offsets := PackedInt64Array()
+		var objects := PackedInt64Array()
+		it.room.event_received.connect(func(tick: int, _document: Variant) -> void:
+			offsets.append(tick)
+			objects.append(int(Performance.get_monitor(Performance.OBJECT_COUNT)))
+			if offsets.size() == leaves_at:
+				it.room.leave())
+		var result := Writer.new()
+		result.number(3, 1)
+		for offset in range(1, 1001):
+			result.message(7, it.publication(("{\"tick\":%d,\"event\":1}" % offset).to_utf8_buffer(), offset))
+		result.number(8, 1)
+		var before := int(Performance.get_monitor(Performance.OBJECT_COUNT))
+		it.reply(2, SUBSCRIBED, result)
+		equal(Array(offsets), range(1, leaves_at + 1), "missed events")
+		check.call(objects[0] < before + 100, "%d objects more than before the reply" % (objects[0] - before))
+		it.end()
 
 
 ## A snapshot of more objects or cells than are possible is not read to its end.
