@@ -859,6 +859,40 @@ func many_parts() -> void:
 			made.message(9, PackedByteArray())
 		var snapshot := DunlinReplica.Snapshot.new(made.bytes, 1, null)
 		equal([snapshot.is_too_large, snapshot.cells.size()], [cells > 24, mini(cells, 25)], "cells of a snapshot")
+	# A map that is not possible has none.
+	var huge := Writer.new()
+	huge.number(4, 1)
+	huge.blob(7, PackedByteArray([8, 0xff, 0xff, 3, 16, 0xff, 0xff, 3, 24, 100, 48, 1, 56, 60]))
+	for count in 10:
+		huge.message(9, PackedByteArray())
+	equal(DunlinReplica.Snapshot.new(huge.bytes, 1, null).cells.size(), 1, "cells on a map that is not possible")
+	equal(DunlinReplica.new().apply(huge.bytes), DunlinReplica.Status.MALFORMED, "a map that is not possible")
+	for is_packed: bool in [true, false]:
+		var ids := Writer.new()
+		for id in range(1, 4):
+			if is_packed:
+				ids.varint(id)
+			else:
+				ids.number(3, id)
+		var cell := Writer.new()
+		cell.blob(3, ids.bytes)
+		for most: int in [2, 3]:
+			var numbers := PackedInt64Array()
+			var reader := Reader.new(cell.bytes if is_packed else ids.bytes)
+			while numbers.size() <= most and reader.next():
+				reader.append_u32(numbers, most)
+			equal([numbers.size(), reader.failed], [3, false], "departed ids up to one more than %d" % most)
+	var ids := PackedByteArray()
+	ids.resize(DunlinReplica.Snapshot.DEPARTED_MAX)
+	ids.fill(1)
+	for more: int in [0, 1]:
+		var made := Writer.new()
+		made.number(4, 1)
+		for part: int in [DunlinReplica.Snapshot.DEPARTED_MAX, more]:
+			var cell := Writer.new()
+			cell.blob(3, ids.slice(0, part))
+			made.message(9, cell.bytes)
+		equal(DunlinReplica.Snapshot.new(made.bytes, 1, null).is_too_large, more == 1, "a million departed ids, and %d" % more)
 
 
 ## The program in the README shows the objects of the room, and no others.
