@@ -24,6 +24,7 @@ class ScriptedSocket:
 	var is_ended := false
 	var code := 1006
 	var pings_left := 0
+	var asked := 0
 	var is_full := false
 	var is_closing := false
 
@@ -40,6 +41,7 @@ class ScriptedSocket:
 		return is_ended
 
 	func has_message() -> bool:
+		asked += 1
 		return not received.is_empty() or pings_left > 0
 
 	func next_message() -> PackedByteArray:
@@ -243,7 +245,7 @@ func run() -> int:
 	var tests: Array[Callable] = [
 		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
 		sample_limit, dropped_rooms, many_messages, many_parts, sample_memory,
-		long_joins, freed_calls, closing_socket,
+		long_joins, freed_calls, closing_socket, many_missed,
 	]
 	for test in tests:
 		await test.call()
@@ -524,6 +526,9 @@ func limits() -> void:
 	for count in DunlinClient.REQUESTS_MAX:
 		check.call(it.room.send(PackedByteArray([1])) > 0, "requests")
 	equal([it.room.send(PackedByteArray([1])), (await it.client.ask("m"))["ok"]], [0, false], "one request more")
+	it.socket().asked = 0
+	it.client.poll()
+	check.call(it.socket().asked < 5, "a frame without messages asks for %d" % it.socket().asked)
 	it.socket().pings_left = 100_000
 	it.client.poll()
 	check.call(it.socket().pings_left > 90_000, "a frame ends")
@@ -801,6 +806,33 @@ func many_messages() -> void:
 	it.end()
 
 
+## Events that were missed become objects one by one, in order, and no more of them after a listener has left.
+func many_missed() -> void:
+	for leaves_at: int in [1000, 3]:
+		var it := Script_.new()
+		it.begin()
+		it.lose()
+		it.pass_ms(1500)
+		it.accept()
+		var offsets := PackedInt64Array()
+		var objects := PackedInt64Array()
+		it.room.event_received.connect(func(tick: int, _document: Variant) -> void:
+			offsets.append(tick)
+			objects.append(int(Performance.get_monitor(Performance.OBJECT_COUNT)))
+			if offsets.size() == leaves_at:
+				it.room.leave())
+		var result := Writer.new()
+		result.number(3, 1)
+		for offset in range(1, 1001):
+			result.message(7, it.publication(("{\"tick\":%d,\"event\":1}" % offset).to_utf8_buffer(), offset))
+		result.number(8, 1)
+		var before := int(Performance.get_monitor(Performance.OBJECT_COUNT))
+		it.reply(2, SUBSCRIBED, result)
+		equal(Array(offsets), range(1, leaves_at + 1), "missed events")
+		check.call(objects[0] < before + 100, "%d objects more than before the reply" % (objects[0] - before))
+		it.end()
+
+
 ## A snapshot of more objects or cells than are possible is not read to its end.
 func many_parts() -> void:
 	for case: Array in [[12, 12], [13, 12], [1000, 12]]:
@@ -827,6 +859,40 @@ func many_parts() -> void:
 			made.message(9, PackedByteArray())
 		var snapshot := DunlinReplica.Snapshot.new(made.bytes, 1, null)
 		equal([snapshot.is_too_large, snapshot.cells.size()], [cells > 24, mini(cells, 25)], "cells of a snapshot")
+	# A map that is not possible has none.
+	var huge := Writer.new()
+	huge.number(4, 1)
+	huge.blob(7, PackedByteArray([8, 0xff, 0xff, 3, 16, 0xff, 0xff, 3, 24, 100, 48, 1, 56, 60]))
+	for count in 10:
+		huge.message(9, PackedByteArray())
+	equal(DunlinReplica.Snapshot.new(huge.bytes, 1, null).cells.size(), 1, "cells on a map that is not possible")
+	equal(DunlinReplica.new().apply(huge.bytes), DunlinReplica.Status.MALFORMED, "a map that is not possible")
+	for is_packed: bool in [true, false]:
+		var ids := Writer.new()
+		for id in range(1, 4):
+			if is_packed:
+				ids.varint(id)
+			else:
+				ids.number(3, id)
+		var cell := Writer.new()
+		cell.blob(3, ids.bytes)
+		for most: int in [2, 3]:
+			var numbers := PackedInt64Array()
+			var reader := Reader.new(cell.bytes if is_packed else ids.bytes)
+			while numbers.size() <= most and reader.next():
+				reader.append_u32(numbers, most)
+			equal([numbers.size(), reader.failed], [3, false], "departed ids up to one more than %d" % most)
+	var ids := PackedByteArray()
+	ids.resize(DunlinReplica.Snapshot.DEPARTED_MAX)
+	ids.fill(1)
+	for more: int in [0, 1]:
+		var made := Writer.new()
+		made.number(4, 1)
+		for part: int in [DunlinReplica.Snapshot.DEPARTED_MAX, more]:
+			var cell := Writer.new()
+			cell.blob(3, ids.slice(0, part))
+			made.message(9, cell.bytes)
+		equal(DunlinReplica.Snapshot.new(made.bytes, 1, null).is_too_large, more == 1, "a million departed ids, and %d" % more)
 
 
 ## The program in the README shows the objects of the room, and no others.

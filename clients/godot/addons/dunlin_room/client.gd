@@ -213,7 +213,9 @@ func _poll_socket() -> void:
 	for count in MESSAGES_PER_FRAME_MAX:
 		if current != _socket or _is_overfull:
 			return
-		if _received_at == _received.size() and current.has_message():
+		if _received_at == _received.size():
+			if not current.has_message():
+				break
 			_received = current.next_message()
 			_received_at = 0
 			if state == State.OPEN:

@@ -173,9 +173,10 @@ func _take_subscribed(reply: Protocol.Message, turn: int) -> void:
 	# After a recovery this is the position that was asked for, and each publication moves it.
 	_offset = answer.offset
 	_opened(answer, is_whole)
-	for publication in answer.publications:
-		if turn == _turn and state == State.IN:
-			_take(publication)
+	var missed := Protocol.next_publication(answer)
+	while missed != null and turn == _turn and state == State.IN:
+		_take(missed)
+		missed = Protocol.next_publication(answer)
 
 
 func _take(publication: Protocol.Publication) -> void:

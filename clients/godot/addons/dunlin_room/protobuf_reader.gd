@@ -135,13 +135,13 @@ func message() -> RefCounted:
 	return get_script().new(_bytes, start, start + length)
 
 
-## Reads numbers that are packed, or one by one, to the end of [param numbers].
-func append_u32(numbers: PackedInt64Array) -> void:
+## Reads numbers that are packed, or one by one, to the end of [param numbers], which has at most one more than [param most] afterwards.
+func append_u32(numbers: PackedInt64Array, most: int) -> void:
 	if wire != BYTES:
 		numbers.append(u32())
 		return
 	var packed: RefCounted = message()
-	while not packed.is_at_end() and not packed.failed:
+	while numbers.size() <= most and not packed.is_at_end() and not packed.failed:
 		var number: int = packed.varint()
 		if number < 0 or number > UINT32_MAX:
 			_fail()

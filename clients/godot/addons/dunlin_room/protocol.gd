@@ -56,8 +56,9 @@ class Answer:
 	var has_recovered := false
 	var epoch := ""
 	var offset := 0
-	var publications: Array[Publication] = []
 	var data := PackedByteArray()
+	## What is left of the result of a subscription, for [method Protocol.next_publication].
+	var rest: ProtobufReader
 
 
 class Message:
@@ -166,6 +167,14 @@ static func _ending(outer: ProtobufReader, first: int) -> Ending:
 	return ending
 
 
+## The next publication that was missed; null after the last. They are taken one by one: as objects, those of a reply of 16 MiB would take gigabytes.
+static func next_publication(answer: Answer) -> Publication:
+	while answer.rest.next():
+		if answer.rest.field == 7:
+			return _publication(answer.rest)
+	return null
+
+
 static func _publication(outer: ProtobufReader) -> Publication:
 	var publication := Publication.new()
 	var reader := outer.message()
@@ -183,6 +192,7 @@ static func _answer(outer: ProtobufReader) -> Answer:
 	var answer := Answer.new()
 	answer.command = outer.field - 1 if outer.field <= PUBLISH + 1 else outer.field
 	var reader := outer.message()
+	answer.rest = outer.message()
 	var expires := false
 	var ttl_s := 0
 	var first := 3 if answer.command == CONNECT or answer.command == REFRESH else 1
@@ -214,7 +224,8 @@ static func _read_subscribed(reader: ProtobufReader, answer: Answer) -> void:
 		6:
 			answer.epoch = reader.text()
 		7:
-			answer.publications.append(_publication(reader))
+			# Only whether it is well-formed.
+			_publication(reader)
 		8:
 			answer.has_recovered = reader.flag()
 		9:

@@ -5,6 +5,9 @@ const Grid := preload("grid.gd")
 const ProtobufReader := preload("protobuf_reader.gd")
 const Schema := preload("schema.gd")
 
+## In all cells. An object may depart from several cells, so the number of objects is no bound.
+const DEPARTED_MAX := 1_000_000
+
 
 class Cell:
 	extends RefCounted
@@ -18,7 +21,8 @@ class Cell:
 
 
 var is_malformed := false
-## It has more objects than the replica may have, or more cells than its map. The rest is not read: a byte or two may become a whole object.
+## It has more objects than the replica may have, more cells than its map, or too many ids of departed objects. The rest is not read: a byte or two
+## may become a whole object.
 var is_too_large := false
 var ack := 0
 var avatar := 0
@@ -35,11 +39,14 @@ var cells: Array[Cell] = []
 
 var _objects_max: int
 var _objects := 0
+var _cells_max: int
+var _departed := 0
 
 
 ## [param known] is the map of the snapshots before, or null.
 func _init(bytes: PackedByteArray, objects_max: int, known: Grid) -> void:
 	_objects_max = objects_max
+	_cells_max = 2 * Grid.CELLS_MAX if known == null else _cells_of(known)
 	var reader := ProtobufReader.new(bytes)
 	while not is_too_large and reader.next():
 		match reader.field:
@@ -60,17 +67,22 @@ func _init(bytes: PackedByteArray, objects_max: int, known: Grid) -> void:
 				grid = Grid.new()
 				grid.read(message)
 				reader.fail_with(message)
+				if base == 0:
+					_cells_max = _cells_of(grid) if grid.is_possible() else 0
 			8:
 				view = reader.u32()
 			9:
-				var map := known if grid == null else grid
-				# A cell may stand twice.
-				is_too_large = cells.size() >= 2 * (Grid.CELLS_MAX if map == null else map.columns * map.rows)
+				is_too_large = cells.size() >= _cells_max
 				_read_cell(reader)
 			10:
 				schema = Schema.read(reader.blob())
 				is_malformed = is_malformed or schema == null
 	is_malformed = is_malformed or reader.failed or not is_too_large and (tick == 0 or tick < base)
+
+
+## A cell may stand twice.
+static func _cells_of(map: Grid) -> int:
+	return 2 * map.columns * map.rows
 
 
 func _read_own(reader: ProtobufReader) -> void:
@@ -93,12 +105,14 @@ func _read_cell(reader: ProtobufReader) -> void:
 			2:
 				cell.is_full = message.flag()
 			3:
-				message.append_u32(cell.departed)
+				message.append_u32(cell.departed, DEPARTED_MAX - _departed)
+				is_too_large = _departed + cell.departed.size() > DEPARTED_MAX
 			4:
 				cell.upserts.append(_object(message))
 			5:
 				cell.changes = message.blob()
 	reader.fail_with(message)
+	_departed += cell.departed.size()
 	cells.append(cell)
 
 
