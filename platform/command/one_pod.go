@@ -35,13 +35,11 @@ type podQuery struct {
 	withJobs bool
 }
 
-// addPodFlags adds the options of a podQuery. The usage of --pod differs between commands; without one, there is no --pod.
+// addPodFlags adds the options of a podQuery. The usage of --pod differs between commands.
 func (program *program) addPodFlags(command *cobra.Command, query *podQuery, usageOfPod string) {
 	program.addNamespaceFlags(command, &query.namespace)
 	command.Flags().StringVar(&query.process, "process", "", "only this process of an App with spec.processes; "+render.MainProcess+" is that of spec.command")
-	if usageOfPod != "" {
-		command.Flags().StringVar(&query.pod, "pod", "", usageOfPod)
-	}
+	command.Flags().StringVar(&query.pod, "pod", "", usageOfPod)
 }
 
 // selector selects the pods of Apps and Dunlins of one namespace that are meant.
@@ -100,13 +98,13 @@ func (cluster *cluster) template(ctx context.Context, subject client.Object, que
 	namespace, name := subject.GetNamespace(), subject.GetName()
 	deployment, set := &appsv1.Deployment{}, &appsv1.StatefulSet{}
 	var workload client.Object = deployment
-	template, deploymentName := &deployment.Spec.Template, name
+	template, deploymentName, described := &deployment.Spec.Template, name, "the App"
 	if query.process != "" {
 		if err := query.checkProcess(subject); err != nil {
 			return nil, "", err
 		}
 		if query.process != render.MainProcess {
-			deploymentName = render.ProcessName(name, query.process)
+			deploymentName, described = render.ProcessName(name, query.process), "the process "+query.process+" of the App"
 		}
 	}
 	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: deploymentName}, deployment)
@@ -115,7 +113,7 @@ func (cluster *cluster) template(ctx context.Context, subject client.Object, que
 		err = cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: render.WorkloadName(name, statusOf(subject).Backup)}, set)
 	}
 	if apierrors.IsNotFound(err) || err == nil && !reconcile.IsOwnedBy(workload, subject.GetUID()) {
-		return nil, "", fmt.Errorf("no revision of the App %s/%s has been applied; `roost status -n %s %s` shows why", namespace, name, namespace, name)
+		return nil, "", fmt.Errorf("no revision of %s %s/%s has been applied; `roost status -n %s %s` shows why", described, namespace, name, namespace, name)
 	}
 	if err != nil {
 		return nil, "", cluster.explained(err)

@@ -79,7 +79,8 @@ object has job and exitCode. You need the ClusterRole roost-runner.`,
 			return program.run(ctx, cluster, arguments[0], query)
 		},
 	}
-	program.addPodFlags(command, &query.podQuery, "")
+	program.addNamespaceFlags(command, &query.namespace)
+	command.Flags().StringVar(&query.process, "process", "", "process of an App with spec.processes whose settings and resources the command gets (default "+render.MainProcess+", that of spec.command)")
 	command.Flags().DurationVar(&query.timeout, "timeout", runTimeoutDefault, "how long the program may run, including the start of its pod: 1s to 24h")
 	command.Flags().DurationVar(&query.startTimeout, "start-timeout", startTimeoutDefault, "how long its pod may take to start")
 	return command

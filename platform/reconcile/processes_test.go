@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
+	"github.com/dunlin-project/dunlin/platform/crd"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -79,6 +82,43 @@ func TestARenamedProcessServesUntilTheNewOneIsReady(t *testing.T) {
 		isDeleted := len(result.Writes) == 1 && result.Writes[0].Kind == WriteDelete && keyOf(result.Writes[0].Object) == keyOf(old)
 		if isDeleted != row.isDeleted || !isDeleted && len(result.Writes) > 0 {
 			t.Errorf("%s: %+v", row.name, result.Writes)
+		}
+	}
+}
+
+// The API server refuses a status with more processes than the definition of the kind admits.
+func TestTheStatusAdmitsAllProcessesOfASpec(t *testing.T) {
+	text, err := crd.Files.ReadFile("apps.roost.dev_apps.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type fields struct {
+		Properties struct {
+			Processes struct{ MaxItems int }
+		}
+	}
+	var definition struct {
+		Spec struct {
+			Versions []struct {
+				Schema struct {
+					OpenAPIV3Schema struct {
+						Properties struct{ Spec, Status fields }
+					}
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &definition); err != nil {
+		t.Fatal(err)
+	}
+	if len(definition.Spec.Versions) == 0 {
+		t.Fatal("the definition has no version")
+	}
+	for _, version := range definition.Spec.Versions {
+		found := version.Schema.OpenAPIV3Schema.Properties
+		inSpec, inStatus := found.Spec.Properties.Processes.MaxItems, found.Status.Properties.Processes.MaxItems
+		if inStatus != processesMax || inSpec != processesMax-1 {
+			t.Errorf("the spec admits %d processes beside %s, and the status %d; processesMax is %d", inSpec, render.MainProcess, inStatus, processesMax)
 		}
 	}
 }
