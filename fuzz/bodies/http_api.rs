@@ -5,11 +5,7 @@ use dunlin_engine::{
     pace::PaceChange,
 };
 
-use dunlin::http::api::{
-    ApiCommand, CommandBatch, Method, RequestLimits,
-    glob::{Budget, Glob},
-    legacy,
-};
+use dunlin::http::api::{ApiCommand, CommandBatch, Method, RequestLimits, glob::Glob, legacy};
 
 /// A request's body. The first byte chooses the method, or the one-path form.
 pub fn body(data: &[u8]) {
@@ -35,7 +31,7 @@ pub fn body(data: &[u8]) {
         }
     }
     if let Ok(glob) = str::from_utf8(body).map_err(|_| "not text").and_then(Glob::compile) {
-        assert!(glob.matches("chat:room-1", &mut Budget::new(100_000)).is_ok(), "a short name is cheap");
+        assert!(glob.matcher().matches("chat:room-1").is_ok(), "a short name needs few states");
     }
 }
 

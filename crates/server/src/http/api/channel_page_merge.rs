@@ -78,9 +78,14 @@ impl<'a> NodePage<'a> {
         }
         self.from_cursor += 1;
         let by_size = if self.wanted.largest { num_clients } else { 0 };
-        self.kept.push((Reverse(by_size), channel, num_clients));
-        if self.kept.len() > self.limit {
-            self.kept.pop();
+        let counted = (Reverse(by_size), channel, num_clients);
+        if self.kept.len() < self.limit {
+            self.kept.push(counted);
+        } else if let Some(mut last) = self.kept.peek_mut()
+            && counted < *last
+        {
+            // Not pushed and popped: of 100,000 channels, nearly all come after the last one of the page.
+            *last = counted;
         }
     }
 
@@ -192,12 +197,12 @@ fn escaped(find: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::glob::Budget, *};
+    use super::*;
 
     fn finds(find: &str, name: &str) -> bool {
         let wanted = ChannelsWanted { find: find.to_owned(), ..ChannelsWanted::default() };
         let pattern = wanted.pattern().expect("a pattern");
-        pattern.is_none_or(|pattern| pattern.matches(name, &mut Budget::new(1 << 20)).expect("cheap"))
+        pattern.is_none_or(|pattern| pattern.matcher().matches(name).expect("few states"))
     }
 
     #[test]

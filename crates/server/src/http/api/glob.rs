@@ -1,55 +1,49 @@
 //! Patterns for channel names: `*` and `**` match any sequence of characters, `?` one character, `[a-z]` and `[!a-z]`
 //! one character of a class, `{one,two}` alternatives; `\` escapes the next character.
 //!
-//! A pattern is compiled to a nondeterministic automaton, which is simulated with all its states at once. So matching
-//! costs at most the length of the name times the length of the program, for any pattern. A [`Budget`] limits the sum
-//! over all names.
+//! A pattern is compiled to a deterministic automaton, whose states are computed when a name first reaches them. A pattern
+//! may have exponentially many. So the memory for states is bounded, and matching ends with an error if names keep
+//! needing states that were evicted.
+
+use std::fmt::Write as _;
+
+use regex_automata::{
+    Anchored, Input,
+    hybrid::dfa::{Cache, DFA},
+    nfa::thompson,
+};
 
 const PATTERN_BYTES_MAX: usize = 255;
 
 /// Maximum nesting depth of alternatives.
 const DEPTH_MAX: usize = 8;
 
+/// Of the pattern, before any state is computed. 255 bytes compile to less: a negated class, of which 63 fit in, takes some 1 KiB.
+const PROGRAM_BYTES_MAX: usize = 1 << 20;
+/// Of the states that are computed.
+const STATES_BYTES_MAX: usize = 2 << 20;
+/// How often the states may be evicted before it is looked at how many bytes of names each of them was good for.
+const EVICTIONS_MIN: usize = 8;
+/// Computing a state takes as long as reading some hundred bytes.
+const BYTES_PER_STATE_MIN: usize = 10;
+
 /// A compiled pattern.
 #[derive(Clone, Debug)]
 pub struct Glob {
     pattern: Box<str>,
-    program: Vec<Step>,
+    automaton: DFA,
 }
 
-/// The remaining number of steps.
+/// Matches names one after the other.
 #[derive(Debug)]
-pub struct Budget(u64);
+pub struct Matcher<'g> {
+    automaton: &'g DFA,
+    states: Cache,
+}
 
-/// The budget is used up.
+/// The names need too many states of the pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted;
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    /// Matches this character.
-    One(char),
-    /// Matches any character.
-    Any,
-    /// Matches a character that is, or is not, in one of the ranges.
-    Class { within: bool, ranges: Vec<(char, char)> },
-    /// Continues at both instructions.
-    Fork(usize, usize),
-    /// Continues at this instruction.
-    Jump(usize),
-}
-
-impl Budget {
-    /// A budget of this number of steps.
-    pub const fn new(steps: u64) -> Self {
-        Self(steps)
-    }
-
-    fn spend(&mut self, steps: usize) -> Result<(), Exhausted> {
-        self.0 = self.0.checked_sub(steps as u64).ok_or(Exhausted)?;
-        Ok(())
-    }
-}
 
 impl Glob {
     /// Compiles a pattern.
@@ -57,12 +51,22 @@ impl Glob {
     /// # Errors
     /// Why the pattern is invalid.
     pub fn compile(pattern: &str) -> Result<Self, &'static str> {
+        const TOO_LARGE: &str = "the pattern is too large";
         if pattern.len() > PATTERN_BYTES_MAX {
             return Err("the pattern is too long");
         }
-        let mut compiler = Compiler { chars: pattern.chars().peekable(), program: Vec::new() };
-        compiler.sequence(0)?;
-        Ok(Self { pattern: pattern.into(), program: compiler.program })
+        let mut translator = Translator { chars: pattern.chars().peekable(), regex: String::new() };
+        translator.sequence(0)?;
+        let regex = format!("(?s){}\\z", translator.regex);
+        let program = thompson::Config::new()
+            .nfa_size_limit(Some(PROGRAM_BYTES_MAX))
+            .which_captures(thompson::WhichCaptures::None);
+        let states = DFA::config()
+            .cache_capacity(STATES_BYTES_MAX)
+            .minimum_cache_clear_count(Some(EVICTIONS_MIN))
+            .minimum_bytes_per_state(Some(BYTES_PER_STATE_MIN));
+        let automaton = DFA::builder().configure(states).thompson(program).build(&regex).map_err(|_| TOO_LARGE)?;
+        Ok(Self { pattern: pattern.into(), automaton })
     }
 
     /// The text that it was compiled from.
@@ -70,89 +74,31 @@ impl Glob {
         &self.pattern
     }
 
+    /// To match the names of one request.
+    pub fn matcher(&self) -> Matcher<'_> {
+        Matcher { automaton: &self.automaton, states: self.automaton.create_cache() }
+    }
+}
+
+impl Matcher<'_> {
     /// Whether the whole `name` matches.
     ///
     /// # Errors
-    /// [`Exhausted`] if the budget was used up before the result was known.
-    pub fn matches(&self, name: &str, budget: &mut Budget) -> Result<bool, Exhausted> {
-        let mut threads = Threads::new(self.program.len());
-        let mut next = Threads::new(self.program.len());
-        self.follow(0, &mut threads);
-        for c in name.chars() {
-            budget.spend(1 + threads.steps)?;
-            for &at in &threads.list {
-                if self.program.get(at).is_some_and(|step| step.takes(c)) {
-                    self.follow(at + 1, &mut next);
-                }
-            }
-            std::mem::swap(&mut threads, &mut next);
-            next.clear();
-            if threads.list.is_empty() {
-                return Ok(false);
-            }
-        }
-        budget.spend(1 + threads.steps)?;
-        // The index after the last instruction is the accepting state.
-        Ok(threads.list.contains(&self.program.len()))
-    }
-
-    /// Adds the states that are reachable from `at` without consuming a character.
-    fn follow(&self, at: usize, threads: &mut Threads) {
-        let mut open = vec![at];
-        while let Some(at) = open.pop() {
-            if !threads.visit(at) {
-                continue;
-            }
-            match self.program.get(at) {
-                Some(Step::Jump(to)) => open.push(*to),
-                Some(Step::Fork(one, other)) => open.extend([*one, *other]),
-                _ => threads.list.push(at),
-            }
-        }
+    /// [`Exhausted`] if this and the names before it evicted states too often.
+    pub fn matches(&mut self, name: &str) -> Result<bool, Exhausted> {
+        let name = Input::new(name).anchored(Anchored::Yes);
+        let found = self.automaton.try_search_fwd(&mut self.states, &name);
+        found.map(|found| found.is_some()).map_err(|_| Exhausted)
     }
 }
 
-impl Step {
-    fn takes(&self, c: char) -> bool {
-        match self {
-            Self::One(own) => *own == c,
-            Self::Any => true,
-            Self::Class { within, ranges } => ranges.iter().any(|(from, to)| (*from..=*to).contains(&c)) == *within,
-            Self::Fork(..) | Self::Jump(_) => false,
-        }
-    }
-}
-
-/// A set of states.
-struct Threads {
-    list: Vec<usize>,
-    visited: Vec<bool>,
-    steps: usize,
-}
-
-impl Threads {
-    fn new(program_len: usize) -> Self {
-        Self { list: Vec::new(), visited: vec![false; program_len + 1], steps: 0 }
-    }
-
-    fn visit(&mut self, at: usize) -> bool {
-        self.steps += 1;
-        self.visited.get_mut(at).is_some_and(|visited| !std::mem::replace(visited, true))
-    }
-
-    fn clear(&mut self) {
-        self.list.clear();
-        self.visited.fill(false);
-        self.steps = 0;
-    }
-}
-
-struct Compiler<'p> {
+/// Writes a pattern as a regular expression.
+struct Translator<'p> {
     chars: std::iter::Peekable<std::str::Chars<'p>>,
-    program: Vec<Step>,
+    regex: String,
 }
 
-impl Compiler<'_> {
+impl Translator<'_> {
     /// Parses up to the end of the pattern, or up to the `,` or `}` that ends this alternative.
     fn sequence(&mut self, depth: usize) -> Result<(), &'static str> {
         while let Some(&c) = self.chars.peek() {
@@ -161,53 +107,56 @@ impl Compiler<'_> {
             }
             self.chars.next();
             match c {
-                '*' => self.any_run(),
-                '?' => self.program.push(Step::Any),
+                '*' => {
+                    while self.chars.next_if_eq(&'*').is_some() {}
+                    self.regex.push_str(".*");
+                }
+                '?' => self.regex.push('.'),
                 '[' => self.class()?,
                 '{' => self.alternatives(depth + 1)?,
                 '\\' => {
                     let c = self.chars.next().ok_or("the pattern ends with a backslash")?;
-                    self.program.push(Step::One(c));
+                    self.literal(c);
                 }
-                other => self.program.push(Step::One(other)),
+                other => self.literal(other),
             }
         }
         if depth > 0 { Err("the pattern has a { without }") } else { Ok(()) }
     }
 
-    /// A loop: fork to the end, or match any character and repeat.
-    fn any_run(&mut self) {
-        while self.chars.next_if_eq(&'*').is_some() {}
-        let at = self.program.len();
-        self.program.extend([Step::Fork(at + 1, at + 3), Step::Any, Step::Jump(at)]);
+    /// By its number, since any sign may mean something in a regular expression.
+    fn literal(&mut self, c: char) {
+        write!(self.regex, "\\x{{{:x}}}", u32::from(c)).expect("a text takes everything");
     }
 
     fn class(&mut self) -> Result<(), &'static str> {
         const OPEN: &str = "the pattern has a [ without ]";
-        let within = self.chars.next_if(|c| matches!(c, '!' | '^')).is_none();
-        let mut ranges = Vec::new();
+        let is_negated = self.chars.next_if(|c| matches!(c, '!' | '^')).is_some();
+        self.regex.push_str(if is_negated { "[^" } else { "[" });
+        let mut is_empty = true;
         loop {
             let from = match self.chars.next().ok_or(OPEN)? {
-                ']' if ranges.is_empty() => return Err("the pattern has an empty class"),
+                ']' if is_empty => return Err("the pattern has an empty class"),
                 ']' => break,
                 '\\' => self.chars.next().ok_or(OPEN)?,
                 other => other,
             };
-            let to = if self.chars.next_if_eq(&'-').is_none() {
-                from
-            } else {
-                match self.chars.next().ok_or(OPEN)? {
+            is_empty = false;
+            self.literal(from);
+            if self.chars.next_if_eq(&'-').is_some() {
+                let to = match self.chars.next().ok_or(OPEN)? {
                     ']' => return Err("the pattern has a range without an end"),
                     '\\' => self.chars.next().ok_or(OPEN)?,
                     other => other,
+                };
+                if from > to {
+                    return Err("the pattern has a range that ends before it begins");
                 }
-            };
-            if from > to {
-                return Err("the pattern has a range that ends before it begins");
+                self.regex.push('-');
+                self.literal(to);
             }
-            ranges.push((from, to));
         }
-        self.program.push(Step::Class { within, ranges });
+        self.regex.push(']');
         Ok(())
     }
 
@@ -215,40 +164,22 @@ impl Compiler<'_> {
         if depth > DEPTH_MAX {
             return Err("the pattern nests alternatives too deeply");
         }
-        let mut ends = Vec::new();
+        self.regex.push_str("(?:");
         loop {
-            let fork = self.program.len();
-            self.program.push(Step::Jump(fork + 1));
             self.sequence(depth)?;
-            let end = self.program.len();
-            match self.chars.next() {
-                Some(',') => {
-                    self.program.push(Step::Jump(0));
-                    ends.push(end);
-                    self.set(fork, Step::Fork(fork + 1, end + 1));
-                }
-                _ => break,
+            if self.chars.next() != Some(',') {
+                break;
             }
+            self.regex.push('|');
         }
-        let behind = self.program.len();
-        for end in ends {
-            self.set(end, Step::Jump(behind));
-        }
+        self.regex.push(')');
         Ok(())
-    }
-
-    fn set(&mut self, at: usize, step: Step) {
-        if let Some(place) = self.program.get_mut(at) {
-            *place = step;
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PLENTY: u64 = 1_000_000;
 
     #[test]
     fn a_pattern_matches_only_fitting_names() {
@@ -270,9 +201,10 @@ mod tests {
         ];
         for (pattern, fits, fits_not) in cases {
             let glob = Glob::compile(pattern).expect(pattern);
+            let mut matcher = glob.matcher();
             for (names, expected) in [(fits, true), (fits_not, false)] {
                 for name in names {
-                    assert_eq!(glob.matches(name, &mut Budget::new(PLENTY)), Ok(expected), "{pattern} over {name}");
+                    assert_eq!(matcher.matches(name), Ok(expected), "{pattern} over {name}");
                 }
             }
         }
@@ -291,13 +223,43 @@ mod tests {
     }
 
     #[test]
-    fn matching_takes_time_proportional_to_pattern_and_names() {
+    fn the_largest_patterns_compile_and_match_any_name() {
         let name = "a".repeat(255);
-        for pattern in ["*a".repeat(127), "{a,a*}".repeat(42), "*".repeat(255), "{,a}".repeat(63)] {
+        for pattern in
+            ["*a".repeat(127), "{a,a*}".repeat(42), "*".repeat(255), "{,a}".repeat(63), "[!b]".repeat(63) + "*"]
+        {
             let glob = Glob::compile(&pattern).expect("a pattern");
-            let bound = (glob.program.len() as u64 * 3 + 4) * (name.len() as u64 + 1);
-            assert!(glob.matches(&name, &mut Budget::new(bound)).is_ok(), "{pattern}");
-            assert_eq!(glob.matches(&name, &mut Budget::new(3)), Err(Exhausted), "{pattern}");
+            let mut matcher = glob.matcher();
+            for _ in 0..1_000 {
+                assert!(matcher.matches(&name).is_ok(), "{pattern}");
+            }
         }
+    }
+
+    #[test]
+    fn a_pattern_that_needs_a_new_state_for_each_byte_is_given_up() {
+        // Whether there is an `a` 200 characters before the end: a state for each set of such places.
+        let glob = Glob::compile(&format!("*a{}", "?".repeat(200))).expect("a pattern");
+        let mut matcher = glob.matcher();
+        let mut random = 1_u64;
+        let mut name = || -> String {
+            let letter = |_| {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if random >> 63 == 0 { 'a' } else { 'b' }
+            };
+            (0..255).map(letter).collect()
+        };
+        let mut matched = 0;
+        let ended = (0..100_000).any(|_| {
+            let name = name();
+            let found = matcher.matches(&name);
+            matched += 1;
+            assert!(found.is_err() || found == Ok(name.as_bytes()[54] == b'a'), "{name}");
+            found.is_err()
+        });
+        assert!(ended, "{matched} names took a new state for each byte");
+        // The states of these names were computed: some 50,000.
+        assert!(matched < 1_000, "{matched}");
+        assert_eq!(matcher.matches("b"), Ok(false), "what needs no new state is answered");
     }
 }

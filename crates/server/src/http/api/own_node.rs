@@ -8,7 +8,7 @@ use dunlin_protocol::ClientInfo;
 use super::{
     ApiError, JsonResult, SessionsWanted,
     channel_page_merge::NodePage,
-    glob::{Budget, Exhausted, Glob},
+    glob::{Exhausted, Glob},
     result,
     room_list::{self, RoomQuery},
     sessions, status,
@@ -29,9 +29,6 @@ use crate::{
         process::{CpuShare, ProcessUse},
     },
 };
-
-/// Maximum number of steps to match a pattern with all channels of the node: a few tenths of a second.
-const PATTERN_STEPS_MAX: u64 = 50_000_000;
 
 /// Number of channels that are matched before other tasks may run.
 const CHANNELS_PER_TURN: usize = 1_024;
@@ -151,14 +148,14 @@ impl OwnNode {
         pattern: Option<&Glob>,
         mut visit: impl FnMut(Arc<str>, u32),
     ) -> Result<(), ApiError> {
-        let mut budget = Budget::new(PATTERN_STEPS_MAX);
+        let mut matcher = pattern.map(Glob::matcher);
         for answer in self.ask_all(ApiRequest::Channels).await? {
             let ApiAnswer::Channels(found) = answer else { return Err(ApiError::INTERNAL) };
             for (index, (name, num_clients)) in found.into_iter().enumerate() {
                 if index % CHANNELS_PER_TURN == CHANNELS_PER_TURN - 1 {
                     tokio::task::yield_now().await;
                 }
-                let fits = pattern.map_or(Ok(true), |pattern| pattern.matches(&name, &mut budget));
+                let fits = matcher.as_mut().map_or(Ok(true), |matcher| matcher.matches(&name));
                 match fits {
                     Ok(true) => visit(name, num_clients),
                     Ok(false) => {}

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, value::RawValue};
 use super::{
     ApiError, Executor, JsonResult, RequestLimits,
     command::{Command, named},
-    glob::{Budget, Exhausted, Glob},
+    glob::{Exhausted, Glob, Matcher},
     paging::{self, PageLimit},
     result::RoomJson,
     wire::ChannelParams,
@@ -28,8 +28,6 @@ const ROOMS_MAX: usize = 1_000;
 const METADATA_MEMBERS_MAX: usize = 8;
 /// Size of a room in a reply, without its texts.
 const ROOM_BYTES: usize = 256;
-/// Maximum number of steps to match a pattern with all rooms of the node.
-const PATTERN_STEPS_MAX: u64 = 50_000_000;
 /// Number of rooms, and of bytes of their metadata, that are examined before other tasks may run.
 const ROOMS_PER_TURN: usize = 1_024;
 const METADATA_BYTES_PER_TURN: usize = 128 << 10;
@@ -193,7 +191,7 @@ impl RoomQuery {
 
     /// The page of a node's rooms, which are sorted by channel.
     async fn page<'a>(&self, rooms: &'a [RoomReport], node_uid: &str) -> Result<RoomPage<'a>, Exhausted> {
-        let mut budget = Budget::new(PATTERN_STEPS_MAX);
+        let mut matcher = self.pattern.as_ref().map(Glob::matcher);
         let mut page = RoomPage { rooms: Vec::new(), has_more: false };
         let (mut limit, mut bytes_of_turn) = (PageLimit::new(self.rooms_max), 0);
         for (index, room) in rooms.iter().enumerate() {
@@ -202,7 +200,7 @@ impl RoomQuery {
                 tokio::task::yield_now().await;
             }
             bytes_of_turn += if self.metadata.is_empty() { 0 } else { room.metadata.len() };
-            if self.is_behind(room, node_uid) && self.fits(room, &mut budget)? {
+            if self.is_behind(room, node_uid) && self.fits(room, matcher.as_mut())? {
                 if !limit.takes(room.channel.len() + room.metadata.len() + room.params.len() + ROOM_BYTES) {
                     page.has_more = true;
                     break;
@@ -218,7 +216,7 @@ impl RoomQuery {
         after.is_none_or(|after| (&*room.channel, node_uid) > after)
     }
 
-    fn fits(&self, room: &RoomReport, budget: &mut Budget) -> Result<bool, Exhausted> {
+    fn fits(&self, room: &RoomReport, matcher: Option<&mut Matcher<'_>>) -> Result<bool, Exhausted> {
         let free_places = room.players_max.saturating_sub(room.places_taken());
         let fits = room.is_made
             && (self.with_unlisted || !room.is_unlisted)
@@ -228,7 +226,7 @@ impl RoomQuery {
         if !fits {
             return Ok(false);
         }
-        let is_named = self.pattern.as_ref().map_or(Ok(true), |pattern| pattern.matches(&room.channel, budget));
+        let is_named = matcher.map_or(Ok(true), |matcher| matcher.matches(&room.channel));
         Ok(is_named? && has_metadata(&room.metadata, &self.metadata))
     }
 }
