@@ -507,6 +507,49 @@ fn a_late_join_is_answered_after_a_command_that_waited_with_it() {
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
 }
 
+/// The rooms report that they were empty for the maximum time.
+fn report_idle(hall: &mut Hall) {
+    let rooms: Vec<_> = hall.rooms.iter().map(|(room, (host, _))| (*room, host.channel().as_ref().into())).collect();
+    for (room, channel) in rooms {
+        hall.on_message(0, FromRoom::Idle { room, channel });
+    }
+    hall.pass();
+}
+
+#[test]
+fn a_room_with_a_late_join_is_not_idle() {
+    let mut hall = hall_with_late_joins();
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 3);
+    hall.node.client("a").room_bytes = usize::MAX;
+    for _ in 0..4 {
+        hall.take("a", usize::MAX);
+        hall.tick();
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    hall.leave("a");
+    hall.tick();
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 0);
+}
+
+#[test]
+fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
+    let mut hall = hall_with_late_joins();
+    hall.node.ask_api(&json!({"close_room": {"channel": "arena:2"}}));
+    hall.node.ask_api(&json!({"close_room": {"channel": "arena:3"}}));
+    hall.pass();
+    for _ in 0..4 {
+        hall.take("a", usize::MAX);
+        none_is_elsewhere(&mut hall);
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    hall.leave("a");
+    hall.tick();
+    report_idle(&mut hall);
+    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+}
+
 #[test]
 fn late_joins_that_nobody_waits_for_are_forgotten() {
     let leave: fn(&mut Hall) = |hall| hall.leave("a");
@@ -528,7 +571,42 @@ fn late_joins_that_nobody_waits_for_are_forgotten() {
         }
         let players: usize = hall.rooms.values().map(|(host, _)| host.player_count()).sum();
         assert_eq!((hall.holdings(), players), ([0, 0], 0));
+        report_idle(&mut hall);
+        assert_eq!(hall.rooms.len(), 0);
     }
+}
+
+#[test]
+fn a_late_join_that_its_session_refuses_keeps_no_room_open() {
+    let mut hall = hall(1);
+    hall.send_json("a", &json!({"id": 2, "subscribe": {"channel": ROOM, "recover": true, "epoch": "", "offset": 0}}));
+    answer(&mut hall, &RoomElsewhere::Unanswered);
+    hall.node.ask_api(&json!({"unsubscribe": {"channel": ROOM, "user": ""}}));
+    hall.node.wait(ASK_AGAIN_MS);
+    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
+    assert_eq!(hall.rooms.len(), 1, "it opens the room, and its subscription is over");
+    assert!(reply(&hall, "a").expect("a reply").get("error").is_some());
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+    report_idle(&mut hall);
+    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+}
+
+#[test]
+fn a_room_of_another_node_is_forgotten_with_its_last_late_join() {
+    let mut hall = hall_that_recovers();
+    recover_three(&mut hall);
+    for channel in asked(&mut hall) {
+        let room = RoomKey { owner: ShardIndex(3), number: 9 };
+        let site = RoomSite { node: "n2".into(), room, thread: RoomThreadIndex(5) };
+        let found = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site)) };
+        hall.node.handle(0, Event::RoomQueried { channel: channel.as_str().into(), found });
+    }
+    let sent = |hall: &mut Hall, is_it: fn(&ToRoom) -> bool| {
+        hall.node.to_rooms.drain(..).filter(|(_, message)| is_it(message)).count()
+    };
+    assert_eq!(sent(&mut hall, |message| matches!(message, ToRoom::Join { .. })), 1, "the others are held");
+    hall.leave("a");
+    assert_eq!(sent(&mut hall, |message| matches!(message, ToRoom::Close { .. })), 2);
 }
 
 /// The channels that the other nodes are asked for.

@@ -28,7 +28,7 @@ use crate::{
     event::Ticket,
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
-    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
+    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomState, SeatKey},
     shrink::shrink_map,
     timers::{Scheduled, TimerOwner},
 };
@@ -63,6 +63,8 @@ struct UnansweredJoin {
 pub(super) enum JoinPlace {
     /// It waits for the answers of other nodes, or to ask them again.
     Here,
+    /// Its session holds it, until the answer fits into the session's queue. The room counts it as pending.
+    Session(RoomKey),
     /// A room has it.
     Room,
 }
@@ -76,7 +78,7 @@ pub(in crate::shard) struct RoomQueries {
     promised_until_us: BTreeMap<Arc<str>, u64>,
     /// Joins that ask again in a moment. Meanwhile, this node answers other nodes that it does not ask.
     pausing: BTreeMap<Arc<str>, Pausing>,
-    /// In a cluster, the joins that are here or in rooms. Bounded by the subscriptions of all sessions.
+    /// In a cluster, the joins that are here, in rooms, or held by their sessions. Bounded by the subscriptions of all sessions.
     unanswered: HashMap<SeatKey, UnansweredJoin, foldhash::quality::FixedState>,
 }
 
@@ -113,12 +115,22 @@ impl RoomQueries {
         self.unanswered.len()
     }
 
-    /// A join is here now, or in a room, until [`RoomQueries::end_stay`].
-    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) {
+    /// A join is at this place now, until [`RoomQueries::end_stay`]. Returns whether that is noted.
+    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) -> bool {
         // Without other nodes, no join asks again.
-        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.has_peers()) {
+        let join = request.join.as_ref().filter(|_| context.options.log.has_peers());
+        if let Some(join) = join {
             self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
         }
+        join.is_some()
+    }
+
+    /// A join that its session held has come back, or will not; returns the room that counts it.
+    pub(super) fn end_hold(&mut self, seat: SeatKey) -> Option<RoomKey> {
+        let JoinPlace::Session(room) = self.unanswered.get(&seat)?.place else { return None };
+        self.unanswered.remove(&seat);
+        shrink_map(&mut self.unanswered);
+        Some(room)
     }
 
     /// Returns whether somebody still waits for the answer to the join.

@@ -52,6 +52,9 @@ impl Rooms<'_> {
     /// Sends a join to the channel's room, which is opened if necessary, and if no other node of the cluster has it.
     /// [`Rooms::joined`] handles the answer.
     pub(super) fn serve_join(&mut self, request: Box<SubscriptionRequest>) {
+        if let Some(join) = &request.join {
+            self.end_hold(&request.channel, join.seat);
+        }
         if may_open(&request) && self.should_ask_for_room(&request.channel) {
             self.ask_for_room_to_join(request);
         } else {
@@ -296,10 +299,13 @@ impl Rooms<'_> {
 
     /// Sends a join to the room of a channel, which is open, unless its session has to agree first.
     fn send_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
+        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         if request.answer == AnswerPace::Late {
+            // The session may be slow, and the room is to be open until then.
+            let is_noted = self.queries.begin_stay(self.context, &request, JoinPlace::Session(room.key));
+            room.pending_joins += u32::from(is_noted);
             return self.context.notify(request.asker.shard, Notice::JoinDue { request });
         }
-        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         room.pending_joins += 1;
         let OwnedRoom { key: room, thread, .. } = *room;
         self.queries.begin_stay(self.context, &request, JoinPlace::Room);
@@ -530,13 +536,31 @@ impl Rooms<'_> {
         }
     }
 
-    /// The session of a join that is not answered has ended, or has unsubscribed. If the client may join again before the
-    /// answer, the room learns it now: the client is to find its player away.
+    /// A join that its session held has come back, or will not. Returns whether it was one.
+    fn end_hold(&mut self, name: &str, seat: SeatKey) -> bool {
+        let Some(room) = self.queries.end_hold(seat) else { return false };
+        match self.channel_of_room(name, room).and_then(|key| self.channels.table[key].room_mut(room)) {
+            Some(room) => room.pending_joins -= 1,
+            None => _ = self.directory.closed_room_answers(room),
+        }
+        true
+    }
+
+    /// Nobody waits for the answer to a join any more. If the client may join again before the answer, the room learns it now:
+    /// the client is to find its player away.
     pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey, departure: Departure) {
+        let was_held = self.end_hold(name, seat);
+        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref()).copied();
+        if was_held {
+            // The relay, other than a room of this node, does not report again that nobody is there.
+            if let Some(room) = room.filter(|room| self.directory.is_remote(room)) {
+                self.room_is_idle(room.key, name);
+            }
+            return;
+        }
         if self.queries.abandon(seat) || departure != Departure::Lost {
             return;
         }
-        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());
         if let Some(room) = room {
             let leave = ToRoom::Leave { room: room.key, seat, departure: Departure::Unanswered };
             send_to_room(room.thread, leave, &mut self.context.effects);
