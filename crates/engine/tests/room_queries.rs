@@ -550,6 +550,51 @@ fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
     assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
 }
 
+/// At the limits, and one below what the two joins need that are held at the same time.
+#[test]
+fn late_joins_are_bounded_in_number_and_in_bytes() {
+    let bytes_max = 8 * 2 * 512;
+    for (requests_max, bytes_max, has_space) in [(2, bytes_max, true), (1, bytes_max, false), (2, bytes_max - 8, false)]
+    {
+        let mut hall = hall_that_recovers();
+        recover_three(&mut hall);
+        let mut options = late_options();
+        (options.log.parked_max, options.log.parked_bytes_max) = (requests_max, bytes_max);
+        hall.node.handle(0, Event::Reconfigured { options: Arc::new(options) });
+        none_is_elsewhere(&mut hall);
+        for _ in 0..4 {
+            hall.take("a", usize::MAX);
+            hall.tick();
+        }
+        let replies = hall.seen["a"].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+        let refused = replies.filter(|reply| reply["error"]["code"] == 111).count();
+        assert_eq!(refused, usize::from(!has_space));
+        assert_eq!(hall.node.shards[0].counters().namespaces[1].rooms.joins_refused, u64::from(!has_space));
+        assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+        hall.leave("a");
+        hall.tick();
+        report_idle(&mut hall);
+        assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+    }
+}
+
+#[test]
+fn joins_that_wait_count_with_their_data() {
+    for (bytes_max, is_refused) in [(2 * (512 + 600), false), (2 * (512 + 600) - 1, true)] {
+        let mut options = options();
+        options.log.peer_queries_max = 10;
+        options.log.parked_bytes_max = 8 * bytes_max;
+        let mut hall = Hall::new(1, options);
+        hall.open("a", Encoding::Json, 0);
+        for number in 1..=2 {
+            hall.join("a", &format!("arena:{number}"), &json!("x".repeat(598)));
+        }
+        hall.look();
+        let error = reply(&hall, "a").map(|reply| reply["error"]["code"].clone());
+        assert_eq!(error, is_refused.then_some(json!(111)));
+    }
+}
+
 #[test]
 fn late_joins_that_nobody_waits_for_are_forgotten() {
     let leave: fn(&mut Hall) = |hall| hall.leave("a");

@@ -26,6 +26,7 @@ use hashbrown::HashMap;
 use crate::{
     Effect,
     event::Ticket,
+    log_in_flight::{ParkedCost, ParkedTotals},
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
     room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomState, SeatKey},
@@ -40,6 +41,7 @@ const ELSEWHERE_CODE: u16 = 421;
 pub(super) const ELSEWHERE: &str = "the room is open on another node of the cluster: room_info says on which";
 pub(super) const UNANSWERED: &str = "a node of the cluster has not answered whether it has the room, or is opening it";
 pub(super) const TOO_MANY: &str = "room.messages_limit requests wait for the room";
+const TOO_MANY_HELD: &str = "too many joins wait until their clients read: channel.waiting_requests_limit and channel.waiting_requests_size_limit bound them";
 const TOO_MANY_PROMISES: &str =
     "the shard has left too many rooms to nodes that have asked for them; retry in a moment";
 
@@ -64,7 +66,7 @@ pub(super) enum JoinPlace {
     /// It waits for the answers of other nodes, or to ask them again.
     Here,
     /// Its session holds it, until the answer fits into the session's queue. The room counts it as pending.
-    Session(RoomKey),
+    Session { room: RoomKey, cost: ParkedCost },
     /// A room has it.
     Room,
 }
@@ -80,6 +82,9 @@ pub(in crate::shard) struct RoomQueries {
     pausing: BTreeMap<Arc<str>, Pausing>,
     /// In a cluster, the joins that are here, in rooms, or held by their sessions. Bounded by the subscriptions of all sessions.
     unanswered: HashMap<SeatKey, UnansweredJoin, foldhash::quality::FixedState>,
+    /// What the joins that sessions hold count for. They have the limits of parked requests, and do not count as such: how long
+    /// they are held depends on their clients.
+    held: ParkedTotals,
 }
 
 /// Joins of a channel that ask again later.
@@ -115,21 +120,41 @@ impl RoomQueries {
         self.unanswered.len()
     }
 
-    /// A join is at this place now, until [`RoomQueries::end_stay`]. Returns whether that is noted.
-    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) -> bool {
+    /// A join is here now, or in a room, until [`RoomQueries::end_stay`].
+    pub(super) fn begin_stay(&mut self, context: &Context, request: &SubscriptionRequest, place: JoinPlace) {
         // Without other nodes, no join asks again.
-        let join = request.join.as_ref().filter(|_| context.options.log.has_peers());
-        if let Some(join) = join {
+        if let Some(join) = request.join.as_ref().filter(|_| context.options.log.has_peers()) {
             self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
         }
-        join.is_some()
+    }
+
+    /// The session of a join holds it, until [`RoomQueries::end_hold`].
+    ///
+    /// # Errors
+    /// Sessions hold too many joins.
+    pub(super) fn begin_hold(
+        &mut self,
+        context: &Context,
+        request: &SubscriptionRequest,
+        room: RoomKey,
+    ) -> Result<(), Refused> {
+        let Some(join) = &request.join else { return Err(ErrorCode::Internal.into()) };
+        let cost = ParkedCost::of_subscription(request);
+        if self.held.exceeded(cost, &context.options.log).is_some() {
+            return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_HELD));
+        }
+        self.held.add(cost);
+        let place = JoinPlace::Session { room, cost };
+        self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
+        Ok(())
     }
 
     /// A join that its session held has come back, or will not; returns the room that counts it.
     pub(super) fn end_hold(&mut self, seat: SeatKey) -> Option<RoomKey> {
-        let JoinPlace::Session(room) = self.unanswered.get(&seat)?.place else { return None };
+        let JoinPlace::Session { room, cost } = self.unanswered.get(&seat)?.place else { return None };
         self.unanswered.remove(&seat);
         shrink_map(&mut self.unanswered);
+        self.held.remove(cost);
         Some(room)
     }
 

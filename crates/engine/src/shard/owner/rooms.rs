@@ -292,6 +292,7 @@ impl Rooms<'_> {
                 if is_new {
                     self.serve_pausing(&name);
                 }
+                self.end_unused_relay(&name);
             }
             Err(refused) => refuse_join(self.context, request, refused.into()),
         }
@@ -299,17 +300,30 @@ impl Rooms<'_> {
 
     /// Sends a join to the room of a channel, which is open, unless its session has to agree first.
     fn send_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
-        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         if request.answer == AnswerPace::Late {
-            // The session may be slow, and the room is to be open until then.
-            let is_noted = self.queries.begin_stay(self.context, &request, JoinPlace::Session(room.key));
-            room.pending_joins += u32::from(is_noted);
-            return self.context.notify(request.asker.shard, Notice::JoinDue { request });
+            return self.hold_join(channel, request);
         }
+        let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         room.pending_joins += 1;
         let OwnedRoom { key: room, thread, .. } = *room;
         self.queries.begin_stay(self.context, &request, JoinPlace::Room);
         send_to_room(thread, ToRoom::Join { room, request }, &mut self.context.effects);
+    }
+
+    /// Sends a join to its session, which may be slow. The room is to be open until then.
+    fn hold_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
+        let channel = &mut self.channels.table[channel];
+        let room = channel.room.as_deref_mut().expect("the caller has opened it");
+        match self.queries.begin_hold(self.context, &request, room.key) {
+            Ok(()) => {
+                room.pending_joins += 1;
+                self.context.notify(request.asker.shard, Notice::JoinDue { request });
+            }
+            Err(refused) => {
+                self.context.count(channel.namespace).rooms.joins_refused += 1;
+                refuse_join(self.context, request, refused.into());
+            }
+        }
     }
 
     pub(super) fn join_here(&mut self, mut request: Box<SubscriptionRequest>) {
@@ -549,18 +563,13 @@ impl Rooms<'_> {
     /// Nobody waits for the answer to a join any more. If the client may join again before the answer, the room learns it now:
     /// the client is to find its player away.
     pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey, departure: Departure) {
-        let was_held = self.end_hold(name, seat);
-        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref()).copied();
-        if was_held {
-            // The relay, other than a room of this node, does not report again that nobody is there.
-            if let Some(room) = room.filter(|room| self.directory.is_remote(room)) {
-                self.room_is_idle(room.key, name);
-            }
-            return;
+        if self.end_hold(name, seat) {
+            return self.end_unused_relay(name);
         }
         if self.queries.abandon(seat) || departure != Departure::Lost {
             return;
         }
+        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());
         if let Some(room) = room {
             let leave = ToRoom::Leave { room: room.key, seat, departure: Departure::Unanswered };
             send_to_room(room.thread, leave, &mut self.context.effects);
@@ -574,6 +583,15 @@ impl Rooms<'_> {
         let is_needed = room.players > 0 || room.pending_joins > 0 || self.directory.has_waiting_messages(key);
         if !is_needed {
             self.end_room_of(channel, key, None);
+        }
+    }
+
+    /// Forgets the room of another node to which nobody goes now. The relay, other than a room of this node, does not report
+    /// again that nobody is there.
+    fn end_unused_relay(&mut self, name: &str) {
+        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());
+        if let Some(key) = room.filter(|room| self.directory.is_remote(room)).map(|room| room.key) {
+            self.room_is_idle(key, name);
         }
     }
 
