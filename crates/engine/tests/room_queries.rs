@@ -720,6 +720,25 @@ fn joins_ask_again_when_this_node_may_open_a_room_and_in_the_order_of_arrival() 
 }
 
 #[test]
+fn a_turn_lasts_until_the_other_nodes_have_answered() {
+    let mut hall = hall_that_opens(|openings| openings.per_second = 2);
+    for number in 1..=3 {
+        join_own(&mut hall, number);
+    }
+    hall.subscribe("4", "arena:4");
+    assert_eq!(asked(&mut hall), ["arena:4"]);
+    // The answer is there before the timer: two rooms may be opened.
+    hall.node.now.mono_us += 1_000_000;
+    have_none(&mut hall, &["arena:4".to_owned()]);
+    assert_eq!(asked(&mut hall), ["arena:3", "arena:4"]);
+    hall.subscribe("5", "arena:5");
+    have_none(&mut hall, &["arena:5".to_owned()]);
+    have_none(&mut hall, &["arena:3".to_owned(), "arena:4".to_owned()]);
+    let is_answered = |number: u32| reply(&hall, &number.to_string()).is_some();
+    assert_eq!([3, 4, 5].map(is_answered), [true, true, false], "it does not overtake those whose turn has come");
+}
+
+#[test]
 fn joins_ask_again_when_fewer_rooms_are_being_opened() {
     let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
     hall.reports_made = false;

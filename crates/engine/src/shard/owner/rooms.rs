@@ -140,7 +140,10 @@ impl Rooms<'_> {
                 },
             }
         }
-        self.directory.end_turn(name);
+        // Its next turn may have come above.
+        if !self.queries.is_asking(name) {
+            self.directory.end_turn(name);
+        }
         self.call_next();
     }
 
@@ -180,6 +183,11 @@ impl Rooms<'_> {
     /// A join waits until this node may open one more room.
     fn wait_in_line(&mut self, request: Box<SubscriptionRequest>, why: RoomRefusal) {
         let Some(request) = self.park(request) else { return };
+        if self.queries.is_asking(&request.channel) {
+            // The turn of the channel has come with the join before this one, and they share it.
+            let name = Arc::clone(&request.channel);
+            return self.queries.add(self.context, name, WaitingRequest::Join(request));
+        }
         let line = &mut self.directory.line;
         self.queries.wait_in_line(self.context, request, why, |channel| line.enter(channel));
         self.call_next();
