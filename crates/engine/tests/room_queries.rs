@@ -710,11 +710,12 @@ fn joins_ask_again_when_this_node_may_open_a_room_and_in_the_order_of_arrival() 
     assert_eq!(refused(&hall, RoomRefusal::Rate), 0);
     hall.node.wait(1_000);
     hall.look();
-    assert_eq!(reply(&hall, "4").expect("it has waited for three seconds")["error"]["code"], 111);
-    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
+    assert_eq!(reply(&hall, "4"), None, "it has waited for three seconds, and asks a last time");
     let channels = asked(&mut hall);
-    assert_eq!(channels, ["arena:5"]);
+    assert_eq!(channels, ["arena:4", "arena:5"]);
     have_none(&mut hall, &channels);
+    assert_eq!(reply(&hall, "4").expect("nobody has the room")["error"]["code"], 111);
+    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
     assert!(reply(&hall, "5").expect("a reply").get("error").is_none());
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
 }
@@ -736,6 +737,53 @@ fn a_turn_lasts_until_the_other_nodes_have_answered() {
     have_none(&mut hall, &["arena:3".to_owned(), "arena:4".to_owned()]);
     let is_answered = |number: u32| reply(&hall, &number.to_string()).is_some();
     assert_eq!([3, 4, 5].map(is_answered), [true, true, false], "it does not overtake those whose turn has come");
+}
+
+#[test]
+fn joins_in_the_line_learn_that_another_node_has_opened_their_room() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    for number in 1..=2 {
+        join_own(&mut hall, number);
+    }
+    // One more join of the channel, which a node does not answer.
+    hall.subscribe("3", "arena:2");
+    assert_eq!(asked(&mut hall), ["arena:2"]);
+    hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: RoomElsewhere::Unanswered });
+    hall.node.wait(2_999);
+    assert_eq!(asked(&mut hall), [""; 0]);
+    hall.node.wait(1);
+    assert_eq!(asked(&mut hall), ["arena:2"]);
+    hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: elsewhere() });
+    hall.tick();
+    for name in ["2", "3"] {
+        assert_eq!(reply(&hall, name).expect("a reply")["error"]["code"], 421);
+    }
+    assert_eq!((refused(&hall, RoomRefusal::Queue), hall.node.shards[0].unanswered_joins()), (0, 0));
+}
+
+#[test]
+fn joins_in_the_line_learn_what_others_are_told_of_their_room() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    for number in 1..=2 {
+        join_own(&mut hall, number);
+    }
+    let ask: [fn(&mut Hall); 2] = [
+        |hall| hall.subscribe("3", "arena:2"),
+        |hall| hall.node.ask_api(&json!({"open_room": {"channel": "arena:2"}})),
+    ];
+    for ask in ask {
+        assert_eq!(reply(&hall, "2"), None);
+        ask(&mut hall);
+        assert_eq!(asked(&mut hall), ["arena:2"]);
+        hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: elsewhere() });
+        hall.tick();
+        assert_eq!(reply(&hall, "2").expect("a reply")["error"]["code"], 421);
+        assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+        hall.seen("2").messages.clear();
+        join_own(&mut hall, 2);
+    }
 }
 
 #[test]

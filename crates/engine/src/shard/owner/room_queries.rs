@@ -90,10 +90,19 @@ pub(in crate::shard) struct RoomQueries {
 /// Joins of a channel that ask again later.
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
+    /// In the order in which they have waited long enough.
     pub(super) joins: VecDeque<Box<SubscriptionRequest>>,
-    /// Set if they wait until this node may open the room: their place, and why they wait.
-    pub(super) in_line: Option<(PlaceInLine, RoomRefusal)>,
+    /// Set if they wait until this node may open the room.
+    pub(super) in_line: Option<PlaceInLine>,
     scheduled: Scheduled,
+}
+
+impl Pausing {
+    fn add(&mut self, request: Box<SubscriptionRequest>) {
+        let until_us = waits_until_us(&request);
+        let at = self.joins.partition_point(|other| waits_until_us(other) <= until_us);
+        self.joins.insert(at, request);
+    }
 }
 
 /// Time after which a join asks again: half of the time that it has waited, within these bounds. All rooms of a node that
@@ -195,7 +204,7 @@ impl RoomQueries {
         let name = Arc::clone(&request.channel);
         let due_us = context.now.after_ms(pause_ms(&request, context.now.mono_us));
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.joins.push_back(request);
+        pausing.add(request);
         context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(name));
     }
 
@@ -204,14 +213,13 @@ impl RoomQueries {
         &mut self,
         context: &mut Context,
         request: Box<SubscriptionRequest>,
-        why: RoomRefusal,
         enter: impl FnOnce(Arc<str>) -> PlaceInLine,
     ) {
         let name = Arc::clone(&request.channel);
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.in_line.get_or_insert_with(|| (enter(Arc::clone(&name)), why));
+        pausing.in_line.get_or_insert_with(|| enter(Arc::clone(&name)));
         let until_us = waits_until_us(&request);
-        pausing.joins.push_back(request);
+        pausing.add(request);
         context.timers.schedule(&mut pausing.scheduled, until_us, || TimerOwner::Channel(name));
     }
 

@@ -1,6 +1,6 @@
 //! The owner's side of a room: opens it, and forwards its joins, leaves and events.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
@@ -140,6 +140,9 @@ impl Rooms<'_> {
                 },
             }
         }
+        if matches!(found, RoomElsewhere::Open { .. }) {
+            self.end_pause(name, found);
+        }
         // Its next turn may have come above.
         if !self.queries.is_asking(name) {
             self.directory.end_turn(name);
@@ -181,7 +184,7 @@ impl Rooms<'_> {
     }
 
     /// A join waits until this node may open one more room.
-    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>, why: RoomRefusal) {
+    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>) {
         let Some(request) = self.park(request) else { return };
         if self.queries.is_asking(&request.channel) {
             // The turn of the channel has come with the join before this one, and they share it.
@@ -189,8 +192,21 @@ impl Rooms<'_> {
             return self.queries.add(self.context, name, WaitingRequest::Join(request));
         }
         let line = &mut self.directory.line;
-        self.queries.wait_in_line(self.context, request, why, |channel| line.enter(channel));
+        self.queries.wait_in_line(self.context, request, |channel| line.enter(channel));
         self.call_next();
+    }
+
+    /// Another node has the room: the joins that were to ask again need not.
+    fn end_pause(&mut self, name: &str, found: &RoomElsewhere) {
+        let Pausing { joins, in_line, .. } = self.queries.take_pausing(self.context, name);
+        for request in joins {
+            if let Some(request) = self.unpark(request) {
+                self.join_where_found(request, found);
+            }
+        }
+        if let Some(place) = in_line {
+            self.directory.line.leave(place);
+        }
     }
 
     /// The channel has a room now: the joins that were to ask again go to it.
@@ -201,7 +217,7 @@ impl Rooms<'_> {
                 self.join_here(request);
             }
         }
-        if let Some((place, _)) = in_line {
+        if let Some(place) = in_line {
             self.directory.line.leave(place);
             self.call_next();
         }
@@ -213,7 +229,7 @@ impl Rooms<'_> {
             return false;
         }
         if self.queries.pausing(name).is_some_and(|pausing| pausing.in_line.is_some()) {
-            self.refuse_overdue(name);
+            self.end_wait_in_line(name);
             self.call_next();
         } else {
             self.ask_again(name);
@@ -229,16 +245,17 @@ impl Rooms<'_> {
         }
     }
 
-    /// Refuses the joins of a channel in the line that have waited too long.
-    fn refuse_overdue(&mut self, name: &Arc<str>) {
+    /// The joins of a channel in the line that have waited too long ask a last time: while they waited, another node may have
+    /// opened the room. If none has, they are refused.
+    fn end_wait_in_line(&mut self, name: &Arc<str>) {
         let now_us = self.context.now.mono_us;
-        let Some(Pausing { joins, in_line: Some((place, why)), .. }) = self.queries.pausing(name) else { return };
-        let (place, why) = (*place, *why);
-        let (overdue, waiting): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(joins).into_iter().partition(|request| waits_until_us(request) <= now_us);
-        let next_us = waiting.iter().map(|request| waits_until_us(request)).min();
-        *joins = waiting;
-        if let Some(next_us) = next_us {
+        let Some(Pausing { joins, in_line: Some(place), .. }) = self.queries.pausing(name) else { return };
+        let place = *place;
+        let mut overdue = Vec::new();
+        while let Some(request) = joins.pop_front_if(|request| waits_until_us(request) <= now_us) {
+            overdue.push(request);
+        }
+        if let Some(next_us) = joins.front().map(|request| waits_until_us(request)) {
             self.queries.wake_at(self.context, name, next_us);
         } else {
             self.queries.take_pausing(self.context, name);
@@ -246,8 +263,7 @@ impl Rooms<'_> {
         }
         for request in overdue {
             if let Some(request) = self.unpark(request) {
-                count_refusal(self.context, name, why);
-                refuse_join(self.context, request, why.code().into());
+                self.serve_join(request);
             }
         }
     }
@@ -368,8 +384,8 @@ impl Rooms<'_> {
                 }
             }
             // When a node has died, all its rooms are opened at once.
-            Err(NoRoom::NotOpened(why @ (RoomRefusal::Queue | RoomRefusal::Rate))) if self.waits_on(&request) => {
-                self.wait_in_line(request, why);
+            Err(NoRoom::NotOpened(RoomRefusal::Queue | RoomRefusal::Rate)) if self.waits_on(&request) => {
+                self.wait_in_line(request);
             }
             Err(why) => {
                 let refused = self.refused(&name, why);
