@@ -86,14 +86,14 @@ pub(crate) enum ParkedRequest {
     History { query: HistoryQuery, reader: HistoryReader, reply_to: ReplyTo },
 }
 
-/// What a parked request takes besides the data of a publication.
+/// What a parked request takes besides the data of a publication or a join.
 const PARKED_OVERHEAD_BYTES: usize = 512;
 
 /// One session has at most this part of the bytes of parked requests.
 const SESSION_SHARE: usize = 8;
 
 /// What a parked request counts for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ParkedCost {
     bytes: usize,
     /// The session that it is from, if any.
@@ -101,8 +101,9 @@ pub(crate) struct ParkedCost {
 }
 
 impl ParkedCost {
-    pub(crate) const fn of_subscription(request: &SubscriptionRequest) -> Self {
-        Self { bytes: PARKED_OVERHEAD_BYTES, session: Some((request.asker.shard, request.asker.session)) }
+    pub(crate) fn of_subscription(request: &SubscriptionRequest) -> Self {
+        let bytes = PARKED_OVERHEAD_BYTES + request.queued_bytes();
+        Self { bytes, session: Some((request.asker.shard, request.asker.session)) }
     }
 }
 
@@ -122,7 +123,7 @@ impl ParkedRequest {
     }
 }
 
-/// The parked requests of a shard.
+/// The parked requests of a shard, or the joins to its rooms that sessions hold.
 #[derive(Debug, Default)]
 pub(crate) struct ParkedTotals {
     requests: usize,

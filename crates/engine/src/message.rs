@@ -54,8 +54,8 @@ pub enum ShardRequest {
         /// The seat that becomes free, if the channel has a room.
         seat: Option<LeftSeat>,
     },
-    /// The session of a join that is not answered yet has ended, or has unsubscribed. This request has no answer; the join
-    /// still gets its own.
+    /// Nobody waits for the answer to a join any more: its session has ended, has unsubscribed, or has refused it after
+    /// [`Notice::JoinDue`]. This request has no answer; a join that the session does not have still gets its own.
     AbandonJoin {
         channel: Arc<str>,
         seat: SeatKey,

@@ -507,6 +507,94 @@ fn a_late_join_is_answered_after_a_command_that_waited_with_it() {
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
 }
 
+/// The rooms report that they were empty for the maximum time.
+fn report_idle(hall: &mut Hall) {
+    let rooms: Vec<_> = hall.rooms.iter().map(|(room, (host, _))| (*room, host.channel().as_ref().into())).collect();
+    for (room, channel) in rooms {
+        hall.on_message(0, FromRoom::Idle { room, channel });
+    }
+    hall.pass();
+}
+
+#[test]
+fn a_room_with_a_late_join_is_not_idle() {
+    let mut hall = hall_with_late_joins();
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 3);
+    hall.node.client("a").room_bytes = usize::MAX;
+    for _ in 0..4 {
+        hall.take("a", usize::MAX);
+        hall.tick();
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    hall.leave("a");
+    hall.tick();
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 0);
+}
+
+#[test]
+fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
+    let mut hall = hall_with_late_joins();
+    hall.node.ask_api(&json!({"close_room": {"channel": "arena:2"}}));
+    hall.node.ask_api(&json!({"close_room": {"channel": "arena:3"}}));
+    hall.pass();
+    for _ in 0..4 {
+        hall.take("a", usize::MAX);
+        none_is_elsewhere(&mut hall);
+    }
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    hall.leave("a");
+    hall.tick();
+    report_idle(&mut hall);
+    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+}
+
+/// At the limits, and one below what the two joins need that are held at the same time.
+#[test]
+fn late_joins_are_bounded_in_number_and_in_bytes() {
+    let bytes_max = 8 * 2 * 512;
+    for (requests_max, bytes_max, has_space) in [(2, bytes_max, true), (1, bytes_max, false), (2, bytes_max - 8, false)]
+    {
+        let mut hall = hall_that_recovers();
+        recover_three(&mut hall);
+        let mut options = late_options();
+        (options.log.parked_max, options.log.parked_bytes_max) = (requests_max, bytes_max);
+        hall.node.handle(0, Event::Reconfigured { options: Arc::new(options) });
+        none_is_elsewhere(&mut hall);
+        for _ in 0..4 {
+            hall.take("a", usize::MAX);
+            hall.tick();
+        }
+        let replies = hall.seen["a"].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+        let refused = replies.filter(|reply| reply["error"]["code"] == 111).count();
+        assert_eq!(refused, usize::from(!has_space));
+        assert_eq!(hall.node.shards[0].counters().namespaces[1].rooms.joins_refused, u64::from(!has_space));
+        assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+        hall.leave("a");
+        hall.tick();
+        report_idle(&mut hall);
+        assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+    }
+}
+
+#[test]
+fn joins_that_wait_count_with_their_data() {
+    for (bytes_max, is_refused) in [(2 * (512 + 600), false), (2 * (512 + 600) - 1, true)] {
+        let mut options = options();
+        options.log.peer_queries_max = 10;
+        options.log.parked_bytes_max = 8 * bytes_max;
+        let mut hall = Hall::new(1, options);
+        hall.open("a", Encoding::Json, 0);
+        for number in 1..=2 {
+            hall.join("a", &format!("arena:{number}"), &json!("x".repeat(598)));
+        }
+        hall.look();
+        let error = reply(&hall, "a").map(|reply| reply["error"]["code"].clone());
+        assert_eq!(error, is_refused.then_some(json!(111)));
+    }
+}
+
 #[test]
 fn late_joins_that_nobody_waits_for_are_forgotten() {
     let leave: fn(&mut Hall) = |hall| hall.leave("a");
@@ -528,7 +616,42 @@ fn late_joins_that_nobody_waits_for_are_forgotten() {
         }
         let players: usize = hall.rooms.values().map(|(host, _)| host.player_count()).sum();
         assert_eq!((hall.holdings(), players), ([0, 0], 0));
+        report_idle(&mut hall);
+        assert_eq!(hall.rooms.len(), 0);
     }
+}
+
+#[test]
+fn a_late_join_that_its_session_refuses_keeps_no_room_open() {
+    let mut hall = hall(1);
+    hall.send_json("a", &json!({"id": 2, "subscribe": {"channel": ROOM, "recover": true, "epoch": "", "offset": 0}}));
+    answer(&mut hall, &RoomElsewhere::Unanswered);
+    hall.node.ask_api(&json!({"unsubscribe": {"channel": ROOM, "user": ""}}));
+    hall.node.wait(ASK_AGAIN_MS);
+    answer(&mut hall, &RoomElsewhere::Nowhere { is_contended: false });
+    assert_eq!(hall.rooms.len(), 1, "it opens the room, and its subscription is over");
+    assert!(reply(&hall, "a").expect("a reply").get("error").is_some());
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+    report_idle(&mut hall);
+    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+}
+
+#[test]
+fn a_room_of_another_node_is_forgotten_with_its_last_late_join() {
+    let mut hall = hall_that_recovers();
+    recover_three(&mut hall);
+    for channel in asked(&mut hall) {
+        let room = RoomKey { owner: ShardIndex(3), number: 9 };
+        let site = RoomSite { node: "n2".into(), room, thread: RoomThreadIndex(5) };
+        let found = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site)) };
+        hall.node.handle(0, Event::RoomQueried { channel: channel.as_str().into(), found });
+    }
+    let sent = |hall: &mut Hall, is_it: fn(&ToRoom) -> bool| {
+        hall.node.to_rooms.drain(..).filter(|(_, message)| is_it(message)).count()
+    };
+    assert_eq!(sent(&mut hall, |message| matches!(message, ToRoom::Join { .. })), 1, "the others are held");
+    hall.leave("a");
+    assert_eq!(sent(&mut hall, |message| matches!(message, ToRoom::Close { .. })), 2);
 }
 
 /// The channels that the other nodes are asked for.
@@ -587,13 +710,80 @@ fn joins_ask_again_when_this_node_may_open_a_room_and_in_the_order_of_arrival() 
     assert_eq!(refused(&hall, RoomRefusal::Rate), 0);
     hall.node.wait(1_000);
     hall.look();
-    assert_eq!(reply(&hall, "4").expect("it has waited for three seconds")["error"]["code"], 111);
-    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
+    assert_eq!(reply(&hall, "4"), None, "it has waited for three seconds, and asks a last time");
     let channels = asked(&mut hall);
-    assert_eq!(channels, ["arena:5"]);
+    assert_eq!(channels, ["arena:4", "arena:5"]);
     have_none(&mut hall, &channels);
+    assert_eq!(reply(&hall, "4").expect("nobody has the room")["error"]["code"], 111);
+    assert_eq!(refused(&hall, RoomRefusal::Rate), 1);
     assert!(reply(&hall, "5").expect("a reply").get("error").is_none());
     assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
+#[test]
+fn a_turn_lasts_until_the_other_nodes_have_answered() {
+    let mut hall = hall_that_opens(|openings| openings.per_second = 2);
+    for number in 1..=3 {
+        join_own(&mut hall, number);
+    }
+    hall.subscribe("4", "arena:4");
+    assert_eq!(asked(&mut hall), ["arena:4"]);
+    // The answer is there before the timer: two rooms may be opened.
+    hall.node.now.mono_us += 1_000_000;
+    have_none(&mut hall, &["arena:4".to_owned()]);
+    assert_eq!(asked(&mut hall), ["arena:3", "arena:4"]);
+    hall.subscribe("5", "arena:5");
+    have_none(&mut hall, &["arena:5".to_owned()]);
+    have_none(&mut hall, &["arena:3".to_owned(), "arena:4".to_owned()]);
+    let is_answered = |number: u32| reply(&hall, &number.to_string()).is_some();
+    assert_eq!([3, 4, 5].map(is_answered), [true, true, false], "it does not overtake those whose turn has come");
+}
+
+#[test]
+fn joins_in_the_line_learn_that_another_node_has_opened_their_room() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    for number in 1..=2 {
+        join_own(&mut hall, number);
+    }
+    // One more join of the channel, which a node does not answer.
+    hall.subscribe("3", "arena:2");
+    assert_eq!(asked(&mut hall), ["arena:2"]);
+    hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: RoomElsewhere::Unanswered });
+    hall.node.wait(2_999);
+    assert_eq!(asked(&mut hall), [""; 0]);
+    hall.node.wait(1);
+    assert_eq!(asked(&mut hall), ["arena:2"]);
+    hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: elsewhere() });
+    hall.tick();
+    for name in ["2", "3"] {
+        assert_eq!(reply(&hall, name).expect("a reply")["error"]["code"], 421);
+    }
+    assert_eq!((refused(&hall, RoomRefusal::Queue), hall.node.shards[0].unanswered_joins()), (0, 0));
+}
+
+#[test]
+fn joins_in_the_line_learn_what_others_are_told_of_their_room() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    for number in 1..=2 {
+        join_own(&mut hall, number);
+    }
+    let ask: [fn(&mut Hall); 2] = [
+        |hall| hall.subscribe("3", "arena:2"),
+        |hall| hall.node.ask_api(&json!({"open_room": {"channel": "arena:2"}})),
+    ];
+    for ask in ask {
+        assert_eq!(reply(&hall, "2"), None);
+        ask(&mut hall);
+        assert_eq!(asked(&mut hall), ["arena:2"]);
+        hall.node.handle(0, Event::RoomQueried { channel: "arena:2".into(), found: elsewhere() });
+        hall.tick();
+        assert_eq!(reply(&hall, "2").expect("a reply")["error"]["code"], 421);
+        assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+        hall.seen("2").messages.clear();
+        join_own(&mut hall, 2);
+    }
 }
 
 #[test]

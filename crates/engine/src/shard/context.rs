@@ -335,6 +335,12 @@ impl Context {
             self.request(owner, ShardRequest::AbandonJoin { channel, seat, departure });
         }
     }
+
+    /// Tells the owner that a join that it has sent to the session ([`Notice::JoinDue`]) does not come back.
+    pub(super) fn drop_due_join(&mut self, channel: Arc<str>, seat: SeatKey) {
+        let owner = self.owner(&channel);
+        self.request(owner, ShardRequest::AbandonJoin { channel, seat, departure: Departure::Left });
+    }
 }
 
 /// The rules of the start. Those that have ended in the meantime refuse nobody, and leave with the first request.

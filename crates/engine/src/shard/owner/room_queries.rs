@@ -26,9 +26,10 @@ use hashbrown::HashMap;
 use crate::{
     Effect,
     event::Ticket,
+    log_in_flight::{ParkedCost, ParkedTotals},
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
-    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomRefusal, RoomState, SeatKey},
+    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomState, SeatKey},
     shrink::shrink_map,
     timers::{Scheduled, TimerOwner},
 };
@@ -40,6 +41,7 @@ const ELSEWHERE_CODE: u16 = 421;
 pub(super) const ELSEWHERE: &str = "the room is open on another node of the cluster: room_info says on which";
 pub(super) const UNANSWERED: &str = "a node of the cluster has not answered whether it has the room, or is opening it";
 pub(super) const TOO_MANY: &str = "room.messages_limit requests wait for the room";
+const TOO_MANY_HELD: &str = "too many joins wait until their clients read: channel.waiting_requests_limit and channel.waiting_requests_size_limit bound them";
 const TOO_MANY_PROMISES: &str =
     "the shard has left too many rooms to nodes that have asked for them; retry in a moment";
 
@@ -63,6 +65,8 @@ struct UnansweredJoin {
 pub(super) enum JoinPlace {
     /// It waits for the answers of other nodes, or to ask them again.
     Here,
+    /// Its session holds it, until the answer fits into the session's queue. The room counts it as pending.
+    Session { room: RoomKey, cost: ParkedCost },
     /// A room has it.
     Room,
 }
@@ -76,17 +80,29 @@ pub(in crate::shard) struct RoomQueries {
     promised_until_us: BTreeMap<Arc<str>, u64>,
     /// Joins that ask again in a moment. Meanwhile, this node answers other nodes that it does not ask.
     pausing: BTreeMap<Arc<str>, Pausing>,
-    /// In a cluster, the joins that are here or in rooms. Bounded by the subscriptions of all sessions.
+    /// In a cluster, the joins that are here, in rooms, or held by their sessions. Bounded by the subscriptions of all sessions.
     unanswered: HashMap<SeatKey, UnansweredJoin, foldhash::quality::FixedState>,
+    /// What the joins that sessions hold count for. They have the limits of parked requests, and do not count as such: how long
+    /// they are held depends on their clients.
+    held: ParkedTotals,
 }
 
 /// Joins of a channel that ask again later.
 #[derive(Debug, Default)]
 pub(super) struct Pausing {
+    /// In the order in which they have waited long enough.
     pub(super) joins: VecDeque<Box<SubscriptionRequest>>,
-    /// Set if they wait until this node may open the room: their place, and why they wait.
-    pub(super) in_line: Option<(PlaceInLine, RoomRefusal)>,
+    /// Set if they wait until this node may open the room.
+    pub(super) in_line: Option<PlaceInLine>,
     scheduled: Scheduled,
+}
+
+impl Pausing {
+    fn add(&mut self, request: Box<SubscriptionRequest>) {
+        let until_us = waits_until_us(&request);
+        let at = self.joins.partition_point(|other| waits_until_us(other) <= until_us);
+        self.joins.insert(at, request);
+    }
 }
 
 /// Time after which a join asks again: half of the time that it has waited, within these bounds. All rooms of a node that
@@ -119,6 +135,36 @@ impl RoomQueries {
         if let Some(join) = request.join.as_ref().filter(|_| context.options.log.has_peers()) {
             self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
         }
+    }
+
+    /// The session of a join holds it, until [`RoomQueries::end_hold`].
+    ///
+    /// # Errors
+    /// Sessions hold too many joins.
+    pub(super) fn begin_hold(
+        &mut self,
+        context: &Context,
+        request: &SubscriptionRequest,
+        room: RoomKey,
+    ) -> Result<(), Refused> {
+        let Some(join) = &request.join else { return Err(ErrorCode::Internal.into()) };
+        let cost = ParkedCost::of_subscription(request);
+        if self.held.exceeded(cost, &context.options.log).is_some() {
+            return Err(Refused::new(ErrorCode::TooManyRequests, TOO_MANY_HELD));
+        }
+        self.held.add(cost);
+        let place = JoinPlace::Session { room, cost };
+        self.unanswered.insert(join.seat, UnansweredJoin { place, is_abandoned: false });
+        Ok(())
+    }
+
+    /// A join that its session held has come back, or will not; returns the room that counts it.
+    pub(super) fn end_hold(&mut self, seat: SeatKey) -> Option<RoomKey> {
+        let JoinPlace::Session { room, cost } = self.unanswered.get(&seat)?.place else { return None };
+        self.unanswered.remove(&seat);
+        shrink_map(&mut self.unanswered);
+        self.held.remove(cost);
+        Some(room)
     }
 
     /// Returns whether somebody still waits for the answer to the join.
@@ -158,7 +204,7 @@ impl RoomQueries {
         let name = Arc::clone(&request.channel);
         let due_us = context.now.after_ms(pause_ms(&request, context.now.mono_us));
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.joins.push_back(request);
+        pausing.add(request);
         context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(name));
     }
 
@@ -167,14 +213,13 @@ impl RoomQueries {
         &mut self,
         context: &mut Context,
         request: Box<SubscriptionRequest>,
-        why: RoomRefusal,
         enter: impl FnOnce(Arc<str>) -> PlaceInLine,
     ) {
         let name = Arc::clone(&request.channel);
         let pausing = self.pausing.entry(Arc::clone(&name)).or_default();
-        pausing.in_line.get_or_insert_with(|| (enter(Arc::clone(&name)), why));
+        pausing.in_line.get_or_insert_with(|| enter(Arc::clone(&name)));
         let until_us = waits_until_us(&request);
-        pausing.joins.push_back(request);
+        pausing.add(request);
         context.timers.schedule(&mut pausing.scheduled, until_us, || TimerOwner::Channel(name));
     }
 

@@ -1,6 +1,6 @@
 //! The owner's side of a room: opens it, and forwards its joins, leaves and events.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_protocol::{ErrorCode, Payload, UnsubscribeCode};
@@ -52,6 +52,9 @@ impl Rooms<'_> {
     /// Sends a join to the channel's room, which is opened if necessary, and if no other node of the cluster has it.
     /// [`Rooms::joined`] handles the answer.
     pub(super) fn serve_join(&mut self, request: Box<SubscriptionRequest>) {
+        if let Some(join) = &request.join {
+            self.end_hold(&request.channel, join.seat);
+        }
         if may_open(&request) && self.should_ask_for_room(&request.channel) {
             self.ask_for_room_to_join(request);
         } else {
@@ -137,7 +140,13 @@ impl Rooms<'_> {
                 },
             }
         }
-        self.directory.end_turn(name);
+        if matches!(found, RoomElsewhere::Open { .. }) {
+            self.end_pause(name, found);
+        }
+        // Its next turn may have come above.
+        if !self.queries.is_asking(name) {
+            self.directory.end_turn(name);
+        }
         self.call_next();
     }
 
@@ -175,11 +184,29 @@ impl Rooms<'_> {
     }
 
     /// A join waits until this node may open one more room.
-    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>, why: RoomRefusal) {
+    fn wait_in_line(&mut self, request: Box<SubscriptionRequest>) {
         let Some(request) = self.park(request) else { return };
+        if self.queries.is_asking(&request.channel) {
+            // The turn of the channel has come with the join before this one, and they share it.
+            let name = Arc::clone(&request.channel);
+            return self.queries.add(self.context, name, WaitingRequest::Join(request));
+        }
         let line = &mut self.directory.line;
-        self.queries.wait_in_line(self.context, request, why, |channel| line.enter(channel));
+        self.queries.wait_in_line(self.context, request, |channel| line.enter(channel));
         self.call_next();
+    }
+
+    /// Another node has the room: the joins that were to ask again need not.
+    fn end_pause(&mut self, name: &str, found: &RoomElsewhere) {
+        let Pausing { joins, in_line, .. } = self.queries.take_pausing(self.context, name);
+        for request in joins {
+            if let Some(request) = self.unpark(request) {
+                self.join_where_found(request, found);
+            }
+        }
+        if let Some(place) = in_line {
+            self.directory.line.leave(place);
+        }
     }
 
     /// The channel has a room now: the joins that were to ask again go to it.
@@ -190,7 +217,7 @@ impl Rooms<'_> {
                 self.join_here(request);
             }
         }
-        if let Some((place, _)) = in_line {
+        if let Some(place) = in_line {
             self.directory.line.leave(place);
             self.call_next();
         }
@@ -202,7 +229,7 @@ impl Rooms<'_> {
             return false;
         }
         if self.queries.pausing(name).is_some_and(|pausing| pausing.in_line.is_some()) {
-            self.refuse_overdue(name);
+            self.end_wait_in_line(name);
             self.call_next();
         } else {
             self.ask_again(name);
@@ -218,16 +245,17 @@ impl Rooms<'_> {
         }
     }
 
-    /// Refuses the joins of a channel in the line that have waited too long.
-    fn refuse_overdue(&mut self, name: &Arc<str>) {
+    /// The joins of a channel in the line that have waited too long ask a last time: while they waited, another node may have
+    /// opened the room. If none has, they are refused.
+    fn end_wait_in_line(&mut self, name: &Arc<str>) {
         let now_us = self.context.now.mono_us;
-        let Some(Pausing { joins, in_line: Some((place, why)), .. }) = self.queries.pausing(name) else { return };
-        let (place, why) = (*place, *why);
-        let (overdue, waiting): (VecDeque<_>, VecDeque<_>) =
-            std::mem::take(joins).into_iter().partition(|request| waits_until_us(request) <= now_us);
-        let next_us = waiting.iter().map(|request| waits_until_us(request)).min();
-        *joins = waiting;
-        if let Some(next_us) = next_us {
+        let Some(Pausing { joins, in_line: Some(place), .. }) = self.queries.pausing(name) else { return };
+        let place = *place;
+        let mut overdue = Vec::new();
+        while let Some(request) = joins.pop_front_if(|request| waits_until_us(request) <= now_us) {
+            overdue.push(request);
+        }
+        if let Some(next_us) = joins.front().map(|request| waits_until_us(request)) {
             self.queries.wake_at(self.context, name, next_us);
         } else {
             self.queries.take_pausing(self.context, name);
@@ -235,8 +263,7 @@ impl Rooms<'_> {
         }
         for request in overdue {
             if let Some(request) = self.unpark(request) {
-                count_refusal(self.context, name, why);
-                refuse_join(self.context, request, why.code().into());
+                self.serve_join(request);
             }
         }
     }
@@ -289,6 +316,7 @@ impl Rooms<'_> {
                 if is_new {
                     self.serve_pausing(&name);
                 }
+                self.end_unused_relay(&name);
             }
             Err(refused) => refuse_join(self.context, request, refused.into()),
         }
@@ -297,13 +325,29 @@ impl Rooms<'_> {
     /// Sends a join to the room of a channel, which is open, unless its session has to agree first.
     fn send_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
         if request.answer == AnswerPace::Late {
-            return self.context.notify(request.asker.shard, Notice::JoinDue { request });
+            return self.hold_join(channel, request);
         }
         let room = self.channels.table[channel].room.as_deref_mut().expect("the caller has opened it");
         room.pending_joins += 1;
         let OwnedRoom { key: room, thread, .. } = *room;
         self.queries.begin_stay(self.context, &request, JoinPlace::Room);
         send_to_room(thread, ToRoom::Join { room, request }, &mut self.context.effects);
+    }
+
+    /// Sends a join to its session, which may be slow. The room is to be open until then.
+    fn hold_join(&mut self, channel: ChannelKey, request: Box<SubscriptionRequest>) {
+        let channel = &mut self.channels.table[channel];
+        let room = channel.room.as_deref_mut().expect("the caller has opened it");
+        match self.queries.begin_hold(self.context, &request, room.key) {
+            Ok(()) => {
+                room.pending_joins += 1;
+                self.context.notify(request.asker.shard, Notice::JoinDue { request });
+            }
+            Err(refused) => {
+                self.context.count(channel.namespace).rooms.joins_refused += 1;
+                refuse_join(self.context, request, refused.into());
+            }
+        }
     }
 
     pub(super) fn join_here(&mut self, mut request: Box<SubscriptionRequest>) {
@@ -340,8 +384,8 @@ impl Rooms<'_> {
                 }
             }
             // When a node has died, all its rooms are opened at once.
-            Err(NoRoom::NotOpened(why @ (RoomRefusal::Queue | RoomRefusal::Rate))) if self.waits_on(&request) => {
-                self.wait_in_line(request, why);
+            Err(NoRoom::NotOpened(RoomRefusal::Queue | RoomRefusal::Rate)) if self.waits_on(&request) => {
+                self.wait_in_line(request);
             }
             Err(why) => {
                 let refused = self.refused(&name, why);
@@ -530,9 +574,22 @@ impl Rooms<'_> {
         }
     }
 
-    /// The session of a join that is not answered has ended, or has unsubscribed. If the client may join again before the
-    /// answer, the room learns it now: the client is to find its player away.
+    /// A join that its session held has come back, or will not. Returns whether it was one.
+    fn end_hold(&mut self, name: &str, seat: SeatKey) -> bool {
+        let Some(room) = self.queries.end_hold(seat) else { return false };
+        match self.channel_of_room(name, room).and_then(|key| self.channels.table[key].room_mut(room)) {
+            Some(room) => room.pending_joins -= 1,
+            None => _ = self.directory.closed_room_answers(room),
+        }
+        true
+    }
+
+    /// Nobody waits for the answer to a join any more. If the client may join again before the answer, the room learns it now:
+    /// the client is to find its player away.
     pub(super) fn abandon_join(&mut self, name: &str, seat: SeatKey, departure: Departure) {
+        if self.end_hold(name, seat) {
+            return self.end_unused_relay(name);
+        }
         if self.queries.abandon(seat) || departure != Departure::Lost {
             return;
         }
@@ -550,6 +607,15 @@ impl Rooms<'_> {
         let is_needed = room.players > 0 || room.pending_joins > 0 || self.directory.has_waiting_messages(key);
         if !is_needed {
             self.end_room_of(channel, key, None);
+        }
+    }
+
+    /// Forgets the room of another node to which nobody goes now. The relay, other than a room of this node, does not report
+    /// again that nobody is there.
+    fn end_unused_relay(&mut self, name: &str) {
+        let room = self.channels.table.named(name).and_then(|channel| channel.room.as_deref());
+        if let Some(key) = room.filter(|room| self.directory.is_remote(room)).map(|room| room.key) {
+            self.room_is_idle(key, name);
         }
     }
 

@@ -375,10 +375,18 @@ impl Subscribing<'_> {
         let subscription = session.zip(self.sessions.hub.find(&request.channel));
         let subscription = subscription.and_then(|(session, id)| session.subscription(id));
         if subscription.is_none_or(Subscription::is_ending) {
-            return self.subscribed(*request, Err(ErrorCode::Internal.into()));
+            return self.refuse_due_join(*request, ErrorCode::Internal.into());
         }
         self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default().due_joins.push_back(request);
         self.send_due_joins();
+    }
+
+    /// Each join that the owner has sent goes back to it, or is refused here: the owner counts it for its room until then.
+    fn refuse_due_join(&mut self, request: SubscriptionRequest, why: Refused) {
+        if let Some(join) = &request.join {
+            self.context.drop_due_join(Arc::clone(&request.channel), join.seat);
+        }
+        self.subscribed(request, Err(why.into()));
     }
 
     /// Sends the joins of the session whose rooms are open to them, one at a time, as its commands with large answers.
