@@ -67,6 +67,9 @@ func App(app *v1alpha1.App) []Problem {
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)
 	found.preview(app)
+	for _, problem := range render.PodPatchProblems(spec.PodPatch) {
+		found.add(problem.Path, problem.Message)
+	}
 	return *found
 }
 

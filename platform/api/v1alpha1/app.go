@@ -156,6 +156,9 @@ type AppSpec struct {
 	// Network lists who may reach the app, and whom it may reach, beside DNS and the ingress controller.
 	// +optional
 	Network Network `json:"network,omitzero"`
+	// PodPatch changes the pods of the App beyond the other fields.
+	// +optional
+	PodPatch *PodPatch `json:"podPatch,omitempty"`
 	// Preview is set by `roost deploy --as`. The operator deletes the App when the time of the preview is over.
 	// +optional
 	Preview *Preview `json:"preview,omitempty"`
