@@ -185,17 +185,25 @@ func (program *program) printUsages(usages []usage) error {
 		return program.printJSON(usages)
 	}
 	table := tabwriter.NewWriter(program.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tNAME\tPOD\tCPU\tOF\tMEMORY\tOF\tRESTARTS\tPREVIEW")
+	hasPreviews := slices.ContainsFunc(usages, func(usage usage) bool { return usage.Preview != nil })
+	fmt.Fprint(table, "KIND\tNAME\tPOD\tCPU\tOF\tMEMORY\tOF\tRESTARTS")
+	if hasPreviews {
+		fmt.Fprint(table, "\tPREVIEW")
+	}
+	fmt.Fprintln(table)
 	for _, usage := range usages {
-		cpu, memory, preview := "-", "-", "-"
-		if usage.Preview != nil {
-			preview = usage.Preview.left()
-		}
+		cpu, memory := "-", "-"
 		if usage.CPUMillis != nil {
 			cpu, memory = fmt.Sprintf("%dm", *usage.CPUMillis), mebibytes(*usage.MemoryBytes)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%dm\t%s\t%s\t%d\t%s\n", usage.Kind, usage.Name, usage.Pod, cpu, usage.CPUMillisMax, memory, mebibytes(usage.MemoryBytesMax),
-			usage.Restarts, preview)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%dm\t%s\t%s\t%d", usage.Kind, usage.Name, usage.Pod, cpu, usage.CPUMillisMax, memory, mebibytes(usage.MemoryBytesMax), usage.Restarts)
+		switch {
+		case usage.Preview != nil:
+			fmt.Fprint(table, "\t"+usage.Preview.left())
+		case hasPreviews:
+			fmt.Fprint(table, "\t-")
+		}
+		fmt.Fprintln(table)
 	}
 	return table.Flush()
 }

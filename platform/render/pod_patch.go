@@ -137,6 +137,12 @@ func (check *patchCheck) list(path, name string, value any, fields patchFields) 
 		return
 	}
 	for index, element := range list {
+		object, _ := element.(map[string]any)
+		// The patch would be merged into an element without a name, which no pod has.
+		if text, _ := object["name"].(string); text == "" && object != nil && name != "ports" {
+			check.refuse(fmt.Sprintf("%s[%d].name", path, index), "is missing; write the name of what the patch changes or adds")
+			continue
+		}
 		check.object(fmt.Sprintf("%s[%d]", path, index), name, element, fields)
 	}
 }

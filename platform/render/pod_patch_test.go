@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,8 +95,12 @@ func FuzzPodPatch(f *testing.F) {
 		}
 		for _, template := range templates(objects) {
 			pod := template.Spec
-			if pod.ServiceAccountName != "shop" || *pod.AutomountServiceAccountToken || pod.HostNetwork || pod.Containers[0].Image == "" || !*pod.SecurityContext.RunAsNonRoot {
+			if pod.ServiceAccountName != "shop" || *pod.AutomountServiceAccountToken || pod.HostNetwork || !*pod.SecurityContext.RunAsNonRoot {
 				t.Fatalf("%+v", pod)
+			}
+			isApp := func(container corev1.Container) bool { return container.Name == "app" && container.Image == "shop:1" }
+			if !slices.ContainsFunc(pod.Containers, isApp) {
+				t.Fatalf("%+v", pod.Containers)
 			}
 			for _, container := range pod.Containers {
 				if *container.SecurityContext.AllowPrivilegeEscalation || len(container.EnvFrom) > 0 {
