@@ -303,7 +303,7 @@ func (run *bootstrap) missingApps(ctx context.Context) (string, error) {
 	if run.cluster == nil {
 		return "", errNoCluster
 	}
-	releases, err := run.releases(run.paths(run.config.Apps), nil)
+	releases, err := run.releases(run.paths(run.config.Apps), nil, nil)
 	if err != nil {
 		return "", err
 	}
@@ -334,7 +334,7 @@ func (run *bootstrap) missingApps(ctx context.Context) (string, error) {
 }
 
 func (run *bootstrap) makeApps(ctx context.Context) error {
-	releases, err := run.releases(run.paths(run.config.Apps), nil)
+	releases, err := run.releases(run.paths(run.config.Apps), nil, nil)
 	if err != nil {
 		return err
 	}

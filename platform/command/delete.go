@@ -183,6 +183,9 @@ func (cluster *cluster) waitUntilGone(ctx context.Context, subject client.Object
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:
+			if len(current.GetFinalizers()) == 0 {
+				return fmt.Errorf("after %s, it is still there; check that an operator runs and that its --namespaces contains %s", wait, subject.GetNamespace())
+			}
 			return fmt.Errorf("after %s, it still has the finalizers %s; `kubectl -n %s get all -l %s=%s` shows what is left",
 				wait, strings.Join(current.GetFinalizers(), ", "), subject.GetNamespace(), render.LabelApp, subject.GetName())
 		case <-pause.C:

@@ -17,6 +17,7 @@ func (program *program) deployCommand() *cobra.Command {
 	var wait time.Duration
 	isDryRun := false
 	var images []string
+	preview := &preview{}
 	command := &cobra.Command{
 		Use:   "deploy FILE|FOLDER...",
 		Short: "Apply manifests and their .env files, and wait until the apps serve",
@@ -24,10 +25,25 @@ func (program *program) deployCommand() *cobra.Command {
 
 The command uploads encrypted files as they are, so it needs no age identity. The API server checks all manifests before the first one is written.
 While the command waits, it prints each change of state to stderr: the number of ready pods, and the last log lines of a failing pod.
-Exit code 1 means that an app does not serve; the operator continues to reconcile it.`,
+Exit code 1 means that an app does not serve; the operator continues to reconcile it.
+
+With --as, the command deploys previews: the same Apps under other names and hosts, which the operator deletes when their time is over.`,
+		Example: `  roost deploy apps
+  roost deploy --as pr-42 --expires 24h apps       # App shop becomes shop-pr-42
+  roost deploy --as pr-42 --delete apps`,
 		Args: atLeastOne,
-		RunE: func(_ *cobra.Command, paths []string) error {
-			releases, err := program.releases(paths, images)
+		RunE: func(command *cobra.Command, paths []string) error {
+			if err := preview.check(command); err != nil {
+				return err
+			}
+			if preview.isDeleted {
+				cluster, err := program.connect()
+				if err != nil {
+					return err
+				}
+				return program.deletePreviews(cluster, preview, paths, wait)
+			}
+			releases, err := program.releases(paths, images, preview)
 			if err != nil {
 				return err
 			}
@@ -49,6 +65,7 @@ Exit code 1 means that an app does not serve; the operator continues to reconcil
 	program.addClusterFlags(command)
 	command.Flags().DurationVar(&wait, "wait", waitDefault, "how long to wait until all apps serve; 0: do not wait")
 	command.Flags().StringArrayVar(&images, "image", nil, "REGISTRY/NAME@sha256:DIGEST, for manifests with an image of that name; can be repeated")
+	preview.addFlags(command)
 	command.Flags().BoolVar(&isDryRun, "dry-run", false, "validate the manifests on the API server, and write nothing")
 	return command
 }
@@ -74,14 +91,20 @@ type takenManifest struct {
 	IsDryRun  bool   `json:"dryRun"`
 }
 
-// releases loads manifests, refuses those with problems, and sets their images.
-func (program *program) releases(paths, images []string) ([]*release, error) {
-	result, err := program.loadValid(paths, ". Nothing is written")
+// releases loads manifests, refuses those with problems, and sets their images. A preview with a suffix changes them.
+func (program *program) releases(paths, images []string, preview *preview) ([]*release, error) {
+	if preview != nil && preview.suffix == "" {
+		preview = nil
+	}
+	result, err := program.loadValidAs(paths, preview, ". Nothing is written")
 	if err != nil {
 		return nil, err
 	}
 	if len(result.manifests) == 0 {
 		return nil, errors.New("there is no manifest in the files; name others")
+	}
+	if preview != nil {
+		preview.connect(result.manifests)
 	}
 	if err := pinImages(result.manifests, images); err != nil {
 		return nil, err

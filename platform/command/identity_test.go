@@ -35,7 +35,7 @@ const (
 
 // rights of each role in its namespace. Rights that are not listed are forbidden.
 var rights = []struct{ group, version, resource, deployer, reader, runner, operator, program, debugger string }{
-	{"apps.roost.dev", "v1alpha1", "apps", "get list watch create patch", watch, watch, write, watch, watch},
+	{"apps.roost.dev", "v1alpha1", "apps", "get list watch create patch", watch, watch, write, "get list watch delete", watch},
 	{"apps.roost.dev", "v1alpha1", "dunlins", "get list watch create patch", watch, watch, write, watch, watch},
 	{"apps.roost.dev", "v1alpha1", "apps/status", "", "", "", "", "get patch", ""},
 	{"", "v1", "configmaps", "get list create patch delete", watch, "", write, write, ""},

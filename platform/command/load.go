@@ -42,7 +42,10 @@ type loaded struct {
 }
 
 // load reads manifests and their .env files. It fails only if a file cannot be read.
-func (program *program) load(paths []string) (*loaded, error) {
+func (program *program) load(paths []string) (*loaded, error) { return program.loadAs(paths, nil) }
+
+// loadAs loads the manifests of previews, or the manifests as they are without a preview.
+func (program *program) loadAs(paths []string, preview *preview) (*loaded, error) {
 	files, err := manifestFiles(paths)
 	if err != nil {
 		return nil, err
@@ -64,8 +67,19 @@ func (program *program) load(paths []string) (*loaded, error) {
 			for _, problem := range document.Problems {
 				result.findings = append(result.findings, finding{file, problem})
 			}
-			if len(document.Problems) == 0 {
-				result.add(manifest{file: file, app: document.App, dunlin: document.Dunlin}, identities)
+			if len(document.Problems) > 0 {
+				continue
+			}
+			made := manifest{file: file, app: document.App, dunlin: document.Dunlin}
+			var problems []validate.Problem
+			if preview != nil {
+				problems = preview.change(result.repository, &made)
+			}
+			for _, problem := range problems {
+				result.findings = append(result.findings, finding{file, problem})
+			}
+			if len(problems) == 0 {
+				result.add(made, identities)
 			}
 		}
 	}
@@ -75,7 +89,11 @@ func (program *program) load(paths []string) (*loaded, error) {
 
 // loadValid loads manifests, and returns an error if any has a problem. The consequence ends the summary of the problems.
 func (program *program) loadValid(paths []string, consequence string) (*loaded, error) {
-	result, err := program.load(paths)
+	return program.loadValidAs(paths, nil, consequence)
+}
+
+func (program *program) loadValidAs(paths []string, preview *preview, consequence string) (*loaded, error) {
+	result, err := program.loadAs(paths, preview)
 	if err != nil {
 		return nil, err
 	}

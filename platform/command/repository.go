@@ -29,6 +29,15 @@ type repository struct {
 	PlainKeys string `json:"plainKeys,omitempty"`
 	// Cluster has the names of the cluster, if they are not those of k3s.
 	Cluster clusterNames `json:"cluster,omitzero"`
+	// Preview has what `roost deploy --as` replaces.
+	Preview previewSettings `json:"preview,omitzero"`
+}
+
+type previewSettings struct {
+	// Host is the public name of each preview, with {name} in the place of its name.
+	Host string `json:"host,omitempty"`
+	// TLSSecret has a certificate for Host, such as one for *.preview.example.com. Apps whose TLS has an issuer do not need it.
+	TLSSecret string `json:"tlsSecret,omitempty"`
 }
 
 type folderRecipients struct {
@@ -63,6 +72,9 @@ func repositoryOf(path string) (*repository, error) {
 			}
 			if problems := validate.Cluster("cluster.", found.cluster()); len(problems) > 0 {
 				return nil, fmt.Errorf("%s: %s", file, problems[0])
+			}
+			if err := found.checkPreviewHost(); err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
 			}
 			if found.Recipients, err = found.recipientsOf(folder, absolute); err != nil {
 				return nil, fmt.Errorf("%s: %w", file, err)

@@ -180,9 +180,30 @@ func isUnrecorded(status v1alpha1.Status) bool {
 func recordedRelease(subject client.Object, record render.Record) (*release, error) {
 	annotations := maps.Clone(subject.GetAnnotations())
 	delete(annotations, annotationKubectl)
+	spec, err := withPreview(record.Spec, subject)
+	if err != nil {
+		return nil, err
+	}
 	made := &release{
 		kind: kindOf(subject), namespace: subject.GetNamespace(), name: subject.GetName(),
-		labels: subject.GetLabels(), annotations: annotations, spec: record.Spec,
+		labels: subject.GetLabels(), annotations: annotations, spec: spec,
 	}
 	return made, made.take(record.Files)
+}
+
+// withPreview gives the spec of an earlier revision the time of the preview, which no revision has.
+func withPreview(spec json.RawMessage, subject client.Object) (json.RawMessage, error) {
+	app, isApp := subject.(*v1alpha1.App)
+	if !isApp || app.Spec.Preview == nil {
+		return spec, nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(spec, &fields); err != nil {
+		return nil, fmt.Errorf("reading the spec of a revision: %w", err)
+	}
+	var err error
+	if fields["preview"], err = json.Marshal(app.Spec.Preview); err != nil {
+		return nil, err
+	}
+	return json.Marshal(fields)
 }

@@ -29,6 +29,8 @@ type state struct {
 	Backup *v1alpha1.BackupStatus `json:"backup,omitempty"`
 	// Processes of an App that has several.
 	Processes []v1alpha1.ProcessStatus `json:"processes,omitempty"`
+	// Preview is nil for an App that is none.
+	Preview *previewState `json:"preview,omitempty"`
 	// Dunlin is nil for an App.
 	Dunlin *v1alpha1.DunlinStatus `json:"dunlin,omitempty"`
 }
@@ -140,6 +142,7 @@ func stateOf(subject client.Object) state {
 	return state{
 		Kind: kindOf(subject), Namespace: subject.GetNamespace(), Name: subject.GetName(), Image: imageOf(subject),
 		Revision: status.Revision, Conditions: status.Conditions, Backup: status.Backup, Dunlin: status.Dunlin, Processes: status.Processes,
+		Preview: previewOf(subject),
 	}
 }
 
@@ -195,8 +198,12 @@ func (program *program) printTable(states []state) error {
 		if meta.IsStatusConditionTrue(state.Conditions, reconcile.ConditionReady) {
 			ready = "yes"
 		}
+		sentence := state.sentence()
+		if preview := state.Preview; preview != nil {
+			sentence = fmt.Sprintf("preview of %s, %s: %s", preview.Of, preview.left(), sentence)
+		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", state.Namespace, state.Kind, state.Name, ready,
-			cmp.Or(state.Revision, "-"), state.Image, state.sentence())
+			cmp.Or(state.Revision, "-"), state.Image, sentence)
 	}
 	return table.Flush()
 }
@@ -205,6 +212,9 @@ func (program *program) printState(state state) {
 	program.print("%s %s/%s", state.Kind, state.Namespace, state.Name)
 	program.print("image     %s", state.Image)
 	program.print("revision  %s", cmp.Or(state.Revision, "none serves yet"))
+	if preview := state.Preview; preview != nil {
+		program.print("preview   of %s, until %s (%s)", preview.Of, preview.Expires, preview.left())
+	}
 	for _, condition := range state.Conditions {
 		program.print("%-18s %-5s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
 	}

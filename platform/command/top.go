@@ -28,6 +28,8 @@ type usage struct {
 	MemoryBytes    *int64 `json:"memoryBytes,omitempty"`
 	MemoryBytesMax int64  `json:"memoryBytesMax,omitempty"`
 	Restarts       int32  `json:"restarts"`
+	// Preview is nil for a pod of an App that is none.
+	Preview *previewState `json:"preview,omitempty"`
 }
 
 // podMetrics is the part of an object of metrics.k8s.io that `roost top` reads.
@@ -163,7 +165,7 @@ func addTo(total, more corev1.ResourceList) {
 }
 
 func usageOf(subject client.Object, pod *corev1.Pod, measured map[string]corev1.ResourceList) usage {
-	found := usage{Kind: kindOf(subject), Name: subject.GetName(), Pod: pod.Name}
+	found := usage{Kind: kindOf(subject), Name: subject.GetName(), Pod: pod.Name, Preview: previewOf(subject)}
 	limits := corev1.ResourceList{}
 	for _, container := range pod.Spec.Containers {
 		addTo(limits, container.Resources.Limits)
@@ -183,13 +185,25 @@ func (program *program) printUsages(usages []usage) error {
 		return program.printJSON(usages)
 	}
 	table := tabwriter.NewWriter(program.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tNAME\tPOD\tCPU\tOF\tMEMORY\tOF\tRESTARTS")
+	hasPreviews := slices.ContainsFunc(usages, func(usage usage) bool { return usage.Preview != nil })
+	fmt.Fprint(table, "KIND\tNAME\tPOD\tCPU\tOF\tMEMORY\tOF\tRESTARTS")
+	if hasPreviews {
+		fmt.Fprint(table, "\tPREVIEW")
+	}
+	fmt.Fprintln(table)
 	for _, usage := range usages {
 		cpu, memory := "-", "-"
 		if usage.CPUMillis != nil {
 			cpu, memory = fmt.Sprintf("%dm", *usage.CPUMillis), mebibytes(*usage.MemoryBytes)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%dm\t%s\t%s\t%d\n", usage.Kind, usage.Name, usage.Pod, cpu, usage.CPUMillisMax, memory, mebibytes(usage.MemoryBytesMax), usage.Restarts)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%dm\t%s\t%s\t%d", usage.Kind, usage.Name, usage.Pod, cpu, usage.CPUMillisMax, memory, mebibytes(usage.MemoryBytesMax), usage.Restarts)
+		switch {
+		case usage.Preview != nil:
+			fmt.Fprint(table, "\t"+usage.Preview.left())
+		case hasPreviews:
+			fmt.Fprint(table, "\t-")
+		}
+		fmt.Fprintln(table)
 	}
 	return table.Flush()
 }

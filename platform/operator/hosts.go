@@ -21,6 +21,9 @@ func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reco
 	if problems := claimant.problems(); len(problems) > 0 {
 		return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: problems[0].String()}, nil
 	}
+	if block := operator.tooLong(claimant); block != nil {
+		return block, nil
+	}
 	for _, host := range claimant.hosts {
 		if block, err := operator.hostTaken(ctx, claimant, host); block != nil || err != nil {
 			return block, err
@@ -48,6 +51,15 @@ func (operator *Operator) hostTaken(ctx context.Context, claimant *subject, host
 	// The subject that has the host keeps it. If both have it, or neither has it, the older subject gets it.
 	var elder *subject
 	for _, other := range others {
+		if other.isPreview() != claimant.isPreview() {
+			if claimant.isPreview() {
+				return hostTakenBy(other, claimant, host), nil
+			}
+			if err := operator.takeHost(ctx, other, host); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		otherHolds, err := operator.holdsHost(ctx, other, host)
 		if err != nil {
 			return nil, err

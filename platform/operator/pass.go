@@ -36,7 +36,10 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		// Kubernetes deletes the objects that it owns.
 		return 0, err
 	}
-	input := reconcile.Input{Owner: subject.owner(), Inventory: subject.status.Inventory}
+	if isOver, err := operator.expire(ctx, subject); isOver || err != nil {
+		return 0, err
+	}
+	input := reconcile.Input{Owner: subject.owner(), Inventory: subject.status.Inventory, Preview: operator.previewState(subject)}
 	if input.Blocked, err = operator.blocked(ctx, subject); err != nil {
 		return 0, err
 	}
@@ -166,6 +169,9 @@ func pauseAfter(result reconcile.Result, input reconcile.Input, subject *subject
 	}
 	if backup := input.Backup; backup != nil && backup.ExpiresSeconds() > 0 {
 		pauses = append(pauses, backup.ExpiresSeconds())
+	}
+	if input.Preview != nil {
+		pauses = append(pauses, input.Preview.NextSeconds())
 	}
 	for _, pod := range input.Pods {
 		if late := pod.NotReady; late != nil && late.Seconds < reconcile.NotReadySeconds {

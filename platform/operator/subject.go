@@ -42,6 +42,8 @@ type subject struct {
 	env        map[string]string
 	backup     *v1alpha1.Backup
 	onNodeLoss string
+	// preview is nil if the object is no preview.
+	preview *v1alpha1.Preview
 	// deletionPolicy is whether what is rendered outlives the object.
 	deletionPolicy string
 	// repositoryFile has the keys of the repository of backups.
@@ -107,7 +109,7 @@ func appSubject(app *v1alpha1.App) *subject {
 	return &subject{
 		kind: KindApp, object: app, spec: app.Spec, status: &app.Status, hosts: app.Spec.AllHosts(), path: app.Spec.Path,
 		envFiles: files, mounted: app.Spec.MountedNames(), env: env, backup: app.Spec.Backup, onNodeLoss: app.Spec.OnNodeLoss,
-		deletionPolicy: app.Spec.DeletionPolicy, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile,
+		deletionPolicy: app.Spec.DeletionPolicy, pullSecret: app.Spec.PullSecret, repositoryFile: repositoryFile, preview: app.Spec.Preview,
 		problems: func() []validate.Problem { return validate.App(app) },
 		missing:  func(settings.Settings) []string { return nil },
 		unusable: func(settings.Settings) string { return "" },

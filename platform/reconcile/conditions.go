@@ -68,6 +68,9 @@ func (decision *decision) conditions() []Condition {
 	if input.Backup != nil {
 		found = append(found, backupFresh(*input.Backup))
 	}
+	if input.Preview != nil {
+		found = append(found, input.Preview.expiring())
+	}
 	return found
 }
 

@@ -31,6 +31,8 @@ const (
 	EventSessionsMissing = "SessionsMissing"
 	// EventNodesScaled says that the number of nodes of a Dunlin has changed.
 	EventNodesScaled = "NodesScaled"
+	// EventExpired says that a preview is deleted because its time is over.
+	EventExpired = "Expired"
 )
 
 const (
@@ -91,6 +93,8 @@ func StatusEvents(before, after v1alpha1.Status) []Event {
 		switch {
 		case isBad && !isSame:
 			events = append(events, Event{true, condition.Reason, head(condition.Message, eventBytesMax)})
+		case condition.Type == ConditionExpiring && condition.Status == metav1.ConditionTrue && !isSame:
+			events = append(events, Event{true, condition.Reason, condition.Message})
 		case condition.Type == ConditionDegraded && earlier.Status == metav1.ConditionTrue && !isBad:
 			events = append(events, Event{Reason: EventRecovered, Message: "no longer " + earlier.Reason})
 		}

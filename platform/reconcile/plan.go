@@ -63,6 +63,8 @@ type Input struct {
 	Backup *BackupState
 	// RestoreUnfinished is true if the pods are stopped because a restore was interrupted, or if they may have only a part of a dump.
 	RestoreUnfinished bool
+	// Preview is nil if the App is none.
+	Preview *PreviewState
 }
 
 // Block is a reason why a spec is not applied.

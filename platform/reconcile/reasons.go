@@ -9,6 +9,7 @@ const (
 	ConditionDegraded          = "Degraded"
 	ConditionSettingsDecrypted = "SettingsDecrypted"
 	ConditionBackupFresh       = "BackupFresh"
+	ConditionExpiring          = "Expiring"
 )
 
 // Reasons of conditions.
@@ -41,6 +42,8 @@ const (
 	ReasonRestoreUnfinished  = "RestoreUnfinished"
 	ReasonPodNotReady        = "PodNotReady"
 	ReasonNodeOutOfCluster   = "NodeOutOfCluster"
+	ReasonExpiresLater       = "ExpiresLater"
+	ReasonExpiresSoon        = "ExpiresSoon"
 )
 
 // ConditionMeaning describes a condition for the reference.
@@ -53,6 +56,7 @@ var Conditions = []ConditionMeaning{
 	{ConditionProgressing, "The live objects are not yet as the spec has them, and the operator or Kubernetes works on it."},
 	{ConditionDegraded, "Something fails and needs you. Pods of the previous revision may serve nevertheless: look at `Ready`."},
 	{ConditionBackupFresh, "The last backup and the last verified restore are recent enough. Only with `spec.backup`."},
+	{ConditionExpiring, "The operator deletes the App within the next hour, because it is a preview. Only with `spec.preview`."},
 }
 
 // ReasonMeaning describes a reason for the reference: the conditions that have it, what it means, and what you do.
@@ -67,7 +71,7 @@ var Reasons = []ReasonMeaning{
 	{ReasonWaitingForDeletion, "Progressing=True", "Objects of an earlier App or Dunlin of this name are still being deleted.", "Nothing. If it stays, look for finalizers on the objects that the message names."},
 	{ReasonNoPodReady, "Ready=False", "No pod of a workload is ready, and nothing has failed yet.", "Wait for `spec.health.startSeconds`; then `Degraded` says what fails."},
 	{ReasonSpecInvalid, "Degraded=True", "The spec breaks a rule that the API server does not check. Nothing is written.", "Correct the field that the message names; `roost validate` finds it as well."},
-	{ReasonHostTaken, "Degraded=True", "Another App or Dunlin has the same host and path, and had it first. Nothing is written.", "Change `spec.host`, `spec.hosts` or `spec.path`, or delete the other one."},
+	{ReasonHostTaken, "Degraded=True", "Another App or Dunlin has the same host and path, and had it first; an App that is no preview comes before previews. Nothing is written.", "Change `spec.host`, `spec.hosts` or `spec.path`, or delete the other one."},
 	{ReasonSecretRefused, "Degraded=True", "The Secret of `spec.keys.secret` is missing, has no label, or lacks a key. Nothing is written.", "Follow the command in the message."},
 	{ReasonImageRefused, "Degraded=True", "An image has no digest or no valid signature, or its registry does not answer. Nothing is written.", "Sign the image, or see docs/images.md."},
 	{ReasonSettingsUnreadable, "SettingsDecrypted=False, Degraded=True", "A file is missing, or the age identity of the namespace does not decrypt it. Nothing is written, and the pods keep running.", "Deploy the files again, or see docs/identities.md."},
@@ -88,6 +92,8 @@ var Reasons = []ReasonMeaning{
 	{ReasonRestoreNever, "BackupFresh=False", "No restore was verified yet, or there is no repository to restore from.", "Set `spec.backup.repository`, or run `roost drill`."},
 	{ReasonRestoreOld, "BackupFresh=False", "The last verified restore is older than `spec.backup.verifiedSeconds`.", "Run `roost drill`."},
 	{ReasonRestoreFailed, "BackupFresh=False", "The last drill failed, so the backups may not be restorable.", "The message has its last output; see docs/backups.md."},
+	{ReasonExpiresLater, "Expiring=False", "The preview is deleted at the time in the message, which is more than an hour away.", "Nothing. `roost deploy --as` again extends it."},
+	{ReasonExpiresSoon, "Expiring=True", "The preview is deleted at the time in the message, within an hour.", "To keep it, run `roost deploy --as` again."},
 }
 
 // IsReason reports whether a reason is in the list.

@@ -51,6 +51,7 @@ func Kind(text []byte) (string, error) {
 		"`roost validate` prints the same messages without a cluster. It also checks what the definition cannot express, such as the smallest amounts; "+
 		"in a cluster, the condition `SpecInvalid` has these messages. Descriptions name other fields with a capital letter. [Conditions](conditions.md) are those of `status.conditions`.\n")
 	page.metadata(root)
+	page.addRefused("", root.Rules)
 	for _, part := range []string{"spec", "status"} {
 		page.object(part, root.Properties[part])
 	}
@@ -94,11 +95,7 @@ func (page *kindPage) object(path string, object *schema) {
 	if rules := page.rulesAt(object.Rules, ""); len(rules) > 0 {
 		fmt.Fprintf(page, "Refused:\n\n- %s\n\n", strings.Join(rules, "\n- "))
 	}
-	for _, rule := range object.Rules {
-		if rule.FieldPath != "" {
-			page.refused[path+rule.FieldPath] = append(page.refused[path+rule.FieldPath], page.message(rule))
-		}
-	}
+	page.addRefused(path, object.Rules)
 	page.WriteString("| field | type | meaning | refused |\n|---|---|---|---|\n")
 	names := slices.Sorted(maps.Keys(object.Properties))
 	for _, name := range names {
@@ -122,6 +119,16 @@ func (page *kindPage) object(path string, object *schema) {
 		}
 		if len(field.Properties) > 0 && name != "conditions" {
 			page.object(below, field)
+		}
+	}
+}
+
+// addRefused keeps the messages of rules about fields below an object.
+func (page *kindPage) addRefused(path string, rules []rule) {
+	for _, rule := range rules {
+		if rule.FieldPath != "" {
+			field := strings.TrimPrefix(path+rule.FieldPath, ".")
+			page.refused[field] = append(page.refused[field], page.message(rule))
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package render
 
 import (
+	"fmt"
+
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
@@ -35,10 +37,16 @@ func App(app *v1alpha1.App, values settings.Settings, cluster Cluster) ([]runtim
 	objects = append(objects, view.environment()...)
 	objects = append(objects, view.mountedFiles()...)
 	objects = append(objects, view.services()...)
-	objects = append(objects, view.workload(), view.budget())
+	views := []*appView{view}
 	for index := range app.Spec.Processes {
-		process := view.ofProcess(&app.Spec.Processes[index])
-		objects = append(objects, process.workload(), process.budget())
+		views = append(views, view.ofProcess(&app.Spec.Processes[index]))
+	}
+	for _, process := range views {
+		template, err := patched(process.template(), app.Spec.PodPatch)
+		if err != nil {
+			return nil, fmt.Errorf("spec.podPatch.template: %w", err)
+		}
+		objects = append(objects, process.workload(template), process.budget())
 	}
 	if view.spec.Autoscaling != nil {
 		objects = append(objects, view.autoscaler())
@@ -186,7 +194,7 @@ func (view *appView) setHealth(container *corev1.Container) {
 	setProbes(container, handler, view.startSeconds(), health.Restart)
 }
 
-func (view *appView) workload() runtime.Object {
+func (view *appView) workload(template corev1.PodTemplateSpec) runtime.Object {
 	meta := view.meta(view.workloadName(), view.part())
 	meta.Annotations = map[string]string{AnnotationRevision: view.revision}
 	selector := &metav1.LabelSelector{MatchLabels: view.selector(view.part())}
@@ -204,7 +212,7 @@ func (view *appView) workload() runtime.Object {
 			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
 			ObjectMeta: setMeta,
 			Spec: appsv1.StatefulSetSpec{
-				Replicas: replicas, Selector: selector, ServiceName: view.name + "-pods", Template: view.template(),
+				Replicas: replicas, Selector: selector, ServiceName: view.name + "-pods", Template: template,
 				// With ordered management, a revision whose first pod fails must be deleted by hand before a fixed revision can follow.
 				PodManagementPolicy:                  appsv1.ParallelPodManagement,
 				RevisionHistoryLimit:                 new(int32(revisionsKept)),
@@ -226,7 +234,7 @@ func (view *appView) workload() runtime.Object {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
 		ObjectMeta: meta,
 		Spec: appsv1.DeploymentSpec{
-			Replicas: replicas, Selector: selector, Template: view.template(), Strategy: strategy,
+			Replicas: replicas, Selector: selector, Template: template, Strategy: strategy,
 			RevisionHistoryLimit:    new(int32(revisionsKept)),
 			ProgressDeadlineSeconds: new(view.startSeconds() + 60),
 		},

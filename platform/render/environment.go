@@ -10,12 +10,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
 // Revision identifies a spec with its settings. A rollback restores a revision, so image, configuration and secrets change together.
 func Revision(spec any, values settings.Settings, scope string) (string, error) {
-	text, err := json.Marshal(spec)
+	text, err := json.Marshal(recorded(spec))
 	if err != nil {
 		return "", fmt.Errorf("encoding the spec: %w", err)
 	}
@@ -25,6 +26,16 @@ func Revision(spec any, values settings.Settings, scope string) (string, error) 
 	}
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])[:10], nil
+}
+
+// recorded returns the part of a spec that a revision has: a preview that lives longer is no other revision, so its migration does not run again.
+func recorded(spec any) any {
+	app, isApp := spec.(v1alpha1.AppSpec)
+	if !isApp || app.Preview == nil {
+		return spec
+	}
+	app.Preview = &v1alpha1.Preview{Of: app.Preview.Of}
+	return app
 }
 
 // environmentName contains the hash of the content. So pods of an old revision keep their settings until they end, and only a change of the

@@ -23,11 +23,7 @@ var tmpSize = resource.MustParse("64Mi")
 
 // podOf returns a pod that the restricted profile of Pod Security admits.
 func podOf(user int64, container corev1.Container, volumes []corev1.Volume) corev1.PodSpec {
-	container.SecurityContext = &corev1.SecurityContext{
-		AllowPrivilegeEscalation: new(false),
-		ReadOnlyRootFilesystem:   new(true),
-		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-	}
+	container.SecurityContext = restricted()
 	// The status of a pod contains the end of the log of a failed container, so reading it needs no right to read logs.
 	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: tmpVolume, MountPath: "/tmp"})
@@ -47,6 +43,15 @@ func podOf(user int64, container corev1.Container, volumes []corev1.Volume) core
 		},
 		Containers: []corev1.Container{container},
 		Volumes:    append(volumes, tmp),
+	}
+}
+
+// restricted are the security settings of each container.
+func restricted() *corev1.SecurityContext {
+	return &corev1.SecurityContext{
+		AllowPrivilegeEscalation: new(false),
+		ReadOnlyRootFilesystem:   new(true),
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 	}
 }
 

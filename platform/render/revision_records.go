@@ -64,7 +64,7 @@ func tooLarge(all, spec int, files map[string]string) error {
 
 // History returns the object that stores a revision. Its number depends on the live revisions, so package reconcile sets it.
 func History(kind, namespace, name, revision string, spec any, files map[string]string) (*appsv1.ControllerRevision, error) {
-	encoded, err := json.Marshal(spec)
+	encoded, err := json.Marshal(recorded(spec))
 	if err != nil {
 		return nil, fmt.Errorf("encoding the spec: %w", err)
 	}

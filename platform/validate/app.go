@@ -30,7 +30,8 @@ var (
 	dotsPattern       = regexp.MustCompile(`/[.][.]?(/|$)`)
 )
 
-const nameCharactersMax = 30
+// NameCharactersMax is the length of the longest name of an App or a Dunlin.
+const NameCharactersMax = 30
 
 // App checks the rules for an App whose structure is correct.
 func App(app *v1alpha1.App) []Problem {
@@ -65,11 +66,15 @@ func App(app *v1alpha1.App) []Problem {
 		"pods with a persistent volume are replaced one at a time, so two versions would run at once; spec.replicas must be at most 1, or remove recreate")
 	found.inRange("spec.update.drainSeconds", spec.Update.DrainSeconds, 1, 3600)
 	found.network(spec.Network)
+	found.preview(app)
+	for _, problem := range render.PodPatchProblems(spec.PodPatch) {
+		found.add(problem.Path, problem.Message)
+	}
 	return *found
 }
 
 func (found *problems) name(name string) {
-	found.check(len(name) <= nameCharactersMax, "metadata.name", "%q has more than 30 characters; use at most 30, because names of jobs are made from it", name)
+	found.check(len(name) <= NameCharactersMax, "metadata.name", "%q has more than 30 characters; use at most 30, because names of jobs are made from it", name)
 	found.check(servicePattern.MatchString(name), "metadata.name", "%q is not the name of a Service; use a-z, 0-9 and -, and begin with a letter", name)
 }
 
@@ -240,6 +245,23 @@ func (found *problems) onNodeLoss(policy string, backup *v1alpha1.Backup) {
 	found.check(isKnown, path, "%q is not a policy; set Wait or RestoreFromBackup", policy)
 	savesVolumes := backup != nil && backup.Repository != nil && len(backup.Command) == 0
 	found.check(!restores(policy) || savesVolumes, path, "a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait")
+}
+
+// preview checks what lets the operator delete an App at a time.
+func (found *problems) preview(app *v1alpha1.App) {
+	preview := app.Spec.Preview
+	if preview == nil {
+		return
+	}
+	found.check(strings.HasPrefix(app.Name, preview.Of+"-"), "spec.preview.of",
+		"%q and - do not begin metadata.name, so this is no preview of it; use `roost deploy --as`", preview.Of)
+	at, err := preview.ExpiresAt()
+	found.check(err == nil && v1alpha1.ExpiryText(at) == preview.Expires, "spec.preview.expires",
+		"%q is not a time; write one in UTC such as 2026-12-03T09:30:00Z", preview.Expires)
+	found.check(!hasSize(app.Spec.Volumes), "spec.volumes",
+		"a preview has no persistent volumes, because they are never deleted; set temporary instead of size")
+	found.check(app.Spec.DeletionPolicy != v1alpha1.DeletionPolicyOrphan, "spec.deletionPolicy",
+		"the objects of a preview are deleted with it; remove the policy")
 }
 
 func (found *problems) deletionPolicy(policy string) {

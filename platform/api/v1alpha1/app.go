@@ -14,6 +14,8 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 30",messageExpression="'\"' + self.metadata.name + '\" has more than 30 characters; use at most 30, because names of jobs are made from it'"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",messageExpression="'\"' + self.metadata.name + '\" is not the name of a Service; use a-z, 0-9 and -, and begin with a letter'"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.preview) || self.metadata.name.startsWith(self.spec.preview.of + '-')",messageExpression="'\"' + self.spec.preview.of + '\" and - do not begin metadata.name, so this is no preview of it; use `roost deploy --as`'",fieldPath=".spec.preview.of"
+// +kubebuilder:validation:XValidation:rule="has(self.spec.preview) == has(oldSelf.spec.preview)",message="an App cannot become a preview or stop being one; deploy it under another name",fieldPath=".spec.preview"
 type App struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -47,6 +49,8 @@ type AppList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.health.port) || (has(self.ports) && self.ports.exists(port, port.port == self.health.port))",message="is not in spec.ports; add it there, or name a port that is there",fieldPath=".health.port"
 // +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || (has(self.backup) && has(self.backup.repository) && !(has(self.backup.command) && self.backup.command.size() > 0))",message="a restore needs a backup of the volumes; set spec.backup.repository and no spec.backup.command, or set Wait",fieldPath=".onNodeLoss"
 // +kubebuilder:validation:XValidation:rule="!has(self.onNodeLoss) || self.onNodeLoss != 'RestoreFromBackup' || !has(self.replicas) || self.replicas <= 1",message="only the volumes of the first pod are saved; spec.replicas must be at most 1, or set Wait",fieldPath=".onNodeLoss"
+// +kubebuilder:validation:XValidation:rule="!has(self.preview) || !has(self.volumes) || self.volumes.all(volume, !has(volume.size))",message="a preview has no persistent volumes, because they are never deleted; set temporary instead of size",fieldPath=".volumes"
+// +kubebuilder:validation:XValidation:rule="!has(self.preview) || !has(self.deletionPolicy) || self.deletionPolicy == 'Delete'",message="the objects of a preview are deleted with it; remove the policy",fieldPath=".deletionPolicy"
 type AppSpec struct {
 	// Image with a tag other than latest, or with a digest.
 	// +kubebuilder:validation:MaxLength=512
@@ -152,6 +156,12 @@ type AppSpec struct {
 	// Network lists who may reach the app, and whom it may reach, beside DNS and the ingress controller.
 	// +optional
 	Network Network `json:"network,omitzero"`
+	// PodPatch changes the pods of the App beyond the other fields.
+	// +optional
+	PodPatch *PodPatch `json:"podPatch,omitempty"`
+	// Preview is set by `roost deploy --as`. The operator deletes the App when the time of the preview is over.
+	// +optional
+	Preview *Preview `json:"preview,omitempty"`
 }
 
 // Port that an app listens on.

@@ -290,7 +290,7 @@ type Status struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Files string `json:"files,omitempty"`
-	// Conditions are Ready, Progressing, Degraded, SettingsDecrypted and BackupFresh.
+	// Conditions are Ready, Progressing, Degraded, SettingsDecrypted, BackupFresh and Expiring.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

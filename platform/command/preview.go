@@ -1,0 +1,363 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/validate"
+)
+
+// Values of --migrations.
+const (
+	migrationsRun  = "run"
+	migrationsSkip = "skip"
+)
+
+// placeholder of the name of a preview in preview.host of roost.yaml.
+const placeholder = "{name}"
+
+var suffixPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// preview is how a manifest is deployed under another name.
+type preview struct {
+	suffix     string
+	host       string
+	expires    time.Duration
+	replicas   int32
+	hasCron    bool
+	migrations string
+	// envFiles are pairs OLD=NEW.
+	envFiles  []string
+	isDeleted bool
+}
+
+// flagsOfPreview have no meaning without --as.
+var flagsOfPreview = []string{"host", "expires", "replicas", "cron", "migrations", "env-file", "delete"}
+
+func (preview *preview) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&preview.suffix, "as", "", "deploy previews of Apps under the names APP-SUFFIX, such as pr-42")
+	flags.StringVar(&preview.host, "host", "", "public name of the preview; without it, preview.host of roost.yaml")
+	flags.DurationVar(&preview.expires, "expires", v1alpha1.PreviewDefault, "time after which the operator deletes the preview, from 10m to 720h")
+	flags.Int32Var(&preview.replicas, "replicas", 1, "pods of each process of the preview that has any")
+	flags.BoolVar(&preview.hasCron, "cron", false, "let the preview have the cron tasks of the App")
+	flags.StringVar(&preview.migrations, "migrations", "", "run or skip spec.migrate and spec.runs; without it, a preview of an App that has them is refused")
+	flags.StringArrayVar(&preview.envFiles, "env-file", nil, "OLD=NEW: read NEW beside the manifest instead of OLD of spec.envFiles; can be repeated")
+	flags.BoolVar(&preview.isDeleted, "delete", false, "delete the previews of these manifests")
+}
+
+// check refuses flags that do not fit together.
+func (preview *preview) check(command *cobra.Command) error {
+	if preview.suffix == "" {
+		for _, name := range append([]string{"as"}, flagsOfPreview...) {
+			if command.Flags().Changed(name) {
+				return usageError{fmt.Errorf("--%s belongs to a preview; name one with --as, such as --as pr-42", name)}
+			}
+		}
+		return nil
+	}
+	switch {
+	case !suffixPattern.MatchString(preview.suffix):
+		return usageError{fmt.Errorf("--as: %q cannot end a name; use a-z, 0-9 and -, such as pr-42", preview.suffix)}
+	case preview.expires < v1alpha1.PreviewMin || preview.expires > v1alpha1.PreviewMax:
+		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
+	case preview.migrations != "" && preview.migrations != migrationsRun && preview.migrations != migrationsSkip:
+		return usageError{fmt.Errorf("--migrations: %q is not known; set run or skip", preview.migrations)}
+	}
+	for _, pair := range preview.envFiles {
+		if before, after, _ := strings.Cut(pair, "="); before == "" || after == "" {
+			return usageError{fmt.Errorf("--env-file: %q does not name two files; write OLD=NEW, such as shop.env=preview.env", pair)}
+		}
+	}
+	return nil
+}
+
+// nameOf returns the name of the preview of an App.
+func (preview *preview) nameOf(app string) string { return app + "-" + preview.suffix }
+
+// change makes the manifest of an App that of its preview, and returns what stands against it.
+func (preview *preview) change(repository *repository, made *manifest) []validate.Problem {
+	if made.app == nil {
+		return []validate.Problem{{Path: "kind", Message: `"Dunlin" has no previews; name only manifests of Apps`}}
+	}
+	app := made.app
+	original, spec := app.Name, &app.Spec
+	app.Name = preview.nameOf(original)
+	if len(app.Name) > validate.NameCharactersMax {
+		message := fmt.Sprintf("%q has %d characters, more than %d; use a shorter --as", app.Name, len(app.Name), validate.NameCharactersMax)
+		return []validate.Problem{{Path: "metadata.name", Message: message}}
+	}
+	spec.Preview = &v1alpha1.Preview{Of: original, Expires: v1alpha1.ExpiryText(time.Now().Add(preview.expires).Truncate(time.Second))}
+	spec.DeletionPolicy, spec.OnNodeLoss, spec.Backup = "", "", nil
+	preview.scale(spec)
+	preview.unshareVolumes(spec)
+	var found []validate.Problem
+	for _, step := range []func() *validate.Problem{
+		func() *validate.Problem { return preview.setHost(repository, app.Name, spec) },
+		func() *validate.Problem { return preview.setMigrations(spec) },
+		func() *validate.Problem { return preview.setEnvFiles(spec) },
+	} {
+		if problem := step(); problem != nil {
+			found = append(found, *problem)
+		}
+	}
+	if len(found) == 0 {
+		found = validate.App(app)
+	}
+	return found
+}
+
+// scale sets the number of pods. A process that is switched off stays so.
+func (preview *preview) scale(spec *v1alpha1.AppSpec) {
+	spec.Autoscaling = nil
+	if spec.Replicas == nil || *spec.Replicas > 0 {
+		spec.Replicas = new(preview.replicas)
+	}
+	for index := range spec.Processes {
+		if replicas := spec.Processes[index].Replicas; replicas == nil || *replicas > 0 {
+			spec.Processes[index].Replicas = new(preview.replicas)
+		}
+	}
+	if !preview.hasCron {
+		spec.Cron = nil
+	}
+}
+
+// unshareVolumes makes persistent volumes temporary ones: claims are never deleted, so each preview would leave some.
+func (preview *preview) unshareVolumes(spec *v1alpha1.AppSpec) {
+	for index := range spec.Volumes {
+		if volume := &spec.Volumes[index]; volume.Size != nil {
+			volume.Temporary, volume.Size, volume.StorageClass = volume.Size, nil, ""
+		}
+	}
+}
+
+// setHost replaces the hosts of the original. A preview never has one of them.
+func (preview *preview) setHost(repository *repository, name string, spec *v1alpha1.AppSpec) *validate.Problem {
+	if spec.Host == "" {
+		return nil
+	}
+	host := preview.host
+	if host == "" {
+		host = strings.ReplaceAll(repository.Preview.Host, placeholder, name)
+	}
+	switch {
+	case host == "":
+		message := fmt.Sprintf("%q is the host of the original; set preview.host in roost.yaml, such as \"%s.preview.example.com\", or --host", spec.Host, placeholder)
+		return &validate.Problem{Path: "spec.host", Message: message}
+	case slices.Contains(spec.AllHosts(), host):
+		return &validate.Problem{Path: "spec.host", Message: fmt.Sprintf("%q is a host of the original; choose another one with --host", host)}
+	}
+	spec.Host, spec.Hosts = host, nil
+	if spec.TLS != nil {
+		// The Secret of the original has a certificate for other names. With an issuer, cert-manager would replace it there.
+		spec.TLS.Secret = ""
+		if spec.TLS.Issuer == "" {
+			spec.TLS.Secret = repository.Preview.TLSSecret
+		}
+	}
+	return nil
+}
+
+// setMigrations asks for a decision: the settings of the original name its database.
+func (preview *preview) setMigrations(spec *v1alpha1.AppSpec) *validate.Problem {
+	path := "spec.migrate"
+	if spec.Migrate == nil {
+		path = "spec.runs"
+	}
+	switch {
+	case spec.Migrate == nil && len(spec.Runs) == 0:
+	case preview.migrations == "":
+		return &validate.Problem{Path: path, Message: "its commands would run with the settings of the original, so perhaps in its database; " +
+			"set --migrations=skip, or give the preview other settings with --env-file and set --migrations=run"}
+	case preview.migrations == migrationsSkip:
+		spec.Migrate, spec.Runs = nil, nil
+	}
+	return nil
+}
+
+func (preview *preview) setEnvFiles(spec *v1alpha1.AppSpec) *validate.Problem {
+	for _, pair := range preview.envFiles {
+		before, after, _ := strings.Cut(pair, "=")
+		index := slices.IndexFunc(spec.EnvFiles, func(file v1alpha1.FileName) bool { return string(file) == before })
+		if index < 0 {
+			return &validate.Problem{Path: "spec.envFiles", Message: fmt.Sprintf("%q is not in it; correct --env-file", before)}
+		}
+		spec.EnvFiles[index] = v1alpha1.FileName(after)
+	}
+	return nil
+}
+
+// connect has the previews of one deployment reach each other instead of the originals.
+func (preview *preview) connect(manifests []manifest) {
+	names := map[string]string{}
+	for _, manifest := range manifests {
+		names[manifest.app.Namespace+"/"+manifest.app.Spec.Preview.Of] = manifest.app.Name
+	}
+	for _, manifest := range manifests {
+		network := &manifest.app.Spec.Network
+		for _, peers := range [][]v1alpha1.Peer{network.From, network.To} {
+			for index := range peers {
+				namespace := peers[index].Namespace
+				if namespace == "" {
+					namespace = manifest.app.Namespace
+				}
+				if name := names[namespace+"/"+peers[index].App]; name != "" {
+					peers[index].App = name
+				}
+			}
+		}
+	}
+}
+
+// originals returns the Apps in files. Their settings are not read, because a deletion does not need them.
+func originals(paths []string) ([]*v1alpha1.App, error) {
+	files, err := manifestFiles(paths)
+	if err != nil {
+		return nil, err
+	}
+	var apps []*v1alpha1.App
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, document := range validate.File(text) {
+			if len(document.Problems) > 0 {
+				return nil, fmt.Errorf("%s: %s", file, document.Problems[0])
+			}
+			if document.App != nil {
+				apps = append(apps, document.App)
+			}
+		}
+	}
+	if len(apps) == 0 {
+		return nil, errors.New("there is no App in the files; name others")
+	}
+	return apps, nil
+}
+
+// deletePreviews ends the time of previews, and waits until the operator has deleted them. A deployer has no right to delete an App.
+func (program *program) deletePreviews(cluster *cluster, preview *preview, paths []string, wait time.Duration) error {
+	apps, err := originals(paths)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := program.interruptible()
+	defer cancel()
+	made := []deletion{}
+	var ended []*v1alpha1.App
+	for _, original := range apps {
+		app, err := cluster.endPreview(ctx, original, preview.nameOf(original.Name))
+		if err != nil {
+			return err
+		}
+		if app == nil {
+			program.note("there is no App %s; nothing is to be deleted", preview.nameOf(original.Name))
+			continue
+		}
+		ended = append(ended, app)
+	}
+	for _, app := range ended {
+		if wait > 0 {
+			if err := cluster.waitUntilGone(ctx, app, wait); err != nil {
+				return fmt.Errorf("App %s/%s has expired: %w", app.Namespace, app.Name, err)
+			}
+		}
+		one := deletionOf(app)
+		one.IsDeleted = wait > 0
+		made = append(made, one)
+	}
+	if program.isJSON() {
+		return program.printJSON(made)
+	}
+	for _, one := range made {
+		if err := program.printDeletion(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// endPreview sets the time of a preview to one that is over by each clock. It returns nil if there is no such App.
+func (cluster *cluster) endPreview(ctx context.Context, original *v1alpha1.App, name string) (*v1alpha1.App, error) {
+	app := &v1alpha1.App{}
+	namespace := original.Namespace
+	if namespace == "" {
+		namespace = "default"
+	}
+	err := cluster.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, app)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, cluster.explained(err)
+	case app.Spec.Preview == nil || app.Spec.Preview.Of != original.Name:
+		return nil, fmt.Errorf("App %s/%s is no preview of %s; `roost delete -n %s %s` deletes it", namespace, name, original.Name, namespace, name)
+	}
+	body, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": app.UID},
+		"spec":     map[string]any{"preview": map[string]any{"expires": v1alpha1.ExpiredAlready}},
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = cluster.Patch(ctx, app.DeepCopy(), client.RawPatch(types.MergePatchType, body), client.FieldOwner(fieldManager))
+	return app, cluster.explained(client.IgnoreNotFound(err))
+}
+
+// previewState is the output of `roost status` and `roost top` for a preview.
+type previewState struct {
+	Of          string `json:"of"`
+	Expires     string `json:"expires"`
+	SecondsLeft int64  `json:"secondsLeft"`
+}
+
+// previewOf returns nil for what is no preview.
+func previewOf(subject client.Object) *previewState {
+	app, isApp := subject.(*v1alpha1.App)
+	if !isApp || app.Spec.Preview == nil {
+		return nil
+	}
+	state := &previewState{Of: app.Spec.Preview.Of, Expires: app.Spec.Preview.Expires}
+	if ends, err := app.Spec.Preview.ExpiresAt(); err == nil {
+		state.SecondsLeft = max(0, int64(math.Ceil(time.Until(ends).Seconds())))
+	}
+	return state
+}
+
+// left rounds the time that is left up to hours, or to minutes below two hours.
+func (state *previewState) left() string {
+	const minute, hour = 60, 3600
+	switch seconds := state.SecondsLeft; {
+	case seconds == 0:
+		return "expired"
+	case seconds <= 2*hour:
+		return fmt.Sprintf("%dm left", (seconds+minute-1)/minute)
+	default:
+		return fmt.Sprintf("%dh left", (seconds+hour-1)/hour)
+	}
+}
+
+// checkPreviewHost checks preview.host of roost.yaml.
+func (repository *repository) checkPreviewHost() error {
+	host := repository.Preview.Host
+	if host != "" && !strings.Contains(host, placeholder) {
+		return fmt.Errorf("preview.host: %q is the same for all previews; write one with %s, such as %q", host, placeholder, placeholder+".preview.example.com")
+	}
+	return nil
+}

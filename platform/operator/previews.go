@@ -1,0 +1,83 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/reconcile"
+)
+
+// previewSkew is how far the clock of a user may be ahead of the operator's without a refusal of the longest preview.
+const previewSkew = time.Hour
+
+// isPreview reports whether the object ends at a time.
+func (subject *subject) isPreview() bool { return subject.preview != nil }
+
+// previewState returns nil for an object that is no preview, or whose time cannot be read.
+func (operator *Operator) previewState(subject *subject) *reconcile.PreviewState {
+	if !subject.isPreview() {
+		return nil
+	}
+	ends, err := subject.preview.ExpiresAt()
+	if err != nil {
+		return nil
+	}
+	left := math.Ceil(ends.Sub(operator.now()).Seconds())
+	return &reconcile.PreviewState{Of: subject.preview.Of, Expires: subject.preview.Expires, SecondsLeft: int64(left)}
+}
+
+// expire deletes a preview whose time is over, and reports whether it has. Kubernetes then deletes what the preview owns.
+func (operator *Operator) expire(ctx context.Context, subject *subject) (bool, error) {
+	state := operator.previewState(subject)
+	if state == nil || state.SecondsLeft > 0 || len(subject.problems()) > 0 {
+		return false, nil
+	}
+	uid, version := subject.object.GetUID(), subject.object.GetResourceVersion()
+	// With the version, the server refuses the deletion if a deploy has extended the preview and the cache does not know it yet.
+	gone := client.Preconditions{UID: &uid, ResourceVersion: &version}
+	err := operator.Writer.Delete(ctx, subject.object, gone, client.PropagationPolicy("Background"))
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("deleting the expired preview %s: %w", subject.scope(), err)
+	}
+	message := fmt.Sprintf("this preview of %s has expired at %s", state.Of, state.Expires)
+	if state.Expires == v1alpha1.ExpiredAlready {
+		message = fmt.Sprintf("this preview of %s was deleted by request", state.Of)
+	}
+	operator.record(subject, []reconcile.Event{{Reason: reconcile.EventExpired, Message: message}})
+	return true, nil
+}
+
+// tooLong returns a block if a preview would live for longer than the maximum.
+func (operator *Operator) tooLong(subject *subject) *reconcile.Block {
+	state := operator.previewState(subject)
+	if state == nil || state.SecondsLeft <= int64((v1alpha1.PreviewMax+previewSkew)/time.Second) {
+		return nil
+	}
+	message := fmt.Sprintf("spec.preview.expires: %q is more than 30 days away; deploy it with --expires of at most 720h", state.Expires)
+	return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: message}
+}
+
+// takeHost deletes the Ingresses with which a preview serves a host that an App or a Dunlin claims. The preview writes none again, because it is blocked.
+func (operator *Operator) takeHost(ctx context.Context, preview *subject, host string) error {
+	var list networkingv1.IngressList
+	if err := operator.Reader.List(ctx, &list, operator.belongingTo(preview)...); err != nil {
+		return err
+	}
+	for index := range list.Items {
+		ingress := &list.Items[index]
+		if !reconcile.IsOwnedBy(ingress, preview.object.GetUID()) || !hasRule(ingress, host, preview.path) {
+			continue
+		}
+		name := objectName{networkingv1.SchemeGroupVersion.String(), "Ingress", ingress.Name}
+		if err := operator.remove(ctx, preview, name, ingress.UID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+)
+
+// PatchBytesMax bounds a patch of pods, which each Deployment of the App contains.
+const PatchBytesMax = 64 << 10
+
+const patchPath = "spec.podPatch.template"
+
+// patchFields are the fields that a patch may set: nil allows a value with all that is below it. What is not listed is refused, so a new field of
+// Kubernetes is refused until somebody has thought about it.
+type patchFields map[string]patchFields
+
+var (
+	patchMetadata = patchFields{"labels": nil, "annotations": nil}
+	patchSpec     = patchFields{
+		"affinity": nil, "nodeSelector": nil, "tolerations": nil, "topologySpreadConstraints": nil,
+		"priorityClassName": nil, "preemptionPolicy": nil, "schedulerName": nil, "runtimeClassName": nil,
+		"dnsConfig": nil, "dnsPolicy": nil, "hostAliases": nil,
+		"containers": patchContainer, "initContainers": patchContainer,
+		"volumes": {"name": nil, "emptyDir": nil, "downwardAPI": nil},
+	}
+	patchContainer = patchFields{
+		"name": nil, "image": nil, "imagePullPolicy": nil, "command": nil, "args": nil, "workingDir": nil, "resources": nil, "resizePolicy": nil,
+		"volumeMounts": nil, "livenessProbe": nil, "readinessProbe": nil, "startupProbe": nil, "lifecycle": nil, "restartPolicy": nil,
+		"terminationMessagePath": nil, "terminationMessagePolicy": nil,
+		"ports": {"name": nil, "containerPort": nil, "protocol": nil},
+		// Keys of Secrets and ConfigMaps are not here: whoever may deploy could read those of others in the namespace.
+		"env": {"name": nil, "value": nil, "valueFrom": {"fieldRef": nil, "resourceFieldRef": nil}},
+	}
+	// patchLists are lists of objects with names, which the patch merges by them.
+	patchLists = []string{"containers", "initContainers", "volumes", "ports", "env"}
+	// patchRelaxed are further fields of a relaxed patch, by the name of what has them.
+	patchRelaxed = map[string][]string{
+		"spec":       {"securityContext", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "shareProcessNamespace"},
+		"containers": {"securityContext"}, "initContainers": {"securityContext"}, "ports": {"hostPort", "hostIP"}, "volumes": {"hostPath"},
+	}
+	// patchOwned are fields of the app's own container that other fields of the spec set.
+	patchOwned = map[string]string{"image": "spec.image", "command": "spec.command", "args": "spec.args", "ports": "spec.ports"}
+)
+
+// relaxedAnnotations begin the keys of annotations that change the security of containers.
+var relaxedAnnotations = []string{"container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/", "seccomp.security.alpha.kubernetes.io/"}
+
+// PatchProblem is what a patch of pods must not have.
+type PatchProblem struct{ Path, Message string }
+
+// PodPatchProblems returns the problems of a patch of pods, sorted by their paths.
+func PodPatchProblems(patch *v1alpha1.PodPatch) []PatchProblem {
+	if patch == nil {
+		return nil
+	}
+	checked := &patchCheck{isRelaxed: patch.Relaxed}
+	if patch.Template == nil {
+		return []PatchProblem{{patchPath, "the field is missing; set it"}}
+	}
+	if size := len(patch.Template.Raw); size > PatchBytesMax {
+		return []PatchProblem{{patchPath, fmt.Sprintf("there are %d bytes, more than %d; shorten it", size, PatchBytesMax)}}
+	}
+	var template map[string]any
+	if err := utiljson.Unmarshal(patch.Template.Raw, &template); err != nil || template == nil {
+		return []PatchProblem{{patchPath, "the patch is not a mapping; write metadata or spec"}}
+	}
+	for _, name := range slices.Sorted(maps.Keys(template)) {
+		switch path := patchPath + "." + name; name {
+		case "metadata":
+			checked.object(path, name, template[name], patchMetadata)
+			checked.metadata(path, template[name])
+		case "spec":
+			checked.object(path, name, template[name], patchSpec)
+		default:
+			checked.refuse(path, "is no part of a pod template that a patch may set; write metadata or spec")
+		}
+	}
+	if len(checked.problems) == 0 {
+		if _, err := patched(corev1.PodTemplateSpec{}, patch); err != nil {
+			checked.refuse(patchPath, fmt.Sprintf("%s; correct the patch", err))
+		}
+	}
+	return checked.problems
+}
+
+type patchCheck struct {
+	isRelaxed bool
+	problems  []PatchProblem
+}
+
+func (check *patchCheck) refuse(path, message string) {
+	check.problems = append(check.problems, PatchProblem{path, message})
+}
+
+// object checks an object whose fields are listed. Its name is that of the field, or of the list, that it is in.
+func (check *patchCheck) object(path, name string, value any, fields patchFields) {
+	object, isObject := value.(map[string]any)
+	if !isObject {
+		check.refuse(path, "is not a mapping; write one with fields that a patch may set")
+		return
+	}
+	for _, field := range slices.Sorted(maps.Keys(object)) {
+		at := path + "." + field
+		below, isListed := fields[field]
+		switch {
+		case slices.Contains(patchRelaxed[name], field):
+			if !check.isRelaxed {
+				check.refuse(at, "is below the security settings of Roost; remove it, or set spec.podPatch.relaxed")
+			}
+		case name == "containers" && object["name"] == "app" && patchOwned[field] != "":
+			check.refuse(at, "belongs to Roost; set "+patchOwned[field]+" instead")
+		case !isListed:
+			check.refuse(at, "is not a field that a patch may set, because it belongs to Roost or reaches beyond the App; remove it")
+		case below == nil:
+		case slices.Contains(patchLists, field):
+			check.list(at, field, object[field], below)
+		default:
+			check.object(at, field, object[field], below)
+		}
+	}
+}
+
+func (check *patchCheck) list(path, name string, value any, fields patchFields) {
+	list, isList := value.([]any)
+	if !isList {
+		check.refuse(path, "is not a list; write one of objects")
+		return
+	}
+	for index, element := range list {
+		object, _ := element.(map[string]any)
+		// The patch would be merged into an element without a name, which no pod has.
+		if text, _ := object["name"].(string); text == "" && object != nil && name != "ports" {
+			check.refuse(fmt.Sprintf("%s[%d].name", path, index), "is missing; write the name of what the patch changes or adds")
+			continue
+		}
+		check.object(fmt.Sprintf("%s[%d]", path, index), name, element, fields)
+	}
+}
+
+// metadata refuses labels by which Roost and Kubernetes select pods, and annotations that mean something to Roost or to the security of a pod.
+func (check *patchCheck) metadata(path string, value any) {
+	metadata, _ := value.(map[string]any)
+	for _, field := range []string{"annotations", "labels"} {
+		keys, isObject := metadata[field].(map[string]any)
+		if _, isThere := metadata[field]; isThere && !isObject {
+			check.refuse(path+"."+field, "is not a mapping; write keys and values")
+		}
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			domain, _, _ := strings.Cut(key, "/")
+			isOwn := domain == v1alpha1.Group || strings.HasPrefix(key, "$") ||
+				field == "labels" && (strings.HasSuffix(domain, "kubernetes.io") || strings.HasSuffix(domain, "k8s.io") || !strings.Contains(key, "/") && isOfKubernetes(key))
+			at := fmt.Sprintf("%s.%s[%s]", path, field, key)
+			switch {
+			case isOwn:
+				check.refuse(at, "belongs to Roost or Kubernetes; use another key")
+			case field == "annotations" && !check.isRelaxed && slices.ContainsFunc(relaxedAnnotations, func(start string) bool { return strings.HasPrefix(key, start) }):
+				check.refuse(at, "is below the security settings of Roost; remove it, or set spec.podPatch.relaxed")
+			}
+		}
+	}
+}
+
+// isOfKubernetes reports whether controllers of Kubernetes set a label without a domain.
+func isOfKubernetes(key string) bool {
+	return slices.Contains([]string{"pod-template-hash", "controller-revision-hash", "job-name", "controller-uid"}, key)
+}
+
+// patched returns a pod template with the patch of the spec. Containers that the patch adds get the security settings that all containers have.
+func patched(template corev1.PodTemplateSpec, patch *v1alpha1.PodPatch) (corev1.PodTemplateSpec, error) {
+	if patch == nil {
+		return template, nil
+	}
+	original, err := json.Marshal(template)
+	if err != nil {
+		return template, err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, patch.Template.Raw, corev1.PodTemplateSpec{})
+	if err != nil {
+		return template, err
+	}
+	var result corev1.PodTemplateSpec
+	decoder := json.NewDecoder(bytes.NewReader(merged))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&result); err != nil {
+		return template, err
+	}
+	for _, containers := range [][]corev1.Container{result.Spec.Containers, result.Spec.InitContainers} {
+		for index := range containers {
+			complete(&containers[index])
+		}
+	}
+	return result, nil
+}
+
+// complete gives a container what each container of Roost has, where a patch has left it out.
+func complete(container *corev1.Container) {
+	if container.SecurityContext == nil {
+		container.SecurityContext = restricted()
+	}
+	if container.TerminationMessagePolicy == "" {
+		container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
+	}
+	resources, defaults := &container.Resources, resourcesOf(v1alpha1.Resources{})
+	if resources.Limits == nil {
+		resources.Limits = corev1.ResourceList{}
+	}
+	if resources.Requests == nil {
+		resources.Requests = corev1.ResourceList{}
+	}
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		if _, isSet := resources.Limits[name]; !isSet {
+			resources.Limits[name] = defaults.Limits[name]
+			if requested := resources.Requests[name]; requested.Cmp(resources.Limits[name]) > 0 {
+				resources.Limits[name] = requested
+			}
+		}
+		if _, isSet := resources.Requests[name]; !isSet {
+			resources.Requests[name] = resources.Limits[name]
+			if fallback := defaults.Requests[name]; name == corev1.ResourceCPU && fallback.Cmp(resources.Limits[name]) < 0 {
+				resources.Requests[name] = fallback
+			}
+		}
+	}
+}
