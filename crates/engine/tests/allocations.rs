@@ -434,7 +434,11 @@ fn a_tick_allocates_nothing_per_player() {
             assert_eq!(rooms.frames, u64::from(TICKS * sessions), "no tick is skipped");
             assert_eq!(limit.is_some(), rooms.near_postponed > 0);
             // Players with a limit share a body while what they have of the zones is equal.
-            assert!(rooms.assemblies <= u64::from(TICKS) * 8, "{} bodies for four views in two encodings", rooms.assemblies);
+            assert!(
+                rooms.assemblies <= u64::from(TICKS) * 8,
+                "{} bodies for four views in two encodings",
+                rooms.assemblies
+            );
             total
         });
         println!("{totals:?} allocations in a hundred ticks for 10, 100, 1,000 players");
