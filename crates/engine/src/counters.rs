@@ -12,7 +12,7 @@ pub const LATENCY_BOUNDS_US: [u64; 16] = [
 ];
 
 /// A histogram of durations.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     /// Observations per bucket, not cumulated; one more than there are bounds.
     pub buckets: [u64; LATENCY_BOUNDS_US.len() + 1],
@@ -224,6 +224,7 @@ counts! {
             paced_ticks = "dunlin_room_ticks_paced_total" "Ticks without a snapshot for a player, because its pace has fewer snapshots.";
             limited_ticks = "dunlin_room_ticks_limited_total" "Ticks without a snapshot for a player, because it had been sent `room.player_bandwidth_limit`.";
             far_postponed = "dunlin_room_far_cells_postponed_total" "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
+            near_postponed = "dunlin_room_near_cells_postponed_total" "Snapshots without some of the near cells around the first ones, because less than half of `room.player_bandwidth_limit` was left.";
             queries = "dunlin_room_queries_total" "Questions to all other nodes of the cluster, whether one of them has a room that is to be opened here.";
         }
         others {
@@ -249,6 +250,8 @@ counts! {
             frames_from_base: u64,
             /// Sum of the ticks between these frames and their bases: 1 each for players that keep up.
             base_age_ticks: u64,
+            /// Of players with a bandwidth limit: the age of the oldest cells of the view when a frame is written.
+            view_age: Histogram,
             /// Assembled frame bodies.
             assemblies: u64,
             /// Assembled bodies with the full state of the view.
@@ -523,7 +526,12 @@ impl Counters {
         let rooms = &mut self.namespaces[usize::from(written.namespace.0)].rooms;
         rooms.frames += 1;
         rooms.frame_bytes += written.frame_bytes as u64;
-        rooms.far_postponed += u64::from(written.is_far_postponed);
+        let [near @ .., far] = written.is_postponed;
+        rooms.far_postponed += u64::from(far);
+        rooms.near_postponed += u64::from(near.contains(&true));
+        if let Some(age_us) = written.view_age_us {
+            rooms.view_age.observe(age_us);
+        }
         if let Some(age_ticks) = written.base_age_ticks {
             rooms.frames_from_base += 1;
             rooms.base_age_ticks += u64::from(age_ticks);

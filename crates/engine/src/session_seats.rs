@@ -11,7 +11,7 @@ use std::{num::NonZeroU32, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::PUBLICATION_TAILS;
-use dunlin_rooms::{Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, SnapshotFormat, TickUpdate};
+use dunlin_rooms::{Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, SnapshotFormat, TickUpdate, ZONES};
 use hashbrown::HashMap;
 
 use crate::{
@@ -152,8 +152,10 @@ pub(crate) struct FrameWritten {
     /// Ticks since the frame written before; `None` for the first.
     pub(crate) base_age_ticks: Option<u32>,
     pub(crate) namespace: NamespaceIndex,
-    /// Whether far cells were due and were left out.
-    pub(crate) is_far_postponed: bool,
+    /// The zones of its view that were due and were left out.
+    pub(crate) is_postponed: [bool; ZONES],
+    /// For a limited seat, the age of the oldest zone of its view before this frame.
+    pub(crate) view_age_us: Option<u64>,
     /// Ticks before this one that the seat's pace has left out.
     pub(crate) paced_ticks: u32,
 }
@@ -371,25 +373,26 @@ impl Seats {
 
     /// The kernel has accepted the first bytes of a seat's offered frame: the rest follows before anything else.
     pub(crate) fn begun(&mut self, index: SeatIndex) -> FrameWritten {
+        let SeatedAt { room, place } = self.at(index).at.expect("only who gets frames is offered one");
+        let limit = self.room_mut(room).frame_bytes_per_second;
         let seat = self.at_mut(index);
         let frame_bytes = seat.frame.slices().iter().map(|slice| slice.len()).sum();
         let after = seat.frame.base_after;
         let base_age_ticks = (seat.base.tick > 0).then(|| after.tick.saturating_sub(seat.base.tick));
         seat.base = after;
         let body = seat.frame.body.as_ref();
-        let is_far_postponed = body.is_some_and(|body| body.is_far_postponed);
-        if let Some(allowance) = &mut seat.allowance {
-            allowance.take(frame_bytes);
-            allowance.far_tick = body.map(|body| body.far_tick);
-        }
+        let is_postponed = body.map_or_else(Default::default, |body| body.is_postponed);
+        let allowance = seat.allowance.as_mut();
+        let view_age_ticks =
+            allowance.zip(body).and_then(|(allowance, body)| allowance.written(frame_bytes, limit, body));
         let pace = seat.pace;
-        let SeatedAt { room, place } = seat.at.expect("only who gets frames is offered one");
         let room = self.room_mut(room);
         let interval_ticks = pace.map_or(1, |pace| pace.interval_ticks(room.ticks_per_second()));
         let seated = &mut room.seated[place as usize];
         (seated.is_due, seated.rests_until_tick) = (false, after.tick.saturating_add(interval_ticks));
         let paced_ticks = interval_ticks - 1;
-        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_far_postponed, paced_ticks }
+        let view_age_us = view_age_ticks.map(|ticks| ticks_us(ticks, room.ticks_per_second()));
+        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_postponed, view_age_us, paced_ticks }
     }
 
     /// Sets the pace of a seat. It counts from the last snapshot, or from now if that was of another world: the ticks of this
@@ -498,10 +501,10 @@ impl Seat {
     }
 
     fn offer(&mut self, mirror: &mut Mirror, limit: Option<NonZeroU32>, channel: &str, scratch: &mut Vec<u8>) -> usize {
-        let far = self.allowance.and_then(|allowance| allowance.far_cells(limit));
+        let zones = self.allowance.as_ref().and_then(|allowance| allowance.zones(limit, mirror));
         let encoding = self.wire.encoding();
         let format = if self.is_typed { SnapshotFormat::typed(encoding) } else { encoding.into() };
-        let body = mirror.body_with_far(format, self.view, self.base, far);
+        let body = mirror.body_of_zones(format, self.view, self.base, zones);
         // A client that receives a full state drops its own objects as well.
         let is_newer = |came: u32| body.base_tick == 0 || came > self.base.tick;
         let own = self.own.as_ref().filter(|(_, came)| is_newer(*came)).map(|(own, _)| &**own);
@@ -517,6 +520,10 @@ impl Seat {
         self.frame.body = Some(body);
         self.frame.slices().iter().map(|slice| slice.len()).sum()
     }
+}
+
+fn ticks_us(ticks: u32, per_second: u32) -> u64 {
+    u64::from(ticks) * 1_000_000 / u64::from(per_second.max(1))
 }
 
 impl SeatFrame {

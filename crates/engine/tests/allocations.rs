@@ -1,12 +1,13 @@
 //! The allocations of a publication do not depend on the number of subscribers.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_engine::{
     Effect, Effects, Event, Now, Options, Seed, SessionKey, Shard, ShardIdentity, ShardIndex,
     api::ApiRequest,
     backend::PublishHow,
+    counters::NamespaceRoomCounters,
     event::Ticket,
     message::ShardMessage,
     options::{ClientOptions, Lane, NamespaceOptions, RoomLimits},
@@ -384,45 +385,64 @@ fn tick_update(writer: &mut UpdateWriter, grid: &Grid, tick: u32, is_keyframe: b
     Arc::new(writer.finish(grid))
 }
 
+/// Ticks of a room; a limited player has spent by half of them what it had saved.
+const TICKS: u32 = 300;
+
+/// Runs ticks with four views in two encodings; returns the allocations of the last hundred, and the counts.
+fn allocations_of_ticks(sessions: u32, limit: Option<u32>) -> (usize, NamespaceRoomCounters) {
+    let shape = GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 3, far_cells: 0, far_interval_ticks: 1 };
+    let grid = Grid::new(shape).expect("a map");
+    let limits = RoomLimits { frame_bytes_per_second: limit.and_then(NonZeroU32::new), ..RoomLimits::default() };
+    let mut rig = Rig::with_rooms(0, 1, Lane::Reliable, 10, Some(limits));
+    let (room, seats) = rig.enter_room(sessions);
+    let mut writer = UpdateWriter::default();
+    let keyframe = FromRoom::Keyframe {
+        room,
+        channel: CHANNEL.into(),
+        grid: grid.clone(),
+        ticks_per_second: 60,
+        keyframe: tick_update(&mut writer, &grid, 1, true),
+    };
+    rig.handle(Event::FromRoom { from: RoomThreadIndex(0), message: keyframe });
+    let mut changes: Vec<SeatChange> = (0..)
+        .zip(seats)
+        .map(|(index, seat)| SeatChange { seat, view: CellIndex(index / 2 % 4), ack: index, avatar: 0, own: None })
+        .collect();
+    let mut total = 0;
+    for tick in 2..2 + TICKS {
+        rig.now.mono_us += 16_667;
+        let update = tick_update(&mut writer, &grid, tick, false);
+        let changes = std::mem::take(&mut changes);
+        let message = FromRoom::Tick { room, update, changes, inputs_taken: 0 };
+        rig.deliveries = 0;
+        let (count, ()) = allocations_of(|| {
+            rig.handle(Event::FromRoom { from: RoomThreadIndex(0), message });
+            rig.write_all();
+        });
+        assert_eq!(rig.deliveries, sessions as usize);
+        total += if tick < TICKS - 100 { 0 } else { count };
+    }
+    (total, rig.shard.counters().namespaces[0].rooms)
+}
+
 #[test]
 fn a_tick_allocates_nothing_per_player() {
-    let shape = GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
-    let grid = Grid::new(shape).expect("a map");
-    let totals = [10, 100, 1_000].map(|sessions| {
-        let mut rig = Rig::with_rooms(0, 1, Lane::Reliable, 10, Some(RoomLimits::default()));
-        let (room, seats) = rig.enter_room(sessions);
-        let mut writer = UpdateWriter::default();
-        let keyframe = FromRoom::Keyframe {
-            room,
-            channel: CHANNEL.into(),
-            grid: grid.clone(),
-            ticks_per_second: 60,
-            keyframe: tick_update(&mut writer, &grid, 1, true),
-        };
-        rig.handle(Event::FromRoom { from: RoomThreadIndex(0), message: keyframe });
-        let mut changes: Vec<SeatChange> = (0..)
-            .zip(seats)
-            .map(|(index, seat)| SeatChange { seat, view: CellIndex(index / 2 % 4), ack: index, avatar: 0, own: None })
-            .collect();
-        let mut total = 0;
-        for tick in 2..200 {
-            let update = tick_update(&mut writer, &grid, tick, false);
-            let changes = std::mem::take(&mut changes);
-            let message = FromRoom::Tick { room, update, changes, inputs_taken: 0 };
-            rig.deliveries = 0;
-            let (count, ()) = allocations_of(|| {
-                rig.handle(Event::FromRoom { from: RoomThreadIndex(0), message });
-                rig.write_all();
-            });
-            assert_eq!(rig.deliveries, sessions as usize);
-            total += if tick < 100 { 0 } else { count };
-        }
-        let rooms = &rig.shard.counters().namespaces[0].rooms;
-        assert_eq!(rooms.frames, 198 * u64::from(sessions));
-        assert!(rooms.assemblies <= 198 * 8, "{} bodies for four views in two encodings", rooms.assemblies);
-        total
-    });
-    println!("{totals:?} allocations in a hundred ticks for 10, 100, 1,000 players");
-    assert_eq!(totals, [totals[0]; 3]);
-    assert!(totals[0] <= 100, "{totals:?}");
+    for limit in [None, Some(36_000)] {
+        let totals = [10, 100, 1_000].map(|sessions| {
+            let (total, rooms) = allocations_of_ticks(sessions, limit);
+            println!("{sessions} players, limit {limit:?}: {} frames, {} bodies", rooms.frames, rooms.assemblies);
+            assert_eq!(rooms.frames, u64::from(TICKS * sessions), "no tick is skipped");
+            assert_eq!(limit.is_some(), rooms.near_postponed > 0);
+            // Players with a limit share a body while what they have of the zones is equal.
+            assert!(
+                rooms.assemblies <= u64::from(TICKS) * 8,
+                "{} bodies for four views in two encodings",
+                rooms.assemblies
+            );
+            total
+        });
+        println!("{totals:?} allocations in a hundred ticks for 10, 100, 1,000 players");
+        assert_eq!(totals, [totals[0]; 3]);
+        assert!(totals[0] <= 100, "{totals:?}");
+    }
 }

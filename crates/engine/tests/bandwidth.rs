@@ -1,10 +1,13 @@
 //! The bandwidth limit per player.
 
-use std::num::NonZeroU32;
+use std::{
+    collections::{BTreeMap, VecDeque},
+    num::NonZeroU32,
+};
 
 use dunlin_engine::counters::NamespaceRoomCounters;
 use dunlin_protocol::Encoding;
-use dunlin_rooms::GridShape;
+use dunlin_rooms::{GridShape, ObjectId, Position};
 
 use crate::hall::{Hall, Meadow, options};
 
@@ -117,5 +120,109 @@ fn ticks(hall: &mut Hall, count: u64) {
     for _ in 0..count {
         hall.node.step_to(hall.node.now.mono_us + TICK_US);
         hall.tick();
+    }
+}
+
+/// A crowded meadow: from its center, a player sees 25 near cells in the inner zones, 56 around them, and some far cells.
+const CROWD: Meadow = Meadow {
+    shape: GridShape { columns: 12, rows: 12, cell_units: 100, near_cells: 4, far_cells: 1, far_interval_ticks: 2 },
+    sheep: 900,
+    is_quiet: false,
+};
+/// The first and the last distance of each zone of the crowded meadow, in cells.
+const ZONES: [[u16; 2]; 4] = [[0, 1], [2, 2], [3, 4], [5, 5]];
+/// More ticks than an object is ever old.
+const KNOWN_TICKS: usize = 64;
+
+/// What a player in the center of the crowded meadow sees.
+#[derive(Debug, Default)]
+struct Crowd {
+    /// By zone: the number of sheep, summed over all ticks.
+    sheep: [u64; 4],
+    /// The sum of the ticks that they are old.
+    age_ticks: [u64; 4],
+    oldest_ticks: [usize; 4],
+    /// Sheep that the player does not see, because they have come from a cell that was sent to one that waits.
+    absent: u64,
+    bytes_per_second: u64,
+    counted: NamespaceRoomCounters,
+}
+
+impl Crowd {
+    fn mean_ages_ticks(&self) -> [f64; 4] {
+        std::array::from_fn(|zone| self.age_ticks[zone] as f64 / self.sheep[zone] as f64)
+    }
+
+    /// Compares the player's replica with the world's last ticks.
+    fn observe(&mut self, hall: &Hall, past: &VecDeque<BTreeMap<ObjectId, Position>>) {
+        let replica = &hall.seen["a"].replicas[ARENA];
+        let grid = hall.only_room().1.room().grid();
+        let now = past.back().expect("a tick");
+        for (id, position) in
+            now.iter().filter(|(_, position)| grid.band(replica.view(), grid.cell_of(**position)).is_some())
+        {
+            let Some(seen) = replica.object(*id) else {
+                self.absent += 1;
+                continue;
+            };
+            let (center, cell) = (grid.place(replica.view()), grid.place(grid.cell_of(*position)));
+            let distance = center.0.abs_diff(cell.0).max(center.1.abs_diff(cell.1));
+            let zone = ZONES.iter().position(|[_, last]| distance <= *last).expect("it is visible");
+            let age = past.iter().rev().position(|then| then.get(id) == Some(&seen.position));
+            let age = age.expect("a client sees nothing that the server did not have");
+            self.sheep[zone] += 1;
+            self.age_ticks[zone] += age as u64;
+            self.oldest_ticks[zone] = self.oldest_ticks[zone].max(age);
+        }
+    }
+}
+
+/// The sheep that move.
+fn movers(hall: &Hall) -> BTreeMap<ObjectId, Position> {
+    let world = hall.only_room().1.room().world();
+    let moving = world.objects().filter(|(id, object)| object.kind == 1 && id.0 % 4 == 0);
+    moving.map(|(id, object)| (id, object.position)).collect()
+}
+
+fn crowd(limit: Option<u32>, encoding: Encoding) -> Crowd {
+    let mut hall = hall(limit, CROWD);
+    hall.gather(&[("a", encoding, 0)], ARENA);
+    hall.publish("a", ARENA, 1, &[150, 150]);
+    let mut past = VecDeque::new();
+    let (mut crowd, mut before) = (Crowd::default(), NamespaceRoomCounters::default());
+    // In the first seconds, the player has what it saved.
+    for tick in 0..(3 + SECONDS) * 60 {
+        ticks(&mut hall, 1);
+        past.push_back(movers(&hall));
+        past.drain(..past.len().saturating_sub(KNOWN_TICKS));
+        match tick {
+            0..179 => {}
+            179 => before = rooms(&hall),
+            180.. => crowd.observe(&hall, &past),
+        }
+    }
+    crowd.counted = rooms(&hall);
+    crowd.bytes_per_second = (crowd.counted.frame_bytes - before.frame_bytes) / SECONDS;
+    // After a pause nothing is missing.
+    hall.node.step_to(hall.node.now.mono_us + 60_000_000);
+    hall.tick();
+    hall.check("a", ARENA);
+    crowd
+}
+
+#[test]
+fn a_third_of_the_bandwidth_keeps_what_is_near_fresh() {
+    for encoding in Encoding::ALL {
+        let free = crowd(None, encoding);
+        assert_eq!(free.mean_ages_ticks()[..3], [0.0; 3]);
+        let limit = free.bytes_per_second / 3;
+        let third = crowd(Some(limit as u32), encoding);
+        println!("{encoding:?}, {} bytes a second without a limit, limit {limit}: {third:?}", free.bytes_per_second);
+        let ages = third.mean_ages_ticks();
+        println!("mean ages in ticks {ages:.2?}");
+        assert_eq!((third.counted.limited_ticks, third.oldest_ticks[0]), (0, 0), "what is nearest is sent each tick");
+        assert!(ages.is_sorted() && third.oldest_ticks.iter().all(|oldest| *oldest < 13), "{third:?}");
+        assert!(third.bytes_per_second <= limit && third.bytes_per_second > limit / 10 * 9, "the limit is used");
+        assert!(third.counted.near_postponed > 0 && third.counted.view_age.count() > 0, "{third:?}");
     }
 }

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use dunlin_games::Registry;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Base, CellIndex, FarCells, FormatSet, Grid, GridShape, Mirror, PlayerId, Position, Replica, Room, RoomOptions,
-    Schema, TickUpdate, Visitor, wire,
+    Base, CellIndex, FormatSet, Grid, GridShape, Mirror, PlayerId, Position, Replica, Room, RoomOptions, Schema,
+    TickUpdate, Visitor, ZONES, Zones, wire,
 };
 use model::{Chance, Thing, World};
 use serde_json::json;
@@ -39,8 +39,8 @@ mod model;
 const MAGIC: &[u8] = b"dunlin-snapshots-1\n";
 const TICKS_PER_ROOM: u32 = 120;
 const CLIENTS: u32 = 12;
-/// Far cells are postponed for this number of ticks, which is longer than their maximum delay, and then not postponed
-/// for the same number.
+/// Zones of a view wait for this number of ticks, which is longer than their maximum delay, and then do not wait for the
+/// same number.
 const POSTPONED_TICKS: u32 = 20;
 const START_US: u64 = 1_763_762_400_000_000;
 
@@ -126,8 +126,8 @@ struct FollowedClient {
     own: Bytes,
     is_own_news: bool,
     absent_ticks: u32,
-    /// The tick of the far cells that it has received; `None` before its first snapshot.
-    far_tick: Option<u32>,
+    /// The ticks of the zones that it has received; `None` before its first snapshot.
+    zone_ticks: Option<[u32; ZONES]>,
 }
 
 impl FollowedClient {
@@ -145,7 +145,7 @@ impl FollowedClient {
             own: own.into(),
             is_own_news: true,
             absent_ticks: 0,
-            far_tick: None,
+            zone_ticks: None,
         }
     }
 
@@ -180,9 +180,10 @@ impl FollowedClient {
 
     fn next_snapshot(&mut self, mirror: &mut Mirror) -> Vec<u8> {
         let is_postponed = mirror.tick() / POSTPONED_TICKS % 2 == 1;
-        let far = self.far_tick.map(|known_tick| FarCells { known_tick, is_postponed });
+        let waiting = [false, is_postponed, is_postponed && !mirror.tick().is_multiple_of(3), is_postponed];
+        let zones = self.zone_ticks.map(|known_ticks| Zones { known_ticks, waiting });
         let is_limited = self.number.is_multiple_of(3);
-        let body = mirror.body_with_far(self.encoding, self.view, self.base, far.filter(|_| is_limited));
+        let body = mirror.body_of_zones(self.encoding, self.view, self.base, zones.filter(|_| is_limited));
         let has_own = self.is_own_news || body.base_tick == 0;
         let mut snapshot = Vec::new();
         let own = has_own.then_some(self.own.as_ref());
@@ -190,14 +191,14 @@ impl FollowedClient {
         snapshot.extend_from_slice(&body.bytes[..body.data_bytes]);
         self.is_own_news = false;
         self.base = Base { tick: body.tick, view: self.view };
-        self.far_tick = Some(body.far_tick);
+        self.zone_ticks = Some(body.zone_ticks);
         snapshot
     }
 
     fn rejoin(&mut self) {
         self.replica = Replica::default();
         self.base = Base::default();
-        self.far_tick = None;
+        self.zone_ticks = None;
         self.is_own_news = true;
     }
 }

@@ -38,7 +38,7 @@ pub use fixed::{Angle, Fixed};
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
 pub use listing::{ListingChange, ListingState};
 pub use migration::{Migrated, Migration, MigrationError};
-pub use mirror::{Base, FarCells, Mirror, MirrorCounters, SnapshotBody};
+pub use mirror::{Base, Mirror, MirrorCounters, SnapshotBody, ZONES, Zones};
 pub use opening::{RoomInfo, RoomOverrides, UnusableParams};
 pub use replica::{Replica, ReplicaError, SeenObject};
 pub use room::{Joined, PlayerChange, Removals, Room, SAVED_ROOM_VERSION, Scoped, TickOutcome};

@@ -3,6 +3,7 @@
 mod body_cache;
 mod history;
 mod merge;
+mod zones;
 
 use std::{ops::Range, rc::Rc, sync::Arc};
 
@@ -10,19 +11,17 @@ use dunlin_protocol::Encoding;
 
 use crate::{
     Band, CellIndex, Grid, Schema, SnapshotFormat, TickUpdate,
-    grid::HISTORY_TICKS,
-    wire::{self, BodyHead, SegmentHead},
+    wire::{self, BodyHead},
 };
 use body_cache::{BodyCache, BodyKey};
 use history::History;
 use merge::{Merges, States};
+use zones::ZonePlan;
+
+pub use zones::{ZONES, Zones};
 
 /// Clients do not choose cells and bases, so an unseeded hash is safe.
 type HashState = foldhash::fast::FixedState;
-
-/// Far cells are postponed for fewer ticks than this, so that the history still has their changes when a slow client
-/// receives them.
-const FAR_WAIT_TICKS_MAX: u32 = HISTORY_TICKS as u32 - 3;
 
 /// A larger buffer is freed instead of being kept for the next tick.
 const KEPT_BYTES_MAX: usize = 1 << 20;
@@ -36,15 +35,6 @@ pub struct Base {
     pub view: CellIndex,
 }
 
-/// The state of far cells on a client whose updates of far cells may be postponed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FarCells {
-    /// [`SnapshotBody::far_tick`] of the last body sent to the client.
-    pub known_tick: u32,
-    /// Whether the next body leaves them out, as long as the history reaches back to `known_tick` for some more ticks.
-    pub is_postponed: bool,
-}
-
 /// The part of a frame that is shared by all players with the same view and base.
 #[derive(Debug, Default)]
 pub struct SnapshotBody {
@@ -56,10 +46,12 @@ pub struct SnapshotBody {
     pub tick: u32,
     /// The tick of the base; 0 if the body has the full state of the view.
     pub base_tick: u32,
-    /// The client's far cells are as of this tick or a later one.
-    pub far_tick: u32,
-    /// Whether far cells were due and were left out.
-    pub is_far_postponed: bool,
+    /// The client's cells of each zone are as of this tick or a later one.
+    pub zone_ticks: [u32; ZONES],
+    /// The zones that were due and were left out.
+    pub is_postponed: [bool; ZONES],
+    /// Bytes of the segments of each zone; 0 if the client has no [`Zones`], or gets the full state.
+    pub zone_bytes: [u32; ZONES],
 }
 
 /// Counters of a mirror.
@@ -154,23 +146,23 @@ impl Mirror {
     /// of all updates since. If the updates that the body needs do not have a typed form, it has whole states, which every
     /// client of the encoding reads.
     pub fn body(&mut self, format: impl Into<SnapshotFormat>, view: CellIndex, base: Base) -> Rc<SnapshotBody> {
-        self.body_with_far(format, view, base, None)
+        self.body_of_zones(format, view, base, None)
     }
 
-    /// As [`Mirror::body`], for a client whose far cells may be postponed. All later bodies of such a client must also
-    /// be requested here.
-    pub fn body_with_far(
+    /// As [`Mirror::body`], for a client whose cells may wait. All later bodies of such a client must also be requested
+    /// here.
+    pub fn body_of_zones(
         &mut self,
         format: impl Into<SnapshotFormat>,
         view: CellIndex,
         base: Base,
-        far: Option<FarCells>,
+        zones: Option<Zones>,
     ) -> Rc<SnapshotBody> {
         let format = self.written(format.into(), base);
         self.counters.bodies += 1;
         let base = self.usable(base);
-        let far = far.filter(|_| base.is_some());
-        let key = (format, view, base, far);
+        let zones = zones.filter(|_| base.is_some());
+        let key = (format, view, base, zones);
         if let Some(body) = self.bodies.get(&key) {
             return body;
         }
@@ -186,6 +178,11 @@ impl Mirror {
     /// Whether a body for this base is smaller than the full state of the view.
     pub fn reaches(&self, base: Base) -> bool {
         self.usable(base).is_some()
+    }
+
+    /// For each zone, how many ticks a client's state of it is old; 0 if the zone is not due.
+    pub fn due_ages(&self, known_ticks: [u32; ZONES]) -> [u32; ZONES] {
+        zones::due_ages(self.grid.shape(), self.tick(), known_ticks)
     }
 
     /// The counters.
@@ -223,9 +220,9 @@ impl Mirror {
         }
     }
 
-    fn write_body(&mut self, (format, view, base, far): BodyKey, body: &mut SnapshotBody) {
+    fn write_body(&mut self, (format, view, base, zones): BodyKey, body: &mut SnapshotBody) {
         body.tick = self.tick();
-        (body.far_tick, body.is_far_postponed) = (body.tick, false);
+        (body.zone_ticks, body.is_postponed, body.zone_bytes) = ([body.tick; ZONES], [false; ZONES], [0; ZONES]);
         body.base_tick = base.map_or(0, |base| base.tick);
         body.bytes.clear();
         let encoding = format.encoding();
@@ -240,9 +237,16 @@ impl Mirror {
         match base {
             None => self.write_everything(format, view, &mut body.bytes),
             Some(base) => {
-                let plan = self.plan_far(base, far);
-                (body.far_tick, body.is_far_postponed) = (plan.tick_after, plan.is_postponed);
-                self.write_changes(format, view, base, &plan, &mut body.bytes);
+                let shape = self.grid.shape();
+                let plan = match zones {
+                    None => ZonePlan::of_base(shape, body.tick, base),
+                    Some(zones) => ZonePlan::new(shape, (body.tick, view), base, zones),
+                };
+                (body.zone_ticks, body.is_postponed) = (plan.ticks_after, plan.is_postponed);
+                match zones {
+                    None => self.write_changes(format, view, base, &plan, &mut body.bytes),
+                    Some(_) => self.write_zones(format, view, base, &plan, body),
+                }
             }
         }
         wire::write_body_end(encoding, &mut body.bytes);
@@ -256,26 +260,16 @@ impl Mirror {
         }
     }
 
-    fn plan_far(&self, base: Base, far: Option<FarCells>) -> FarPlan {
-        let (tick, interval) = (self.tick(), u32::from(self.grid.shape().far_interval_ticks));
-        let known_tick = far.map_or(base.tick / interval * interval, |far| far.known_tick.min(base.tick));
-        let is_due = tick / interval > known_tick / interval;
-        // After that, the history would not reach back, and whole cells would be sent.
-        let may_wait = tick.saturating_sub(known_tick) < FAR_WAIT_TICKS_MAX;
-        let is_postponed = is_due && may_wait && far.is_some_and(|far| far.is_postponed);
-        let is_sent = is_due && !is_postponed;
-        FarPlan { known_tick, is_sent, is_postponed, tick_after: if is_sent { tick } else { known_tick } }
-    }
-
     fn write_changes(
         &mut self,
         format: SnapshotFormat,
         view: CellIndex,
         base: Base,
-        plan: &FarPlan,
+        plan: &ZonePlan,
         out: &mut Vec<u8>,
     ) {
         let Self { grid, history, merges, schema, .. } = self;
+        let states = States { schema, cell_units: grid.shape().cell_units };
         let mut steps = Steps::new(history, format, base.tick);
         for (cell, band) in grid.visible(view) {
             let band_before = if view == base.view { Some(band) } else { grid.band(base.view, cell) };
@@ -284,19 +278,49 @@ impl Mirror {
                     steps.flush(out);
                     out.extend_from_slice(history.full(format, cell).unwrap_or_default());
                 }
-                Some(_) if band == Band::Far && !plan.is_sent => {}
+                Some(_) if band == Band::Far && !plan.is_far_sent() => {}
                 Some(Band::Near) if steps.is_one() => steps.cell(cell, out),
                 Some(before) => {
-                    let since = if before == Band::Near { base.tick } else { plan.known_tick };
+                    let since = if before == Band::Near { base.tick } else { plan.far_known_tick() };
                     steps.flush(out);
-                    if history.reaches(since) {
-                        let states = States { schema, cell_units: grid.shape().cell_units };
-                        merges.write(history, states, (format, cell, since), out);
-                    } else {
-                        write_full_cell(history, format, cell, out);
-                    }
+                    merges.write_or_full(history, states, (format, cell, since), out);
                 }
             }
+        }
+        steps.flush(out);
+    }
+
+    /// As [`Mirror::write_changes`], for a client whose zones have ticks of their own.
+    fn write_zones(
+        &mut self,
+        format: SnapshotFormat,
+        view: CellIndex,
+        base: Base,
+        plan: &ZonePlan,
+        body: &mut SnapshotBody,
+    ) {
+        let Self { grid, history, merges, schema, .. } = self;
+        let states = States { schema, cell_units: grid.shape().cell_units };
+        let SnapshotBody { bytes: out, zone_bytes, .. } = body;
+        let mut steps = Steps::new(history, format, base.tick);
+        for (cell, _) in grid.visible(view) {
+            let Some(zone) = zones::zone(grid, view, cell) else { continue };
+            let before = if view == base.view { Some(zone) } else { zones::zone(grid, base.view, cell) };
+            let bytes_before = out.len() + steps.waiting_bytes();
+            match before.map(|before| plan.known_ticks[before]) {
+                None => {
+                    steps.flush(out);
+                    out.extend_from_slice(history.full(format, cell).unwrap_or_default());
+                }
+                Some(_) if !plan.is_sent[zone] => {}
+                // Then the zone was sent with the base, so its cells are as of the base, and not of a later tick.
+                Some(since) if since == base.tick && steps.is_one() => steps.cell(cell, out),
+                Some(since) => {
+                    steps.flush(out);
+                    merges.write_or_full(history, states, (format, cell, since), out);
+                }
+            }
+            zone_bytes[zone] += (out.len() + steps.waiting_bytes() - bytes_before) as u32;
         }
         steps.flush(out);
     }
@@ -308,26 +332,6 @@ fn lacking_since(update: &TickUpdate, before: [u32; SnapshotFormat::ALL.len()]) 
         // A keyframe may be of tick 0.
         if update.formats().contains(format) { before[format.index()] } else { update.tick().max(1) }
     })
-}
-
-/// How a body treats far cells.
-struct FarPlan {
-    /// The client's state of a far cell is at least as new as this tick.
-    known_tick: u32,
-    is_sent: bool,
-    is_postponed: bool,
-    /// The value of `known_tick` after the body.
-    tick_after: u32,
-}
-
-/// Writes a cell's full segment even if the cell is empty, for a client that may have an older state of it.
-fn write_full_cell(history: &History, format: SnapshotFormat, cell: CellIndex, out: &mut Vec<u8>) {
-    if let Some(segment) = history.full(format, cell) {
-        out.extend_from_slice(segment);
-    } else {
-        let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
-        wire::write_segment(format, &head, &[], out);
-    }
 }
 
 /// Iterates over the update of a single tick, cell by cell in ascending order, for a client that is one tick behind.
@@ -351,6 +355,11 @@ impl<'a> Steps<'a> {
     /// Whether the client is one tick behind.
     fn is_one(&self) -> bool {
         self.update.is_some()
+    }
+
+    /// Bytes of the segments that have not been copied yet.
+    fn waiting_bytes(&self) -> usize {
+        self.run.len()
     }
 
     fn cell(&mut self, cell: CellIndex, out: &mut Vec<u8>) {

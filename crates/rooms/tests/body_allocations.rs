@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dunlin_proof::allocations::allocations_of;
 use dunlin_rooms::{
     Base, CellIndex, ChangedView, FormatSet, Grid, GridShape, Mirror, ObjectBefore, ObjectId, ObjectView, Schema,
-    SnapshotFormat, TickUpdate, UpdateWriter, state,
+    SnapshotFormat, TickUpdate, UpdateWriter, Zones, state,
 };
 
 const SHAPE: GridShape =
@@ -69,13 +69,13 @@ fn allocations_of_bodies(players: u32, formats: [SnapshotFormat; 2]) -> Vec<usiz
     let mut writer = writer();
     let keyframe = Arc::new(update(&mut writer, 1, 256, true));
     let mut mirror = Mirror::new(grid(), 60, keyframe, [b"}}}", b""]);
-    let mut bases = vec![Base::default(); players as usize];
+    let mut clients = vec![(Base::default(), None); players as usize];
     let mut counts = Vec::new();
     for tick in 2..WARM_UP_TICKS + TICKS {
         let update = Arc::new(update(&mut writer, tick, 256, false));
         let (count, ()) = allocations_of(|| {
             mirror.apply(update);
-            for (player, base) in (0..).zip(&mut bases) {
+            for (player, (base, zones)) in (0..).zip(&mut clients) {
                 // One third of the players gets a body in each tick, one third in every fourth tick, and one third
                 // changes its view.
                 if player % 3 == 1 && tick % 4 != 0 {
@@ -84,8 +84,13 @@ fn allocations_of_bodies(players: u32, formats: [SnapshotFormat; 2]) -> Vec<usiz
                 let moved = if player % 3 == 2 { tick / 2 % 8 } else { 0 };
                 let view = CellIndex((player * 7 + moved) % 256);
                 let format = formats[(player % 2) as usize];
-                let body = mirror.body(format, view, *base);
+                let body = mirror.body_of_zones(format, view, *base, *zones);
                 *base = Base { tick: body.tick, view };
+                // Every other player has a bandwidth limit.
+                if player / 2 % 2 == 0 {
+                    let waiting = std::array::from_fn(|zone| !(tick + player).is_multiple_of(2 + zone as u32));
+                    *zones = Some(Zones { known_ticks: body.zone_ticks, waiting });
+                }
             }
         });
         counts.push(count);

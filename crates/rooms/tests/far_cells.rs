@@ -4,7 +4,7 @@
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Base, CellIndex, FarCells, FormatSet, Grid, GridShape, Mirror, ObjectId, ObjectView, Replica, UpdateWriter, wire,
+    Base, CellIndex, FormatSet, Grid, GridShape, Mirror, ObjectId, ObjectView, Replica, UpdateWriter, Zones, wire,
 };
 
 const VIEW: CellIndex = CellIndex(0);
@@ -113,12 +113,12 @@ fn show(rule: StoodUntil, is_delayed: bool, is_postponed: bool) -> Shown {
     };
     let grid = Grid::new(shape).expect("a good shape");
     let (mut mirror, mut replica) = (mirror(&grid), Replica::default());
-    let (mut base, mut far) = (Base::default(), None);
+    let (mut base, mut zones) = (Base::default(), None);
     let mut track = Track { rule, is_delayed, samples: Vec::new(), seen_tick: 1, is_late: false, lag_ticks: 0.0 };
     let (mut errors, mut step_max, mut shown) = (Vec::new(), 0.0_f64, None);
     for tick in 2..TICKS {
         mirror.apply(update(&grid, tick, false));
-        let body = mirror.body_with_far(Encoding::Protobuf, VIEW, base, far);
+        let body = mirror.body_of_zones(Encoding::Protobuf, VIEW, base, zones);
         let mut frame = Vec::new();
         wire::write_player_header(Encoding::Protobuf, 0, 0, None, &mut frame);
         frame.extend_from_slice(&body.bytes[..body.data_bytes]);
@@ -132,7 +132,7 @@ fn show(rule: StoodUntil, is_delayed: bool, is_postponed: bool) -> Shown {
             Some(_) => {}
         }
         base = Base { tick, view: VIEW };
-        far = Some(FarCells { known_tick: body.far_tick, is_postponed });
+        zones = Some(Zones { known_ticks: body.zone_ticks, waiting: [false, false, false, is_postponed] });
         for picture in 0..PICTURES {
             let at = f64::from(tick) + f64::from(picture) / f64::from(PICTURES) - DELAY_TICKS;
             let x = track.x(at);

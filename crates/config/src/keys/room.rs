@@ -148,7 +148,7 @@ const ROOM: &[Key] = &[
         "player_bandwidth_limit",
         Int(0, 1 << 30),
         "0",
-        "Maximum bytes of snapshots per second of one player; the burst size is the same. When less than half of the burst is left, far cells are updated less often; beyond the limit ticks are skipped. Should be larger than a full snapshot. 0: no limit.",
+        "Maximum bytes of snapshots per second of one player; the burst size is the same. When less than half of the burst is left, cells that are not next to the player are updated less often, the more distant the less; beyond the limit ticks are skipped. Should be larger than a full snapshot. 0: no limit.",
     ),
     own(
         "metadata_size_limit",

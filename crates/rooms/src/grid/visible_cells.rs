@@ -34,8 +34,7 @@ impl Grid {
     /// assert_eq!(grid.band(CellIndex(0), CellIndex(3)), None, "out of sight");
     /// ```
     pub fn band(&self, view: CellIndex, cell: CellIndex) -> Option<Band> {
-        let ((left, top), (column, row)) = (self.place(view), self.place(cell));
-        let distance = left.abs_diff(column).max(top.abs_diff(row));
+        let distance = self.distance(view, cell);
         if distance <= self.shape.near_cells {
             Some(Band::Near)
         } else if distance <= self.shape.near_cells.saturating_add(self.shape.far_cells) {
@@ -43,6 +42,12 @@ impl Grid {
         } else {
             None
         }
+    }
+
+    /// The cells between `view` and `cell`, in columns or in rows, whichever are more.
+    pub(crate) fn distance(&self, view: CellIndex, cell: CellIndex) -> u16 {
+        let ((left, top), (column, row)) = (self.place(view), self.place(cell));
+        left.abs_diff(column).max(top.abs_diff(row))
     }
 
     /// The cells that are visible from a viewpoint in `view`, in ascending order.

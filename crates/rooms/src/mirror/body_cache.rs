@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
-use super::{Base, FarCells, HashState, KEPT_BYTES_MAX, SnapshotBody};
+use super::{Base, HashState, KEPT_BYTES_MAX, SnapshotBody, Zones};
 use crate::{CellIndex, SnapshotFormat};
 
 /// Players with the same key share a body. Without a base, the body has the full state of the view.
-pub(super) type BodyKey = (SnapshotFormat, CellIndex, Option<Base>, Option<FarCells>);
+pub(super) type BodyKey = (SnapshotFormat, CellIndex, Option<Base>, Option<Zones>);
 
 #[derive(Debug, Default)]
 pub(super) struct BodyCache {

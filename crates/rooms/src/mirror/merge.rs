@@ -65,8 +65,18 @@ impl Merges {
         }
     }
 
+    /// As [`Merges::write`], or the full segment if the history does not reach back to the tick of `key`.
+    pub(super) fn write_or_full(&mut self, history: &History, states: States<'_>, key: MergeKey, out: &mut Vec<u8>) {
+        let (format, cell, since) = key;
+        if history.reaches(since) {
+            self.write(history, states, key, out);
+        } else {
+            write_full_cell(history, format, cell, out);
+        }
+    }
+
     /// Appends a segment with what changed in the cell of `key` since its tick, if anything did.
-    pub(super) fn write(&mut self, history: &History, states: States<'_>, key: MergeKey, out: &mut Vec<u8>) {
+    fn write(&mut self, history: &History, states: States<'_>, key: MergeKey, out: &mut Vec<u8>) {
         let (format, _, tick) = key;
         let merged = if let Some(merged) = self.known.get(&key) {
             merged.clone()
@@ -146,5 +156,15 @@ impl Merges {
         }
         // An object that an update lists both as departed and as changed has entered the cell.
         self.mentions.sort_unstable_by_key(|mention| (mention.id, mention.age, Reverse(mention.place)));
+    }
+}
+
+/// Writes a cell's full segment even if the cell is empty, for a client that may have an older state of it.
+fn write_full_cell(history: &History, format: SnapshotFormat, cell: CellIndex, out: &mut Vec<u8>) {
+    if let Some(segment) = history.full(format, cell) {
+        out.extend_from_slice(segment);
+    } else {
+        let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
+        wire::write_segment(format, &head, &[], out);
     }
 }

@@ -7,22 +7,36 @@ use std::collections::BTreeMap;
 
 use self::model::{Chance, Thing, World, all_formats};
 use dunlin_rooms::{
-    Band, Base, CellIndex, FarCells, Grid, GridShape, Mirror, ObjectId, Position, Replica, SnapshotFormat, wire,
+    Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, SnapshotFormat, ZONES, Zones, wire,
 };
 use proptest::prelude::*;
 
-/// Far cells wait for fewer ticks than this.
-const FAR_WAIT_TICKS_MAX: u32 = 13;
+/// Cells wait for fewer ticks than this.
+const WAIT_TICKS_MAX: u32 = 13;
 
 const TAILS: [&[u8]; 2] = [b"}}}", b""];
+
+/// The zone of a visible cell.
+fn zone(grid: &Grid, view: CellIndex, cell: CellIndex) -> usize {
+    let ((left, top), (column, row)) = (grid.place(view), grid.place(cell));
+    let distance = left.abs_diff(column).max(top.abs_diff(row));
+    let near = grid.shape().near_cells;
+    match distance {
+        0 => 0,
+        _ if distance > near => 3,
+        1 => 0,
+        _ if distance * 2 <= near + 1 => 1,
+        _ => 2,
+    }
+}
 
 /// A client, and the state that it should have.
 struct Client {
     format: SnapshotFormat,
     view: CellIndex,
     base: Base,
-    /// The far cells that the client knows, for a client whose far cells may be postponed.
-    far: Option<FarCells>,
+    /// The zones that the client knows, for a client whose cells may wait.
+    zones: Option<Zones>,
     is_limited: bool,
     replica: Replica,
     /// For each visible cell, the tick of the content that the client shows.
@@ -40,7 +54,7 @@ impl Client {
             format: SnapshotFormat::ALL[index % 4],
             view: CellIndex(0),
             base: Base::default(),
-            far: None,
+            zones: None,
             is_limited: index % 3 == 2,
             replica: Replica::default(),
             cell_ticks: BTreeMap::new(),
@@ -70,14 +84,14 @@ impl Client {
         if self.absent_ticks == 0 && chance.below(8) == 0 {
             self.absent_ticks = chance.below(25);
         }
-        if let Some(far) = &mut self.far {
-            far.is_postponed = chance.below(4) != 0;
+        if let Some(zones) = &mut self.zones {
+            zones.waiting = std::array::from_fn(|_| chance.below(4) != 0);
         }
         self.ack += chance.below(3);
     }
 
     fn receive(&mut self, mirror: &mut Mirror, grid: &Grid) {
-        let body = mirror.body_with_far(self.format, self.view, self.base, self.far);
+        let body = mirror.body_of_zones(self.format, self.view, self.base, self.zones);
         let own = (self.is_own_dirty || body.base_tick == 0).then(|| {
             let mut own = Vec::new();
             wire::encode_own(
@@ -103,22 +117,36 @@ impl Client {
 
         let interval = u32::from(grid.shape().far_interval_ticks);
         let is_full = body.base_tick == 0;
-        let known_tick = self.far.map_or(body.base_tick, |far| far.known_tick.min(body.base_tick));
-        let is_far_due = is_full || body.tick / interval > known_tick / interval;
-        let is_postponed = self.far.is_some_and(|far| far.is_postponed) && body.tick - known_tick < FAR_WAIT_TICKS_MAX;
-        assert_eq!(body.is_far_postponed, is_far_due && is_postponed && !is_full);
-        let is_far_due = is_far_due && !body.is_far_postponed;
-        if self.is_limited {
-            self.far = Some(FarCells { known_tick: body.far_tick, is_postponed: false });
-        }
+        // Cells may have come from another zone.
+        let is_moved = self.view != self.base.view;
+        let oldest = self.zones.and_then(|zones| zones.known_ticks.into_iter().min());
+        let known_tick = |zone: usize| match (self.zones, oldest) {
+            (Some(_), Some(oldest)) if is_moved => oldest.min(body.base_tick),
+            (Some(zones), _) => zones.known_ticks[zone].min(body.base_tick),
+            (None, _) => body.base_tick,
+        };
+        let is_due = |zone: usize| is_full || zone < 3 || body.tick / interval > known_tick(zone) / interval;
+        let is_postponed: [bool; ZONES] = std::array::from_fn(|zone| {
+            let may_wait = zone > 0 && !is_full && body.tick - known_tick(zone) < WAIT_TICKS_MAX;
+            is_due(zone) && may_wait && self.zones.is_some_and(|zones| zones.waiting[zone])
+        });
+        assert_eq!(body.is_postponed, is_postponed);
         let before = std::mem::take(&mut self.cell_ticks);
         self.cell_ticks = grid
             .visible(self.view)
-            .map(|(cell, band)| match before.get(&cell) {
-                Some(tick) if band == Band::Far && !is_far_due => (cell, *tick),
-                _ => (cell, body.tick),
+            .map(|(cell, _)| {
+                let zone = zone(grid, self.view, cell);
+                match before.get(&cell) {
+                    Some(tick) if !is_due(zone) || is_postponed[zone] => (cell, *tick),
+                    _ => (cell, body.tick),
+                }
             })
             .collect();
+        if self.is_limited {
+            let segments: u32 = body.zone_bytes.iter().sum();
+            assert!(segments as usize <= body.data_bytes, "zones have {:?} bytes", body.zone_bytes);
+            self.zones = Some(Zones { known_ticks: body.zone_ticks, waiting: [false; ZONES] });
+        }
         self.base = Base { tick: body.tick, view: self.view };
     }
 
@@ -145,7 +173,12 @@ impl Client {
             if *tick == world.tick {
                 assert_eq!(shown, then, "{cell:?}, which shows the current tick");
             } else {
-                assert_eq!(grid.band(self.view, *cell), Some(Band::Far), "near cells show the current tick");
+                let zone = zone(grid, self.view, *cell);
+                assert!(zone == 3 || self.is_limited && zone > 0, "{cell:?} shows {tick}");
+                if let Some(zones) = self.zones {
+                    assert!(zones.known_ticks[zone] <= *tick, "the lower bound of a zone");
+                    assert!(world.tick - tick < WAIT_TICKS_MAX.max(grid.shape().far_interval_ticks.into()));
+                }
                 assert!(shown.iter().all(|(id, thing)| then.get(id) == Some(thing)), "{cell:?} as of {tick}");
                 let stayed = |id: &u32| (*tick..=world.tick).all(|tick| world.cell_at(tick, *cell).contains_key(id));
                 assert!(
@@ -180,13 +213,15 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
                 client.absent_ticks -= 1;
                 continue;
             }
-            alike.push((client.format, client.view, client.base, client.far));
+            alike.push((client.format, client.view, client.base, client.zones));
             client.receive(&mut mirror, &grid);
             client.check(&world);
         }
         let asked = alike.len() as u64;
-        let far_key = |far: &Option<FarCells>| far.map(|far| (far.known_tick, far.is_postponed));
-        alike.sort_unstable_by_key(|(format, view, base, far)| (*format, *view, base.tick, base.view, far_key(far)));
+        let zones_key = |zones: &Option<Zones>| zones.map(|zones| (zones.known_ticks, zones.waiting));
+        alike.sort_unstable_by_key(|(format, view, base, zones)| {
+            (*format, *view, base.tick, base.view, zones_key(zones))
+        });
         alike.dedup();
         let after = mirror.counters();
         assert_eq!(after.bodies - before.bodies, asked);
@@ -195,7 +230,7 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
 }
 
 fn shapes() -> impl Strategy<Value = GridShape> {
-    (1..9_u16, 1..9_u16, 1..40_u32, 0..3_u16, 0..3_u16, 1..16_u16).prop_map(
+    (1..9_u16, 1..9_u16, 1..40_u32, 0..6_u16, 0..3_u16, 1..16_u16).prop_map(
         |(columns, rows, cell_units, near_cells, far_cells, far_interval_ticks)| GridShape {
             columns,
             rows,
@@ -221,6 +256,13 @@ fn all_clients_see_a_world_of_one_cell() {
     let shape =
         GridShape { columns: 1, rows: 1, cell_units: 65_536, near_cells: 0, far_cells: 0, far_interval_ticks: 1 };
     play(shape, 1, 300, 20);
+}
+
+#[test]
+fn zones_wait_on_their_own() {
+    let shape =
+        GridShape { columns: 20, rows: 20, cell_units: 500, near_cells: 4, far_cells: 1, far_interval_ticks: 3 };
+    play(shape, 3, 300, 20);
 }
 
 #[test]

@@ -296,6 +296,7 @@ families! {
 families! {
     MATCHES_TOKENS_AND_BACKENDS:
     ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Snapshot bodies assembled, by kind: from the last tick, from an older tick, or in full.";
+    ROOM_VIEW_AGE = Histogram "dunlin_room_view_age_seconds" ["namespace"] "Of players with `room.player_bandwidth_limit`: how old the oldest cells of the view have become when a snapshot is written, in ticks of the room. One tick if nothing waits; far cells wait for their interval.";
 
     MATCH_PENDING = Gauge "dunlin_match_pending_tickets" ["namespace"] "Tickets that are unconfirmed or wait for a room.";
     MATCH_RESERVED = Gauge "dunlin_match_reserved_places" ["namespace"] "Places in rooms that are reserved for users who have not joined.";

@@ -8,7 +8,7 @@ use dunlin_engine::{
 
 use dunlin_relay::{LinkLoss, RelayCounters, RelayLimit};
 
-use super::{Moment, Page, Samples, Scrape, ShardReport, in_namespace, m, place, sum};
+use super::{Moment, Page, Samples, Scrape, ShardReport, add_latency, in_namespace, m, place, sum};
 use crate::rooms::{FailureReason, RoomCounters, SurvivalReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
 
 /// Reads a shard's counter for the rooms of a namespace.
@@ -302,6 +302,12 @@ pub(super) fn frames(page: &mut Page, scrape: &Scrape, shards: &[ShardReport]) {
             samples.add(&[namespace, "last_tick"], all.saturating_sub(full + catch_up));
             samples.add(&[namespace, "catch_up"], catch_up);
             samples.add(&[namespace, "full"], full);
+        }
+    });
+    page.family(&m::ROOM_VIEW_AGE, |samples| {
+        for (index, namespace) in scrape.namespaces().iter().enumerate() {
+            let ages = in_namespace(shards, index).map(|counters| &counters.rooms.view_age);
+            add_latency(samples, &[namespace], ages);
         }
     });
 }

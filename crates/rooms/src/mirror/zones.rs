@@ -1,0 +1,148 @@
+//! The zones of a view, by their distance from its center. On a client whose bandwidth is limited, outer zones may wait.
+
+use super::Base;
+use crate::{CellIndex, Grid, GridShape, grid::HISTORY_TICKS};
+
+/// Number of zones of a view: three of near cells, then the far cells.
+pub const ZONES: usize = 4;
+/// The zone of the far cells.
+const FAR: usize = ZONES - 1;
+
+/// Cells wait for fewer ticks than this, so that the history still has their changes when a slow client receives them.
+const WAIT_TICKS_MAX: u32 = HISTORY_TICKS as u32 - 3;
+
+/// The state of the zones on a client whose cells may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Zones {
+    /// [`SnapshotBody::zone_ticks`](super::SnapshotBody::zone_ticks) of the last body sent to the client.
+    pub known_ticks: [u32; ZONES],
+    /// The zones that the next body leaves out, as long as the history reaches back to their ticks for some more ticks.
+    /// The first zone never waits.
+    pub waiting: [bool; ZONES],
+}
+
+/// How a body treats the zones.
+#[derive(Debug)]
+pub(super) struct ZonePlan {
+    /// The client's state of a zone's cells is at least as new as this tick.
+    pub(super) known_ticks: [u32; ZONES],
+    pub(super) is_sent: [bool; ZONES],
+    /// Zones that were due and are left out.
+    pub(super) is_postponed: [bool; ZONES],
+    /// The values of `known_ticks` after the body.
+    pub(super) ticks_after: [u32; ZONES],
+}
+
+impl ZonePlan {
+    /// For a client without [`Zones`], whose near cells are all as of its base.
+    pub(super) fn of_base(shape: &GridShape, tick: u32, base: Base) -> Self {
+        let interval = u32::from(shape.far_interval_ticks);
+        let mut known_ticks = [base.tick; ZONES];
+        known_ticks[FAR] = base.tick / interval * interval;
+        let far_is_sent = is_far_due(shape, tick, known_ticks[FAR]);
+        let mut ticks_after = [tick; ZONES];
+        if !far_is_sent {
+            ticks_after[FAR] = known_ticks[FAR];
+        }
+        Self { known_ticks, is_sent: [true, true, true, far_is_sent], is_postponed: [false; ZONES], ticks_after }
+    }
+
+    pub(super) fn new(shape: &GridShape, (tick, view): (u32, CellIndex), base: Base, zones: Zones) -> Self {
+        let known_ticks = zones.known_ticks.map(|known| known.min(base.tick));
+        let oldest = known_ticks.into_iter().min().unwrap_or_default();
+        let mut plan =
+            Self { known_ticks, is_sent: [true; ZONES], is_postponed: [false; ZONES], ticks_after: [tick; ZONES] };
+        for (zone, known) in known_ticks.into_iter().enumerate() {
+            // Cells may have come from another zone, whose state is older.
+            let known = if view == base.view { known } else { oldest };
+            let is_due = zone != FAR || is_far_due(shape, tick, known);
+            // After that, the history would not reach back, and whole cells would be sent.
+            let may_wait = zone != 0 && tick.saturating_sub(known) < WAIT_TICKS_MAX;
+            plan.is_postponed[zone] = is_due && may_wait && zones.waiting[zone];
+            plan.is_sent[zone] = is_due && !plan.is_postponed[zone];
+            if !plan.is_sent[zone] {
+                plan.ticks_after[zone] = known;
+            }
+        }
+        plan
+    }
+
+    pub(super) fn is_far_sent(&self) -> bool {
+        self.is_sent[FAR]
+    }
+
+    pub(super) fn far_known_tick(&self) -> u32 {
+        self.known_ticks[FAR]
+    }
+}
+
+/// For each zone, the ticks that a client's state of it is old; 0 if it is not due.
+pub(super) fn due_ages(shape: &GridShape, tick: u32, known_ticks: [u32; ZONES]) -> [u32; ZONES] {
+    let mut ages = known_ticks.map(|known| tick.saturating_sub(known));
+    if !is_far_due(shape, tick, known_ticks[FAR]) {
+        ages[FAR] = 0;
+    }
+    ages
+}
+
+fn is_far_due(shape: &GridShape, tick: u32, known_tick: u32) -> bool {
+    let interval = u32::from(shape.far_interval_ticks);
+    tick / interval > known_tick / interval
+}
+
+/// The zone of a cell; `None` if it is not visible.
+pub(super) fn zone(grid: &Grid, view: CellIndex, cell: CellIndex) -> Option<usize> {
+    let GridShape { near_cells, far_cells, .. } = *grid.shape();
+    match grid.distance(view, cell) {
+        // A player at the edge of its cell sees the next cells as close as its own.
+        distance if distance <= near_cells.min(1) => Some(0),
+        distance if distance <= near_cells.div_ceil(2) => Some(1),
+        distance if distance <= near_cells => Some(2),
+        distance if distance <= near_cells.saturating_add(far_cells) => Some(FAR),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn zones(near_cells: u16, far_cells: u16) -> Vec<Option<usize>> {
+        let shape = GridShape { columns: 12, rows: 1, cell_units: 10, near_cells, far_cells, far_interval_ticks: 1 };
+        let grid = Grid::new(shape).expect("a good shape");
+        (0..12).map(|cell| zone(&grid, CellIndex(0), CellIndex(cell))).collect()
+    }
+
+    #[test]
+    fn zones_follow_the_distance() {
+        let numbers = |text: &str| {
+            let mut zones: Vec<_> = text.bytes().map(|byte| Some(usize::from(byte - b'0'))).collect();
+            zones.resize(12, None);
+            zones
+        };
+        assert_eq!(zones(0, 0), numbers("0"));
+        assert_eq!(zones(0, 2), numbers("033"));
+        assert_eq!(zones(1, 1), numbers("003"));
+        assert_eq!(zones(2, 0), numbers("002"));
+        assert_eq!(zones(3, 0), numbers("0012"));
+        assert_eq!(zones(4, 2), numbers("0012233"));
+        assert_eq!(zones(u16::MAX, u16::MAX), numbers("001111111111"));
+    }
+
+    #[test]
+    fn a_zone_waits_up_to_the_limit() {
+        let shape =
+            GridShape { columns: 9, rows: 9, cell_units: 1, near_cells: 4, far_cells: 1, far_interval_ticks: 4 };
+        let base = Base { tick: 99, view: CellIndex(40) };
+        let zones = |known| Zones { known_ticks: [99, known, 99, 99], waiting: [true; ZONES] };
+        let plan = |known, view| ZonePlan::new(&shape, (100, CellIndex(view)), base, zones(known));
+        let at_the_limit = plan(100 - WAIT_TICKS_MAX + 1, 40);
+        assert_eq!(at_the_limit.is_sent, [true, false, false, false]);
+        assert_eq!(at_the_limit.ticks_after, [100, 88, 99, 99]);
+        let past_it = plan(100 - WAIT_TICKS_MAX, 40);
+        assert_eq!(past_it.is_sent, [true, true, false, false]);
+        assert_eq!(past_it.ticks_after, [100, 100, 99, 99]);
+        let moved = plan(100 - WAIT_TICKS_MAX + 1, 41);
+        assert_eq!(moved.ticks_after, [100, 88, 88, 88], "cells have changed their zones");
+    }
+}
