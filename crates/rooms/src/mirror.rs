@@ -9,7 +9,7 @@ use std::{ops::Range, rc::Rc, sync::Arc};
 use dunlin_protocol::Encoding;
 
 use crate::{
-    Band, CellIndex, Grid, Schema, SnapshotFormat, TickUpdate,
+    Band, CellIndex, ClockRate, Grid, Schema, SnapshotFormat, TickUpdate,
     grid::HISTORY_TICKS,
     wire::{self, BodyHead, SegmentHead},
 };
@@ -149,6 +149,11 @@ impl Mirror {
         self.history.latest().time_us()
     }
 
+    /// The rate of the room's clock from that tick on.
+    pub fn rate(&self) -> ClockRate {
+        self.history.latest().rate()
+    }
+
     /// The body that brings a client with this base to the current tick, for this view. Equal requests share one body.
     /// `base` must be that of an earlier body of this room, and the encoding of `format` must be one of the keyframe and
     /// of all updates since. If the updates that the body needs do not have a typed form, it has whole states, which every
@@ -235,6 +240,7 @@ impl Mirror {
             time_us: self.time_us(),
             grid: base.is_none().then_some((self.grid.shape(), self.ticks_per_second)),
             view,
+            rate: self.rate(),
         };
         wire::write_body_head(encoding, &head, &mut body.bytes);
         match base {

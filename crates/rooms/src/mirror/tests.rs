@@ -18,7 +18,7 @@ fn grid() -> Grid {
 fn update(tick: u32, is_keyframe: bool, cells: &[(u32, bool)]) -> Arc<TickUpdate> {
     let mut writer = UpdateWriter::default();
     let encodings = FormatSet::default().with(Encoding::Json).with(Encoding::Protobuf);
-    writer.begin(tick, tick.into(), encodings, is_keyframe);
+    writer.begin(tick, u64::from(tick), encodings, is_keyframe);
     for (cell, is_there) in cells {
         let id = ObjectId(cell + 1);
         let objects = || is_there.then_some(ObjectView { id, kind: 1, x: tick, y: 0, state: b"s" }).into_iter();
