@@ -32,7 +32,7 @@ fn malformed_snapshots() {
             assert_eq!(picture(&replica), file["replica"], "{}", vector["name"]);
         }
     }
-    assert_eq!(list(&file).len(), 63);
+    assert_eq!(list(&file).len(), 62);
 }
 
 #[test]

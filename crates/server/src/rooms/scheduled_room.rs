@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_config::RoomSettings;
+use dunlin_config::{OverrunPolicy, RoomSettings};
 use dunlin_engine::{
     ShardIndex,
     backend::ProxyResult,
@@ -127,6 +127,11 @@ impl ScheduledRoom {
         if let (Stage::Open { host, .. }, Some(_)) = (&mut self.stage, &self.entries) {
             host.begin_drain();
         }
+    }
+
+    /// Whether its clock runs slower while it is overloaded.
+    pub(super) fn may_dilate(&self) -> bool {
+        self.settings.overrun != OverrunPolicy::Skip
     }
 
     /// Counts a tick that took longer than its interval, and such ticks in a row. Returns whether this one did.
@@ -260,6 +265,7 @@ impl ScheduledRoom {
             late: stats.late,
             skipped: stats.skipped,
             overruns: stats.overruns,
+            rate: self.timing.clock.rate(),
             world_bytes: stats.world_bytes,
             memory_bytes: stats.memory_bytes,
         }

@@ -9,12 +9,13 @@ mod survival;
 
 use std::sync::atomic::Ordering;
 
-use dunlin_config::RoomSettings;
+use dunlin_config::{OverrunPolicy, RoomSettings};
 use dunlin_engine::{
     host::TokensRefused,
-    room::{FromRoom, NotJoined, SeatClaim, SeatToken},
+    room::{FromRoom, NotJoined, RoomKey, SeatClaim, SeatKey, SeatToken},
 };
 use dunlin_protocol::UnsubscribeCode;
+use dunlin_rooms::ClockRate;
 
 use super::{FailureReason, scheduled_room::Stats};
 use rig::{Rig, settings, wait_until};
@@ -246,6 +247,66 @@ fn consecutive_overruns_fail_the_room() {
         room.room.ticks_per_second = 200;
     });
     assert!(rig.counters().overruns >= 3);
+}
+
+/// A room whose ticks take 8 ms, of intervals of 5 ms.
+fn overloaded(overrun: OverrunPolicy) -> (Rig, RoomKey, SeatKey) {
+    let mut settings = RoomSettings { overrun, catch_up_ticks: 100, ..settings("rogue") };
+    settings.room.ticks_per_second = 200;
+    let mut rig = Rig::start(1, vec![settings]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    rig.input(room, seat, 1, b"dawdle");
+    (rig, room, seat)
+}
+
+#[test]
+fn the_clock_of_an_overloaded_room_is_slowed_and_recovers() {
+    let rate_min = ClockRate::from_permille(100).expect("a rate");
+    let (mut rig, room, seat) = overloaded(OverrunPolicy::Dilate { rate_min });
+    // Nine tenths of 5 ms in 8 ms.
+    let slow = ClockRate::from_permille(563).expect("a rate");
+    let (mut ticks, mut even, mut before_us) = (0, 0, None);
+    rig.take_until("a slow and even clock", |message| {
+        let FromRoom::Tick { update, .. } = message else { return false };
+        let interval_us = 5_000_000 / u64::from(update.rate().permille());
+        // The clocks of the schedule and of the messages are read one after the other.
+        let is_even = |before_us| update.time_us().abs_diff(before_us + interval_us) <= 200;
+        if update.rate() <= slow {
+            ticks += 1;
+            even += u32::from(before_us.is_some_and(is_even));
+        }
+        before_us = Some(update.time_us());
+        even >= 100
+    });
+    assert!(even * 2 > ticks, "{even} of {ticks} ticks are evenly spaced");
+    assert!(rig.rooms.rooms()[0].rate <= slow);
+    rig.input(room, seat, 2, b"hurry");
+    let mut lowest = ClockRate::FULL;
+    rig.take_until("full rate", |message| {
+        let FromRoom::Tick { update, .. } = message else { return false };
+        lowest = lowest.min(update.rate());
+        update.rate().is_full()
+    });
+    assert!(lowest <= slow);
+    assert_eq!(rig.counters().skipped, 0);
+    assert_eq!(rig.rooms.rooms().iter().map(|room| room.skipped).sum::<u64>(), 0);
+}
+
+#[test]
+fn an_overloaded_room_skips_ticks_by_default() {
+    let (mut rig, ..) = overloaded(OverrunPolicy::default());
+    let mut is_slowed = false;
+    rig.take_until("some hundred ticks", |message| {
+        let FromRoom::Tick { update, .. } = message else { return false };
+        is_slowed |= !update.rate().is_full();
+        update.tick() > 300
+    });
+    assert!(!is_slowed);
+    assert!(rig.rooms.rooms()[0].rate.is_full());
+    let counters = rig.counters();
+    assert!(counters.skipped > 0 && counters.late > 0, "{} skipped, {} late", counters.skipped, counters.late);
 }
 
 #[test]
