@@ -122,6 +122,12 @@ impl Mirror {
         self.ticks_per_second
     }
 
+    /// Ticks in a second of real time at the current rate of the room's clock; at least 1.
+    pub fn ticks_per_real_second(&self) -> u32 {
+        let thousandths = u64::from(self.ticks_per_second) * u64::from(self.rate().permille());
+        u32::try_from(thousandths / 1_000).unwrap_or(u32::MAX).max(1)
+    }
+
     /// What the states of the objects are made of.
     pub fn schema(&self) -> &Schema {
         &self.schema
