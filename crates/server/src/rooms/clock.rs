@@ -53,6 +53,11 @@ impl Clock {
         self.step_ns * 1_000 / u64::from(self.rate.permille())
     }
 
+    /// Whether the clock can become slower.
+    pub(super) fn can_slow(&self) -> bool {
+        matches!(self.policy, OverrunPolicy::Dilate { rate_min } if self.rate > rate_min)
+    }
+
     /// The share of its thread that the room needs at full rate, in millionths.
     pub(super) fn demand_ppm(&self) -> u32 {
         let ppm = self.load.smoothed_ns.saturating_mul(1_000_000) / self.step_ns.max(1);

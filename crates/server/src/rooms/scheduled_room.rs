@@ -134,11 +134,13 @@ impl ScheduledRoom {
         self.settings.overrun != OverrunPolicy::Skip
     }
 
-    /// Counts a tick that took longer than its interval, and such ticks in a row. Returns whether this one did.
+    /// Counts a tick that took longer than its interval, and such ticks in a row. Returns whether this one did. While the
+    /// clock can become slower, the room is not to end, so none is in a row.
     pub(super) fn count_overrun(&mut self, took_ns: u64) -> bool {
         let overran = took_ns > self.timing.interval_ns();
         self.stats.overruns += u64::from(overran);
-        self.stats.overruns_in_a_row = if overran { self.stats.overruns_in_a_row + 1 } else { 0 };
+        let is_in_row = overran && !self.timing.clock.can_slow();
+        self.stats.overruns_in_a_row = if is_in_row { self.stats.overruns_in_a_row + 1 } else { 0 };
         overran
     }
 

@@ -251,7 +251,9 @@ fn consecutive_overruns_fail_the_room() {
 
 /// A room whose ticks take 8 ms, of intervals of 5 ms.
 fn overloaded(overrun: OverrunPolicy) -> (Rig, RoomKey, SeatKey) {
-    let mut settings = RoomSettings { overrun, catch_up_ticks: 100, ..settings("rogue") };
+    // A room that can become slower does not end.
+    let overrun_ticks_max = if overrun == OverrunPolicy::Skip { 600 } else { 3 };
+    let mut settings = RoomSettings { overrun, overrun_ticks_max, catch_up_ticks: 100, ..settings("rogue") };
     settings.room.ticks_per_second = 200;
     let mut rig = Rig::start(1, vec![settings]);
     let room = rig.open(0, "a");
@@ -292,6 +294,41 @@ fn the_clock_of_an_overloaded_room_is_slowed_and_recovers() {
     assert!(lowest <= slow);
     assert_eq!(rig.counters().skipped, 0);
     assert_eq!(rig.rooms.rooms().iter().map(|room| room.skipped).sum::<u64>(), 0);
+}
+
+/// Two rooms whose ticks take 8 ms of 10 ms, and a small one: each fits the thread alone.
+#[test]
+fn rooms_that_do_not_fit_one_thread_are_slowed_and_a_small_one_is_not() {
+    let rate_min = ClockRate::from_permille(100).expect("a rate");
+    let of = |simulation| {
+        let overrun = OverrunPolicy::Dilate { rate_min };
+        let mut settings = RoomSettings { overrun, catch_up_ticks: 100, ..settings(simulation) };
+        settings.room.ticks_per_second = 100;
+        settings
+    };
+    let mut rig = Rig::start(1, vec![of("rogue"), of("walk")]);
+    for channel in ["a", "b"] {
+        let room = rig.open(0, channel);
+        let seat = rig.join(room, "ann");
+        assert_eq!(rig.wait_joined(seat), Ok(()));
+        rig.input(room, seat, 1, b"dawdle");
+    }
+    rig.open(1, "small");
+    let slow = ClockRate::from_permille(650).expect("a rate");
+    let rooms = &rig.rooms;
+    wait_until("two slow rooms", || {
+        let rooms = rooms.rooms();
+        let rate = |channel| rooms.iter().find(|room| &*room.channel == channel).map(|room| room.rate);
+        rate("a") < Some(slow) && rate("b") < Some(slow) && rate("small").is_some_and(ClockRate::is_full)
+    });
+}
+
+#[test]
+fn a_room_whose_clock_cannot_become_slower_ends_as_others() {
+    let rate_min = ClockRate::from_permille(900).expect("a rate");
+    let (mut rig, ..) = overloaded(OverrunPolicy::Dilate { rate_min });
+    rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+    assert_eq!(rig.counters().failed[FailureReason::Overrun as usize], 1);
 }
 
 #[test]
