@@ -219,6 +219,7 @@ typedef struct dunlin_world {
   uint32_t avatar;  /* id of the player's own object; 0 for none */
   uint32_t view;    /* the cell of the player's viewpoint */
   uint64_t time_us; /* Unix time of the tick at the server */
+  uint32_t rate_permille; /* rate of the room's clock at the tick: 1000 is real time, and an overloaded room runs slower */
   dunlin_grid grid;
   const dunlin_schema *schema;  /* NULL if the room has not told it */
   const dunlin_object *objects; /* in ascending order of ids */
@@ -1629,6 +1630,7 @@ static dunlin_status dunlin__read_change(dunlin__changes *changes, dunlin__stage
 /* -- The replica --------------------------------------------------------------------------------------------------- */
 
 #define DUNLIN__SIDE_MAX 1024u
+#define DUNLIN__FULL_RATE_PERMILLE 1000u
 /* A cell may occur twice. */
 #define DUNLIN__CELLS_MAX (2 * DUNLIN__SIDE_MAX * DUNLIN__SIDE_MAX)
 
@@ -1833,6 +1835,7 @@ static dunlin_status dunlin__read_snapshot(const dunlin_allocator *allocator, du
   dunlin__field field;
   dunlin_world *head = &snapshot->head;
   memset(head, 0, sizeof *head);
+  head->rate_permille = DUNLIN__FULL_RATE_PERMILLE;
   snapshot->status = DUNLIN_OK;
   snapshot->has_own = snapshot->has_grid = false;
   snapshot->own.count = snapshot->staged.count = snapshot->cells.count = snapshot->departed.count = snapshot->decoded.count = 0;
@@ -1848,6 +1851,7 @@ static dunlin_status dunlin__read_snapshot(const dunlin_allocator *allocator, du
       case 8: dunlin__take_u32(&reader, &field, &head->view); break;
       case 9: dunlin__read_cell(allocator, snapshot, &reader, &field); break;
       case 10: dunlin__read_schema_of(allocator, snapshot, &reader, &field); break;
+      case 11: dunlin__take_u32(&reader, &field, &head->rate_permille); break;
       default: break;
     }
   }
@@ -1882,6 +1886,7 @@ static dunlin_status dunlin__check_head(const dunlin_replica *replica, dunlin__s
   uint32_t cell_count;
   size_t at;
   if (head->tick == 0 || head->tick < head->base) return DUNLIN_MALFORMED;
+  if (head->rate_permille < 1 || head->rate_permille > DUNLIN__FULL_RATE_PERMILLE) return DUNLIN_MALFORMED;
   if (head->base != 0 && head->base != replica->world.tick) return DUNLIN_WRONG_BASE;
   if (head->base == 0 && !snapshot->has_grid) return DUNLIN_MALFORMED;
   if (snapshot->has_grid && !dunlin__is_grid_valid(&head->grid)) return DUNLIN_MALFORMED;
@@ -2301,9 +2306,14 @@ static uint32_t dunlin__far_multiple(const dunlin_world *world, uint32_t tick) {
   return tick - tick % world->grid.far_interval_ticks;
 }
 
+/* Ticks in a second of real time at the current rate. */
+static double dunlin__ticks_per_second(const dunlin_world *world) {
+  return world->grid.ticks_per_second * (world->rate_permille / 1000.0);
+}
+
 /* Until when an object that has changed was where it was before. */
 static double dunlin__stood_until(const dunlin_interpolation *interpolation, const dunlin_world *world, bool is_far, double at_ms) {
-  double per_second = world->grid.ticks_per_second;
+  double per_second = dunlin__ticks_per_second(world);
   uint32_t known_tick = world->base;
   bool is_postponed;
   if (world->base == 0) return at_ms;
@@ -2493,8 +2503,10 @@ void dunlin_interpolation_observe(dunlin_interpolation *interpolation, const dun
   interpolation->cell_units = world->grid.cell_units;
   /* Until now the newest known time was that of the last snapshot: this delay would have been long enough. */
   if (interpolation->has_last && world->base != 0) {
-    double needed_ms = dunlin__cover(&interpolation->needs, DUNLIN__ARRIVALS, arrived_ms - interpolation->last_ms) + DUNLIN__MARGIN_MS;
-    interpolation->delay_ms = dunlin__between(needed_ms, DUNLIN__DELAY_MIN_MS, DUNLIN__DELAY_MAX_MS);
+    /* What it needs besides the interval of a slowed room is kept, so that it follows the rate at once. */
+    double slowed_ms = ((double)DUNLIN__FULL_RATE_PERMILLE / world->rate_permille - 1) * (1000.0 / world->grid.ticks_per_second);
+    double needed_ms = dunlin__cover(&interpolation->needs, DUNLIN__ARRIVALS, arrived_ms - interpolation->last_ms - slowed_ms);
+    interpolation->delay_ms = dunlin__between(needed_ms + slowed_ms + DUNLIN__MARGIN_MS, DUNLIN__DELAY_MIN_MS, DUNLIN__DELAY_MAX_MS);
   }
   if (interpolation->has_last && replica->has_far_update) dunlin__measure_far(interpolation, world, at_ms);
   dunlin__remove_tracks(interpolation, world);
@@ -2610,7 +2622,7 @@ void dunlin_interpolation_free(dunlin_interpolation *interpolation) {
 
 /* The nearest tick; 0 before the first snapshot. */
 static uint32_t dunlin__tick_at(const dunlin_world *world, double server_ms) {
-  double tick = world->tick + (server_ms - (double)world->time_us / 1000) * world->grid.ticks_per_second / 1000 + 0.5;
+  double tick = world->tick + (server_ms - (double)world->time_us / 1000) * dunlin__ticks_per_second(world) / 1000 + 0.5;
   if (world->tick == 0) return 0;
   /* This way, NaN is 1. */
   return tick >= 1 ? (uint32_t)dunlin__least(tick, 4294967295.0) : 1;
@@ -4088,7 +4100,7 @@ double dunlin_server_time_ms(const dunlin_room *room, double now_ms) {
 
 double dunlin_tick_now(const dunlin_room *room, double now_ms) {
   const dunlin_world *world = &room->sight.replica.world;
-  return world->tick + (dunlin_server_time_ms(room, now_ms) - (double)world->time_us / 1000) * world->grid.ticks_per_second / 1000;
+  return world->tick + (dunlin_server_time_ms(room, now_ms) - (double)world->time_us / 1000) * dunlin__ticks_per_second(world) / 1000;
 }
 
 double dunlin_shown_ms(dunlin_room *room, double now_ms) {

@@ -4,7 +4,7 @@
     check.py vectors            the vectors of schema/vectors/room
     check.py recording FILE     snapshots that `record_snapshots` wrote
     check.py play               on the server at DUNLIN_WS_URL, in each encoding: a treasure hunt of two players, of whom one asks for fields, the codes with which
-                                joins, subscriptions and connections are refused and end, tokens that expire, recovery of events, and matchmaking
+                                joins, subscriptions and connections are refused and end, tokens that expire, recovery of events, matchmaking, and a slowed room
     check.py token USER SECONDS a connection token, for the clients of other languages
 """
 
@@ -50,6 +50,9 @@ def main(arguments):
         with ThreadPoolExecutor(len(plays)) as pool:
             for done in [pool.submit(part, encoding) for part, encoding in plays]:
                 done.result()
+        # Alone, because it takes a processor.
+        for encoding in ENCODINGS:
+            slowed(encoding)
     else:
         sys.exit(__doc__)
 
@@ -77,7 +80,8 @@ def shown(replica):
     ]
     names = ("tick", "time_us", "ack", "avatar", "view")
     grid = {name: replica.grid[name] for name in GRID_NAMES}
-    return {name: getattr(replica, name) for name in names} | {"grid": grid, "objects": objects}
+    rate = {} if replica.rate == 1000 else {"rate": replica.rate}
+    return {name: getattr(replica, name) for name in names} | {"grid": grid, "objects": objects} | rate
 
 
 def is_schema(text):
@@ -397,6 +401,24 @@ def recovery(encoding):
     back.until("the same player", lambda: back.avatar)
     assert back.replica.avatar == ada.replica.avatar
     print(f"recovery, {encoding}: passed")
+
+
+def slowed(encoding):
+    """Checks that an overloaded room runs slower, as its snapshots say, and skips no ticks."""
+    room = f"crowded:{uuid.uuid4()}"
+    ada = Player(encoding, room)
+    ada.until("a slowed clock", lambda: ada.replica.rate < 900)
+    while True:
+        # In between, ticks come at the rate of one of the two snapshots, which is steady soon.
+        tick, time_us, rate = ada.replica.tick, ada.replica.time_us, ada.replica.rate
+        ada.until("another tick", lambda tick=tick: ada.replica.tick > tick)
+        ticks = (ada.replica.time_us - time_us) * ada.replica.grid["ticks_per_second"] * rate / 1e9
+        if rate == ada.replica.rate and abs(ticks - (ada.replica.tick - tick)) < 0.1:
+            break
+    info = api("room_info", channel=room)
+    assert info["rate"] < 900 and info["skipped"] == 0, info
+    api("room_close", channel=room)
+    print(f"slowed, {encoding}: passed at rate {ada.replica.rate}")
 
 
 def matchmaking(encoding):

@@ -133,7 +133,7 @@ namespace Dunlin.Rooms
             grid = map;
             schema = changes.Schema;
             // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
-            if (lastMs != null && !changes.IsFull) Measure(arrivedMs - lastMs.Value);
+            if (lastMs != null && !changes.IsFull) Measure(arrivedMs - lastMs.Value, SlowedMs(changes.Snapshot));
             Snapshot snapshot = changes.Snapshot;
             bool hasFarUpdate = false;
             foreach (CellUpdate cell in snapshot.Cells) hasFarUpdate |= !cell.Full && IsFarFrom(snapshot, cell.Cell);
@@ -336,12 +336,13 @@ namespace Dunlin.Rooms
         {
             if (snapshot.Base == 0) return atMs;
             // After a longer time far cells were sent, but nothing had changed in them.
-            bool isPostponed = farLateTick > 0 && snapshot.Tick - farLateTick < FarLateS * grid.TicksPerSecond
+            double ticksPerSecond = grid.TicksPerSecond * (snapshot.RatePermille / 1000.0);
+            bool isPostponed = farLateTick > 0 && snapshot.Tick - farLateTick < FarLateS * ticksPerSecond
                 && snapshot.Base - farTick < FarWaitTicks;
             uint knownFarTick = isPostponed ? farTick : MultipleOf(snapshot.Base);
             uint knownTick = isFar ? knownFarTick : snapshot.Base;
             if (knownTick == snapshot.Base && lastMs != null) return Math.Min(lastMs.Value, atMs);
-            return atMs - (snapshot.Tick - knownTick) / (double)grid.TicksPerSecond * 1000;
+            return atMs - (snapshot.Tick - knownTick) / ticksPerSecond * 1000;
         }
 
         /// <summary>Measures how much longer it is from one update of far cells to the next than between snapshots.</summary>
@@ -353,11 +354,18 @@ namespace Dunlin.Rooms
             FarDelayMs = Math.Min(options.DelayMaxMs, Covering(farNeedsMs));
         }
 
-        private void Measure(double neededMs)
+        /// <summary>By how much the interval of ticks is longer than at full rate.</summary>
+        private double SlowedMs(Snapshot snapshot)
         {
-            needsMs.Add(neededMs);
+            return (Snapshot.FullRatePermille / (double)snapshot.RatePermille - 1) * (1000.0 / grid.TicksPerSecond);
+        }
+
+        /// <summary>What a delay needs besides the interval of a slowed room is kept, so that the delay follows the rate at once.</summary>
+        private void Measure(double neededMs, double slowedMs)
+        {
+            needsMs.Add(neededMs - slowedMs);
             if (needsMs.Count > ArrivalsMax) needsMs.RemoveAt(0);
-            DelayMs = Math.Min(options.DelayMaxMs, Math.Max(options.DelayMinMs, Covering(needsMs) + MarginMs));
+            DelayMs = Math.Min(options.DelayMaxMs, Math.Max(options.DelayMinMs, Covering(needsMs) + slowedMs + MarginMs));
         }
 
         /// <summary>The delay that covers nearly all of these.</summary>

@@ -89,6 +89,10 @@ namespace Dunlin.Rooms
         public uint Tick { get; private set; }
         /// <summary>The Unix time of that tick at the server, in microseconds.</summary>
         public ulong TimeUs { get; private set; }
+        /// <summary>The rate of the room's clock at that tick, in thousandths: 1,000 is real time. An overloaded room runs slower.</summary>
+        public uint RatePermille { get; private set; } = Snapshot.FullRatePermille;
+        /// <summary>The number of ticks in a second of real time at that rate; 0 before the first snapshot.</summary>
+        public double TicksPerSecond { get { return Grid == null ? 0 : Grid.TicksPerSecond * (RatePermille / 1000.0); } }
         /// <summary>The number of the last input that the room had applied.</summary>
         public uint Ack { get; private set; }
         /// <summary>The id of the player's own object; 0 for none.</summary>
@@ -185,7 +189,7 @@ namespace Dunlin.Rooms
         public uint TickAt(double serverTimeMs)
         {
             if (Grid == null) return 0;
-            double later = Math.Floor((serverTimeMs - TimeUs / 1000.0) * Grid.TicksPerSecond / 1000 + 0.5);
+            double later = Math.Floor((serverTimeMs - TimeUs / 1000.0) * TicksPerSecond / 1000 + 0.5);
             return (uint)Math.Min(Math.Max(Tick + later, 1), uint.MaxValue);
         }
 
@@ -198,6 +202,7 @@ namespace Dunlin.Rooms
             stateBytes = 0;
             Tick = Ack = Avatar = View = 0;
             TimeUs = 0;
+            RatePermille = Snapshot.FullRatePermille;
             Grid = null;
             Schema = null;
         }
@@ -227,6 +232,7 @@ namespace Dunlin.Rooms
             lastSchema = schema ?? lastSchema;
             Tick = snapshot.Tick;
             TimeUs = snapshot.TimeUs;
+            RatePermille = snapshot.RatePermille;
             Ack = snapshot.Ack;
             Avatar = snapshot.Avatar;
             View = snapshot.View;

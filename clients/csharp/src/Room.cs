@@ -100,7 +100,7 @@ namespace Dunlin.Rooms
             {
                 if (Replica.Grid == null) return 0;
                 double passedMs = Clock.ServerTimeMs(client.NowMs) - Replica.TimeUs / 1000.0;
-                return Replica.Tick + passedMs * Replica.Grid.TicksPerSecond / 1000;
+                return Replica.Tick + passedMs * Replica.TicksPerSecond / 1000;
             }
         }
 

@@ -31,6 +31,8 @@ namespace Dunlin.Rooms
     public sealed class Snapshot
     {
         internal const uint KindMax = 0xffff;
+        /// <summary>The rate of a room that runs in real time.</summary>
+        internal const uint FullRatePermille = 1000;
         internal static readonly byte[] NoState = new byte[0];
 
         /// <summary>The number of the last input that the room had applied.</summary>
@@ -44,6 +46,8 @@ namespace Dunlin.Rooms
         public uint Base;
         /// <summary>Unix time in microseconds, on the server's clock.</summary>
         public ulong TimeUs;
+        /// <summary>The rate of the room's clock at this tick, in thousandths: 1,000 is real time. An overloaded room runs slower.</summary>
+        public uint RatePermille = FullRatePermille;
         /// <summary>Null if it is the map of the base.</summary>
         public Grid Grid;
         /// <summary>What the states are made of, in the first snapshot of a client that asked for fields; otherwise null.</summary>
@@ -74,6 +78,10 @@ namespace Dunlin.Rooms
         {
             if (snapshot.Tick == 0) throw RoomException.Malformed("it has no tick");
             if (snapshot.Base > snapshot.Tick) throw RoomException.Malformed("it builds on a later tick");
+            if (snapshot.RatePermille < 1 || snapshot.RatePermille > FullRatePermille)
+            {
+                throw RoomException.Malformed("a rate of " + snapshot.RatePermille + " thousandths");
+            }
             if (snapshot.Base == 0 && snapshot.Grid == null) throw RoomException.Malformed("a full snapshot lacks the map");
             if (snapshot.Own != null) foreach (RoomObject one in snapshot.Own) Check(one);
             foreach (CellUpdate cell in snapshot.Cells)

@@ -23,7 +23,8 @@ namespace Dunlin.Rooms
                     case 8 << 3 | WireType.Varint: snapshot.View = reader.UInt32(); break;
                     case 9 << 3 | WireType.Length: snapshot.Cells.Add(ReadCell(reader.Inner())); break;
                     case 10 << 3 | WireType.Length: snapshot.Schema = Schema.FromDocument(reader.Inner()); break;
-                    default: reader.SkipUnknown(tag, 10); break;
+                    case 11 << 3 | WireType.Varint: snapshot.RatePermille = reader.UInt32(); break;
+                    default: reader.SkipUnknown(tag, 11); break;
                 }
             }
             return snapshot;

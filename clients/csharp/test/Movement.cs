@@ -85,6 +85,7 @@ namespace Dunlin.Rooms.Tests
                     return new[] { interpolation.DelayMs, interpolation.Count };
                 }
                 if (step["advance"] != null) return new[] { interpolation.Advance(step["advance"].Number) };
+                if (step["tick_at"] != null) return new double[] { replica.TickAt(step["tick_at"].Number) };
                 double[] asked = Numbers(step["place"]);
                 Place place;
                 return interpolation.TryPlace((uint)asked[0], asked[1], out place) ? new[] { place.X, place.Y } : new double[0];

@@ -119,7 +119,7 @@ namespace Dunlin.Rooms.Tests
             Grid grid = replica.Grid;
             var lines = new List<string>
             {
-                replica.Tick + " " + replica.TimeUs + " " + replica.Ack + " " + replica.Avatar + " " + replica.View,
+                replica.Tick + " " + replica.TimeUs + " " + replica.Ack + " " + replica.Avatar + " " + replica.View + " " + replica.RatePermille,
                 grid.Columns + " " + grid.Rows + " " + grid.CellUnits + " " + grid.NearCells + " " + grid.FarCells + " "
                     + grid.FarIntervalTicks + " " + grid.TicksPerSecond,
             };
@@ -149,7 +149,7 @@ namespace Dunlin.Rooms.Tests
                 string.Join(" ", names.Select(name => value.Members[name].Kind == JsonKind.Null ? "null" : value.Members[name].Text));
             var lines = new List<string>
             {
-                fields(replica, new[] { "tick", "time_us", "ack", "avatar", "view" }),
+                fields(replica, new[] { "tick", "time_us", "ack", "avatar", "view" }) + " " + (replica["rate"] == null ? "1000" : replica["rate"].Text),
                 fields(replica["grid"], new[] { "columns", "rows", "cell_units", "near_cells", "far_cells", "far_interval_ticks", "ticks_per_second" }),
             };
             lines.AddRange(replica["objects"].Items.Select(one =>

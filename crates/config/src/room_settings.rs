@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use dunlin_engine::backend::ProxyIndex;
 use dunlin_games::Registry;
-use dunlin_rooms::RoomOptions;
+use dunlin_rooms::{ClockRate, RoomOptions};
 
 /// Settings of the rooms of one namespace (`room` in the channel options).
 #[derive(Clone, Debug)]
@@ -25,6 +25,8 @@ pub struct RoomSettings {
     pub tick_stuck_timeout_ms: u64,
     /// Maximum number of late ticks that are run after a delay; earlier ones are skipped.
     pub catch_up_ticks: u32,
+    /// What happens while ticks take longer than their interval.
+    pub overrun: OverrunPolicy,
     /// Maximum number of consecutive overruns before the room ends.
     pub overrun_ticks_max: u32,
     /// Maximum memory of a room in bytes.
@@ -47,6 +49,19 @@ pub struct RoomSettings {
     pub seat_grace_ms: u64,
     /// Maximum number of players of one user that stay in a room without their clients.
     pub away_per_user_max: u32,
+}
+
+/// What happens while the ticks of a room take longer than their interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OverrunPolicy {
+    /// Ticks are skipped.
+    #[default]
+    Skip,
+    /// The room's clock runs slower, and its clients learn the rate.
+    Dilate {
+        /// The lowest rate. Below it, ticks are skipped.
+        rate_min: ClockRate,
+    },
 }
 
 /// What of a room is kept when the process ends.
@@ -103,6 +118,7 @@ impl Default for RoomSettings {
             empty_timeout_ms: 30_000,
             tick_stuck_timeout_ms: 2_000,
             catch_up_ticks: 5,
+            overrun: OverrunPolicy::Skip,
             overrun_ticks_max: 600,
             memory_bytes_max: 256 << 20,
             seed: None,

@@ -3,11 +3,11 @@
 use std::{num::NonZeroU32, sync::Arc};
 
 use dunlin_engine::options::{Lane, NamespaceOptions, RoomLimits, RoomOpenings};
-use dunlin_rooms::{Grid, RoomOptions};
+use dunlin_rooms::{ClockRate, Grid, RoomOptions};
 
 use super::{
-    Config, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource, proxies::ProxyTable,
-    resolve::Reader, value::shortened,
+    Config, OverrunPolicy, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource,
+    proxies::ProxyTable, resolve::Reader, value::shortened,
 };
 
 /// The table of channels without a namespace.
@@ -84,6 +84,7 @@ fn settings(r: &mut Reader<'_>, proxy_table: &ProxyTable, table: &str) -> Option
         empty_timeout_ms: r.ms(&at("empty_timeout")),
         tick_stuck_timeout_ms: r.ms_above_zero(&at("tick_stuck_timeout")),
         catch_up_ticks: r.narrow(&at("catch_up_ticks")),
+        overrun: overrun_policy(r, table),
         overrun_ticks_max: r.narrow(&at("overrun_ticks_limit")),
         memory_bytes_max: r.narrow(&at("memory_limit")),
         seed: (seed != 0).then_some(seed),
@@ -109,6 +110,14 @@ fn settings(r: &mut Reader<'_>, proxy_table: &ProxyTable, table: &str) -> Option
     }
     check_simulation(r, table, &settings);
     Some(settings)
+}
+
+fn overrun_policy(r: &mut Reader<'_>, table: &str) -> OverrunPolicy {
+    let rate_min = r.narrow(&format!("{table}.room.min_rate_permille"));
+    match r.text(&format!("{table}.room.overrun")).as_str() {
+        "dilate" => OverrunPolicy::Dilate { rate_min: ClockRate::from_permille(rate_min).unwrap_or_default() },
+        _ => OverrunPolicy::Skip,
+    }
 }
 
 fn paths(r: &mut Reader<'_>, table: &str) -> Option<PathSettings> {

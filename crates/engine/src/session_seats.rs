@@ -450,9 +450,9 @@ impl LocalRoom {
         self.mirror.as_ref().map_or(0, Mirror::tick)
     }
 
-    /// 0 for a room that is not mirrored here, which has no seats that receive frames.
+    /// At the current rate of its clock. 0 for a room that is not mirrored here, which has no seats that receive frames.
     fn ticks_per_second(&self) -> u32 {
-        self.mirror.as_ref().map_or(0, Mirror::ticks_per_second)
+        self.mirror.as_ref().map_or(0, Mirror::ticks_per_real_second)
     }
 
     /// The mirror's counts since the last call.

@@ -10,7 +10,7 @@ use dunlin_relay::{
     LinkLoss, RelayLimit,
     format::{BATCH_FULL_BYTES, FrameHead, FrameKind, Message, ToEdge, UPDATE_BYTES_MAX},
 };
-use dunlin_rooms::{CellIndex, Grid, GridShape};
+use dunlin_rooms::{CellIndex, ClockRate, Grid, GridShape};
 
 use crate::nodes::{EDGE_SHARDS, Nodes, ROOM, encoding_of};
 
@@ -116,6 +116,25 @@ fn shards_of_a_node_share_a_keyframe() {
         })
         .collect();
     assert_eq!(keyframes, [[0, 1]]);
+    nodes.check_views();
+}
+
+#[test]
+fn players_on_other_nodes_learn_the_rate_of_the_clock() {
+    let mut nodes = joined(&[seat(0, 0), seat(0, 2)]);
+    for permille in [250, 251, 999, 1_000] {
+        nodes.rate = ClockRate::from_permille(permille).expect("a rate");
+        step(&mut nodes);
+        let rate_at = |shard: usize| nodes.edges[0].mirrors[shard].as_ref().map(dunlin_rooms::Mirror::rate);
+        assert_eq!(rate_at(0), Some(nodes.rate));
+        nodes.check_views();
+    }
+    // A keyframe has the rate as well.
+    nodes.rate = ClockRate::from_permille(100).expect("a rate");
+    nodes.tick();
+    nodes.join(0, seat(1, 0), b"", encoding_of(seat(1, 0)));
+    step(&mut nodes);
+    assert_eq!(nodes.edges[0].mirrors[1].as_ref().map(dunlin_rooms::Mirror::rate), Some(nodes.rate));
     nodes.check_views();
 }
 

@@ -18,8 +18,9 @@ use dunlin_engine::{
 use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_relay::{Relay, RelayEffect, RelayOptions};
 use dunlin_rooms::{
-    Base, CellIndex, GridShape, InputError, Mirror, ObjectId, PlayerId, Position, Refusal, RestoreError, Room,
-    RoomOptions, Schema, Scope, Simulation, SnapshotFormat, TickUpdate, Visibility, Visitor, World, state,
+    Base, CellIndex, ClockRate, GridShape, InputError, Mirror, ObjectId, PlayerId, Position, Refusal, RestoreError,
+    Room, RoomOptions, Schema, Scope, Simulation, SnapshotFormat, TickTime, TickUpdate, Visibility, Visitor, World,
+    state,
 };
 
 /// The room on its node.
@@ -128,6 +129,8 @@ pub struct EdgeNode {
 /// The nodes, and the frames between them.
 pub struct Nodes {
     pub now_us: u64,
+    /// The rate of the room's clock.
+    pub rate: ClockRate,
     pub host: HostNode,
     pub edges: Vec<EdgeNode>,
     pub frames: VecDeque<(Arc<str>, Vec<u8>)>,
@@ -182,7 +185,7 @@ impl Nodes {
         };
         let edges = (0..edge_count).map(|index| EdgeNode::new(name(index))).collect();
         let (frames, received) = (VecDeque::new(), BTreeMap::new());
-        let mut nodes = Self { now_us: 1, host, edges, frames, received };
+        let mut nodes = Self { now_us: 1, rate: ClockRate::FULL, host, edges, frames, received };
         let own = SeatKey { shard: ShardIndex(0), index: 0, generation: 1 };
         // The second receives changed fields, which other nodes do not.
         for index in [0, 3] {
@@ -226,7 +229,7 @@ impl Nodes {
     pub fn tick(&mut self) {
         let Self { host: HostNode { host, runner, .. }, .. } = self;
         let batch = host.begin();
-        let done = runner.run(&batch, self.now_us);
+        let done = runner.run(&batch, TickTime { unix_us: self.now_us, rate: self.rate });
         let mut outgoing = Vec::new();
         host.finish(done, &mut outgoing);
         self.pass_on(outgoing);

@@ -23,6 +23,7 @@ mod room_options;
 mod schema;
 mod simulation;
 mod snapshot_format;
+mod tick_time;
 mod tick_update;
 mod world;
 
@@ -49,6 +50,7 @@ pub use schema::{
 };
 pub use simulation::{InputError, NotMigrated, OldRoom, Refusal, RestoreError, Simulation, Visitor};
 pub use snapshot_format::{FormatSet, SnapshotFormat};
+pub use tick_time::{ClockRate, TickTime};
 pub use tick_update::{ChangedView, MalformedUpdate, ObjectView, TickUpdate, UpdateWriter};
 pub use wire::ObjectBefore;
 pub use world::{

@@ -10,7 +10,7 @@ use std::{ops::Range, rc::Rc, sync::Arc};
 use dunlin_protocol::Encoding;
 
 use crate::{
-    Band, CellIndex, Grid, Schema, SnapshotFormat, TickUpdate,
+    Band, CellIndex, ClockRate, Grid, Schema, SnapshotFormat, TickUpdate,
     wire::{self, BodyHead},
 };
 use body_cache::{BodyCache, BodyKey};
@@ -114,6 +114,12 @@ impl Mirror {
         self.ticks_per_second
     }
 
+    /// Ticks in a second of real time at the current rate of the room's clock; at least 1.
+    pub fn ticks_per_real_second(&self) -> u32 {
+        let thousandths = u64::from(self.ticks_per_second) * u64::from(self.rate().permille());
+        u32::try_from(thousandths / 1_000).unwrap_or(u32::MAX).max(1)
+    }
+
     /// What the states of the objects are made of.
     pub fn schema(&self) -> &Schema {
         &self.schema
@@ -139,6 +145,11 @@ impl Mirror {
     /// The Unix time of that tick.
     pub fn time_us(&self) -> u64 {
         self.history.latest().time_us()
+    }
+
+    /// The rate of the room's clock from that tick on.
+    pub fn rate(&self) -> ClockRate {
+        self.history.latest().rate()
     }
 
     /// The body that brings a client with this base to the current tick, for this view. Equal requests share one body.
@@ -232,6 +243,7 @@ impl Mirror {
             time_us: self.time_us(),
             grid: base.is_none().then_some((self.grid.shape(), self.ticks_per_second)),
             view,
+            rate: self.rate(),
         };
         wire::write_body_head(encoding, &head, &mut body.bytes);
         match base {

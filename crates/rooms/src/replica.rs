@@ -9,7 +9,7 @@ use std::fmt;
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, Grid, ObjectId, Position, Schema, State, StateReader};
+use crate::{CellIndex, ClockRate, Grid, ObjectId, Position, Schema, State, StateReader};
 use seen_objects::SeenObjects;
 use staged::{ChangesBase, Staged, StagedObject, StagedStates};
 
@@ -58,6 +58,7 @@ pub enum ReplicaError {
 pub struct Replica {
     tick: u32,
     time_us: u64,
+    rate: ClockRate,
     ack: u32,
     avatar: u32,
     view: CellIndex,
@@ -164,6 +165,7 @@ impl Replica {
         }
         self.tick = staged.tick;
         self.time_us = staged.time_us;
+        self.rate = staged.rate;
         self.ack = staged.ack;
         self.avatar = staged.avatar;
         self.view = view;
@@ -178,6 +180,11 @@ impl Replica {
     /// The server's Unix time of that tick.
     pub fn time_us(&self) -> u64 {
         self.time_us
+    }
+
+    /// The rate of the room's clock from that tick on.
+    pub fn rate(&self) -> ClockRate {
+        self.rate
     }
 
     /// The number of the last input that the room has applied.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     CallError, CallId, CallsOfTick, CellIndex, FormatSet, GameCall, Grid, GridError, ListingChange, Migrated,
     Migration, MigrationError, NotMigrated, OldRoom, PlayerId, Refusal, RestoreError, RoomInfo, RoomOptions, Schema,
-    Scope, Simulation, SnapshotFormat, TickUpdate, UpdateWriter, Visitor, World, WorldError,
+    Scope, Simulation, SnapshotFormat, TickTime, TickUpdate, UpdateWriter, Visitor, World, WorldError,
     binary::{Reader, put_bytes},
     hash::Hasher,
     schema::GoneFields,
@@ -30,7 +30,7 @@ pub struct Room {
     simulation: Box<dyn Simulation>,
     writer: UpdateWriter,
     /// The time of the last tick; not part of the world.
-    time_us: u64,
+    time: TickTime,
     /// A buffer for encoding a player's own objects.
     own: Vec<u8>,
 }
@@ -239,7 +239,7 @@ impl Room {
 
     fn of(options: RoomOptions, world: World, simulation: Box<dyn Simulation>) -> Self {
         let writer = writer_of(&world);
-        Self { options, world, simulation, writer, time_us: 0, own: Vec::new() }
+        Self { options, world, simulation, writer, time: TickTime::default(), own: Vec::new() }
     }
 
     /// Appends everything that the room's future depends on. Call it directly after a tick: later changes are in the
@@ -395,13 +395,13 @@ impl Room {
         self.simulation.input(&mut self.world, player, data).is_ok()
     }
 
-    /// Runs one tick. `time_us` is the Unix time for clients; the world does not depend on it. The update is encoded
-    /// for the forms of the current players.
-    pub fn tick(&mut self, time_us: u64) -> TickOutcome {
+    /// Runs one tick. `time` is for clients; the world does not depend on it. The update is encoded for the forms of the
+    /// current players.
+    pub fn tick(&mut self, time: impl Into<TickTime>) -> TickOutcome {
         let removals = self.step();
-        self.time_us = time_us;
+        self.time = time.into();
         let formats = self.formats();
-        self.writer.begin(self.world.tick(), time_us, formats, false);
+        self.writer.begin(self.world.tick(), self.time, formats, false);
         self.world.write_changes(&mut self.writer);
         let update = Arc::new(self.writer.finish(self.world.grid()));
         let calls = self.world.calls_mut().take_of_tick();
@@ -492,7 +492,7 @@ impl Room {
     /// for the next tick is applied, because an update contains the changes since the last tick.
     pub fn keyframe(&self, formats: FormatSet) -> Arc<TickUpdate> {
         let mut writer = writer_of(&self.world);
-        writer.begin(self.world.tick(), self.time_us, formats, true);
+        writer.begin(self.world.tick(), self.time, formats, true);
         self.world.write_all(&mut writer);
         Arc::new(writer.finish(self.world.grid()))
     }

@@ -6,7 +6,7 @@ mod still;
 use std::{ops::Range, sync::Arc};
 
 use crate::{
-    CellIndex, FormatSet, Grid, ObjectId, Schema, SnapshotFormat,
+    CellIndex, ClockRate, FormatSet, Grid, ObjectId, Schema, SnapshotFormat, TickTime,
     wire::{self, ChangeList, Changes, ObjectBefore, SegmentHead, WHOLE},
 };
 pub use format::MalformedUpdate;
@@ -44,7 +44,7 @@ pub struct ChangedView<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct TickUpdate {
     tick: u32,
-    time_us: u64,
+    time: TickTime,
     is_keyframe: bool,
     formats: FormatSet,
     schema: Arc<Schema>,
@@ -102,7 +102,12 @@ impl TickUpdate {
 
     /// The Unix time for clients, in microseconds.
     pub fn time_us(&self) -> u64 {
-        self.time_us
+        self.time.unix_us
+    }
+
+    /// The rate of the room's clock from this tick on.
+    pub fn rate(&self) -> ClockRate {
+        self.time.rate
     }
 
     /// Whether it is a keyframe.
@@ -212,9 +217,9 @@ impl UpdateWriter {
     }
 
     /// Starts an update.
-    pub fn begin(&mut self, tick: u32, time_us: u64, formats: FormatSet, is_keyframe: bool) {
+    pub fn begin(&mut self, tick: u32, time: impl Into<TickTime>, formats: FormatSet, is_keyframe: bool) {
         self.update.tick = tick;
-        self.update.time_us = time_us;
+        self.update.time = time.into();
         self.update.formats = formats;
         self.update.is_keyframe = is_keyframe;
         self.object_formats.clear();

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, GridShape, ObjectView, Schema, SnapshotFormat};
+use crate::{CellIndex, ClockRate, GridShape, ObjectView, Schema, SnapshotFormat};
 
 pub use changes::ObjectBefore;
 pub(crate) use changes::{ChangeList, ChangeReader, Changes, KnownObject, WHOLE, position_bits};
@@ -98,6 +98,7 @@ pub(crate) struct BodyHead<'a> {
     /// The map, and the ticks per second.
     pub(crate) grid: Option<(&'a GridShape, u32)>,
     pub(crate) view: CellIndex,
+    pub(crate) rate: ClockRate,
 }
 
 /// Starts a body.

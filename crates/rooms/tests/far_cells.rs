@@ -55,7 +55,7 @@ fn mirror(grid: &Grid) -> Mirror {
 
 fn update(grid: &Grid, tick: u32, is_keyframe: bool) -> std::sync::Arc<dunlin_rooms::TickUpdate> {
     let mut writer = UpdateWriter::default();
-    writer.begin(tick, tick.into(), FormatSet::default().with(Encoding::Protobuf), is_keyframe);
+    writer.begin(tick, u64::from(tick), FormatSet::default().with(Encoding::Protobuf), is_keyframe);
     let object = ObjectView { id: ID, kind: 1, x: x_at(tick), y: 0, state: b"s" };
     let changed = (!is_keyframe).then_some(object);
     writer.cell(FAR, changed.into_iter(), [].into_iter(), [object].into_iter());

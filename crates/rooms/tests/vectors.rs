@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 #[test]
 fn snapshots() {
-    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots.json")), 40);
+    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots.json")), 41);
 }
 
 #[test]
 fn lenient_snapshots() {
-    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots-lenient.json")), 10);
+    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots-lenient.json")), 12);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn malformed_snapshots() {
             assert_eq!(picture(&replica), file["replica"], "{}", vector["name"]);
         }
     }
-    assert_eq!(list(&file).len(), 56);
+    assert_eq!(list(&file).len(), 62);
 }
 
 #[test]
@@ -124,7 +124,7 @@ pub(crate) fn picture(replica: &Replica) -> Value {
     for cell in (0..replica.grid().expect("a map").len() as u32).map(CellIndex) {
         assert_eq!(replica.cell_hash(cell), hashes.get(&cell).copied().unwrap_or(0), "the hash of {cell:?}");
     }
-    json!({
+    let mut picture = json!({
         "tick": replica.tick(),
         "time_us": replica.time_us(),
         "ack": replica.ack(),
@@ -147,7 +147,11 @@ pub(crate) fn picture(replica: &Replica) -> Value {
             "state": hex(&seen.state),
             "cell": seen.cell.map(|cell| cell.0),
         })).collect::<Vec<_>>(),
-    })
+    });
+    if !replica.rate().is_full() {
+        picture["rate"] = replica.rate().permille().into();
+    }
+    picture
 }
 
 fn parse(file: &str) -> Value {

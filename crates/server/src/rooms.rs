@@ -8,6 +8,7 @@
 mod builder;
 mod calls;
 mod checkpoints_and_steps;
+mod clock;
 mod held_ticks;
 mod job;
 mod links;

@@ -9,6 +9,7 @@
     arrive HEX ARRIVED_MS DELAY_MS COUNT            an interpolation
     advance SERVER_MS SHOWN_MS
     place ID AT_MS X Y       without X and Y, it is not followed
+    tick_at SERVER_MS TICK
 """
 
 import json
@@ -47,7 +48,7 @@ def main(folder):
 
 
 def show(replica):
-    print("is", *(replica[name] for name in ("tick", "time_us", "ack", "avatar", "view")))
+    print("is", *(replica[name] for name in ("tick", "time_us", "ack", "avatar", "view")), replica.get("rate", 1000))
     print("is", *(replica["grid"][name] for name in GRID))
     for one in replica["objects"]:
         values = [one[name] for name in ("id", "kind", "x", "y")] + [one["state"] or "-", "-" if one["cell"] is None else one["cell"]]
@@ -79,6 +80,7 @@ def protobuf(snapshot):
     """A snapshot of movement.json, which is JSON. It has no states and no departures."""
     out = numbers([(4, snapshot["tick"]), (5, snapshot.get("base", 0)), (8, snapshot.get("view", 0))])
     out += varint(6 << 3 | 1) + snapshot["time_us"].to_bytes(8, "little")
+    out += numbers([(11, snapshot["rate"])] if "rate" in snapshot else [])
     if "grid" in snapshot:
         out += message(7, numbers(enumerate((snapshot["grid"][name] for name in GRID), 1)))
     for cell in snapshot["cells"]:
@@ -114,6 +116,8 @@ def movement(vector):
             print("arrive", protobuf(step["snapshot"]).hex(), step["arrived_ms"], *gives)
         elif "advance" in step:
             print("advance", step["advance"], *gives)
+        elif "tick_at" in step:
+            print("tick_at", step["tick_at"], *gives)
         else:
             print("place", *step["place"], *gives)
 

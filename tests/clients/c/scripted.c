@@ -22,6 +22,7 @@ typedef struct script {
   uint8_t sent[FRAME_BYTES];
   size_t sent_bytes;
   test_random *random; /* of mutations of what the server sends; NULL for none */
+  uint32_t rate_permille; /* of the next ship; 0 for none */
   bool is_lenient; /* memory fails, or messages are damaged: nothing is checked */
 } script;
 
@@ -454,6 +455,7 @@ static void push_ship(script *of, uint32_t tick, uint32_t base, const uint8_t *s
   for (at = 0; at < 8; at += 1) snapshot.bytes[snapshot.count++] = (uint8_t)(time_us >> (8 * at));
   if (base == 0) put_bytes(&snapshot, 7, GRID, sizeof GRID), put_text(&snapshot, 10, schema);
   put_number(&snapshot, 8, 1);
+  if (of->rate_permille != 0) put_number(&snapshot, 11, of->rate_permille);
   put_message(&snapshot, 9, &cell);
   publication(&pub, snapshot.bytes, snapshot.count, 0);
   push(of, 4, &pub);
@@ -511,6 +513,11 @@ static void moving_fields(dunlin_allocator allocator) {
   push_ship(&of, 5, 4, broken, sizeof broken);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
   CHECK(!dunlin_find(dunlin_room_world(of.room), 9)->has_fields && dunlin_shown_field(of.room, 9, heading, 1400) == 0, "a state without fields");
+  CHECK(dunlin_room_world(of.room)->rate_permille == 1000 && dunlin_tick_at(of.room, 1600) == 11, "real time");
+  of.rate_permille = 500;
+  push_ship(&of, 6, 5, first, sizeof first);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(dunlin_room_world(of.room)->rate_permille == 500 && dunlin_tick_at(of.room, 1700) == 9, "a slowed clock");
   dunlin_client_free(of.client);
 }
 

@@ -89,8 +89,10 @@ static void show(stage *on, const char *prefix, const char *nothing, bool has_gr
   char text[256];
   size_t at;
   on->shown_bytes = 0;
-  sprintf(text, "%s%u %llu %u %u %u\n", prefix, world->tick, (unsigned long long)world->time_us, world->ack, world->avatar, world->view);
+  sprintf(text, "%s%u %llu %u %u %u", prefix, world->tick, (unsigned long long)world->time_us, world->ack, world->avatar, world->view);
   append(on, text);
+  if (has_grid) sprintf(text, " %u", world->rate_permille), append(on, text);
+  append(on, "\n");
   sprintf(text, "%s%u %u %u %u %u %u %u\n", prefix, grid->columns, grid->rows, grid->cell_units, grid->near_cells, grid->far_cells, grid->far_interval_ticks, grid->ticks_per_second);
   if (has_grid) append(on, text);
   for (at = 0; at < world->object_count; at += 1) {
@@ -190,7 +192,7 @@ static void input(const stage *on, const char *line) {
   free(out);
 }
 
-/* A step of movement.json. */
+/* A step of movement.json. `dunlin_tick_at` needs a room: scripted.c. */
 static void move(stage *on, const char *word, const char *line) {
   double given[4] = {0, 0, 0, 0}, x, y;
   char *end = (char *)line;
@@ -202,6 +204,7 @@ static void move(stage *on, const char *word, const char *line) {
     free(bytes);
     end = strchr(end, ' ');
   }
+  if (strncmp(word, "tick_at", 7) == 0) return;
   while (*end != '\n' && count < 4) given[count++] = strtod(end, &end);
   if (strncmp(word, "observe", 7) == 0) {
     CHECK(is_near(dunlin_clock_observe(&on->clock, (uint64_t)given[0], given[1]), given[2]), on->name);

@@ -60,6 +60,8 @@ func play(words: PackedStringArray) -> void:
 			interpolation.observe(replica, float(words[2]))
 			check.call(is_near(interpolation.delay_ms, float(words[3])), "%s: a delay of %f, expected %s" % [name, interpolation.delay_ms, words[3]])
 			check.call(interpolation.count() == int(words[4]), name)
+		"tick_at":
+			check.call(replica.tick_at(float(words[1])) == int(words[2]), name)
 		"advance":
 			check.call(is_near(interpolation.advance(float(words[1])), float(words[2])), name)
 		"place":
@@ -101,7 +103,8 @@ func check_values(one: DunlinObject) -> void:
 func lines(is_vector: bool) -> PackedStringArray:
 	var prefix := "is " if is_vector else ""
 	var made := PackedStringArray()
-	made.append("%s%d %d %d %d %d" % [prefix, replica.tick, replica.time_us, replica.ack, replica.avatar, replica.view])
+	var rate := " %d" % replica.rate_permille if is_vector else ""
+	made.append("%s%d %d %d %d %d%s" % [prefix, replica.tick, replica.time_us, replica.ack, replica.avatar, replica.view, rate])
 	if is_vector:
 		var numbers := PackedStringArray()
 		for field in replica.grid.NAMES:

@@ -149,7 +149,7 @@ class Arena {
       return;
     }
     this.controls.steer(place);
-    const leftS = this.clue === null ? 0 : (this.clue.until - room.tickNow()) / grid.shape.ticksPerSecond;
+    const leftS = this.clue === null ? 0 : (this.clue.until - room.tickNow()) / room.replica.ticksPerSecond;
     if (leftS < 0) this.clue = null;
     const drawn = this.trails.counts;
     scene.draw({

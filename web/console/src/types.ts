@@ -194,6 +194,7 @@ export interface RoomInfo extends Room {
   late: number;
   skipped: number;
   overruns: number;
+  rate: number;
   world_bytes: number;
   memory_bytes: number;
 }

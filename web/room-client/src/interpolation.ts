@@ -6,6 +6,7 @@
 
 import type { Changes, SeenObject } from "./replica.js";
 import type { Grid } from "./grid.js";
+import { FULL_RATE_PERMILLE } from "./snapshot.js";
 
 export interface Place {
   readonly x: number;
@@ -79,6 +80,8 @@ export class Interpolation {
   private grid: Grid | null = null;
   private targetMs: number;
   private farTargetMs = 0;
+  /** By how much the current interval of the room's ticks is longer than at full rate. */
+  private slowedMs = 0;
   /** The tick of the last snapshot with a far cell. */
   private farTick = 0;
   /** The tick of the last snapshot that did not have to contain far cells; 0 for none. */
@@ -111,7 +114,7 @@ export class Interpolation {
     this.tracks.clear();
     this.sampleBytes = 0;
     this.needsMs.length = this.farNeedsMs.length = 0;
-    this.farTargetMs = this.farTick = this.farLateTick = 0;
+    this.farTargetMs = this.farTick = this.farLateTick = this.slowedMs = 0;
     this.lastMs = this.shownMs = null;
     this.targetMs = this.options.delayMinMs;
   }
@@ -120,6 +123,7 @@ export class Interpolation {
   observe(changes: Changes, grid: Grid, arrivedMs: number): void {
     const atMs = changes.snapshot.timeUs / 1000;
     this.grid = grid;
+    this.slowedMs = slowedMs(changes, grid);
     // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
     if (this.lastMs !== null && !changes.full) this.measure(arrivedMs - this.lastMs);
     this.observeFar(changes, grid, atMs);
@@ -240,7 +244,7 @@ export class Interpolation {
   private stoodUntil(changes: Changes, grid: Grid, isFar: boolean, atMs: number): number {
     const { tick, base } = changes.snapshot;
     if (base === 0) return atMs;
-    const { ticksPerSecond } = grid.shape;
+    const ticksPerSecond = (grid.shape.ticksPerSecond * (changes.snapshot.ratePermille ?? FULL_RATE_PERMILLE)) / 1000;
     // After a longer time far cells were sent, but nothing had changed in them.
     const isPostponed = this.farLateTick > 0 && tick - this.farLateTick < FAR_LATE_S * ticksPerSecond
       && base - this.farTick < FAR_WAIT_TICKS;
@@ -250,11 +254,12 @@ export class Interpolation {
     return atMs - ((tick - knownTick) / ticksPerSecond) * 1000;
   }
 
+  /** What a delay needs besides the interval of a slowed room is kept, so that the delay follows the rate at once. */
   private measure(neededMs: number): void {
-    this.needsMs.push(neededMs);
+    this.needsMs.push(neededMs - this.slowedMs);
     if (this.needsMs.length > ARRIVALS) this.needsMs.shift();
     const { delayMinMs, delayMaxMs } = this.options;
-    this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, covering(this.needsMs) + MARGIN_MS));
+    this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, covering(this.needsMs) + this.slowedMs + MARGIN_MS));
   }
 }
 
@@ -274,6 +279,11 @@ function isSame(one: Uint8Array, other: Uint8Array): boolean {
 function covering(needsMs: readonly number[]): number {
   const sorted = [...needsMs].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED))] ?? 0;
+}
+
+/** By how much the interval of ticks is longer than at full rate. */
+function slowedMs({ snapshot: { ratePermille = FULL_RATE_PERMILLE } }: Changes, { shape: { ticksPerSecond } }: Grid): number {
+  return (FULL_RATE_PERMILLE / ratePermille - 1) * (1_000 / ticksPerSecond);
 }
 
 /** The last tick up to this one at which far cells are due. */

@@ -4,7 +4,7 @@ import { malformed, RoomError } from "./error.js";
 import { readChanges } from "./changes.js";
 import { Grid } from "./grid.js";
 import type { FieldValues, Schema } from "./schema.js";
-import { type RoomObject, type Snapshot, withState } from "./snapshot.js";
+import { FULL_RATE_PERMILLE, type RoomObject, type Snapshot, withState } from "./snapshot.js";
 
 /** An object that the player sees. It is immutable: a change creates a new one. */
 export interface SeenObject {
@@ -66,13 +66,22 @@ export class Replica {
     return this.last?.timeUs ?? 0;
   }
 
+  /** The rate of the room's clock at that tick, in thousandths: 1,000 is real time. An overloaded room runs slower. */
+  get ratePermille(): number {
+    return this.last?.ratePermille ?? FULL_RATE_PERMILLE;
+  }
+
+  /** The number of ticks in a second of real time at that rate; 0 before the first snapshot. */
+  get ticksPerSecond(): number {
+    return ((this.map?.shape.ticksPerSecond ?? 0) * this.ratePermille) / 1_000;
+  }
+
   /**
    * The tick that the world showed at this server time, which `Interpolation.advance` returns; 0 before the first
    * snapshot. A game whose server rewinds the world to this tick sends it with the input.
    */
   tickAt(serverTimeMs: number): number {
-    const ticksPerSecond = this.map?.shape.ticksPerSecond ?? 0;
-    const later = Math.round(((serverTimeMs - this.timeUs / 1_000) * ticksPerSecond) / 1_000);
+    const later = Math.round(((serverTimeMs - this.timeUs / 1_000) * this.ticksPerSecond) / 1_000);
     return this.last === null ? 0 : Math.min(Math.max(this.tick + later, 1), 0xffff_ffff);
   }
 

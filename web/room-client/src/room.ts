@@ -206,8 +206,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
   /** The server's current tick as a fraction: the tick of a snapshot without any latency. */
   tickNow(): number {
     const { replica } = this;
-    const perSecond = replica.grid?.shape.ticksPerSecond ?? 0;
-    return replica.tick + ((this.clock.serverTimeMs(this.now()) - replica.timeUs / 1000) * perSecond) / 1000;
+    return replica.tick + ((this.clock.serverTimeMs(this.now()) - replica.timeUs / 1000) * replica.ticksPerSecond) / 1000;
   }
 
   figures(): Figures {

@@ -47,6 +47,8 @@ export interface Snapshot {
   readonly base: number;
   /** Unix time in microseconds, on the server's clock. */
   readonly timeUs: number;
+  /** The rate of the room's clock at this tick, in thousandths, if it is not 1,000. An overloaded room runs slower. */
+  readonly ratePermille?: number;
   readonly grid: GridShape | null;
   /** What states are made of; in the first snapshot of a client that asked for it. */
   readonly schema?: Schema;
@@ -65,6 +67,8 @@ const MAP_NUMBER_MAX = 0xffff;
 const FAR_INTERVAL_TICKS_MAX = 15;
 const CELLS_PER_SIDE_MAX = 1_024;
 const CELL_UNITS_MAX = 65_536;
+/** The rate of a room that runs in real time. */
+export const FULL_RATE_PERMILLE = 1_000;
 
 /** @throws RoomError of the kind `malformed`, and no other error, for any bytes. */
 export function decodeSnapshot(bytes: Uint8Array): Snapshot {
@@ -85,7 +89,8 @@ export function decodeSnapshot(bytes: Uint8Array): Snapshot {
     else if (tag === ((8 << 3) | VARINT)) snapshot.view = reader.uint32();
     else if (tag === ((9 << 3) | LENGTH)) cells.push(decodeCell(reader.inner()));
     else if (tag === ((10 << 3) | LENGTH)) snapshot.schema = decodeSchema(reader.blob());
-    else skipUnknown(reader, tag, 10);
+    else if (tag === ((11 << 3) | VARINT)) snapshot.ratePermille = reader.uint32();
+    else skipUnknown(reader, tag, 11);
   }
   return checked(snapshot);
 }
@@ -98,6 +103,7 @@ export function snapshotFromJson(value: unknown): Snapshot {
   const schema = fields["schema"];
   return checked({
     ...(schema === undefined || schema === null ? {} : { schema: schemaFromJson(schema) }),
+    ...(fields["rate"] === undefined ? {} : { ratePermille: uint32(fields, "rate") }),
     ack: uint32(fields, "ack"),
     avatar: uint32(fields, "avatar"),
     own: own === undefined || own === null ? null : list(object(own, "own"), "objects").map(objectFromJson),
@@ -111,10 +117,11 @@ export function snapshotFromJson(value: unknown): Snapshot {
 }
 
 function checked(snapshot: Snapshot): Snapshot {
-  const { tick, base, grid } = snapshot;
+  const { tick, base, grid, ratePermille = FULL_RATE_PERMILLE } = snapshot;
   for (const { departed } of snapshot.cells) if (departed.includes(0)) throw malformed("an object without an id departed");
   if (tick === 0) throw malformed("it has no tick");
   if (base > tick) throw malformed(`tick ${tick} builds on the later tick ${base}`);
+  if (ratePermille < 1 || ratePermille > FULL_RATE_PERMILLE) throw malformed(`a rate of ${ratePermille} thousandths`);
   if (base === 0 && grid === null) throw malformed("a full snapshot lacks the map");
   if (grid !== null) checkGrid(grid);
   return snapshot;

@@ -80,7 +80,9 @@ func observe(replica: DunlinReplica, arrived_ms: float) -> void:
 	_replica = replica
 	# Until now the newest known time was that of the last snapshot: this delay would have been long enough.
 	if not is_nan(_last_ms) and not changes.is_full:
-		delay_ms = clampf(_cover(_needs_ms, ARRIVALS, arrived_ms - _last_ms) + MARGIN_MS, DELAY_MIN_MS, DELAY_MAX_MS)
+		# What it needs besides the interval of a slowed room is kept, so that it follows the rate at once.
+		var slowed_ms := (1000.0 / replica.rate_permille - 1.0) * (1000.0 / replica.grid.ticks_per_second)
+		delay_ms = clampf(_cover(_needs_ms, ARRIVALS, arrived_ms - _last_ms - slowed_ms) + slowed_ms + MARGIN_MS, DELAY_MIN_MS, DELAY_MAX_MS)
 	if not is_nan(_last_ms) and replica.has_far_update:
 		_measure_far(at_ms)
 	for one in changes.removed:
@@ -252,7 +254,7 @@ func _bytes_of(one: DunlinObject) -> int:
 func _stood_until(is_far: bool, at_ms: float) -> float:
 	if _replica.base == 0:
 		return at_ms
-	var per_second := _replica.grid.ticks_per_second
+	var per_second := _replica.ticks_per_second()
 	# After a longer time far cells were sent, but nothing had changed in them.
 	var is_postponed := _far_late_tick > 0 and _replica.tick - _far_late_tick < FAR_LATE_S * per_second and _replica.base - _far_tick < FAR_WAIT_TICKS
 	var known_tick := _replica.base
@@ -260,7 +262,7 @@ func _stood_until(is_far: bool, at_ms: float) -> float:
 		known_tick = _far_tick if is_postponed else _replica.grid.far_multiple(_replica.base)
 	if known_tick == _replica.base and not is_nan(_last_ms):
 		return minf(_last_ms, at_ms)
-	return at_ms - (_replica.tick - known_tick) / float(per_second) * 1000.0
+	return at_ms - (_replica.tick - known_tick) / per_second * 1000.0
 
 
 ## Measures how much longer it is from one update of far cells to the next than between snapshots.

@@ -20,6 +20,8 @@ var state_bytes_max := STATE_BYTES_MAX
 var tick := 0
 var base := 0
 var time_us := 0
+## The rate of the room's clock at that tick, in thousandths: 1000 is real time. An overloaded room runs slower.
+var rate_permille := 1000
 ## The number of the last input that the room has applied.
 var ack := 0
 ## The id of the player's own object; 0: none.
@@ -46,6 +48,7 @@ func clear() -> void:
 	tick = 0
 	base = 0
 	time_us = 0
+	rate_permille = 1000
 	ack = 0
 	avatar = 0
 	view = 0
@@ -84,11 +87,16 @@ func field(object: DunlinObject, field_name: String) -> Variant:
 	return null if at < 0 else kind.fields[at].shown(values[at])
 
 
+## The number of ticks in a second of real time at the current rate; 0 before the first snapshot.
+func ticks_per_second() -> float:
+	return 0.0 if grid == null else grid.ticks_per_second * (rate_permille / 1000.0)
+
+
 ## The tick that a player sees at a server time; 0 before the first snapshot.
 func tick_at(server_ms: float) -> int:
 	if tick == 0:
 		return 0
-	return int(clampf(roundf(tick + (server_ms - time_us / 1000.0) * grid.ticks_per_second / 1000.0), 1, 0xffffffff))
+	return int(clampf(roundf(tick + (server_ms - time_us / 1000.0) * ticks_per_second() / 1000.0), 1, 0xffffffff))
 
 
 ## Applies the data of a publication without an offset.
@@ -279,6 +287,7 @@ func _take(snapshot: Snapshot, map: Grid) -> void:
 	tick = snapshot.tick
 	base = snapshot.base
 	time_us = snapshot.time_us
+	rate_permille = snapshot.rate_permille
 	ack = snapshot.ack
 	avatar = snapshot.avatar
 	view = snapshot.view

@@ -118,7 +118,7 @@ func number(object: DunlinObject, field: String, shown_ms: float) -> float:
 func tick_now() -> float:
 	if replica.grid == null:
 		return 0.0
-	return replica.tick + (server_time_ms() - replica.time_us / 1000.0) * replica.grid.ticks_per_second / 1000.0
+	return replica.tick + (server_time_ms() - replica.time_us / 1000.0) * replica.ticks_per_second() / 1000.0
 
 
 func _join_data() -> PackedByteArray:

@@ -29,6 +29,7 @@ var avatar := 0
 var tick := 0
 var base := 0
 var time_us := 0
+var rate_permille := 1000
 var view := 0
 var grid: Grid
 var schema: Schema
@@ -77,6 +78,9 @@ func _init(bytes: PackedByteArray, objects_max: int, known: Grid) -> void:
 			10:
 				schema = Schema.read(reader.blob())
 				is_malformed = is_malformed or schema == null
+			11:
+				rate_permille = reader.u32()
+				is_malformed = is_malformed or rate_permille < 1 or rate_permille > 1000
 	is_malformed = is_malformed or reader.failed or not is_too_large and (tick == 0 or tick < base)
 
 

@@ -200,6 +200,18 @@ const ROOM: &[Key] = &[
         "Maximum number of ticks that are run late after a delay. Earlier ticks are skipped and counted.",
     ),
     own(
+        "overrun",
+        Choice(&["skip", "dilate"]),
+        "skip",
+        "What happens while ticks take longer than their interval. `skip`: ticks are skipped and counted. `dilate`: the room's clock runs slower, so that no tick is skipped; clients learn its rate, and the clock returns to full rate when ticks are short enough again.",
+    ),
+    own(
+        "min_rate_permille",
+        Int(1, 1_000),
+        "100",
+        "With `overrun: dilate`: the lowest rate of a room's clock, in thousandths of real time. If ticks take longer even then, they are skipped.",
+    ),
+    own(
         "overrun_ticks_limit",
         COUNT_32,
         "600",

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dunlin_protocol::ClientInfo;
 use dunlin_rooms::{
     CallError, CallId, FormatSet, GameCall, ListingChange, PlayerId, Refusal, Removals, Room, SnapshotFormat,
-    TickOutcome, TickUpdate, Visitor, WorldError,
+    TickOutcome, TickTime, TickUpdate, Visitor, WorldError,
 };
 
 use super::{
@@ -218,14 +218,14 @@ impl Runner {
         self.ticks_run
     }
 
-    /// Applies the pending steps and runs one tick. `time_us` is the Unix time in the snapshots.
-    pub fn run(&mut self, batch: &TickBatch, time_us: u64) -> CompletedTick {
+    /// Applies the pending steps and runs one tick. `time` is what the snapshots say about time.
+    pub fn run(&mut self, batch: &TickBatch, time: impl Into<TickTime>) -> CompletedTick {
         let keyframe = self.keyframe_for(batch);
         let Applied { entered, left, answered, ordered_kicks, expired, displaced, tokens_refused, mut calls } =
             self.apply(&batch.steps);
         let formats = self.room.formats();
         let keyframe = keyframe.map(|keyframe| (keyframe, formats));
-        let outcome = self.room.tick(time_us);
+        let outcome = self.room.tick(time);
         let kicked = self.on_removals(&outcome.removals);
         let away = self.absent_players.away_count();
         calls.timed_out += u64::from(outcome.calls.timed_out);

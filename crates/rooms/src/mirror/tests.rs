@@ -4,7 +4,8 @@ use dunlin_protocol::Encoding;
 
 use super::{Base, Mirror};
 use crate::{
-    CellIndex, FormatSet, Grid, GridShape, ObjectId, ObjectView, TickUpdate, UpdateWriter, grid::HISTORY_TICKS,
+    CellIndex, ClockRate, FormatSet, Grid, GridShape, ObjectId, ObjectView, TickTime, TickUpdate, UpdateWriter,
+    grid::HISTORY_TICKS,
 };
 
 const HISTORY: u32 = HISTORY_TICKS as u32;
@@ -18,7 +19,7 @@ fn grid() -> Grid {
 fn update(tick: u32, is_keyframe: bool, cells: &[(u32, bool)]) -> Arc<TickUpdate> {
     let mut writer = UpdateWriter::default();
     let encodings = FormatSet::default().with(Encoding::Json).with(Encoding::Protobuf);
-    writer.begin(tick, tick.into(), encodings, is_keyframe);
+    writer.begin(tick, u64::from(tick), encodings, is_keyframe);
     for (cell, is_there) in cells {
         let id = ObjectId(cell + 1);
         let objects = || is_there.then_some(ObjectView { id, kind: 1, x: tick, y: 0, state: b"s" }).into_iter();
@@ -189,4 +190,17 @@ fn views_and_cells_outside_the_map_show_nothing() {
         let body = mirror.body(encoding, CellIndex(u32::MAX), Base { tick: 1, view: CellIndex(4_000) });
         assert_eq!(body.tick, 2);
     }
+}
+
+#[test]
+fn a_slowed_room_has_fewer_ticks_per_second() {
+    let at = |permille: u32| {
+        let rate = ClockRate::from_permille(permille).expect("a rate");
+        let mut writer = UpdateWriter::new(Arc::default(), 100);
+        writer.begin(1, TickTime { unix_us: 1, rate }, FormatSet::default().with(Encoding::Json), true);
+        let grid = grid();
+        let keyframe = Arc::new(writer.finish(&grid));
+        Mirror::new(grid, 60, keyframe, [b"", b""]).ticks_per_real_second()
+    };
+    assert_eq!([1_000, 999, 250, 20, 1].map(at), [60, 59, 15, 1, 1]);
 }

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::staged::{Staged, StagedObject};
 use crate::{
-    Schema,
+    ClockRate, Schema,
     schema::{Field, FieldType, FieldWriter, RawValue, write_integer},
     wire::{Text, read_json_object},
 };
@@ -20,12 +20,18 @@ struct SnapshotFields<'a> {
     tick: u32,
     base: u32,
     time_us: u64,
+    #[serde(default = "full_rate")]
+    rate: u32,
     grid: Option<GridFields>,
     #[serde(borrow)]
     schema: Option<&'a serde_json::value::RawValue>,
     view: u32,
     #[serde(borrow)]
     cells: Vec<CellFields<'a>>,
+}
+
+fn full_rate() -> u32 {
+    ClockRate::FULL.permille().into()
 }
 
 #[derive(Default, Deserialize)]
@@ -82,6 +88,7 @@ pub(super) fn read(data: &[u8], schema: &Schema, staged: &mut Staged) -> Option<
     staged.base = fields.base;
     staged.time_us = fields.time_us;
     staged.view = fields.view;
+    staged.rate = ClockRate::from_permille(fields.rate)?;
     staged.has_own = fields.own.is_some();
     for object in fields.own.into_iter().flat_map(|own| own.objects) {
         let object = stage(&object, schema, &mut staged.states)?;

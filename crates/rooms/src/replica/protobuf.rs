@@ -6,7 +6,7 @@ use dunlin_protocol::protobuf::wire::{Reader, Value};
 
 use super::staged::{GridNumbers, Staged, StagedObject};
 use crate::{
-    Schema,
+    ClockRate, Schema,
     wire::{cell_update, number, snapshot},
 };
 
@@ -24,6 +24,7 @@ pub(super) fn read(data: &[u8], staged: &mut Staged) -> Option<()> {
             snapshot::GRID => read_grid(value.bytes().ok()?, grid.get_or_insert_default())?,
             snapshot::VIEW => staged.view = number(value)?,
             snapshot::SCHEMA => staged.schema = Some(Schema::from_document(value.bytes().ok()?).ok()?),
+            snapshot::RATE => staged.rate = ClockRate::from_permille(number(value)?)?,
             snapshot::CELLS => read_cell(data, value.bytes().ok()?, staged)?,
             _ => {}
         }

@@ -6,7 +6,7 @@ use dunlin_protocol::Encoding;
 
 use super::{ReplicaError, json, protobuf, seen_objects::SeenObjects};
 use crate::{
-    CellIndex, Grid, GridShape, Schema,
+    CellIndex, ClockRate, Grid, GridShape, Schema,
     wire::{ChangeReader, KnownObject, ObjectBefore},
 };
 
@@ -18,6 +18,7 @@ pub(super) struct Staged {
     pub(super) tick: u32,
     pub(super) base: u32,
     pub(super) time_us: u64,
+    pub(super) rate: ClockRate,
     pub(super) view: u32,
     pub(super) grid: Option<StagedGrid>,
     /// Whether the snapshot contains the player's own objects.

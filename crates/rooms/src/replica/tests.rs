@@ -2,7 +2,7 @@ use dunlin_protocol::Encoding;
 
 use super::{Limits, Replica, ReplicaError};
 use crate::{
-    CellIndex, GridShape, ObjectId, ObjectView, Schema,
+    CellIndex, ClockRate, GridShape, ObjectId, ObjectView, Schema,
     wire::{self, BodyHead, SegmentHead},
 };
 
@@ -13,7 +13,14 @@ const SHAPE: GridShape =
 fn snapshot(encoding: Encoding, tick: u32, base: u32, departed: &[u32], objects: &[(u32, &[u8])]) -> Vec<u8> {
     let mut out = Vec::new();
     wire::write_player_header(encoding, 0, 0, None, &mut out);
-    let head = BodyHead { tick, base, time_us: 1, grid: (base == 0).then_some((&SHAPE, 60)), view: CellIndex(0) };
+    let head = BodyHead {
+        tick,
+        base,
+        time_us: 1,
+        grid: (base == 0).then_some((&SHAPE, 60)),
+        view: CellIndex(0),
+        rate: ClockRate::FULL,
+    };
     wire::write_body_head(encoding, &head, &mut out);
     let mut upserts = Vec::new();
     for (id, state) in objects {
@@ -89,7 +96,7 @@ fn changes_end_at_the_limit_of_state_bytes() {
         assert_eq!(replica.apply(Encoding::Protobuf, &snapshot(Encoding::Protobuf, 1, 0, &[], &three)), Ok(()));
         let mut sent = Vec::new();
         wire::write_player_header(Encoding::Protobuf, 0, 0, None, &mut sent);
-        let head = BodyHead { tick: 2, base: 1, time_us: 1, grid: None, view: CellIndex(0) };
+        let head = BodyHead { tick: 2, base: 1, time_us: 1, grid: None, view: CellIndex(0), rate: ClockRate::FULL };
         wire::write_body_head(Encoding::Protobuf, &head, &mut sent);
         let head = SegmentHead { cell: CellIndex(0), is_full: false, departed: &[], changes: &written };
         wire::write_segment(Encoding::Protobuf.into(), &head, &[], &mut sent);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{ChangedCell, TickUpdate};
 use crate::{
-    CellIndex, FormatSet, Schema, SnapshotFormat,
+    CellIndex, ClockRate, FormatSet, Schema, SnapshotFormat, TickTime,
     binary::{Reader, Unreadable, put_bytes, put_number},
 };
 
@@ -34,6 +34,10 @@ impl From<Unreadable> for MalformedUpdate {
 /// The bit of the first byte that marks a keyframe. The bits above it are the forms, by [`SnapshotFormat::index`].
 const KEYFRAME: u8 = 1;
 
+/// The bit of the first byte that marks a slowed clock: its rate follows the time. At full rate the bytes are those of
+/// nodes that do not know rates.
+const SLOWED: u8 = 0x80;
+
 /// The forms that other nodes receive.
 const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobuf];
 
@@ -41,9 +45,13 @@ const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobu
 pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     let sent = || SENT.into_iter().filter(|format| update.formats.contains(*format));
     let formats = sent().fold(0, |bits, format| bits | (2 << format.index()));
-    out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats);
+    let TickTime { unix_us, rate } = update.time;
+    out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats | (u8::from(!rate.is_full()) * SLOWED));
     put_number(update.tick.into(), out);
-    put_number(update.time_us, out);
+    put_number(unix_us, out);
+    if !rate.is_full() {
+        put_number(rate.permille().into(), out);
+    }
     if update.is_keyframe {
         put_bytes(update.schema.document().as_bytes(), out);
     }
@@ -92,9 +100,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
         is_keyframe: first & KEYFRAME != 0,
         formats,
         tick: reader.number_of()?,
-        time_us: reader.number()?,
+        time: reader.number()?.into(),
         ..TickUpdate::default()
     };
+    if first & SLOWED != 0 {
+        let rate = ClockRate::from_permille(reader.number_of()?);
+        update.time.rate = rate.filter(|rate| !rate.is_full()).ok_or(MalformedUpdate)?;
+    }
     if update.is_keyframe {
         let document = reader.bytes()?;
         if !document.is_empty() {
@@ -202,9 +214,15 @@ mod tests {
         Grid::new(shape).expect("a possible map")
     }
 
+    const UNIX_US: u64 = 1_700_000_000_000_123;
+
     fn update(is_keyframe: bool, formats: FormatSet) -> TickUpdate {
+        update_at(UNIX_US.into(), is_keyframe, formats)
+    }
+
+    fn update_at(time: TickTime, is_keyframe: bool, formats: FormatSet) -> TickUpdate {
         let mut writer = UpdateWriter::new(Arc::new(schema()), 100);
-        writer.begin(900, 1_700_000_000_000_123, formats, is_keyframe);
+        writer.begin(900, time, formats, is_keyframe);
         let all = || [object(300, b"abc"), object(301, b"")].into_iter();
         writer.cell(CellIndex(1), [object(301, b"")].into_iter(), [ObjectId(4)].into_iter(), all());
         writer.cell(
@@ -283,6 +301,34 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_slowed_clock_is_the_same_after_the_way_between_nodes() {
+        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        for permille in [1, 100, 999, 1_000] {
+            let rate = ClockRate::from_permille(permille).expect("a rate");
+            for is_keyframe in [false, true] {
+                let bytes = update_at(TickTime { unix_us: UNIX_US, rate }, is_keyframe, sent).to_bytes();
+                let arrived = TickUpdate::from_bytes(&bytes).expect("it was written here");
+                assert_eq!((arrived.rate(), arrived.time_us(), arrived.to_bytes()), (rate, UNIX_US, bytes));
+            }
+        }
+        assert_eq!(update_at(UNIX_US.into(), false, sent).to_bytes(), update(false, sent).to_bytes());
+    }
+
+    /// The rate follows the first byte, a tick of two bytes and a time of eight.
+    #[test]
+    fn an_impossible_rate_is_malformed() {
+        let rate = ClockRate::from_permille(100).expect("a rate");
+        let bytes = update_at(TickTime { unix_us: UNIX_US, rate }, false, FormatSet::default()).to_bytes();
+        assert_eq!(bytes[11], 100);
+        for (permille, is_rate) in [(0, false), (1, true), (999, true), (1_000, false), (5_000, false)] {
+            let mut changed = bytes[..11].to_vec();
+            put_number(permille, &mut changed);
+            changed.extend_from_slice(&bytes[12..]);
+            assert_eq!(TickUpdate::from_bytes(&changed).is_ok(), is_rate, "{permille}");
         }
     }
 

@@ -162,6 +162,9 @@ pub(super) fn write_body_head(head: &BodyHead<'_>, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b",\"view\":");
     write_number(head.view.0.into(), out);
+    if !head.rate.is_full() {
+        write_field(",\"rate\":", head.rate.permille().into(), out);
+    }
     out.extend_from_slice(b",\"cells\":[");
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod snapshot {
     pub(crate) const VIEW: u32 = 8;
     pub(crate) const CELLS: u32 = 9;
     pub(crate) const SCHEMA: u32 = 10;
+    pub(crate) const RATE: u32 = 11;
 }
 
 /// Field numbers of `CellUpdate`.
@@ -191,6 +192,9 @@ pub(super) fn write_body_head(head: &BodyHead<'_>, out: &mut Vec<u8>) {
     }
     write_tag(snapshot::VIEW, VARINT, out);
     out.varint(head.view.0.into());
+    if !head.rate.is_full() {
+        write_number(out, snapshot::RATE, head.rate.permille().into());
+    }
 }
 
 pub(super) fn write_input(input: &Input<'_>, out: &mut Vec<u8>) {

@@ -8,7 +8,7 @@ use super::{
     BodyHead, HEADER_BYTES_MAX, SegmentHead, encode_own, object_hash, write_body_end, write_body_head,
     write_player_header, write_segment, write_upsert,
 };
-use crate::{CellIndex, GridShape, ObjectId, ObjectView, Position, Schema};
+use crate::{CellIndex, ClockRate, GridShape, ObjectId, ObjectView, Position, Schema};
 
 #[test]
 fn snapshots_are_encoded_as_in_the_vectors() {
@@ -58,6 +58,7 @@ fn write(encoding: Encoding, meaning: &Value) -> Vec<u8> {
         time_us: meaning["time_us"].as_u64().expect("a time"),
         grid: shape.as_ref().map(|shape| (shape, number(&meaning["grid"], "ticks_per_second"))),
         view: CellIndex(number(meaning, "view")),
+        rate: meaning.get("rate").map_or(ClockRate::FULL, |_| rate(number(meaning, "rate"))),
     };
     write_body_head(encoding, &head, &mut out);
     for cell in meaning["cells"].as_array().expect("cells") {
@@ -101,6 +102,10 @@ fn objects(list: &Value) -> Vec<(ObjectView<'static>, Vec<u8>)> {
 fn unhex(digits: &str) -> Vec<u8> {
     let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("hexadecimal digits");
     (0..digits.len()).step_by(2).map(byte).collect()
+}
+
+fn rate(permille: u32) -> ClockRate {
+    ClockRate::from_permille(permille).expect("a rate")
 }
 
 fn number(fields: &Value, name: &str) -> u32 {

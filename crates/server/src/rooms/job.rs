@@ -8,6 +8,7 @@ use std::{
 
 use dunlin_config::RoomSettings;
 use dunlin_engine::host::{CompletedTick, Step, TickBatch};
+use dunlin_rooms::TickTime;
 
 use super::{FailureReason, scheduled_room::Live, survival::CheckpointPieces};
 
@@ -22,7 +23,7 @@ pub(super) struct Job {
     pub(super) expected_ns: u64,
     pub(super) live: Box<Live>,
     pub(super) batch: TickBatch,
-    pub(super) time_us: u64,
+    pub(super) time: TickTime,
 }
 
 /// A completed tick.
@@ -47,13 +48,13 @@ const DETAIL_CHARS_MAX: usize = 200;
 impl Job {
     /// Runs the tick. Returns when the game's code returns or panics.
     pub(super) fn run(self) -> Finished {
-        let Self { place, live, batch, time_us, .. } = self;
-        let outcome = tick(live, &batch, time_us);
+        let Self { place, live, batch, time, .. } = self;
+        let outcome = tick(live, &batch, time);
         Finished { place, steps: batch.steps, outcome }
     }
 }
 
-fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Live>, CompletedTick), Failure> {
+fn tick(mut live: Box<Live>, batch: &TickBatch, time: TickTime) -> Result<(Box<Live>, CompletedTick), Failure> {
     let Live { runner, recorder, writer, paths, share, .. } = &mut *live;
     let steps = &batch.steps;
     if let Some(writer) = writer
@@ -66,7 +67,7 @@ fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Liv
         recorder.begin_tick(runner.expiring(), steps);
         recorder.keep(0);
     }
-    let ran = catch_unwind(AssertUnwindSafe(|| (runner.run(batch, time_us), runner.room().game_bytes())));
+    let ran = catch_unwind(AssertUnwindSafe(|| (runner.run(batch, time), runner.room().game_bytes())));
     let done = match ran {
         Ok((done, game_bytes)) => {
             share.set(runner.room().world_bytes() as u64, game_bytes as u64);
@@ -87,7 +88,7 @@ fn tick(mut live: Box<Live>, batch: &TickBatch, time_us: u64) -> Result<(Box<Liv
     }
     if let Some(paths) = paths {
         // No game code runs here.
-        paths.end_tick(steps, &done, runner.room(), time_us);
+        paths.end_tick(steps, &done, runner.room(), time.unix_us);
     }
     if let Some(writer) = writer
         && let Err(failure) = writer.after_tick(runner)

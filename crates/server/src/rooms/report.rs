@@ -7,7 +7,7 @@ use dunlin_engine::{
     room::{NotJoined, RoomKey},
 };
 use dunlin_protocol::ErrorCode;
-use dunlin_rooms::Refusal;
+use dunlin_rooms::{ClockRate, Refusal};
 
 use super::system::Granted;
 use crate::otlp::Exponential;
@@ -202,6 +202,8 @@ pub struct RoomReport {
     pub skipped: u64,
     /// Ticks that took longer than their interval.
     pub overruns: u64,
+    /// The rate of its clock.
+    pub rate: ClockRate,
     /// Estimated size of the world.
     pub world_bytes: u64,
     /// Memory of the world and the simulation, as counted.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin_config::RoomSettings;
+use dunlin_config::{OverrunPolicy, RoomSettings};
 use dunlin_engine::{
     ShardIndex,
     backend::ProxyResult,
@@ -129,11 +129,18 @@ impl ScheduledRoom {
         }
     }
 
-    /// Counts a tick that took longer than its interval, and such ticks in a row. Returns whether this one did.
+    /// Whether its clock runs slower while it is overloaded.
+    pub(super) fn may_dilate(&self) -> bool {
+        self.settings.overrun != OverrunPolicy::Skip
+    }
+
+    /// Counts a tick that took longer than its interval, and such ticks in a row. Returns whether this one did. While the
+    /// clock can become slower, the room is not to end, so none is in a row.
     pub(super) fn count_overrun(&mut self, took_ns: u64) -> bool {
         let overran = took_ns > self.timing.interval_ns();
         self.stats.overruns += u64::from(overran);
-        self.stats.overruns_in_a_row = if overran { self.stats.overruns_in_a_row + 1 } else { 0 };
+        let is_in_row = overran && !self.timing.clock.can_slow();
+        self.stats.overruns_in_a_row = if is_in_row { self.stats.overruns_in_a_row + 1 } else { 0 };
         overran
     }
 
@@ -260,6 +267,7 @@ impl ScheduledRoom {
             late: stats.late,
             skipped: stats.skipped,
             overruns: stats.overruns,
+            rate: self.timing.clock.rate(),
             world_bytes: stats.world_bytes,
             memory_bytes: stats.memory_bytes,
         }

@@ -18,7 +18,7 @@ use dunlin_engine::{
     room::{FromRoom, NotJoined, RoomKey, ToRoom},
 };
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::{Grid, RoomOverrides};
+use dunlin_rooms::{Grid, RoomOverrides, TickTime};
 use tokio::sync::mpsc;
 
 use outgoing::Load;
@@ -250,7 +250,7 @@ impl Scheduler {
     ) {
         let settings = shared.options.namespaces.get(usize::from(namespace)).and_then(Option::as_ref);
         let settings = Arc::clone(settings.expect("the engine opens rooms only in namespaces that have them"));
-        let timing = self.schedule.timing(now_ns, settings.room.ticks_per_second);
+        let timing = self.schedule.timing(now_ns, settings.room.ticks_per_second, settings.overrun);
         crate::telemetry::session_events::RoomChanged { channel: &channel, ended: None }.emit();
         let request = BuildRequest {
             thread: self.thread,
@@ -350,7 +350,7 @@ impl Scheduler {
             Err(failure) => self.fail(place, failure),
             Ok((live, done)) => {
                 self.ticked(place, live, done, &steps, took_ns);
-                self.judge(place, now_ns, took_ns);
+                self.judge(place, running.began_ns, took_ns);
             }
         }
     }
@@ -395,7 +395,8 @@ impl Scheduler {
     }
 
     /// Checks whether a room may continue after a tick.
-    fn judge(&mut self, place: usize, now_ns: u64, took_ns: u64) {
+    fn judge(&mut self, place: usize, began_ns: u64, took_ns: u64) {
+        let share_ppm = self.load.share_ppm;
         let scheduled_room = self.places[place].as_mut().expect("a room is there until it ends");
         self.counters.overruns += u64::from(scheduled_room.count_overrun(took_ns));
         // Another node may have taken the room over.
@@ -406,7 +407,8 @@ impl Scheduler {
         if let Some(failure) = scheduled_room.stats.failure(&scheduled_room.settings) {
             return self.fail(place, failure);
         }
-        scheduled_room.timing.advance(now_ns);
+        scheduled_room.timing.observe(began_ns, took_ns, share_ppm);
+        scheduled_room.timing.advance(began_ns + took_ns);
         self.schedule.insert(place, &scheduled_room.timing);
     }
 
@@ -493,6 +495,7 @@ fn job_for(place: usize, scheduled_room: &mut ScheduledRoom, now_ns: u64, outgoi
     let live = live.take().expect("a room is here between its ticks");
     host.refuse_unreserved(&live.runner, outgoing);
     let batch = host.begin();
-    let time_us = Shared::unix_us_at(scheduled_room.timing.tick_due_ns.min(now_ns), now_ns);
-    Job { place, namespace, settings, expected_ns: scheduled_room.stats.expected_ns(), live, batch, time_us }
+    let unix_us = Shared::unix_us_at(scheduled_room.timing.tick_due_ns.min(now_ns), now_ns);
+    let time = TickTime { unix_us, rate: scheduled_room.timing.clock.rate() };
+    Job { place, namespace, settings, expected_ns: scheduled_room.stats.expected_ns(), live, batch, time }
 }

@@ -9,12 +9,13 @@ mod survival;
 
 use std::sync::atomic::Ordering;
 
-use dunlin_config::RoomSettings;
+use dunlin_config::{OverrunPolicy, RoomSettings};
 use dunlin_engine::{
     host::TokensRefused,
-    room::{FromRoom, NotJoined, SeatClaim, SeatToken},
+    room::{FromRoom, NotJoined, RoomKey, SeatClaim, SeatKey, SeatToken},
 };
 use dunlin_protocol::UnsubscribeCode;
+use dunlin_rooms::ClockRate;
 
 use super::{FailureReason, scheduled_room::Stats};
 use rig::{Rig, settings, wait_until};
@@ -246,6 +247,103 @@ fn consecutive_overruns_fail_the_room() {
         room.room.ticks_per_second = 200;
     });
     assert!(rig.counters().overruns >= 3);
+}
+
+/// A room whose ticks take 8 ms, of intervals of 5 ms.
+fn overloaded(overrun: OverrunPolicy) -> (Rig, RoomKey, SeatKey) {
+    // A room that can become slower does not end.
+    let overrun_ticks_max = if overrun == OverrunPolicy::Skip { 600 } else { 3 };
+    let mut settings = RoomSettings { overrun, overrun_ticks_max, catch_up_ticks: 100, ..settings("rogue") };
+    settings.room.ticks_per_second = 200;
+    let mut rig = Rig::start(1, vec![settings]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    rig.input(room, seat, 1, b"dawdle");
+    (rig, room, seat)
+}
+
+#[test]
+fn the_clock_of_an_overloaded_room_is_slowed_and_recovers() {
+    let rate_min = ClockRate::from_permille(100).expect("a rate");
+    let (mut rig, room, seat) = overloaded(OverrunPolicy::Dilate { rate_min });
+    // Nine tenths of 5 ms in 8 ms.
+    let slow = ClockRate::from_permille(563).expect("a rate");
+    let (mut ticks, mut even, mut before_us) = (0, 0, None);
+    rig.take_until("a slow and even clock", |message| {
+        let FromRoom::Tick { update, .. } = message else { return false };
+        let interval_us = 5_000_000 / u64::from(update.rate().permille());
+        // The clocks of the schedule and of the messages are read one after the other.
+        let is_even = |before_us| update.time_us().abs_diff(before_us + interval_us) <= 200;
+        if update.rate() <= slow {
+            ticks += 1;
+            even += u32::from(before_us.is_some_and(is_even));
+        }
+        before_us = Some(update.time_us());
+        even >= 100
+    });
+    assert!(even * 2 > ticks, "{even} of {ticks} ticks are evenly spaced");
+    assert!(rig.rooms.rooms()[0].rate <= slow);
+    rig.input(room, seat, 2, b"hurry");
+    let mut lowest = ClockRate::FULL;
+    rig.take_until("full rate", |message| {
+        let FromRoom::Tick { update, .. } = message else { return false };
+        lowest = lowest.min(update.rate());
+        update.rate().is_full()
+    });
+    assert!(lowest <= slow);
+    assert_eq!(rig.counters().skipped, 0);
+    assert_eq!(rig.rooms.rooms().iter().map(|room| room.skipped).sum::<u64>(), 0);
+}
+
+/// Two rooms whose ticks take 8 ms of 10 ms, and a small one: each fits the thread alone.
+#[test]
+fn rooms_that_do_not_fit_one_thread_are_slowed_and_a_small_one_is_not() {
+    let rate_min = ClockRate::from_permille(100).expect("a rate");
+    let of = |simulation| {
+        let overrun = OverrunPolicy::Dilate { rate_min };
+        let mut settings = RoomSettings { overrun, catch_up_ticks: 100, ..settings(simulation) };
+        settings.room.ticks_per_second = 100;
+        settings
+    };
+    let mut rig = Rig::start(1, vec![of("rogue"), of("walk")]);
+    for channel in ["a", "b"] {
+        let room = rig.open(0, channel);
+        let seat = rig.join(room, "ann");
+        assert_eq!(rig.wait_joined(seat), Ok(()));
+        rig.input(room, seat, 1, b"dawdle");
+    }
+    rig.open(1, "small");
+    let slow = ClockRate::from_permille(650).expect("a rate");
+    let rooms = &rig.rooms;
+    wait_until("two slow rooms", || {
+        let rooms = rooms.rooms();
+        let rate = |channel| rooms.iter().find(|room| &*room.channel == channel).map(|room| room.rate);
+        rate("a") < Some(slow) && rate("b") < Some(slow) && rate("small").is_some_and(ClockRate::is_full)
+    });
+}
+
+#[test]
+fn a_room_whose_clock_cannot_become_slower_ends_as_others() {
+    let rate_min = ClockRate::from_permille(900).expect("a rate");
+    let (mut rig, ..) = overloaded(OverrunPolicy::Dilate { rate_min });
+    rig.take_until("the failure", |message| matches!(message, FromRoom::Failed { .. }));
+    assert_eq!(rig.counters().failed[FailureReason::Overrun as usize], 1);
+}
+
+#[test]
+fn an_overloaded_room_skips_ticks_by_default() {
+    let (mut rig, ..) = overloaded(OverrunPolicy::default());
+    let mut is_slowed = false;
+    rig.take_until("some hundred ticks", |message| {
+        let FromRoom::Tick { update, .. } = message else { return false };
+        is_slowed |= !update.rate().is_full();
+        update.tick() > 300
+    });
+    assert!(!is_slowed);
+    assert!(rig.rooms.rooms()[0].rate.is_full());
+    let counters = rig.counters();
+    assert!(counters.skipped > 0 && counters.late > 0, "{} skipped, {} late", counters.skipped, counters.late);
 }
 
 #[test]

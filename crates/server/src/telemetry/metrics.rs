@@ -262,6 +262,7 @@ families! {
     ROOM_TICKS_LATE = Counter "dunlin_room_ticks_late_total" ["thread"] "Ticks that started after the next tick was due.";
     ROOM_TICKS_SKIPPED = Counter "dunlin_room_ticks_skipped_total" ["thread", "reason"] "Ticks that did not run, because they were too late, too many messages waited for a shard, or too many ticks waited for the log.";
     ROOM_OVERRUNS = Counter "dunlin_room_overruns_total" ["thread"] "Ticks that took longer than their interval.";
+    ROOM_RATE = Gauge "dunlin_room_rate" ["thread"] "Rate of the slowest room's clock: 1 is real time. It is lower while a room with overrun: dilate is overloaded.";
     ROOM_LOAD = Gauge "dunlin_room_thread_load_ratio" ["thread"] "Share of about one second in which game code ran, from 0 to 1.";
     ROOM_BUSY = Counter "dunlin_room_thread_busy_seconds_total" ["thread"] "Time that game code ran.";
     ROOM_THREADS_REPLACED = Counter "dunlin_room_threads_replaced_total" ["thread"] "Replacements of the room thread because a game did not return.";

@@ -193,7 +193,7 @@ function described(room: RoomInfo): HTMLElement {
     ["Players", `${count(room.num_players)} of ${count(room.max_players)}, ${count(room.num_players_away)} away`],
     ["Spectators", count(room.num_spectators)],
     ["State", stateOf(room) || "open"],
-    ["Tick", `${count(room.tick)}, ${count(room.ticks_per_second)} per second`],
+    ["Tick", `${count(room.tick)}, ${count(room.ticks_per_second)} per second${room.rate < 1_000 ? `, slowed to ${room.rate / 10} %` : ""}`],
     ["Late, skipped, overrun", `${count(room.late)}, ${count(room.skipped)}, ${count(room.overruns)}`],
     ["Objects", count(room.num_objects)],
     ["Memory", `${bytes(room.memory_bytes)}, of which ${bytes(room.world_bytes)} are its world`],

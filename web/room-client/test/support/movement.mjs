@@ -33,13 +33,14 @@ const PLAYERS = {
   interpolation() {
     const replica = new Replica();
     const interpolation = new Interpolation();
-    return ({ snapshot, arrived_ms: arrivedMs, advance, place }) => {
+    return ({ snapshot, arrived_ms: arrivedMs, advance, place, tick_at: tickAt }) => {
       if (snapshot) {
         const changes = replica.apply(snapshotFromJson(snapshot));
         interpolation.observe(changes, replica.grid, arrivedMs);
         return [interpolation.delayMs, interpolation.size];
       }
       if (advance !== undefined) return [interpolation.advance(advance)];
+      if (tickAt !== undefined) return [replica.tickAt(tickAt)];
       const found = interpolation.place(...place);
       return found === null ? [] : [found.x, found.y];
     };
@@ -128,6 +129,30 @@ function interpolationSteps(random, jitterMs, { isPostponed = () => false } = {}
   return steps;
 }
 
+/** Objects that walk in a room that is overloaded for a time: its ticks are further apart, and each snapshot has the rate. */
+function slowedSteps(random) {
+  const steps = [];
+  const cells = [9, 11];
+  const places = cells.map(() => [100, 100]);
+  let atUs = START_US;
+  for (let tick = 1; tick <= 120; tick += 1) {
+    const rate = tick < 30 ? 1_000 : Math.max(tick < 70 ? 250 : 1_000, Math.min(1_000, 250 + (tick - 70) * 25));
+    atUs += Math.round(1_000_000_000 / TICKS_PER_SECOND / rate);
+    const base = tick - 1;
+    const updates = cells.flatMap((cell, index) => {
+      places[index] = places[index].map((at) => at + 3);
+      const [x, y] = places[index];
+      return index === 1 && base !== 0 && tick % 6 !== 0 ? [] : [{ cell, full: base === 0, upserts: [{ id: index + 1, kind: 1, x, y }] }];
+    });
+    const snapshot = { tick, base, time_us: atUs, view: 9, cells: updates, ...(rate === 1_000 ? {} : { rate }), ...(base === 0 ? { grid: GRID } : {}) };
+    const arrivedMs = atUs / 1000 + (random() % 5);
+    steps.push({ snapshot, arrived_ms: arrivedMs }, { advance: arrivedMs + 3 });
+    for (const id of [1, 2]) steps.push({ place: [id, arrivedMs - 20 - (random() % 60)] });
+    steps.push({ tick_at: arrivedMs - (random() % 100) });
+  }
+  return steps;
+}
+
 function smoothingSteps(random) {
   const steps = [];
   for (let count = 0; count < 20; count += 1) {
@@ -150,6 +175,7 @@ export function vectors() {
     { name: 'an interpolation over an unsteady network', kind: 'interpolation', steps: interpolationSteps(random, 60) },
     { name: 'an interpolation whose far cells are postponed', kind: 'interpolation', steps: interpolationSteps(random, 20, { isPostponed: (age) => age < 13 }) },
     { name: 'a smoothing', kind: 'smoothing', steps: smoothingSteps(random) },
+    { name: 'an interpolation in a room that is slowed', kind: 'interpolation', steps: slowedSteps(random) },
   ];
   return made.map((vector) => ({ ...vector, gives: play(vector) }));
 }

@@ -33,6 +33,7 @@ export function toProtobuf(value) {
     writer.message(7, grid.uint32(5, farCells).uint32(6, farIntervalTicks).uint32(7, ticksPerSecond).finish());
   }
   writer.uint32(8, value.view);
+  if (value.ratePermille !== undefined) writer.uint32(11, value.ratePermille);
   for (const { cell, full, departed, upserts } of value.cells) {
     const update = new Writer().uint32(1, cell).bool(2, full).packed(3, departed);
     for (const upsert of upserts) update.message(4, objectBytes(upsert));
@@ -42,9 +43,10 @@ export function toProtobuf(value) {
 }
 
 export function toJson(value) {
-  const { ack, avatar, own, tick, base, timeUs, grid, view, cells } = value;
+  const { ack, avatar, own, tick, base, timeUs, ratePermille, grid, view, cells } = value;
   return {
     ack, avatar, tick, base, time_us: timeUs, view,
+    ...(ratePermille === undefined ? {} : { rate: ratePermille }),
     ...(own === null ? {} : { own: { objects: own.map(objectJson) } }),
     ...(grid === null ? {} : {
       grid: {

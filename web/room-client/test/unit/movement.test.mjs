@@ -198,6 +198,36 @@ test('the delay bridges the gap between arrivals, and no more', () => {
   }
 });
 
+test('the delay follows the rate of the room at once', () => {
+  const { interpolation, feed } = follow();
+  let atMs = timeMs(0);
+  let tick = 0;
+  const next = (ratePermille) => {
+    tick += 1;
+    atMs += (TICK_MS * 1_000) / ratePermille;
+    feed({ tick, base: tick - 1, timeUs: atMs * 1_000, ratePermille }, atMs + 5);
+    return interpolation.delayMs;
+  };
+  for (let count = 0; count < 200; count += 1) next(1_000);
+  const full = interpolation.delayMs;
+  const slowed = next(250);
+  assert.ok(Math.abs(slowed - full - 3 * TICK_MS) < 0.01, `${full} ms, then ${slowed}`);
+  for (let count = 0; count < 200; count += 1) assert.ok(Math.abs(next(250) - slowed) < 0.01);
+  assert.ok(Math.abs(next(1_000) - full) < 0.01);
+});
+
+test('an object walks evenly in a room that is slowed', () => {
+  const { interpolation, feed } = follow();
+  const [walked, shown] = [(tick) => object(1, 3 * tick, 50), []];
+  for (let tick = 1; tick <= 150; tick += 1) {
+    const atMs = timeMs(tick * 4);
+    feed({ tick, base: tick - 1, timeUs: atMs * 1_000, ratePermille: 250, cells: [cell(9, { full: tick === 1, upserts: [walked(tick)] })] }, atMs);
+    for (const laterMs of [0, TICK_MS, 2 * TICK_MS, 3 * TICK_MS]) shown.push(interpolation.place(1, interpolation.advance(atMs + laterMs)).x);
+  }
+  const steps = shown.slice(100).map((x, at) => x - shown[99 + at]);
+  for (const step of steps) assert.ok(Math.abs(step - 0.75) < 0.01, `${step} units in a frame`);
+});
+
 test('the shown time never goes back, and catches up in small steps', () => {
   const { interpolation, feed } = follow();
   feed({ tick: 1 });

@@ -141,3 +141,13 @@ test('the tick that was shown follows from the shown time', () => {
     assert.equal(replica.tickAt(now - agoMs), tick, `${agoMs} ms ago`);
   }
 });
+
+test('the tick that was shown in a room that is slowed', () => {
+  const replica = new Replica();
+  assert.deepEqual([replica.ratePermille, replica.ticksPerSecond], [1_000, 0]);
+  replica.apply(snapshot({ tick: 600, view: 9, ratePermille: 500 }));
+  const now = replica.timeUs / 1_000;
+  for (const [agoMs, tick] of [[0, 600], [33, 599], [100, 597], [-34, 601]]) {
+    assert.equal(replica.tickAt(now - agoMs), tick, `${agoMs} ms ago`);
+  }
+});

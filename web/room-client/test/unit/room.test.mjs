@@ -294,6 +294,15 @@ test("the server's tick at a moment", () => {
   assert.ok(Math.abs(room.tickNow() - 31) < 0.001);
 });
 
+test("the server's tick at a moment in a room that is slowed", () => {
+  const { clock, room, publish, joined } = bench();
+  joined();
+  publish({ ...FIRST, ratePermille: 250 });
+  clock.ms += 400;
+  assert.ok(Math.abs(room.tickNow() - 7) < 0.001);
+  assert.deepEqual([room.replica.ratePermille, room.replica.ticksPerSecond], [250, 15]);
+});
+
 test('inputs are remembered up to a bound', () => {
   const inputs = new Inputs();
   for (let count = 0; count < 1_025; count += 1) inputs.add(Uint8Array.of(), 0);

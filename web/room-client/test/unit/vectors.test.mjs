@@ -31,11 +31,11 @@ function parsed(json) {
 
 /** A replica in the format of the vectors; with the fields of objects for those that have them. */
 function written(replica, hasFields = false) {
-  const { tick, timeUs, ack, avatar, view, grid } = replica;
+  const { tick, timeUs, ack, avatar, view, grid, ratePermille } = replica;
   const shape = grid?.shape;
   const objects = [...replica.objects()].sort((a, b) => a.id - b.id);
   return {
-    tick, time_us: timeUs, ack, avatar, view,
+    tick, time_us: timeUs, ack, avatar, view, ...(ratePermille === 1_000 ? {} : { rate: ratePermille }),
     grid: shape === undefined ? null : {
       columns: shape.columns, rows: shape.rows, cell_units: shape.cellUnits, near_cells: shape.nearCells,
       far_cells: shape.farCells, far_interval_ticks: shape.farIntervalTicks, ticks_per_second: shape.ticksPerSecond,

@@ -74,6 +74,8 @@ pub struct RoomJson<'a> {
     late: u64,
     skipped: u64,
     overruns: u64,
+    /// In thousandths.
+    rate: u16,
     world_bytes: u64,
     memory_bytes: u64,
 }
@@ -130,6 +132,7 @@ impl<'a> RoomJson<'a> {
             late: report.late,
             skipped: report.skipped,
             overruns: report.overruns,
+            rate: report.rate.permille(),
             world_bytes: report.world_bytes,
             memory_bytes: report.memory_bytes,
         }

@@ -6,19 +6,27 @@ use dunlin_engine::{
 };
 
 use super::Scheduler;
-use crate::rooms::{FailureReason, job::Failure};
+use crate::rooms::{FailureReason, clock, job::Failure, scheduled_room::ScheduledRoom};
 
 /// The load of a thread, which is reported to shards at intervals.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::rooms) struct Load {
     since_ns: u64,
     busy_ns_before: u64,
     reported_rooms: u32,
     pub(in crate::rooms) permille: u16,
+    /// The share of the thread that each room may use, in millionths.
+    pub(super) share_ppm: u32,
 }
 
 /// Interval between two load reports.
 const LOAD_INTERVAL_NS: u64 = 250_000_000;
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { since_ns: 0, busy_ns_before: 0, reported_rooms: 0, permille: 0, share_ppm: clock::SHARE_MAX_PPM }
+    }
+}
 
 impl Scheduler {
     /// Sends the messages of ticks that have been logged. Rooms whose log fails end.
@@ -85,9 +93,20 @@ impl Scheduler {
         let busy_ns = self.counters.busy_ns - self.load.busy_ns_before;
         let permille = if rooms == 0 { 0 } else { (busy_ns * 1_000 / past_ns.max(1)).min(1_000) };
         let permille = u16::try_from(permille).unwrap_or(1_000);
-        self.load = Load { since_ns: now_ns, busy_ns_before: self.counters.busy_ns, reported_rooms: rooms, permille };
+        let share_ppm = clock::share_ppm(self.demands());
+        let busy_ns_before = self.counters.busy_ns;
+        self.load = Load { since_ns: now_ns, busy_ns_before, reported_rooms: rooms, permille, share_ppm };
         for shard in 0..self.links.shard_count() {
             self.links.send(ShardIndex(shard), FromRoom::Load { permille, rooms });
         }
+    }
+
+    /// The shares of the thread that its rooms need, in millionths; none if no room slows its clock.
+    fn demands(&self) -> Vec<u32> {
+        let rooms = || self.places.iter().flatten();
+        if !rooms().any(ScheduledRoom::may_dilate) {
+            return Vec::new();
+        }
+        rooms().map(|scheduled_room| scheduled_room.timing.clock.demand_ppm()).collect()
     }
 }

@@ -219,6 +219,7 @@ impl Simulation for Rogue {
             b"keep" => self.hoard.push(vec![1; 1_000]),
             b"swell" => self.swells = true,
             b"dawdle" => self.dawdles = true,
+            b"hurry" => self.dawdles = false,
             b"spoil" => self.is_spoilt = true,
             _ => return Err(InputError),
         }

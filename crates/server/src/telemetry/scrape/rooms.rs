@@ -230,6 +230,10 @@ fn ticks(page: &mut Page, moment: &Moment<'_>) {
         }
     });
     per_thread(page, &m::ROOM_OVERRUNS, threads, |thread| thread.counters.overruns as f64);
+    per_thread(page, &m::ROOM_RATE, threads, |thread| {
+        let rooms = moment.rooms.iter().filter(|room| room.thread == thread.thread);
+        f64::from(rooms.map(|room| room.rate).min().unwrap_or_default().permille()) / 1e3
+    });
     per_thread(page, &m::ROOM_LOAD, threads, |thread| f64::from(thread.load_permille) / 1e3);
     per_thread(page, &m::ROOM_BUSY, threads, |thread| thread.counters.busy_ns as f64 / 1e9);
     per_thread(page, &m::ROOM_THREADS_REPLACED, threads, |thread| thread.counters.replaced as f64);

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use dunlin_engine::{ShardIndex, room::RoomKey};
+use dunlin_rooms::ClockRate;
 
 use super::*;
 use crate::http::api::{ApiCommand, Method, paging::REPLY_BYTES_MAX};
@@ -43,6 +44,7 @@ fn room(channel: &str) -> RoomReport {
         late: 0,
         skipped: 0,
         overruns: 0,
+        rate: ClockRate::FULL,
         world_bytes: 0,
         memory_bytes: 0,
     }

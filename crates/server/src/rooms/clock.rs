@@ -1,0 +1,132 @@
+//! The clock of a room. With `overrun: dilate` it runs slower while the room is overloaded: ticks are further apart, and no
+//! tick is skipped. The rate is no input of the simulation, which advances by the same step in each tick.
+
+use dunlin_config::OverrunPolicy;
+use dunlin_rooms::ClockRate;
+
+/// A room alone on its thread gets this share of its interval for a tick, in millionths. The rest is for messages, and for
+/// ticks that take longer than usual.
+pub(super) const SHARE_MAX_PPM: u32 = 900_000;
+
+/// The rate falls when ticks take more than this many thousandths of their share, which is the whole interval of a room
+/// alone on its thread. In between it stays as it is, so that noise does not change it.
+const OVERLOAD_PERMILLE: u64 = 1_111;
+
+/// Real time in which the rate rises by a thousandth: from a tenth to real time in 9 s.
+const RAISE_STEP_NS: u64 = 10_000_000;
+
+/// Maximum number of thousandths by which the rate rises in one tick, so that it rises evenly in rooms with few ticks.
+const RAISE_STEPS_MAX: u64 = 50;
+
+/// The rate of a room's clock, and the load that it follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// The time that a tick advances the world by.
+    step_ns: u64,
+    policy: OverrunPolicy,
+    rate: ClockRate,
+    load: TickLoad,
+    /// Real time since the rate last rose or could not rise.
+    unraised_ns: u64,
+}
+
+/// The smoothed duration of a room's ticks. It rises quickly and falls slowly. A single long tick does not change it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct TickLoad {
+    last_ns: [u64; 3],
+    smoothed_ns: u64,
+}
+
+impl Clock {
+    /// A clock at full rate of a room whose ticks advance the world by `step_ns`.
+    pub(super) fn new(step_ns: u64, policy: OverrunPolicy) -> Self {
+        Self { step_ns, policy, rate: ClockRate::FULL, load: TickLoad::default(), unraised_ns: 0 }
+    }
+
+    /// The current rate.
+    pub(super) fn rate(&self) -> ClockRate {
+        self.rate
+    }
+
+    /// Real time between two ticks.
+    pub(super) fn interval_ns(&self) -> u64 {
+        self.step_ns * 1_000 / u64::from(self.rate.permille())
+    }
+
+    /// Whether the clock can become slower.
+    pub(super) fn can_slow(&self) -> bool {
+        matches!(self.policy, OverrunPolicy::Dilate { rate_min } if self.rate > rate_min)
+    }
+
+    /// The share of its thread that the room needs at full rate, in millionths.
+    pub(super) fn demand_ppm(&self) -> u32 {
+        let ppm = self.load.smoothed_ns.saturating_mul(1_000_000) / self.step_ns.max(1);
+        u32::try_from(ppm).unwrap_or(u32::MAX)
+    }
+
+    /// Processes the duration of a tick. `share_ppm` is the share of its thread that the room may use. Returns whether the
+    /// rate has fallen.
+    pub(super) fn observe(&mut self, took_ns: u64, share_ppm: u32) -> bool {
+        self.load.observe(took_ns);
+        let OverrunPolicy::Dilate { rate_min } = self.policy else { return false };
+        let rate = u64::from(self.rate.permille());
+        // Millionths of the time times thousandths of the rate.
+        let fitting = self.step_ns.saturating_mul(share_ppm.into()) / 1_000 / self.load.smoothed_ns.max(1);
+        if rate > fitting.saturating_mul(OVERLOAD_PERMILLE) / 1_000 {
+            self.unraised_ns = 0;
+            return self.set(fitting.max(rate_min.permille().into()));
+        }
+        // Short ticks in a row do not save up a step upwards.
+        self.unraised_ns = if rate < fitting.min(1_000) { self.unraised_ns + self.interval_ns() } else { 0 };
+        let steps = (self.unraised_ns / RAISE_STEP_NS).min(RAISE_STEPS_MAX);
+        self.unraised_ns %= RAISE_STEP_NS;
+        self.set((rate + steps).min(fitting.max(rate)));
+        false
+    }
+
+    /// Returns whether the new rate is lower than the previous one.
+    fn set(&mut self, permille: u64) -> bool {
+        let before = self.rate;
+        let permille = u32::try_from(permille).unwrap_or(u32::MAX);
+        self.rate = ClockRate::from_permille(permille.max(1)).unwrap_or(ClockRate::FULL);
+        self.rate < before
+    }
+}
+
+impl TickLoad {
+    fn observe(&mut self, took_ns: u64) {
+        let [_, second, third] = self.last_ns;
+        self.last_ns = [second, third, took_ns];
+        let mut sorted = self.last_ns;
+        sorted.sort_unstable();
+        let median_ns = sorted[1];
+        self.smoothed_ns = if median_ns > self.smoothed_ns {
+            self.smoothed_ns + (median_ns - self.smoothed_ns).div_ceil(2)
+        } else {
+            self.smoothed_ns - (self.smoothed_ns - median_ns).div_ceil(8)
+        };
+    }
+}
+
+/// The share of a thread that each of its rooms may use, in millionths, if they need `demands` at full rate. Rooms that need
+/// less get all they need, and the others share the rest equally.
+pub(super) fn share_ppm(mut demands: Vec<u32>) -> u32 {
+    let total: u64 = demands.iter().map(|demand| u64::from(*demand)).sum();
+    if total <= SHARE_MAX_PPM.into() {
+        return SHARE_MAX_PPM;
+    }
+    demands.sort_unstable();
+    let (mut left, mut rooms) = (SHARE_MAX_PPM, u32::try_from(demands.len()).unwrap_or(u32::MAX));
+    for demand in demands {
+        let equal = left / rooms.max(1);
+        if demand > equal {
+            return equal.max(1);
+        }
+        left -= demand;
+        rooms -= 1;
+    }
+    SHARE_MAX_PPM
+}
+
+#[cfg(test)]
+mod tests;
