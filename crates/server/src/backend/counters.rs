@@ -222,7 +222,7 @@ impl ProxyCounters {
         let durations = std::array::from_fn(|kind| {
             let durations = self.durations.get(kind);
             durations.map_or_else(Histogram::default, |durations| {
-                durations.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+                *durations.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
             })
         });
         ProxyCounts {

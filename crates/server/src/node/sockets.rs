@@ -281,7 +281,7 @@ impl<R: Reactor> Sockets<R> {
         net.write_bytes += self.write_bytes;
         net.blocked_writes += self.blocked_writes;
         net.reactor = self.reactor.counters();
-        net.round_trip = self.retransmissions.round_trip().clone();
+        net.round_trip = *self.retransmissions.round_trip();
     }
 }
 
