@@ -90,13 +90,13 @@ const CHANNEL: &[Key] = &[
         "waiting_requests_limit",
         COUNT,
         "16384",
-        "Requests of a shard that wait for a page of a log, for other nodes to know of a first subscription, for the keys of other nodes, or for a room. Further ones get error 111.",
+        "Requests of a shard that wait for a page of a log, for other nodes to know of a first subscription, for the keys of other nodes, or for a room. Joins whose answers wait for a slow reader have as many in addition. Further ones get error 111.",
     ),
     own(
         "waiting_requests_size_limit",
         COUNT,
         "16777216",
-        "Bytes of these requests, per shard. One session has at most an eighth of it. Further ones get error 111.",
+        "Bytes of these requests, per shard, and as many of these joins. One session has at most an eighth of it. Further ones get error 111.",
     ),
     own(
         "cache_size_limit",
