@@ -135,7 +135,7 @@ def programs(output: Path, version: str, work: Path) -> None:
 
 def roost(output: Path, version: str, work: Path) -> None:
     program = unpacked(output / f"roost-{version}-linux-{MACHINE}.tar.gz", work) / "bin/roost"
-    expect("roost helps", "roost deploy" in run(program, "help"), True)
+    expect("roost helps", "  deploy " in run(program, "help"), True)
     expect("libraries that roost loads", "NEEDED" in run("readelf", "--dynamic", program), False)
     expect("roost has a path of this machine", str(ROOT).encode() in program.read_bytes(), False)
 
