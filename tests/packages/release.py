@@ -82,6 +82,7 @@ def listed(output: Path, version: str) -> None:
         f"dunlin-room-godot-{version}.zip",
         f"dunlin_{version}-1_{debian}.deb",
         f"io.github.dunlin-project.rooms-{version}.tgz",
+        f"roost-{version}-linux-{MACHINE}.tar.gz",
         f"roost-{version}.tgz",
     ]
     expect("the files", sorted(file.name for file in output.iterdir()), sorted(expected))
@@ -130,6 +131,13 @@ def programs(output: Path, version: str, work: Path) -> None:
     for program in PROGRAMS:
         has_symbols(top / "bin" / program, symbols / f"{program}.debug")
     sbom(output / f"dunlin-{version}-linux-{MACHINE}.cdx.json", top, version)
+
+
+def roost(output: Path, version: str, work: Path) -> None:
+    program = unpacked(output / f"roost-{version}-linux-{MACHINE}.tar.gz", work) / "bin/roost"
+    expect("roost helps", "  deploy " in run(program, "help"), True)
+    expect("libraries that roost loads", "NEEDED" in run("readelf", "--dynamic", program), False)
+    expect("roost has a path of this machine", str(ROOT).encode() in program.read_bytes(), False)
 
 
 def completions(top: Path, commands: set[str]) -> None:
@@ -347,6 +355,7 @@ def main() -> int:
             godot(output, version)
             c_header(output, version, work)
             chart(output, version, work)
+            roost(output, version, work)
     except Failed as error:
         print(f"packages: {error}", file=sys.stderr)
         return 1

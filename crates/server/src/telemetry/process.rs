@@ -31,18 +31,30 @@ impl ProcessUse {
         let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        // Includes the directory itself, which is open while it is read.
-        let open_files = fs::read_dir("/proc/self/fd").map_or(0, Iterator::count).saturating_sub(1) as u64;
         Self {
             cpu: cpu_of(&stat),
             resident_bytes: number_behind(&status, "VmRSS:").saturating_mul(1_024),
             virtual_bytes: number_behind(&status, "VmSize:").saturating_mul(1_024),
             started_unix: started_unix(),
-            open_files,
+            open_files: open_files(),
             open_files_max: number_behind(&limits, "Max open files"),
             threads: number_behind(&status, "Threads:"),
         }
     }
+}
+
+/// The number of open file descriptors.
+fn open_files() -> u64 {
+    // Since Linux 6.2 it is the size of the directory. To list 15,000 of them takes 13 ms of the thread that answers the API.
+    match fs::metadata("/proc/self/fd").map_or(0, |folder| folder.len()) {
+        0 => listed_files(),
+        open => open,
+    }
+}
+
+fn listed_files() -> u64 {
+    // Includes the directory itself, which is open while it is read.
+    fs::read_dir("/proc/self/fd").map_or(0, Iterator::count).saturating_sub(1) as u64
 }
 
 /// The share of a processor that the process uses. Its readers share it, and none changes what another one measures.
@@ -147,6 +159,14 @@ mod tests {
         assert_eq!(cpu_of(stat), Duration::from_secs(3));
         assert_eq!(cpu_of(""), Duration::ZERO);
         assert_eq!((since_boot(stat), since_boot("")), (Duration::from_secs(1), Duration::ZERO));
+    }
+
+    #[test]
+    fn open_files_are_counted_alike_by_size_and_by_list() {
+        let own: Vec<_> = (0..200).map(|_| fs::File::open("/dev/null").expect("a file")).collect();
+        let (counted, listed) = (open_files(), listed_files());
+        // Other tests open and close files meanwhile.
+        assert!(counted >= own.len() as u64 && counted.abs_diff(listed) < 150, "{counted} and {listed}");
     }
 
     #[test]

@@ -7,8 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time until the node tries again. Other nodes look for rooms that were left to them within some ten seconds.
-pub(super) const REFUSED_FOR: Duration = Duration::from_secs(30);
+/// Time until the node tries again. Other nodes look for rooms that were left to them within some ten seconds. Not longer:
+/// a node that held the room meanwhile, and stops, does not say who refused it before, so the others wait for this node
+/// to refuse it again.
+pub(super) const REFUSED_FOR: Duration = Duration::from_secs(12);
 /// Maximum number of remembered rooms: as many as NATS lists. The logs of others are read with each try.
 const ROOMS_MAX: usize = 1_024;
 
@@ -49,7 +51,7 @@ mod tests {
         let (mut rooms, channel, now) = (RefusedRooms::default(), Arc::from("a"), Instant::now());
         assert!(!rooms.contains("a", now));
         rooms.insert(&channel, now);
-        assert!(rooms.contains("a", now + Duration::from_secs(29)));
+        assert!(rooms.contains("a", now + REFUSED_FOR - Duration::from_secs(1)));
         assert!(!rooms.contains("a", now + REFUSED_FOR));
         rooms.remove("a");
         assert!(!rooms.contains("a", now), "it was given up");
