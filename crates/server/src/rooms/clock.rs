@@ -8,9 +8,10 @@ use dunlin_rooms::ClockRate;
 /// ticks that take longer than usual.
 pub(super) const SHARE_MAX_PPM: u32 = 900_000;
 
-/// The rate falls when ticks take more than this many thousandths of their share, which is the whole interval of a room
-/// alone on its thread. In between it stays as it is, so that noise does not change it.
-const OVERLOAD_PERMILLE: u64 = 1_111;
+/// The rate falls when ticks take more than this many thousandths of their share: 19 twentieths of the interval of a room
+/// alone on its thread. In between it stays as it is, so that noise does not change it. It does not stay up to the whole
+/// interval: with messages and wake-ups, which are not measured, each tick would then begin later than the one before.
+const OVERLOAD_PERMILLE: u64 = 1_055;
 
 /// Real time in which the rate rises by a thousandth: from a tenth to real time in 9 s.
 const RAISE_STEP_NS: u64 = 10_000_000;

@@ -267,8 +267,8 @@ fn overloaded(overrun: OverrunPolicy) -> (Rig, RoomKey, SeatKey) {
 fn the_clock_of_an_overloaded_room_is_slowed_and_recovers() {
     let rate_min = ClockRate::from_permille(100).expect("a rate");
     let (mut rig, room, seat) = overloaded(OverrunPolicy::Dilate { rate_min });
-    // Nine tenths of 5 ms in 8 ms.
-    let slow = ClockRate::from_permille(563).expect("a rate");
+    // Ticks of 8 ms take at most 19 twentieths of the interval, which is 5 ms at full rate.
+    let slow = ClockRate::from_permille(594).expect("a rate");
     let (mut ticks, mut even, mut before_us) = (0, 0, None);
     rig.take_until("a slow and even clock", |message| {
         let FromRoom::Tick { update, .. } = message else { return false };
@@ -280,10 +280,10 @@ fn the_clock_of_an_overloaded_room_is_slowed_and_recovers() {
             even += u32::from(before_us.is_some_and(is_even));
         }
         before_us = Some(update.time_us());
-        even >= 30
+        even >= 100
     });
     // A busy machine delays many ticks.
-    assert!(even * 8 > ticks, "{even} of {ticks} ticks are evenly spaced");
+    assert!(even * 4 > ticks, "{even} of {ticks} ticks are evenly spaced");
     assert!(rig.rooms.rooms()[0].rate <= slow);
     rig.input(room, seat, 2, b"hurry");
     let mut lowest = ClockRate::FULL;
