@@ -232,6 +232,11 @@ impl ClusterLogs {
             }
             RoomLogEffect::Ended { log } => self.over(rooms, log, Ok(())),
             RoomLogEffect::Orphans { channels } => {
+                // The cluster's core lists no room whose newest message says that this node has refused it. So another node
+                // has held the rooms since, and the others wait for this one to open them, or to refuse them again.
+                let mut refused = lock(&self.refused);
+                channels.iter().for_each(|channel| refused.remove(channel));
+                drop(refused);
                 lock(&self.orphans).extend(channels);
                 self.has_orphans.notify_one();
             }

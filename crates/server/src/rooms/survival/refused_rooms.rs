@@ -7,10 +7,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Time until the node tries again. Other nodes look for rooms that were left to them within some ten seconds. Not longer:
-/// a node that held the room meanwhile, and stops, does not say who refused it before, so the others wait for this node
-/// to refuse it again.
-pub(super) const REFUSED_FOR: Duration = Duration::from_secs(12);
+/// Time until the node tries again. Other nodes look for rooms that were left to them within some ten seconds.
+pub(super) const REFUSED_FOR: Duration = Duration::from_secs(30);
 /// Maximum number of remembered rooms: as many as NATS lists. The logs of others are read with each try.
 const ROOMS_MAX: usize = 1_024;
 
