@@ -516,6 +516,14 @@ fn report_idle(hall: &mut Hall) {
     hall.pass();
 }
 
+/// After its only session has gone, the shard holds nothing for it, and its rooms are closed.
+fn nothing_is_left(hall: &mut Hall) {
+    hall.leave("a");
+    hall.tick();
+    report_idle(hall);
+    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+}
+
 #[test]
 fn a_room_with_a_late_join_is_not_idle() {
     let mut hall = hall_with_late_joins();
@@ -527,10 +535,7 @@ fn a_room_with_a_late_join_is_not_idle() {
         hall.tick();
     }
     assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
-    hall.leave("a");
-    hall.tick();
-    report_idle(&mut hall);
-    assert_eq!(hall.rooms.len(), 0);
+    nothing_is_left(&mut hall);
 }
 
 #[test]
@@ -544,10 +549,7 @@ fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
         none_is_elsewhere(&mut hall);
     }
     assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
-    hall.leave("a");
-    hall.tick();
-    report_idle(&mut hall);
-    assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+    nothing_is_left(&mut hall);
 }
 
 /// At the limits, and one below what the two joins need that are held at the same time.
@@ -571,10 +573,7 @@ fn late_joins_are_bounded_in_number_and_in_bytes() {
         assert_eq!(refused, usize::from(!has_space));
         assert_eq!(hall.node.shards[0].counters().namespaces[1].rooms.joins_refused, u64::from(!has_space));
         assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
-        hall.leave("a");
-        hall.tick();
-        report_idle(&mut hall);
-        assert_eq!((hall.holdings(), hall.rooms.len()), ([0, 0], 0));
+        nothing_is_left(&mut hall);
     }
 }
 
