@@ -373,8 +373,6 @@ impl Seats {
 
     /// The kernel has accepted the first bytes of a seat's offered frame: the rest follows before anything else.
     pub(crate) fn begun(&mut self, index: SeatIndex) -> FrameWritten {
-        let SeatedAt { room, place } = self.at(index).at.expect("only who gets frames is offered one");
-        let limit = self.room_mut(room).frame_bytes_per_second;
         let seat = self.at_mut(index);
         let frame_bytes = seat.frame.slices().iter().map(|slice| slice.len()).sum();
         let after = seat.frame.base_after;
@@ -383,9 +381,9 @@ impl Seats {
         let body = seat.frame.body.as_ref();
         let is_postponed = body.map_or_else(Default::default, |body| body.is_postponed);
         let allowance = seat.allowance.as_mut();
-        let view_age_ticks =
-            allowance.zip(body).and_then(|(allowance, body)| allowance.written(frame_bytes, limit, body));
+        let view_age_ticks = allowance.zip(body).and_then(|(allowance, body)| allowance.written(frame_bytes, body));
         let pace = seat.pace;
+        let SeatedAt { room, place } = seat.at.expect("only who gets frames is offered one");
         let room = self.room_mut(room);
         let interval_ticks = pace.map_or(1, |pace| pace.interval_ticks(room.ticks_per_second()));
         let seated = &mut room.seated[place as usize];

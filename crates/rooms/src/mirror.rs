@@ -50,7 +50,8 @@ pub struct SnapshotBody {
     pub zone_ticks: [u32; ZONES],
     /// The zones that were due and were left out.
     pub is_postponed: [bool; ZONES],
-    /// Bytes of the segments of each zone; 0 if the client has no [`Zones`], or gets the full state.
+    /// Bytes of the changes to each zone, without cells that have come into view, which do not wait; 0 if the client has no
+    /// [`Zones`], or gets the full state.
     pub zone_bytes: [u32; ZONES],
 }
 
@@ -323,6 +324,7 @@ impl Mirror {
                 None => {
                     steps.flush(out);
                     out.extend_from_slice(history.full(format, cell).unwrap_or_default());
+                    continue;
                 }
                 Some(_) if !plan.is_sent[zone] => {}
                 // Then the zone was sent with the base, so its cells are as of the base, and not of a later tick.

@@ -77,16 +77,8 @@ impl Allowance {
 
     /// The first bytes of a frame with this body were written. Returns by how many ticks the oldest zone was behind it;
     /// `None` for the first frame.
-    pub(super) fn written(
-        &mut self,
-        frame_bytes: usize,
-        limit: Option<NonZeroU32>,
-        body: &SnapshotBody,
-    ) -> Option<u32> {
-        // While there is no limit, nothing is refilled, so a debt would outlast a limit that is set later.
-        if limit.is_some() {
-            self.take(frame_bytes);
-        }
+    pub(super) fn written(&mut self, frame_bytes: usize, body: &SnapshotBody) -> Option<u32> {
+        self.take(frame_bytes);
         let before = self.zones;
         let mut bytes = before.map_or([0; ZONES], |zones| zones.bytes);
         // A full state says nothing about the zones.
@@ -213,18 +205,12 @@ mod tests {
     fn the_oldest_zone_gives_the_age_and_zones_keep_what_they_took() {
         let mut allowance = Allowance::new(0, LIMIT);
         let first = SnapshotBody { base_tick: 0, ..body(7, [7; ZONES], [0; ZONES]) };
-        assert_eq!(allowance.written(100, Some(LIMIT), &first), None);
-        assert_eq!(allowance.written(100, Some(LIMIT), &body(8, [8, 7, 8, 8], [10, 0, 30, 40])), Some(1));
-        assert_eq!(allowance.written(100, Some(LIMIT), &body(10, [10, 7, 10, 8], [11, 0, 31, 0])), Some(3));
+        assert_eq!(allowance.written(100, &first), None);
+        assert_eq!(allowance.written(100, &body(8, [8, 7, 8, 8], [10, 0, 30, 40])), Some(1));
+        assert_eq!(allowance.written(100, &body(10, [10, 7, 10, 8], [11, 0, 31, 0])), Some(3));
         let SentZones { ticks, bytes } = allowance.zones.expect("frames were written");
         assert_eq!((ticks, bytes), ([10, 7, 10, 8], [11, 0, 31, 40]));
         assert_eq!(allowance.credit_millionths, i64::from(LIMIT.get() - 300) * ONE);
-        allowance.written(1 << 30, None, &body(11, [11; ZONES], [9; ZONES]));
-        assert_eq!(
-            allowance.credit_millionths,
-            i64::from(LIMIT.get() - 300) * ONE,
-            "the limit was removed for a while"
-        );
     }
 
     #[test]

@@ -2,7 +2,7 @@ use std::{rc::Rc, sync::Arc};
 
 use dunlin_protocol::Encoding;
 
-use super::{Base, Mirror};
+use super::{Base, Mirror, ZONES, Zones};
 use crate::{
     CellIndex, ClockRate, FormatSet, Grid, GridShape, ObjectId, ObjectView, TickTime, TickUpdate, UpdateWriter,
     grid::HISTORY_TICKS,
@@ -190,6 +190,21 @@ fn views_and_cells_outside_the_map_show_nothing() {
         let body = mirror.body(encoding, CellIndex(u32::MAX), Base { tick: 1, view: CellIndex(4_000) });
         assert_eq!(body.tick, 2);
     }
+}
+
+#[test]
+fn a_zone_takes_what_has_changed_and_not_what_comes_into_view() {
+    let mut mirror = mirror();
+    let zones = |known_ticks| Some(Zones { known_ticks, waiting: [false; ZONES] });
+    mirror.apply(update(2, false, &[(10, true)]));
+    let moved = mirror.body_of_zones(Encoding::Json, CellIndex(5), base(1), zones([1; ZONES]));
+    assert!(moved.bytes.windows(9).any(|window| window == br#""cell":10"#));
+    assert_eq!(moved.zone_bytes, [0; ZONES]);
+
+    mirror.apply(update(3, false, &[(10, true)]));
+    let view = CellIndex(5);
+    let stayed = mirror.body_of_zones(Encoding::Json, view, Base { tick: 2, view }, zones(moved.zone_ticks));
+    assert!(stayed.zone_bytes[0] > 0 && stayed.zone_bytes[1..] == [0; ZONES - 1]);
 }
 
 #[test]

@@ -50,14 +50,17 @@ impl ZonePlan {
     pub(super) fn new(shape: &GridShape, (tick, view): (u32, CellIndex), base: Base, zones: Zones) -> Self {
         let known_ticks = zones.known_ticks.map(|known| known.min(base.tick));
         let oldest = known_ticks.into_iter().min().unwrap_or_default();
+        let gap_ticks = tick.saturating_sub(base.tick);
         let mut plan =
             Self { known_ticks, is_sent: [true; ZONES], is_postponed: [false; ZONES], ticks_after: [tick; ZONES] };
         for (zone, known) in known_ticks.into_iter().enumerate() {
             // Cells may have come from another zone, whose state is older.
             let known = if view == base.view { known } else { oldest };
             let is_due = zone != FAR || is_far_due(shape, tick, known);
-            // After that, the history would not reach back, and whole cells would be sent.
-            let may_wait = zone != 0 && tick.saturating_sub(known) < WAIT_TICKS_MAX;
+            let age_ticks = tick.saturating_sub(known);
+            // Past the history, whole cells would be sent. The next body may come as late as this one.
+            let is_reached_next = age_ticks.saturating_add(gap_ticks) < u32::from(HISTORY_TICKS);
+            let may_wait = zone != 0 && age_ticks < WAIT_TICKS_MAX && is_reached_next;
             plan.is_postponed[zone] = is_due && may_wait && zones.waiting[zone];
             plan.is_sent[zone] = is_due && !plan.is_postponed[zone];
             if !plan.is_sent[zone] {
@@ -144,5 +147,18 @@ mod tests {
         assert_eq!(past_it.ticks_after, [100, 100, 99, 99]);
         let moved = plan(100 - WAIT_TICKS_MAX + 1, 41);
         assert_eq!(moved.ticks_after, [100, 88, 88, 88], "cells have changed their zones");
+    }
+
+    #[test]
+    fn a_zone_does_not_wait_past_the_history_if_bodies_are_rare() {
+        let shape =
+            GridShape { columns: 9, rows: 9, cell_units: 1, near_cells: 4, far_cells: 1, far_interval_ticks: 4 };
+        let is_sent = |base_tick| {
+            let base = Base { tick: base_tick, view: CellIndex(40) };
+            let zones = Zones { known_ticks: [base_tick; ZONES], waiting: [true; ZONES] };
+            ZonePlan::new(&shape, (100, base.view), base, zones).is_sent
+        };
+        assert_eq!(is_sent(93), [true, false, false, false], "after a body in every 7th tick, the next has 14 ticks");
+        assert_eq!(is_sent(92), [true; ZONES], "twice 8 ticks may be too many");
     }
 }

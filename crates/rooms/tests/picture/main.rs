@@ -13,6 +13,8 @@ use proptest::prelude::*;
 
 /// Cells wait for fewer ticks than this.
 const WAIT_TICKS_MAX: u32 = 13;
+/// Ticks whose changes a mirror has.
+const HISTORY_TICKS: u32 = 16;
 
 const TAILS: [&[u8]; 2] = [b"}}}", b""];
 
@@ -127,7 +129,8 @@ impl Client {
         };
         let is_due = |zone: usize| is_full || zone < 3 || body.tick / interval > known_tick(zone) / interval;
         let is_postponed: [bool; ZONES] = std::array::from_fn(|zone| {
-            let may_wait = zone > 0 && !is_full && body.tick - known_tick(zone) < WAIT_TICKS_MAX;
+            let (age, gap) = (body.tick - known_tick(zone), body.tick - body.base_tick);
+            let may_wait = zone > 0 && !is_full && age < WAIT_TICKS_MAX && age + gap < HISTORY_TICKS;
             is_due(zone) && may_wait && self.zones.is_some_and(|zones| zones.waiting[zone])
         });
         assert_eq!(body.is_postponed, is_postponed);

@@ -111,10 +111,12 @@ impl OpenSessions {
         cause: Cause<'_>,
         queued: QueuedFrames,
     ) {
+        // As in Centrifugo, the client gets neither frames nor a reason: it is to see a lost connection.
+        let is_cut = disconnect.code == Disconnect::CONNECTION_CLOSED.code;
         let is_open = self.table.get(key).is_some_and(|session| session.phase != Phase::Closing);
         if is_open {
             self.record_disconnect(context, key, disconnect, cause);
-            if queued == QueuedFrames::Send {
+            if queued == QueuedFrames::Send && !is_cut {
                 Pacing { context, sessions: self }.queue_last_turns(key);
             }
         }
@@ -125,8 +127,7 @@ impl OpenSessions {
         }
         self.tell_disconnected(context, key, (disconnect.code, &disconnect.reason));
         context.counters.count_close(disconnect.code);
-        if disconnect.code == Disconnect::CONNECTION_CLOSED.code {
-            // As in Centrifugo, the client gets neither frames nor a reason: it is to see a lost connection.
+        if is_cut {
             self.table.outbox(key.index).discard_unbegun();
             context.effects.list.push(Effect::HangUp { session: key });
             return;
