@@ -563,7 +563,7 @@ pub enum FromRoom {
     },
     /// To every shard, periodically: the load of the thread.
     Load {
-        /// Thousandths of the last second that the thread spent on ticks; the number of its rooms if that is 0.
+        /// Thousandths of its time that the thread spent on ticks, or that it needs for rooms whose clocks are slowed.
         permille: u16,
         /// The number of the thread's rooms.
         rooms: u32,

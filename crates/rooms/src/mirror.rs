@@ -148,7 +148,7 @@ impl Mirror {
         self.history.latest().time_us()
     }
 
-    /// The rate of the room's clock from that tick on.
+    /// The rate of the room's clock in the interval before that tick.
     pub fn rate(&self) -> ClockRate {
         self.history.latest().rate()
     }

@@ -182,7 +182,7 @@ impl Replica {
         self.time_us
     }
 
-    /// The rate of the room's clock from that tick on.
+    /// The rate of the room's clock in the interval before that tick.
     pub fn rate(&self) -> ClockRate {
         self.rate
     }

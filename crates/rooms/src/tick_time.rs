@@ -10,7 +10,7 @@ pub struct ClockRate(u16);
 pub struct TickTime {
     /// Unix time in microseconds.
     pub unix_us: u64,
-    /// The rate of the room's clock from this tick on.
+    /// The rate of the room's clock in the interval before this tick. It is set when the tick before has run.
     pub rate: ClockRate,
 }
 

@@ -105,7 +105,7 @@ impl TickUpdate {
         self.time.unix_us
     }
 
-    /// The rate of the room's clock from this tick on.
+    /// The rate of the room's clock in the interval before this tick.
     pub fn rate(&self) -> ClockRate {
         self.time.rate
     }

@@ -96,7 +96,7 @@ const CHANNEL: &[Key] = &[
         "waiting_requests_size_limit",
         COUNT,
         "16777216",
-        "Bytes of these requests, per shard, and as many of these joins. One session has at most an eighth of it. Further ones get error 111.",
+        "Bytes of these requests, per shard; these joins have as many in addition. One session has at most an eighth of it. Further ones get error 111.",
     ),
     own(
         "cache_size_limit",

@@ -203,7 +203,7 @@ const ROOM: &[Key] = &[
         "overrun",
         Choice(&["skip", "dilate"]),
         "skip",
-        "What happens while ticks take longer than their interval. `skip`: ticks are skipped and counted. `dilate`: the room's clock runs slower, so that no tick is skipped; clients learn its rate, and the clock returns to full rate when ticks are short enough again.",
+        "What happens while ticks take longer than their interval. `skip`: ticks are skipped and counted. `dilate`: the room's clock runs slower instead; clients learn its rate, and the clock returns to full rate when ticks are short enough again.",
     ),
     own(
         "min_rate_permille",

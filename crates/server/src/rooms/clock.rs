@@ -1,5 +1,5 @@
-//! The clock of a room. With `overrun: dilate` it runs slower while the room is overloaded: ticks are further apart, and no
-//! tick is skipped. The rate is no input of the simulation, which advances by the same step in each tick.
+//! The clock of a room. With `overrun: dilate` it runs slower while the room is overloaded: ticks are further apart instead
+//! of being skipped. The rate is no input of the simulation, which advances by the same step in each tick.
 
 use dunlin_config::OverrunPolicy;
 use dunlin_rooms::ClockRate;

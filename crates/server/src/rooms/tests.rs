@@ -285,6 +285,10 @@ fn the_clock_of_an_overloaded_room_is_slowed_and_recovers() {
     // A busy machine delays many ticks.
     assert!(even * 4 > ticks, "{even} of {ticks} ticks are evenly spaced");
     assert!(rig.rooms.rooms()[0].rate <= slow);
+    // Although it is idle for some time between ticks.
+    rig.take_until("a thread without time to spare", |message| {
+        matches!(message, FromRoom::Load { permille: 1_000, .. })
+    });
     rig.input(room, seat, 2, b"hurry");
     let mut lowest = ClockRate::FULL;
     rig.take_until("full rate", |message| {

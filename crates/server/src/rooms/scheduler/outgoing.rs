@@ -93,11 +93,15 @@ impl Scheduler {
         let busy_ns = self.counters.busy_ns - self.load.busy_ns_before;
         let permille = if rooms == 0 { 0 } else { (busy_ns * 1_000 / past_ns.max(1)).min(1_000) };
         let permille = u16::try_from(permille).unwrap_or(1_000);
-        let share_ppm = clock::share_ppm(self.demands());
+        let demands = self.demands();
+        // Slowed rooms leave some time of a thread that has none to spare for further rooms.
+        let needed = demands.iter().map(|demand| u64::from(*demand)).sum::<u64>() / 1_000;
+        let reported = u16::try_from(needed).unwrap_or(1_000).clamp(permille, 1_000);
+        let share_ppm = clock::share_ppm(demands);
         let busy_ns_before = self.counters.busy_ns;
         self.load = Load { since_ns: now_ns, busy_ns_before, reported_rooms: rooms, permille, share_ppm };
         for shard in 0..self.links.shard_count() {
-            self.links.send(ShardIndex(shard), FromRoom::Load { permille, rooms });
+            self.links.send(ShardIndex(shard), FromRoom::Load { permille: reported, rooms });
         }
     }
 
