@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -11,6 +13,7 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
 // previewSkew is how far the clock of a user may be ahead of the operator's without a refusal of the longest preview.
@@ -35,7 +38,9 @@ func (operator *Operator) previewState(subject *subject) *reconcile.PreviewState
 // expire deletes a preview whose time is over, and reports whether it has. Kubernetes then deletes what the preview owns.
 func (operator *Operator) expire(ctx context.Context, subject *subject) (bool, error) {
 	state := operator.previewState(subject)
-	if state == nil || state.SecondsLeft > 0 || len(subject.problems()) > 0 {
+	// Another problem of the spec keeps a preview from being applied, and not from being deleted.
+	isAboutPreview := func(problem validate.Problem) bool { return strings.HasPrefix(problem.Path, "spec.preview.") }
+	if state == nil || state.SecondsLeft > 0 || slices.ContainsFunc(subject.problems(), isAboutPreview) {
 		return false, nil
 	}
 	uid, version := subject.object.GetUID(), subject.object.GetResourceVersion()
@@ -63,7 +68,8 @@ func (operator *Operator) tooLong(subject *subject) *reconcile.Block {
 	return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: message}
 }
 
-// takeHost deletes the Ingresses with which a preview serves a host that an App or a Dunlin claims. The preview writes none again, because it is blocked.
+// takeHost deletes the Ingresses with which a preview serves a host that an App or a Dunlin claims. A pass of the preview that did not know the claim yet
+// may write one again; its next pass, which is blocked, takes it away.
 func (operator *Operator) takeHost(ctx context.Context, preview *subject, host string) error {
 	var list networkingv1.IngressList
 	if err := operator.Reader.List(ctx, &list, operator.belongingTo(preview)...); err != nil {

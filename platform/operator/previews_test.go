@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
@@ -192,6 +193,43 @@ func TestAPreviewHasNoHostOfAnotherApp(t *testing.T) {
 	}
 	if !slices.Equal(served, []string{"shop"}) {
 		t.Errorf("%v", served)
+	}
+}
+
+// TestABlockedPreviewGivesUpItsHost has an App claim the host of a preview, and only the preview reconciled.
+func TestABlockedPreviewGivesUpItsHost(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-given-up")
+	clock := world.withClock()
+	preview := world.preview("shop-pr-8", "shop", clock.now.Add(time.Hour))
+	preview.Spec.Host = "shop.example.com"
+	world.create(preview)
+	world.converge("App", preview.Name)
+	app := world.app("shop")
+	app.Spec.Host = "shop.example.com"
+	world.create(app)
+	world.converge("App", preview.Name)
+	if served := world.list("Ingress", preview.Name); len(served) != 0 {
+		t.Errorf("%v", served)
+	}
+}
+
+// TestAnInvalidPreviewExpires has a preview that is never applied.
+func TestAnInvalidPreviewExpires(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-invalid")
+	clock := world.withClock()
+	app := world.preview("shop-pr-9", "shop", clock.now.Add(time.Hour))
+	app.Spec.PodPatch = &v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: []byte(`{"spec": {"nodeName": "a"}}`)}}
+	world.create(app)
+	world.converge("App", app.Name)
+	if text, message := world.status(app); !strings.Contains(text, "Degraded=True SpecInvalid") {
+		t.Fatal(text, message)
+	}
+	clock.now = clock.now.Add(time.Hour)
+	world.passIn(app.Name)
+	if !world.isGone(app.Name) {
+		t.Error("the preview is still there")
 	}
 }
 
