@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/operator"
 )
 
-// clock is a time that the test sets. The server's own clock decides nothing about previews.
+// clock is a time that the test sets. The server's own clock decides nothing, because the operator does not ask for it without ServerNow.
 type clock struct{ now time.Time }
 
 func (world *world) withClock() *clock {
@@ -113,6 +114,38 @@ func TestAPreviewExpires(t *testing.T) {
 		if owner := metav1.GetControllerOf(object); owner == nil || owner.UID != app.UID {
 			t.Errorf("%s has the owner %v", object.GetName(), owner)
 		}
+	}
+}
+
+// TestAClockThatIsAheadDeletesNothing has an operator whose clock is an hour ahead of the API server's.
+func TestAClockThatIsAheadDeletesNothing(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-ahead")
+	clock := world.withClock()
+	server := clock.now
+	app := world.preview("shop-pr-10", "shop", clock.now.Add(time.Hour))
+	world.create(app)
+	world.converge("App", app.Name)
+	world.operator.ServerNow = func(context.Context) (time.Time, error) { return server, nil }
+	clock.now = clock.now.Add(time.Hour)
+	err := world.pass("App", app.Name)
+	if err == nil || !strings.Contains(err.Error(), "the clock of the operator is at least 1h0m0s ahead of the API server's") || world.isGone(app.Name) {
+		t.Errorf("%v", err)
+	}
+	server = clock.now.Add(-time.Minute)
+	world.passIn(app.Name)
+	if !world.isGone(app.Name) {
+		t.Error("the preview is still there")
+	}
+}
+
+// TestTheTimeOfTheServer asks for it with the rights of the operator.
+func TestTheTimeOfTheServer(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-time")
+	found, err := operator.ServerTime(world.operator.Writer)(t.Context())
+	if difference := time.Since(found).Abs(); err != nil || difference > time.Minute {
+		t.Errorf("%s, %v", found, err)
 	}
 }
 
