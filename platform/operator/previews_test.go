@@ -283,6 +283,11 @@ func TestTheServerKeepsPreviewsAndAppsApart(t *testing.T) {
 	if err := world.admin.Update(t.Context(), preview); err == nil || !strings.Contains(err.Error(), "an App cannot become a preview or stop being one") {
 		t.Errorf("%v", err)
 	}
+	// The App shop-pr with --as 5 would have the same name.
+	preview.Spec.Preview = &v1alpha1.Preview{Of: "shop-pr", Expires: v1alpha1.ExpiryText(clock.now.Add(time.Hour))}
+	if err := world.admin.Update(t.Context(), preview); err == nil || !strings.Contains(err.Error(), "cannot change to another App; choose another --as") {
+		t.Errorf("%v", err)
+	}
 }
 
 // TestAPreviewLivesForThirtyDays has a preview at the maximum, with the skew of clocks that is allowed, and one past it.
