@@ -104,6 +104,9 @@ func (program *program) releases(paths, images []string, preview *preview) ([]*r
 		return nil, errors.New("there is no manifest in the files; name others")
 	}
 	if preview != nil {
+		if err := preview.checkUse(result.manifests); err != nil {
+			return nil, err
+		}
 		preview.connect(result.manifests)
 	}
 	if err := pinImages(result.manifests, images); err != nil {

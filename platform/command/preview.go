@@ -73,8 +73,12 @@ func (preview *preview) check(command *cobra.Command) error {
 	switch {
 	case !suffixPattern.MatchString(preview.suffix):
 		return usageError{fmt.Errorf("--as: %q cannot end a name; use a-z, 0-9 and -, such as pr-42", preview.suffix)}
+	case strings.HasPrefix(preview.suffix, "process-"):
+		return usageError{fmt.Errorf("--as: %q makes names of processes of the App; use another one, such as pr-42", preview.suffix)}
 	case preview.expires < v1alpha1.PreviewMin || preview.expires > v1alpha1.PreviewMax:
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
+	case preview.isDeleted && command.Flags().Changed("dry-run"):
+		return usageError{errors.New("--delete and --dry-run are mutually exclusive; `roost status` lists the previews that there are")}
 	case preview.migrations != "" && preview.migrations != migrationsRun && preview.migrations != migrationsSkip:
 		return usageError{fmt.Errorf("--migrations: %q is not known; set run or skip", preview.migrations)}
 	}
@@ -106,15 +110,12 @@ func (preview *preview) change(repository *repository, made *manifest) []validat
 	preview.scale(spec)
 	preview.unshareVolumes(spec)
 	var found []validate.Problem
-	for _, step := range []func() *validate.Problem{
-		func() *validate.Problem { return preview.setHost(repository, app.Name, spec) },
-		func() *validate.Problem { return preview.setMigrations(spec) },
-		func() *validate.Problem { return preview.setEnvFiles(spec) },
-	} {
-		if problem := step(); problem != nil {
+	for _, problem := range []*validate.Problem{preview.setHost(repository, app.Name, spec), preview.setMigrations(spec)} {
+		if problem != nil {
 			found = append(found, *problem)
 		}
 	}
+	preview.setEnvFiles(spec)
 	if len(found) == 0 {
 		found = validate.App(app)
 	}
@@ -166,8 +167,12 @@ func (preview *preview) setHost(repository *repository, name string, spec *v1alp
 	if spec.TLS != nil {
 		// The Secret of the original has a certificate for other names. With an issuer, cert-manager would replace it there.
 		spec.TLS.Secret = ""
-		if spec.TLS.Issuer == "" {
+		if spec.TLS.Issuer == "" || preview.host == "" {
 			spec.TLS.Secret = repository.Preview.TLSSecret
+		}
+		if spec.TLS.Secret != "" {
+			// Certificate authorities limit how many certificates a domain gets, so previews could leave none to the original.
+			spec.TLS.Issuer = ""
 		}
 	}
 	return nil
@@ -190,14 +195,29 @@ func (preview *preview) setMigrations(spec *v1alpha1.AppSpec) *validate.Problem 
 	return nil
 }
 
-func (preview *preview) setEnvFiles(spec *v1alpha1.AppSpec) *validate.Problem {
+// setEnvFiles replaces the files that the App has. Other Apps of the files may have the others.
+func (preview *preview) setEnvFiles(spec *v1alpha1.AppSpec) {
 	for _, pair := range preview.envFiles {
 		before, after, _ := strings.Cut(pair, "=")
-		index := slices.IndexFunc(spec.EnvFiles, func(file v1alpha1.FileName) bool { return string(file) == before })
-		if index < 0 {
-			return &validate.Problem{Path: "spec.envFiles", Message: fmt.Sprintf("%q is not in it; correct --env-file", before)}
+		if index := slices.Index(spec.EnvFiles, v1alpha1.FileName(before)); index >= 0 {
+			spec.EnvFiles[index] = v1alpha1.FileName(after)
 		}
-		spec.EnvFiles[index] = v1alpha1.FileName(after)
+	}
+}
+
+// checkUse refuses flags that no App has a use for, after all have been changed.
+func (preview *preview) checkUse(manifests []manifest) error {
+	isUsed := func(has func(spec *v1alpha1.AppSpec) bool) bool {
+		return slices.ContainsFunc(manifests, func(made manifest) bool { return has(&made.app.Spec) })
+	}
+	if preview.host != "" && !isUsed(func(spec *v1alpha1.AppSpec) bool { return spec.Host != "" }) {
+		return usageError{errors.New("--host: no App in the files has spec.host; remove the flag")}
+	}
+	for _, pair := range preview.envFiles {
+		before, after, _ := strings.Cut(pair, "=")
+		if !isUsed(func(spec *v1alpha1.AppSpec) bool { return slices.Contains(spec.EnvFiles, v1alpha1.FileName(after)) }) {
+			return usageError{fmt.Errorf("--env-file: no App in the files has %q in spec.envFiles; correct it", before)}
+		}
 	}
 	return nil
 }

@@ -47,6 +47,7 @@ func TestPreviewsThatAreRefused(t *testing.T) {
 	long := strings.Replace(app, "name: shop", "name: a-shop-with-a-long-name", 1)
 	person.write("long/shop.yaml", long)
 	person.write("long/shop.env", "LOG_LEVEL=info\n")
+	person.write("apps/inside.yaml", strings.Replace(app, "  host: shop.example.com\n", "", 1))
 	person.write("apps/whole/shop.yaml", wholeApp)
 	person.write("apps/whole/shop.env", "LOG_LEVEL=info\n")
 	person.write("apps/realtime.yaml", "apiVersion: apps.roost.dev/v1alpha1\nkind: Dunlin\nmetadata: { name: rt }\nspec: { image: \"dunlin:1\", keys: { secret: keys } }\n")
@@ -66,7 +67,10 @@ func TestPreviewsThatAreRefused(t *testing.T) {
 		{command.ExitFound, "--as pr-42 --host shop.example.com @apps/shop.yaml", `spec.host: "shop.example.com" is a host of the original; choose another one with --host`},
 		{command.ExitFound, "--as pr-42 --migrations skip --host www.shop.example.com @apps/whole/shop.yaml", `spec.host: "www.shop.example.com" is a host of the original`},
 		{command.ExitFound, "--as pr-42 --host pr.example.com @apps/whole/shop.yaml", "spec.migrate: its commands would run with the settings of the original, so perhaps in its database; set --migrations=skip"},
-		{command.ExitFound, "--as pr-42 --host pr.example.com --env-file web.env=new.env @apps/shop.yaml", `spec.envFiles: "web.env" is not in it; correct --env-file`},
+		{command.ExitUsage, "--as process-worker @apps/shop.yaml", `--as: "process-worker" makes names of processes of the App; use another one, such as pr-42`},
+		{command.ExitUsage, "--as pr-42 --delete --dry-run @apps/shop.yaml", "--delete and --dry-run are mutually exclusive"},
+		{command.ExitUsage, "--as pr-42 --host pr.example.com --env-file web.env=new.env @apps/shop.yaml", `--env-file: no App in the files has "web.env" in spec.envFiles; correct it`},
+		{command.ExitUsage, "--as pr-42 --host pr.example.com @apps/inside.yaml", "--host: no App in the files has spec.host; remove the flag"},
 		{command.ExitFound, "--as pr-42 --host pr.example.com --replicas 101 @apps/shop.yaml", "spec.replicas: 101 is out of range; set 0 to 100"},
 		{command.ExitFound, "--as pr-4242 --host pr.example.com @long/shop.yaml", `metadata.name: "a-shop-with-a-long-name-pr-4242" has 31 characters, more than 30; use a shorter --as`},
 		{command.ExitFound, "--as pr-42 @apps/realtime.yaml", `kind: "Dunlin" has no previews; name only manifests of Apps`},

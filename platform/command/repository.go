@@ -36,7 +36,7 @@ type repository struct {
 type previewSettings struct {
 	// Host is the public name of each preview, with {name} in the place of its name.
 	Host string `json:"host,omitempty"`
-	// TLSSecret has a certificate for Host, such as one for *.preview.example.com. Apps whose TLS has an issuer do not need it.
+	// TLSSecret has a certificate for Host, such as one for *.preview.example.com. Without it, an App whose TLS has an issuer gets one of its own.
 	TLSSecret string `json:"tlsSecret,omitempty"`
 }
 

@@ -52,11 +52,15 @@ func (operator *Operator) hostTaken(ctx context.Context, claimant *subject, host
 	var elder *subject
 	for _, other := range others {
 		if other.isPreview() != claimant.isPreview() {
+			preview := other
+			if claimant.isPreview() {
+				preview = claimant
+			}
+			if err := operator.takeHost(ctx, preview, host); err != nil {
+				return nil, err
+			}
 			if claimant.isPreview() {
 				return hostTakenBy(other, claimant, host), nil
-			}
-			if err := operator.takeHost(ctx, other, host); err != nil {
-				return nil, err
 			}
 			continue
 		}

@@ -215,6 +215,8 @@ type Operator struct {
 	Recorder record.EventRecorder
 	// Now returns the time. Nil: the system clock.
 	Now func() time.Time
+	// ServerNow returns the time of the API server. Nil: it is not asked.
+	ServerNow func(ctx context.Context) (time.Time, error)
 
 	// DialNode connects to the internal port of a node. Nil: a net.Dialer.
 	DialNode func(ctx context.Context, network, address string) (net.Conn, error)

@@ -4,17 +4,25 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/reconcile"
+	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
-// previewSkew is how far the clock of a user may be ahead of the operator's without a refusal of the longest preview.
-const previewSkew = time.Hour
+const (
+	// previewSkew is how far the clock of a user may be ahead of the operator's without a refusal of the longest preview.
+	previewSkew = time.Hour
+	// serverSkew is how far the operator's clock may be ahead of the API server's when it deletes a preview.
+	serverSkew = time.Minute
+)
 
 // isPreview reports whether the object ends at a time.
 func (subject *subject) isPreview() bool { return subject.preview != nil }
@@ -35,8 +43,13 @@ func (operator *Operator) previewState(subject *subject) *reconcile.PreviewState
 // expire deletes a preview whose time is over, and reports whether it has. Kubernetes then deletes what the preview owns.
 func (operator *Operator) expire(ctx context.Context, subject *subject) (bool, error) {
 	state := operator.previewState(subject)
-	if state == nil || state.SecondsLeft > 0 || len(subject.problems()) > 0 {
+	// Another problem of the spec keeps a preview from being applied, and not from being deleted.
+	isAboutPreview := func(problem validate.Problem) bool { return strings.HasPrefix(problem.Path, "spec.preview.") }
+	if state == nil || state.SecondsLeft > 0 || slices.ContainsFunc(subject.problems(), isAboutPreview) {
 		return false, nil
+	}
+	if err := operator.checkClock(ctx, subject.preview); err != nil {
+		return false, fmt.Errorf("deleting the expired preview %s: %w", subject.scope(), err)
 	}
 	uid, version := subject.object.GetUID(), subject.object.GetResourceVersion()
 	// With the version, the server refuses the deletion if a deploy has extended the preview and the cache does not know it yet.
@@ -53,6 +66,38 @@ func (operator *Operator) expire(ctx context.Context, subject *subject) (bool, e
 	return true, nil
 }
 
+// checkClock returns an error if the time of a preview is over by the operator's clock alone: a wrong one would delete all previews at once.
+func (operator *Operator) checkClock(ctx context.Context, preview *v1alpha1.Preview) error {
+	if operator.ServerNow == nil || preview.Expires == v1alpha1.ExpiredAlready {
+		return nil
+	}
+	ends, err := preview.ExpiresAt()
+	if err != nil {
+		return err
+	}
+	now, err := operator.ServerNow(ctx)
+	if err != nil {
+		return fmt.Errorf("asking the API server for its time: %w", err)
+	}
+	if now.Add(serverSkew).Before(ends) {
+		return fmt.Errorf("the clock of the operator is at least %s ahead of the API server's; set the clocks of the nodes", ends.Sub(now))
+	}
+	return nil
+}
+
+// ServerTime returns a function that asks an API server for its time. The answer to a review has it, and each account may ask for a review of itself.
+func ServerTime(writer client.Writer) func(ctx context.Context) (time.Time, error) {
+	return func(ctx context.Context) (time.Time, error) {
+		review := &unstructured.Unstructured{}
+		review.SetAPIVersion("authentication.k8s.io/v1")
+		review.SetKind("SelfSubjectReview")
+		if err := writer.Create(ctx, review); err != nil {
+			return time.Time{}, err
+		}
+		return review.GetCreationTimestamp().Time, nil
+	}
+}
+
 // tooLong returns a block if a preview would live for longer than the maximum.
 func (operator *Operator) tooLong(subject *subject) *reconcile.Block {
 	state := operator.previewState(subject)
@@ -63,7 +108,8 @@ func (operator *Operator) tooLong(subject *subject) *reconcile.Block {
 	return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: message}
 }
 
-// takeHost deletes the Ingresses with which a preview serves a host that an App or a Dunlin claims. The preview writes none again, because it is blocked.
+// takeHost deletes the Ingresses with which a preview serves a host that an App or a Dunlin claims. A pass of the preview that did not know the claim yet
+// may write one again; its next pass, which is blocked, takes it away.
 func (operator *Operator) takeHost(ctx context.Context, preview *subject, host string) error {
 	var list networkingv1.IngressList
 	if err := operator.Reader.List(ctx, &list, operator.belongingTo(preview)...); err != nil {

@@ -1,6 +1,7 @@
 package operator_test
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
@@ -16,7 +18,7 @@ import (
 	"github.com/dunlin-project/dunlin/platform/operator"
 )
 
-// clock is a time that the test sets. The server's own clock decides nothing about previews.
+// clock is a time that the test sets. The server's own clock decides nothing, because the operator does not ask for it without ServerNow.
 type clock struct{ now time.Time }
 
 func (world *world) withClock() *clock {
@@ -115,6 +117,38 @@ func TestAPreviewExpires(t *testing.T) {
 	}
 }
 
+// TestAClockThatIsAheadDeletesNothing has an operator whose clock is an hour ahead of the API server's.
+func TestAClockThatIsAheadDeletesNothing(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-ahead")
+	clock := world.withClock()
+	server := clock.now
+	app := world.preview("shop-pr-10", "shop", clock.now.Add(time.Hour))
+	world.create(app)
+	world.converge("App", app.Name)
+	world.operator.ServerNow = func(context.Context) (time.Time, error) { return server, nil }
+	clock.now = clock.now.Add(time.Hour)
+	err := world.pass("App", app.Name)
+	if err == nil || !strings.Contains(err.Error(), "the clock of the operator is at least 1h0m0s ahead of the API server's") || world.isGone(app.Name) {
+		t.Errorf("%v", err)
+	}
+	server = clock.now.Add(-time.Minute)
+	world.passIn(app.Name)
+	if !world.isGone(app.Name) {
+		t.Error("the preview is still there")
+	}
+}
+
+// TestTheTimeOfTheServer asks for it with the rights of the operator.
+func TestTheTimeOfTheServer(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-time")
+	found, err := operator.ServerTime(world.operator.Writer)(t.Context())
+	if difference := time.Since(found).Abs(); err != nil || difference > time.Minute {
+		t.Errorf("%s, %v", found, err)
+	}
+}
+
 // TestAnExtendedPreviewStays extends a preview: no pod restarts, no migration runs, and an operator that still has the earlier version deletes nothing.
 func TestAnExtendedPreviewStays(t *testing.T) {
 	t.Parallel()
@@ -195,6 +229,43 @@ func TestAPreviewHasNoHostOfAnotherApp(t *testing.T) {
 	}
 }
 
+// TestABlockedPreviewGivesUpItsHost has an App claim the host of a preview, and only the preview reconciled.
+func TestABlockedPreviewGivesUpItsHost(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-given-up")
+	clock := world.withClock()
+	preview := world.preview("shop-pr-8", "shop", clock.now.Add(time.Hour))
+	preview.Spec.Host = "shop.example.com"
+	world.create(preview)
+	world.converge("App", preview.Name)
+	app := world.app("shop")
+	app.Spec.Host = "shop.example.com"
+	world.create(app)
+	world.converge("App", preview.Name)
+	if served := world.list("Ingress", preview.Name); len(served) != 0 {
+		t.Errorf("%v", served)
+	}
+}
+
+// TestAnInvalidPreviewExpires has a preview that is never applied.
+func TestAnInvalidPreviewExpires(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-invalid")
+	clock := world.withClock()
+	app := world.preview("shop-pr-9", "shop", clock.now.Add(time.Hour))
+	app.Spec.PodPatch = &v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: []byte(`{"spec": {"nodeName": "a"}}`)}}
+	world.create(app)
+	world.converge("App", app.Name)
+	if text, message := world.status(app); !strings.Contains(text, "Degraded=True SpecInvalid") {
+		t.Fatal(text, message)
+	}
+	clock.now = clock.now.Add(time.Hour)
+	world.passIn(app.Name)
+	if !world.isGone(app.Name) {
+		t.Error("the preview is still there")
+	}
+}
+
 // TestTheServerKeepsPreviewsAndAppsApart checks that nobody who can only change an App can have the operator delete it.
 func TestTheServerKeepsPreviewsAndAppsApart(t *testing.T) {
 	t.Parallel()
@@ -210,6 +281,11 @@ func TestTheServerKeepsPreviewsAndAppsApart(t *testing.T) {
 	world.create(preview)
 	preview.Spec.Preview = nil
 	if err := world.admin.Update(t.Context(), preview); err == nil || !strings.Contains(err.Error(), "an App cannot become a preview or stop being one") {
+		t.Errorf("%v", err)
+	}
+	// The App shop-pr with --as 5 would have the same name.
+	preview.Spec.Preview = &v1alpha1.Preview{Of: "shop-pr", Expires: v1alpha1.ExpiryText(clock.now.Add(time.Hour))}
+	if err := world.admin.Update(t.Context(), preview); err == nil || !strings.Contains(err.Error(), "cannot change to another App; choose another --as") {
 		t.Errorf("%v", err)
 	}
 }

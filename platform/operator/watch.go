@@ -128,7 +128,7 @@ func Run(ctx context.Context, connection *rest.Config, options Options) error {
 	operator := &Operator{
 		Reader: running.GetClient(), Live: running.GetAPIReader(), Writer: running.GetClient(),
 		Namespaces: options.Namespaces, IdentityFile: options.IdentityFile, Cluster: options.Cluster,
-		Recorder: recorder, isIndexed: true,
+		Recorder: recorder, isIndexed: true, ServerNow: ServerTime(running.GetClient()),
 		Signatures: Signatures{KeysFile: options.ImageKeysFile, Unsigned: options.UnsignedImages, Registry: registries},
 	}
 	for _, kind := range []string{KindApp, KindDunlin} {

@@ -35,18 +35,28 @@ var (
 	}
 	patchContainer = patchFields{
 		"name": nil, "image": nil, "imagePullPolicy": nil, "command": nil, "args": nil, "workingDir": nil, "resources": nil, "resizePolicy": nil,
-		"volumeMounts": nil, "livenessProbe": nil, "readinessProbe": nil, "startupProbe": nil, "lifecycle": nil, "restartPolicy": nil,
+		"volumeMounts": nil, "livenessProbe": patchProbe, "readinessProbe": patchProbe, "startupProbe": patchProbe, "restartPolicy": nil,
+		"lifecycle":              {"postStart": patchHandler, "preStop": patchHandler, "stopSignal": nil},
 		"terminationMessagePath": nil, "terminationMessagePolicy": nil,
 		"ports": {"name": nil, "containerPort": nil, "protocol": nil},
 		// Keys of Secrets and ConfigMaps are not here: whoever may deploy could read those of others in the namespace.
 		"env": {"name": nil, "value": nil, "valueFrom": {"fieldRef": nil, "resourceFieldRef": nil}},
 	}
+	patchHandler = patchFields{"exec": nil, "sleep": nil, "httpGet": patchGet, "tcpSocket": patchConnection}
+	patchProbe   = patchFields{
+		"exec": nil, "grpc": nil, "httpGet": patchGet, "tcpSocket": patchConnection, "initialDelaySeconds": nil, "timeoutSeconds": nil,
+		"periodSeconds": nil, "successThreshold": nil, "failureThreshold": nil, "terminationGracePeriodSeconds": nil,
+	}
+	patchGet        = patchFields{"path": nil, "port": nil, "scheme": nil, "httpHeaders": nil}
+	patchConnection = patchFields{"port": nil}
 	// patchLists are lists of objects with names, which the patch merges by them.
 	patchLists = []string{"containers", "initContainers", "volumes", "ports", "env"}
 	// patchRelaxed are further fields of a relaxed patch, by the name of what has them.
 	patchRelaxed = map[string][]string{
 		"spec":       {"securityContext", "hostNetwork", "hostPID", "hostIPC", "hostUsers", "shareProcessNamespace"},
 		"containers": {"securityContext"}, "initContainers": {"securityContext"}, "ports": {"hostPort", "hostIP"}, "volumes": {"hostPath"},
+		// The kubelet would call another host from the network of the node, which no NetworkPolicy restricts.
+		"httpGet": {"host"}, "tcpSocket": {"host"},
 	}
 	// patchOwned are fields of the app's own container that other fields of the spec set.
 	patchOwned = map[string]string{"image": "spec.image", "command": "spec.command", "args": "spec.args", "ports": "spec.ports"}
@@ -121,7 +131,12 @@ func (check *patchCheck) object(path, name string, value any, fields patchFields
 			check.refuse(at, "belongs to Roost; set "+patchOwned[field]+" instead")
 		case !isListed:
 			check.refuse(at, "is not a field that a patch may set, because it belongs to Roost or reaches beyond the App; remove it")
-		case below == nil:
+		case field == "priorityClassName" && isOfSystem(object[field]) && !check.isRelaxed:
+			check.refuse(at, "is for pods of Kubernetes itself, which displace all others; use another class, or set spec.podPatch.relaxed")
+		case field == "affinity" && !check.isRelaxed:
+			check.affinity(at, object[field])
+		// A patch removes an object with null.
+		case below == nil || object[field] == nil && !slices.Contains(patchLists, field):
 		case slices.Contains(patchLists, field):
 			check.list(at, field, object[field], below)
 		default:
@@ -145,6 +160,32 @@ func (check *patchCheck) list(path, name string, value any, fields patchFields) 
 		}
 		check.object(fmt.Sprintf("%s[%d]", path, index), name, element, fields)
 	}
+}
+
+// affinity refuses terms about pods of other namespaces: a required one would keep them away from the nodes of the App.
+func (check *patchCheck) affinity(path string, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, field := range slices.Sorted(maps.Keys(value)) {
+			switch at := path + "." + field; field {
+			case "labelSelector":
+			case "namespaces", "namespaceSelector":
+				check.refuse(at, "reaches beyond the namespace of the App; remove it, or set spec.podPatch.relaxed")
+			default:
+				check.affinity(at, value[field])
+			}
+		}
+	case []any:
+		for index, element := range value {
+			check.affinity(fmt.Sprintf("%s[%d]", path, index), element)
+		}
+	}
+}
+
+// isOfSystem reports whether the name of a priority class is one of those that Kubernetes keeps for itself.
+func isOfSystem(class any) bool {
+	name, _ := class.(string)
+	return strings.HasPrefix(name, "system-")
 }
 
 // metadata refuses labels by which Roost and Kubernetes select pods, and annotations that mean something to Roost or to the security of a pod.
@@ -175,7 +216,8 @@ func isOfKubernetes(key string) bool {
 	return slices.Contains([]string{"pod-template-hash", "controller-revision-hash", "job-name", "controller-uid"}, key)
 }
 
-// patched returns a pod template with the patch of the spec. Containers that the patch adds get the security settings that all containers have.
+// patched returns a pod template with the patch of the spec. Containers that the patch adds get the security settings that all containers have, and
+// volumes a bound.
 func patched(template corev1.PodTemplateSpec, patch *v1alpha1.PodPatch) (corev1.PodTemplateSpec, error) {
 	if patch == nil {
 		return template, nil
@@ -199,7 +241,21 @@ func patched(template corev1.PodTemplateSpec, patch *v1alpha1.PodPatch) (corev1.
 			complete(&containers[index])
 		}
 	}
+	for index := range result.Spec.Volumes {
+		bound(&result.Spec.Volumes[index])
+	}
 	return result, nil
+}
+
+// bound gives a temporary volume the size of /tmp where a patch has left it out, because one without a size can fill the disk of its node.
+func bound(volume *corev1.Volume) {
+	if volume.VolumeSource == (corev1.VolumeSource{}) {
+		// What Kubernetes makes of it.
+		volume.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	}
+	if volume.EmptyDir != nil && volume.EmptyDir.SizeLimit == nil {
+		volume.EmptyDir.SizeLimit = &tmpSize
+	}
 }
 
 // complete gives a container what each container of Roost has, where a patch has left it out.

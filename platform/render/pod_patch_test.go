@@ -67,6 +67,28 @@ func TestAddedContainersHaveLimits(t *testing.T) {
 	}
 }
 
+func TestAddedVolumesHaveABound(t *testing.T) {
+	pod := patchedPod(t, &v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: []byte(`{"spec": {"volumes": [
+		{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": "c"}, {"name": "tmp", "emptyDir": null}]}}`)}})
+	wanted := map[string]string{"a": "64Mi", "b": "1Gi", "c": "64Mi", "tmp": "64Mi"}
+	if len(pod.Volumes) != len(wanted) {
+		t.Errorf("%+v", pod.Volumes)
+	}
+	for _, volume := range pod.Volumes {
+		if volume.EmptyDir == nil || volume.EmptyDir.SizeLimit.String() != wanted[volume.Name] {
+			t.Errorf("%+v", volume)
+		}
+	}
+}
+
+func TestAPatchMayReplaceAProbe(t *testing.T) {
+	problems := render.PodPatchProblems(&v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: []byte(
+		`{"spec": {"containers": [{"name": "app", "livenessProbe": null, "readinessProbe": {"httpGet": null, "tcpSocket": {"port": 8080}}}]}}`)}})
+	if len(problems) > 0 {
+		t.Errorf("%v", problems)
+	}
+}
+
 func TestTheSizeOfAPatch(t *testing.T) {
 	text := `{"metadata": {"annotations": {"a": ""}}}`
 	for size, isRefused := range map[int]bool{render.PatchBytesMax: false, render.PatchBytesMax + 1: true} {

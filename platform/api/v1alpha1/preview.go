@@ -16,6 +16,7 @@ const (
 type Preview struct {
 	// Of is the name of the App whose manifest was deployed under another name. The name of the preview begins with it and `-`.
 	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot change to another App; choose another --as"
 	Of string `json:"of"`
 	// Expires is the time in UTC at which the operator deletes the App and all that belongs to it. A change starts no pods.
 	// +kubebuilder:validation:MaxLength=32
