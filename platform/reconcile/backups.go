@@ -182,7 +182,11 @@ func NextOperation(input OperationInput) *v1alpha1.Operation {
 				next.Phase, next.Message = v1alpha1.OperationSucceeded, input.Report
 			}
 		case jobFailed:
-			next.Phase, next.Message = v1alpha1.OperationFailed, input.lastOutput(name)
+			// Pods and Jobs arrive by different watches. A pod says why it has failed, and whether the volumes are unchanged. So an operation does not end
+			// before its pods are known to have ended.
+			if !input.IsPodRunning {
+				next.Phase, next.Message = v1alpha1.OperationFailed, input.lastOutput(name)
+			}
 		}
 	}
 	return &next

@@ -95,6 +95,7 @@ func TestPhasesOfAnOperation(t *testing.T) {
 		{"it is done", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Complete")), Report: "5 files"}, v1alpha1.OperationSucceeded, "5 files"},
 		{"it has failed", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed")),
 			Pods: []PodState{{Job: "other", LastOutput: "x"}, {Job: "shop-restore-b", LastOutput: "no key"}}}, v1alpha1.OperationFailed, "no key"},
+		{"its pod is not known to have failed", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed")), IsPodRunning: true}, v1alpha1.OperationRuns, ""},
 		{"it has failed without a word", OperationInput{Recorded: at(v1alpha1.OperationRuns), Live: with(task("shop-restore-b", "Failed"))}, v1alpha1.OperationFailed, "left no log lines"},
 	} {
 		row.input.App = "shop"
