@@ -235,7 +235,9 @@ impl ClusterLogs {
                 // The cluster's core lists no room whose newest message says that this node has refused it. So another node
                 // has held the rooms since, and the others wait for this one to open them, or to refuse them again.
                 let mut refused = lock(&self.refused);
-                channels.iter().for_each(|channel| refused.remove(channel));
+                for channel in &channels {
+                    refused.remove(channel);
+                }
                 drop(refused);
                 lock(&self.orphans).extend(channels);
                 self.has_orphans.notify_one();
