@@ -18,9 +18,9 @@ ANSWER_TIMEOUT_S = 60
 class Client:
     """A session on one node."""
 
-    def __init__(self, node):
+    def __init__(self, node, connect=None):
         self.connection, self.frames, self.read, self.number = open_websocket(node.port), Frames(), [], 0
-        self.ask("connect", {})
+        self.ask("connect", connect or {})
 
     def ask(self, method, params):
         self.number += 1

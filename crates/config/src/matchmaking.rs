@@ -6,7 +6,7 @@ use dunlin_engine::{
 };
 use dunlin_matchmaking::{LobbyLimits, MatchRules, SkillWindow};
 
-use super::{broker, proxies, resolve::Reader, value::shortened};
+use super::{proxies, resolve::Reader, value::shortened};
 
 /// Matchmaking in the rooms of one namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,11 +98,6 @@ pub(super) fn settings(
         if !r.bool(&at("enabled")) || !is_room {
             continue;
         }
-        if broker::is_on(r) {
-            let text = "is not supported in a cluster, whose nodes do not share their queues: remove it, or run one node \
-                without `broker.enabled`";
-            r.error(&at("enabled"), text);
-        }
         check(r, &table, &settings.rules);
         if let Some(name) = settings.region_param.as_ref().filter(|name| settings.criteria_params.contains(name)) {
             let text = format!("{:?} is in `criteria_params` too: remove it from one of them", shortened(name));
@@ -130,11 +125,6 @@ pub(super) fn lobbies(r: &mut Reader<'_>, engine: &mut Options) -> Vec<LobbySett
             continue;
         }
         let path = at("lobby_channel");
-        if broker::is_on(r) {
-            let text = "is not supported in a cluster, whose nodes do not share their lists of rooms: remove it, or run one \
-                node without `broker.enabled`";
-            r.error(&path, text);
-        }
         let boundary = engine.channel.namespace_boundary;
         let name = channel.split_once(boundary).map_or("", |(name, _)| name);
         let lobby = std::iter::once(&mut engine.without_namespace).chain(&mut engine.namespaces);

@@ -29,4 +29,4 @@ pub use refusal::MatchRefusal;
 pub use room::{MatchRoomId, OpenedRoom};
 pub use rules::MatchRules;
 pub use skill_window::SkillWindow;
-pub use ticket::{EndReason, Initiator, TicketId, TicketRequest, TicketStatus, USER_BYTES_MAX};
+pub use ticket::{EndReason, HandedTicket, Initiator, TicketId, TicketRequest, TicketStatus, USER_BYTES_MAX};

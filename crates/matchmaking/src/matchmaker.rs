@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use crate::{
-    EndReason, Initiator, MatchCounters, MatchCriteria, MatchEffect, MatchGauges, MatchRefusal, MatchRoomId,
-    MatchRules, OpenFailure, OpenedRoom, RoomState, TicketId, TicketRequest, TicketStatus,
+    EndReason, HandedTicket, Initiator, MatchCounters, MatchCriteria, MatchEffect, MatchGauges, MatchRefusal,
+    MatchRoomId, MatchRules, OpenFailure, OpenedRoom, RoomState, TicketId, TicketRequest, TicketStatus,
     bucket::{Bucket, Buckets, WaitingTicket},
     known_rooms::KnownRooms,
     pass::{Pass, group},
@@ -74,6 +74,67 @@ impl Matchmaker {
             self.tickets.set_timer(id, Some(now_ms.saturating_add(self.rules.confirm_timeout_ms)));
         }
         Ok(id)
+    }
+
+    /// Removes the oldest tickets that are in no room and in none that is being opened, for the queue of another node.
+    pub fn hand_over(&mut self, now_ms: u64, tickets_max: usize) -> Vec<(TicketId, HandedTicket)> {
+        let ids: Vec<_> = self.tickets.without_room().take(tickets_max).collect();
+        let handed = ids.into_iter().filter_map(|id| {
+            if let Some(waiting) = self.tickets.waiting(id, &self.rules) {
+                self.stop_waiting(&waiting, Stage::Waiting);
+            }
+            let timer_ms = self.tickets.get(id)?.timer_ms;
+            let MatchTicket { users, criteria, region, skill, submitted_ms, deadline_ms, stage, .. } =
+                self.tickets.take(id)?;
+            self.buckets.forget_if_empty(&criteria);
+            let ends_ms = if stage == Stage::Unconfirmed { timer_ms.unwrap_or(deadline_ms) } else { deadline_ms };
+            let handed = HandedTicket {
+                users: users.into_iter().map(|user| (user.id, user.is_confirmed)).collect(),
+                criteria: (*criteria).clone(),
+                region,
+                skill,
+                age_ms: now_ms.saturating_sub(submitted_ms),
+                left_ms: ends_ms.saturating_sub(now_ms),
+            };
+            Some((id, handed))
+        });
+        handed.collect()
+    }
+
+    /// Goes on with a ticket that another queue has handed over. It keeps its time, and is not counted as submitted again.
+    ///
+    /// # Errors
+    /// [`MatchRefusal`]; nothing has changed.
+    pub fn take_over(&mut self, now_ms: u64, ticket: HandedTicket) -> Result<TicketId, MatchRefusal> {
+        let checked = self.tickets.check_handed(&ticket, &self.rules);
+        self.count_refusal(checked)?;
+        let HandedTicket { users, criteria, region, skill, age_ms, left_ms } = ticket;
+        let is_complete = users.iter().all(|(_, is_confirmed)| *is_confirmed);
+        let timeout_ms = if is_complete { self.rules.ticket_timeout_ms } else { self.rules.confirm_timeout_ms };
+        let ends_ms = now_ms.saturating_add(left_ms.min(timeout_ms));
+        let id = self.tickets.add(MatchTicket {
+            is_roaming: region.is_none() || self.rules.region_wait_ms <= age_ms,
+            users: users.into_iter().map(|(id, is_confirmed)| TicketUser { id, is_confirmed }).collect(),
+            criteria: self.buckets.known_criteria(criteria),
+            region,
+            skill,
+            submitted_ms: now_ms.saturating_sub(age_ms),
+            deadline_ms: ends_ms,
+            failures: 0,
+            stage: Stage::Unconfirmed,
+            timer_ms: None,
+        });
+        if is_complete {
+            self.start_waiting(id);
+        } else {
+            self.tickets.set_timer(id, Some(ends_ms));
+        }
+        Ok(id)
+    }
+
+    /// Whether a ticket is not over.
+    pub fn has_unfinished(&self) -> bool {
+        self.tickets.has_unfinished()
     }
 
     /// A user agrees to be placed with the others of the ticket.

@@ -35,6 +35,23 @@ pub struct TicketRequest {
     pub skill: i32,
 }
 
+/// A ticket without a room, which the queue of another node goes on with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedTicket {
+    /// The users, and whether each has confirmed.
+    pub users: Vec<(Arc<str>, bool)>,
+    /// As in the request.
+    pub criteria: MatchCriteria,
+    /// As in the request.
+    pub region: Option<Arc<str>>,
+    /// As in the request.
+    pub skill: i32,
+    /// Time since it was submitted.
+    pub age_ms: u64,
+    /// Time after which it ends.
+    pub left_ms: u64,
+}
+
 /// Why a ticket has ended without its users in a room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum EndReason {

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    CRITERION_BYTES_MAX, Initiator, MatchRefusal, MatchRules, TicketId, TicketRequest, USER_BYTES_MAX,
+    CRITERION_BYTES_MAX, HandedTicket, Initiator, MatchRefusal, MatchRules, TicketId, TicketRequest, USER_BYTES_MAX,
     bucket::{Pool, WaitingTicket},
     room::MatchRoomId,
     ticket::{MatchTicket, Stage},
@@ -79,6 +79,48 @@ impl Tickets {
             return Err(MatchRefusal::QueueFull);
         }
         Ok(())
+    }
+
+    /// Whether a ticket of another queue may go on here.
+    pub(crate) fn check_handed(&self, ticket: &HandedTicket, rules: &MatchRules) -> Result<(), MatchRefusal> {
+        let limit = rules.party_max.min(rules.players_max);
+        let is_small = u32::try_from(ticket.users.len()).is_ok_and(|count| (1..=limit).contains(&count));
+        let is_user = |user: &Arc<str>| !user.is_empty() && user.len() <= USER_BYTES_MAX;
+        let distinct: BTreeSet<_> = ticket.users.iter().map(|(user, _)| user).collect();
+        if !is_small || distinct.len() != ticket.users.len() || !distinct.into_iter().all(is_user) {
+            return Err(MatchRefusal::Users);
+        }
+        if ticket.region.as_ref().is_some_and(|region| region.is_empty() || region.len() > CRITERION_BYTES_MAX) {
+            return Err(MatchRefusal::Criteria);
+        }
+        if ticket.users.iter().any(|(user, is_confirmed)| *is_confirmed && self.users.contains_key(user)) {
+            return Err(MatchRefusal::UserHasTicket);
+        }
+        if self.pending >= rules.tickets_max { Err(MatchRefusal::QueueFull) } else { Ok(()) }
+    }
+
+    /// Tickets that are unconfirmed or wait, and are in no room that is being opened; the oldest first.
+    pub(crate) fn without_room(&self) -> impl Iterator<Item = TicketId> {
+        let is_without = |ticket: &MatchTicket| matches!(ticket.stage, Stage::Unconfirmed | Stage::Waiting);
+        self.by_id.iter().filter(move |(_, ticket)| is_without(ticket)).map(|(id, _)| *id)
+    }
+
+    /// Whether a ticket is not over.
+    pub(crate) fn has_unfinished(&self) -> bool {
+        self.by_id.values().any(|ticket| !ticket.is_over())
+    }
+
+    /// Removes a ticket that waits or is unconfirmed, as if it had never been here.
+    pub(crate) fn take(&mut self, id: TicketId) -> Option<MatchTicket> {
+        self.set_timer(id, None);
+        let ticket = self.by_id.remove(&id)?;
+        self.pending -= usize::from(ticket.is_pending());
+        for user in &ticket.users {
+            if self.users.get(&user.id) == Some(&id) {
+                self.users.remove(&user.id);
+            }
+        }
+        Some(ticket)
     }
 
     /// Whether a user may confirm a ticket.

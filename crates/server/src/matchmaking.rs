@@ -1,18 +1,26 @@
 //! Matchmaking and lobbies on the control thread. `dunlin_matchmaking` makes the decisions. This module supplies the
 //! clock, opens the rooms, notifies the users and publishes listings. Requests come from the server API and, as RPC,
 //! from clients.
+//!
+//! One node of a cluster runs the queues and the lobbies of all ([`queue_site`]). The others pass the requests of their clients
+//! and of their API to it, and open rooms for it.
 
 mod client;
+mod cluster_rooms;
 mod command;
 mod lobby;
 mod openings;
 mod queue;
+mod queue_peers;
+mod queue_site;
 mod report;
+mod room_summary;
+mod ticket_names;
 mod ticket_requesters;
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use dunlin_config::{LobbySettings, MatchSettings};
@@ -20,24 +28,69 @@ use dunlin_matchmaking::TicketId;
 use dunlin_queues::{CountedReceiver, CountedSender, Refused, declared::MATCH_REQUESTS};
 use tokio::sync::oneshot;
 
-use crate::node::Node;
+use crate::{node::Node, peers::MatchRooms, rooms::RoomReport};
+use cluster_rooms::own_page;
 use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
-pub use command::{TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
-pub use report::{LobbyReport, MatchReport, MatchmakingReport};
+pub use command::{NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
+pub(crate) use openings::open;
+pub use report::{LobbyReport, MatchReport, MatchmakingReport, QueuePeerCounts};
+pub use room_summary::RoomSummary;
 pub use ticket_requesters::TicketRequester;
 
 /// Maximum number of publications and of requests to rooms that a queue or a lobby has in flight.
 const PUBLICATIONS_AT_ONCE: usize = 64;
 
+/// How long a node that has stopped waits until another one has taken its tickets.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
+
 /// Called once with the result of a request.
 type Reply = Box<dyn FnOnce(Result<TicketAnswer, TicketFault>) + Send>;
 
 /// A request and its callback.
-struct MatchRequest {
-    command: TicketCommand,
-    reply: Reply,
+enum MatchRequest {
+    Command {
+        command: TicketCommand,
+        asker: Asker,
+        reply: Reply,
+    },
+    HandOver {
+        /// The id of the node that hands the tickets over, if it is about to leave the cluster.
+        leaving: Option<Box<str>>,
+        namespace: Box<str>,
+        tickets: Vec<NamedTicket>,
+        /// Receives the tickets that were not taken.
+        reply: oneshot::Sender<Vec<TicketName>>,
+    },
+    /// The node has stopped, and is about to leave its cluster.
+    Leave {
+        /// Called when no waiting ticket is left.
+        reply: oneshot::Sender<()>,
+    },
+}
+
+/// Where a command comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    /// From a client or the API of this node.
+    Own,
+    /// From another node, which has found this one. It is never passed on, so it cannot go round in circles.
+    Node,
+}
+
+/// The rooms that queues and lobbies know.
+#[derive(Debug)]
+struct ListedRooms {
+    namespaces: Vec<String>,
+    lobbies: Vec<LobbySettings>,
+}
+
+impl ListedRooms {
+    fn has(&self, room: &RoomReport) -> bool {
+        self.namespaces.iter().any(|namespace| **namespace == *room.namespace)
+            || self.lobbies.iter().any(|lobby| lobby.has(&room.channel))
+    }
 }
 
 /// Sends requests to the matchmaking of a node. Cheap to clone.
@@ -48,6 +101,7 @@ pub struct MatchHandle {
     /// The users who request tickets, in the order of `settings`. Shards check this when a client requests a ticket,
     /// before any backend request.
     requesters: Arc<[Mutex<Requesters>]>,
+    listed: Arc<ListedRooms>,
     started: Instant,
     report: Arc<Mutex<MatchmakingReport>>,
 }
@@ -71,6 +125,10 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
         requests: sender,
         settings: matchmaking.into(),
         requesters: requesters.collect(),
+        listed: Arc::new(ListedRooms {
+            namespaces: matchmaking.iter().map(|settings| settings.namespace.clone()).collect(),
+            lobbies: lobbies.to_vec(),
+        }),
         started: Instant::now(),
         report: Arc::default(),
     };
@@ -83,9 +141,9 @@ impl MatchTask {
         self.handle.clone()
     }
 
-    /// Runs until the node stops.
-    pub async fn run(self, node: Node) {
-        queue::run(self, node).await;
+    /// Runs until the node, which has this id in its cluster, stops.
+    pub async fn run(self, node: Node, own: Box<str>) {
+        queue::run(self, node, own).await;
     }
 }
 
@@ -95,8 +153,61 @@ impl MatchHandle {
     /// # Errors
     /// [`TicketFault`]
     pub async fn ask(&self, command: TicketCommand) -> Result<TicketAnswer, TicketFault> {
+        self.asked(command, Asker::Own).await
+    }
+
+    /// Carries out a command of another node, which takes this one for the node that runs the queues.
+    ///
+    /// # Errors
+    /// [`TicketFault`]
+    pub async fn ask_for_node(&self, command: TicketCommand) -> Result<TicketAnswer, TicketFault> {
+        self.asked(command, Asker::Node).await
+    }
+
+    /// Goes on with tickets of a namespace that another node hands over, `leaving` if it is about to leave the cluster. Returns
+    /// the names of those that are refused.
+    ///
+    /// # Errors
+    /// [`TicketFault`]: none was taken.
+    pub async fn take_over(
+        &self,
+        leaving: Option<Box<str>>,
+        (namespace, tickets): (Box<str>, Vec<NamedTicket>),
+    ) -> Result<Vec<TicketName>, TicketFault> {
+        let (reply, refused) = oneshot::channel();
+        let bytes = tickets.iter().map(NamedTicket::bytes).sum();
+        let sent = self.requests.try_send(MatchRequest::HandOver { leaving, namespace, tickets, reply }, bytes);
+        sent.map_err(|refused| match refused {
+            Refused::Full(_) => TicketFault::Busy,
+            Refused::Closed(_) => TicketFault::Stopped,
+        })?;
+        refused.await.map_err(|_| TicketFault::Stopped)
+    }
+
+    /// Ends the queues of a node that has stopped, when they have handed over the tickets that wait; at the latest after
+    /// [`LEAVE_TIMEOUT`].
+    pub async fn leave(&self) {
+        let (reply, has_left) = oneshot::channel();
+        let sent = self.requests.try_send(MatchRequest::Leave { reply }, size_of::<MatchRequest>());
+        if sent.is_ok() {
+            // Whether it is late or the task has ended, what is left is lost.
+            let _ = tokio::time::timeout(LEAVE_TIMEOUT, has_left).await;
+        }
+    }
+
+    /// A page of this node's rooms, for the node that runs the queues.
+    pub fn rooms_page(&self, node: &Node, after: &str, answer_bytes_max: usize) -> MatchRooms {
+        own_page(self.own_rooms(node), after, answer_bytes_max)
+    }
+
+    /// This node's rooms that queues and lobbies know.
+    fn own_rooms(&self, node: &Node) -> Vec<RoomSummary> {
+        node.rooms().iter().filter(|room| self.listed.has(room)).map(RoomSummary::of).collect()
+    }
+
+    async fn asked(&self, command: TicketCommand, asker: Asker) -> Result<TicketAnswer, TicketFault> {
         let (sender, answer) = oneshot::channel();
-        self.send(command, Box::new(move |outcome| drop(sender.send(outcome))));
+        self.send_from(asker, command, Box::new(move |outcome| drop(sender.send(outcome))));
         answer.await.unwrap_or(Err(TicketFault::Stopped))
     }
 
@@ -107,11 +218,18 @@ impl MatchHandle {
 
     /// Passes a command on without waiting, so that shards can call it.
     fn send(&self, command: TicketCommand, reply: Reply) {
+        self.send_from(Asker::Own, command, reply);
+    }
+
+    fn send_from(&self, asker: Asker, command: TicketCommand, reply: Reply) {
         let bytes = size_of::<MatchRequest>() + command.bytes();
-        match self.requests.try_send(MatchRequest { command, reply }, bytes) {
-            Ok(()) => {}
-            Err(Refused::Full(request)) => (request.reply)(Err(TicketFault::Busy)),
-            Err(Refused::Closed(request)) => (request.reply)(Err(TicketFault::Stopped)),
+        let (request, fault) = match self.requests.try_send(MatchRequest::Command { command, asker, reply }, bytes) {
+            Ok(()) => return,
+            Err(Refused::Full(request)) => (request, TicketFault::Busy),
+            Err(Refused::Closed(request)) => (request, TicketFault::Stopped),
+        };
+        if let MatchRequest::Command { reply, .. } = request {
+            reply(Err(fault));
         }
     }
 

@@ -525,6 +525,11 @@ impl Node {
         emulated.await.map_err(|_| NodeError::Stopped)
     }
 
+    /// Whether the node is being shut down.
+    pub fn is_draining(&self) -> bool {
+        self.inner.rooms.is_draining()
+    }
+
     /// Shuts the node down: stops accepting connections, closes sessions with 3001 after their reliable lanes, idle
     /// ones first, at the rate of `plan`. The threads end when all sessions are closed or the time is over.
     pub async fn drain(&self, plan: DrainPlan) -> Drained {

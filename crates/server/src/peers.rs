@@ -12,6 +12,7 @@ mod ask;
 mod channel_owner;
 mod counters;
 mod kinds;
+mod matchmaking;
 mod message;
 mod occupancy;
 mod presence;
@@ -23,7 +24,7 @@ mod shards;
 mod tests;
 
 pub use access_rules::{AccessAnswer, AccessOrder, AccessQuestion};
-pub use ask::{ForwardFault, MissingPeer, PeerAnswers, ask_all, emulate_on};
+pub use ask::{ForwardFault, MissingPeer, PeerAnswers, ask_all, ask_node, emulate_on};
 #[cfg(test)]
 pub(crate) use tests::arrived;
 
@@ -33,13 +34,17 @@ pub use counters::{QuestionCounters, QuestionCounts};
 pub use kinds::{
     ChannelCount, ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, ChannelRoomsQuestion,
     Channels, ChannelsQuestion, CountedChannel, Description, Done, Info, InfoQuestion, ListedRoom, ListedSession,
-    MissingPart, Question, Received, RoomList, RoomListQuestion, Rooms, RoomsQuestion, Sessions, SessionsQuestion,
-    StatusQuestion,
+    MissingPart, NewestKeysQuestion, Question, Received, RoomList, RoomListQuestion, Rooms, RoomsQuestion, Sessions,
+    SessionsQuestion, StatusQuestion,
+};
+pub use matchmaking::{
+    HandOverOrder, HandOverReply, MatchRooms, MatchRoomsQuestion, OpenRoomOrder, ReserveOrder, RoomOpening,
+    TicketOrder, TicketReply,
 };
 pub use message::{NOT_UNDERSTOOD, PeerError};
 pub use occupancy::{OccupancyAnswer, OccupancyQuestion};
 pub use presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion};
 pub use rooms::{CloseRoomOrder, RoomClosed, close_room_here};
-pub use serve::{LocalReports, OwnName, PeerService};
+pub use serve::{AskedParts, LocalReports, OwnName, PeerService};
 pub use sessions::{DisconnectOrder, PaceOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder};
 pub use shards::{ChannelQuestion, QuestionKind, QuestionQueue, QuestionReceivers, QuestionSenders};

@@ -201,6 +201,10 @@ impl Rooms {
         self.shared.draining.store(true, Ordering::Release);
     }
 
+    pub(crate) fn is_draining(&self) -> bool {
+        self.shared.is_draining()
+    }
+
     /// The stored rooms; `None` without a storage.
     pub(crate) fn kept(&self) -> Option<Arc<KeptRooms>> {
         self.shared.kept.clone()

@@ -43,6 +43,7 @@ use crate::{
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
+    peers::AskedParts,
     rooms::SAVE_TIMEOUT,
     telemetry::{api_counters::ControlCounters, client_summary, config_events, events, log},
     trim,
@@ -209,8 +210,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let reporter = webhooks.as_ref().and_then(|webhooks| start_reporter(&node, &identity, webhooks));
     let surveys = ports::surveys(config, &node);
     let served = Served { config, node: &node, identity: &identity, counters: &counters, surveys: &surveys };
-    cluster::join(served, webhooks.as_ref());
-    let ports = ports::divide(served, asked, Pages { site, origins, matchmaking: match_handle, cookie_key: random()? });
+    cluster::join(served, AskedParts { webhooks: webhooks.clone(), matchmaking: match_handle.clone() });
+    let of_pages = Pages { site, origins, matchmaking: match_handle.clone(), cookie_key: random()? };
+    let ports = ports::divide(served, asked, of_pages);
     let live_parts = LiveParts {
         node: node.clone(),
         tokens,
@@ -236,6 +238,9 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let drain = drain_before_webhooks(plan, webhooks.is_some());
     let ending = control.end(signal, &mut signals, (drain, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
+    if let Some(matchmaking) = match_handle.filter(|_| node.cluster().is_some()) {
+        matchmaking.leave().await;
+    }
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
     session_services::end_webhooks(webhooks.as_ref(), reporter, left).await;
     session_services::end_pushes(profiling, otlp.as_deref(), LAST_SPANS_TIMEOUT).await;
@@ -264,7 +269,7 @@ fn start_tasks(
     tokio::spawn(memory_limit::watch(node.clone(), Arc::clone(counters)));
     tokio::spawn(reopen_rooms::reopen_rooms(node.clone(), reopen_rooms::KeptNamespaces::new(config)));
     if let Some(matchmaking) = matchmaking {
-        tokio::spawn(matchmaking.run(node.clone()));
+        tokio::spawn(matchmaking.run(node.clone(), config.engine.node_id.as_ref().into()));
     }
 }
 

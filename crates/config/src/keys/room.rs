@@ -303,12 +303,7 @@ const ROOM: &[Key] = &[
 ];
 
 const MATCH: &[Key] = &[
-    own(
-        "enabled",
-        Bool,
-        "false",
-        "Accept tickets for the namespace. Not supported with `broker.enabled`, because the nodes of a cluster do not share their queues.",
-    ),
+    own("enabled", Bool, "false", "Accept tickets for the namespace. In a cluster, one node runs the queues of all."),
     own("min_players", COUNT_32, "2", "A room is opened for at least this many users."),
     own("max_players", COUNT_32, "8", "A room gets at most this many users. At most `room.max_players`."),
     own(

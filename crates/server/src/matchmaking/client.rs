@@ -203,7 +203,7 @@ fn proxy_error(fault: &TicketFault) -> ProxyError {
             ErrorCode::BadRequest
         }
         TicketFault::NotEnabled => ErrorCode::NotAvailable,
-        TicketFault::Stopped => ErrorCode::Internal,
+        TicketFault::Unreachable | TicketFault::Stopped => ErrorCode::Internal,
         // HTTP status codes, because the client protocol has no codes for these errors.
         TicketFault::Refused(MatchRefusal::UnknownTicket) => return numbered(404, fault),
         TicketFault::Refused(MatchRefusal::UserHasTicket | MatchRefusal::TicketOver) => return numbered(409, fault),

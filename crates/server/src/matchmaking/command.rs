@@ -1,8 +1,8 @@
 //! Commands about tickets, their names, and the JSON of their answers.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, sync::Arc};
+use std::{borrow::Cow, collections::BTreeMap, fmt, str::FromStr, sync::Arc};
 
-use dunlin_matchmaking::{Initiator, MatchCriteria, MatchRefusal, TicketId, TicketRequest, TicketStatus};
+use dunlin_matchmaking::{HandedTicket, Initiator, MatchCriteria, MatchRefusal, TicketId, TicketRequest, TicketStatus};
 use serde::{Deserialize, Serialize};
 
 use super::TicketRequester;
@@ -71,7 +71,7 @@ impl TicketCommand {
 }
 
 /// The name of a ticket in requests and answers. Tickets of different starts of a node have different names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TicketName {
     /// Differs between two starts of the node.
     pub boot: u32,
@@ -79,6 +79,24 @@ pub struct TicketName {
     pub queue: u16,
     /// The ticket in its queue.
     pub id: TicketId,
+}
+
+/// A ticket that a node hands over, with its name, which it keeps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedTicket {
+    /// Its name.
+    pub name: TicketName,
+    /// The ticket.
+    pub ticket: HandedTicket,
+}
+
+impl NamedTicket {
+    /// The bytes of its texts, and its own.
+    pub(super) fn bytes(&self) -> usize {
+        let HandedTicket { users, criteria, region, .. } = &self.ticket;
+        let users: usize = users.iter().map(|user| size_of_val(user) + user.0.len()).sum();
+        size_of::<Self>() + users + criteria.bytes() + region.as_ref().map_or(0, |name| name.len())
+    }
 }
 
 /// The fields of a request for a ticket, of the server API and of clients.
@@ -100,22 +118,22 @@ pub struct TicketParams {
 }
 
 /// The answer to a command.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TicketAnswer {
     /// The ticket; missing if the backend has chosen the room.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticket: Option<String>,
     /// Its state.
-    pub status: &'static str,
+    pub status: Cow<'static, str>,
     /// The channel of its room.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<Box<str>>,
     /// The users who have not confirmed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unconfirmed: Vec<Box<str>>,
     /// Why it has ended.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Cow<'static, str>>,
 }
 
 /// Why a command failed.
@@ -133,11 +151,42 @@ pub enum TicketFault {
     AddressLimited,
     /// Too many requests wait.
     Busy,
+    /// The node that runs the queues does not answer, or the ticket is on its way to it.
+    Unreachable,
     /// The node stops.
     Stopped,
 }
 
 impl TicketFault {
+    /// The fault in messages between nodes.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Refused(refusal) => refusal.name(),
+            Self::NotEnabled => "not_enabled",
+            Self::BadRequest(_) => "bad_request",
+            Self::RateLimited => "rate_limited",
+            Self::AddressLimited => "address_limited",
+            Self::Busy => "busy",
+            Self::Unreachable => "unreachable",
+            Self::Stopped => "stopped",
+        }
+    }
+
+    /// The fault with this name. A later version may have others.
+    pub fn of_name(name: &str) -> Self {
+        let refusal = MatchRefusal::ALL.into_iter().find(|refusal| refusal.name() == name);
+        match (refusal, name) {
+            (Some(refusal), _) => Self::Refused(refusal),
+            (None, "not_enabled") => Self::NotEnabled,
+            (None, "bad_request") => Self::BadRequest("the node that runs the queues refuses the request"),
+            (None, "rate_limited") => Self::RateLimited,
+            (None, "address_limited") => Self::AddressLimited,
+            (None, "busy") => Self::Busy,
+            (None, "stopped") => Self::Stopped,
+            (None, _) => Self::Unreachable,
+        }
+    }
+
     /// The reason, for the error message.
     pub const fn why(&self) -> &'static str {
         match self {
@@ -156,6 +205,7 @@ impl TicketFault {
             Self::RateLimited => "too many requests of this user for tickets; see room.match.user_rate_limit",
             Self::AddressLimited => "too many users of this address wait; see room.match.address_users_limit",
             Self::Busy => "too many requests for matchmaking wait",
+            Self::Unreachable => "the node that runs the queues does not answer; try again",
             Self::Stopped => "the node stops",
         }
     }
@@ -186,7 +236,8 @@ impl TicketParams {
 
 impl TicketAnswer {
     pub(super) fn new(ticket: TicketName, status: TicketStatus) -> Self {
-        let answer = |status| Self { ticket: Some(ticket.to_string()), status, ..Self::unnamed() };
+        let answer =
+            |status: &'static str| Self { ticket: Some(ticket.to_string()), status: status.into(), ..Self::unnamed() };
         match status {
             TicketStatus::Unconfirmed(users) => {
                 let unconfirmed = users.iter().map(|user| Box::from(&**user)).collect();
@@ -195,17 +246,17 @@ impl TicketAnswer {
             TicketStatus::Waiting => answer("waiting"),
             TicketStatus::Placed(channel) => Self { channel: Some((*channel).into()), ..answer("placed") },
             TicketStatus::Joined(channel) => Self { channel: Some((*channel).into()), ..answer("joined") },
-            TicketStatus::Ended(reason) => Self { reason: Some(reason.name()), ..answer("ended") },
+            TicketStatus::Ended(reason) => Self { reason: Some(reason.name().into()), ..answer("ended") },
         }
     }
 
     /// The answer if the backend has chosen a room.
     pub(super) fn of_backend(channel: Box<str>) -> Self {
-        Self { status: "placed", channel: Some(channel), ..Self::unnamed() }
+        Self { status: "placed".into(), channel: Some(channel), ..Self::unnamed() }
     }
 
     const fn unnamed() -> Self {
-        Self { ticket: None, status: "", channel: None, unconfirmed: Vec::new(), reason: None }
+        Self { ticket: None, status: Cow::Borrowed(""), channel: None, unconfirmed: Vec::new(), reason: None }
     }
 }
 
@@ -233,6 +284,23 @@ impl FromStr for TicketName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_have_names() {
+        let refused = MatchRefusal::ALL.map(TicketFault::Refused);
+        let others = [
+            TicketFault::NotEnabled,
+            TicketFault::RateLimited,
+            TicketFault::AddressLimited,
+            TicketFault::Busy,
+            TicketFault::Unreachable,
+            TicketFault::Stopped,
+        ];
+        for fault in refused.into_iter().chain(others) {
+            assert_eq!(TicketFault::of_name(fault.name()), fault);
+        }
+        assert_eq!(TicketFault::of_name("later"), TicketFault::Unreachable);
+    }
 
     #[test]
     fn names_of_tickets_are_read_as_they_are_written() {

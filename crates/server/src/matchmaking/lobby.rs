@@ -4,15 +4,21 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use dunlin_config::{LOBBY_KEY, LOBBY_REMOVAL, LobbySettings};
-use dunlin_engine::{api::ApiRequest, backend::PublishHow};
+use dunlin_engine::{
+    api::{ApiAnswer, ApiRequest},
+    backend::PublishHow,
+};
 use dunlin_matchmaking::{LobbyBoard, LobbyEffect, RoomListing};
 use dunlin_protocol::Payload;
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::{LobbyReport, PUBLICATIONS_AT_ONCE};
-use crate::{node::Node, rooms::RoomReport};
+use super::{LobbyReport, PUBLICATIONS_AT_ONCE, RoomSummary};
+use crate::{
+    node::Node,
+    peers::{self, NewestKeysQuestion},
+};
 
 pub(super) struct Lobby {
     settings: LobbySettings,
@@ -44,11 +50,40 @@ impl Lobby {
         LobbyReport { rooms: self.board.len(), ..self.report.clone() }
     }
 
+    /// Another node publishes the listings from now on.
+    pub(super) fn leave(&mut self) {
+        self.board = LobbyBoard::new(self.settings.limits);
+    }
+
+    /// This node publishes the listings from now on. Another one has published some, which are removed unless they are
+    /// repeated.
+    pub(super) async fn take_over(&mut self, node: &Node) {
+        let channel: Box<str> = self.settings.channel.as_str().into();
+        let mut keys = Vec::new();
+        if let Some(cluster) = node.cluster() {
+            let question = NewestKeysQuestion { channel: channel.clone() };
+            let answers = peers::ask_all(cluster, &question).await.map(|answers| answers.results).unwrap_or_default();
+            keys.extend(answers.into_iter().flat_map(|answer| answer.found.keys));
+        }
+        if let Ok(Ok(ApiAnswer::NewestKeys(own))) =
+            node.ask_owner(&channel, ApiRequest::NewestKeys { channel: channel.clone() }).await
+        {
+            keys.extend(own);
+        }
+        for key in keys {
+            let tags = &key.publication.tags;
+            let is_removal = tags.iter().any(|(name, _)| **name == *LOBBY_REMOVAL);
+            if let Some((_, room)) = tags.iter().find(|(name, _)| **name == *LOBBY_KEY && !is_removal) {
+                self.board.on_refused(&LobbyEffect::Remove((**room).into()));
+            }
+        }
+    }
+
     /// Publishes changed listings.
-    pub(super) async fn update(&mut self, now_ms: u64, rooms: &[RoomReport], node: &Node) {
+    pub(super) async fn update(&mut self, now_ms: u64, rooms: &[&RoomSummary], node: &Node) {
         let players_max = self.settings.players_max;
         let settings = &self.settings;
-        let listed = rooms.iter().filter(|room| settings.has(&room.channel) && room.is_public());
+        let listed = rooms.iter().filter(|room| settings.has(&room.channel) && room.is_public);
         let listings = listed.map(|room| (Arc::clone(&room.channel), listing(room, players_max)));
         let effects = self.board.update(now_ms, listings);
         let lobby = &*self.settings.channel;
@@ -67,9 +102,9 @@ impl Lobby {
     }
 }
 
-fn listing(room: &RoomReport, players_max: u32) -> RoomListing {
+fn listing(room: &RoomSummary, players_max: u32) -> RoomListing {
     RoomListing {
-        players: room.places_taken(),
+        players: room.players,
         players_max: players_max.min(room.players_max),
         metadata: Arc::clone(&room.metadata),
     }

@@ -9,13 +9,13 @@ use dunlin_engine::{
 };
 use dunlin_matchmaking::{MatchCriteria, MatchRoomId, OpenFailure, OpenedRoom};
 use dunlin_protocol::ErrorCode;
-use dunlin_rooms::RoomOverrides;
 use serde_json::{Map, Value};
 use tokio::task::JoinSet;
 
+use super::RoomSummary;
 use crate::{
     node::{Node, NodeError},
-    rooms::RoomReport,
+    peers::{self, OpenRoomOrder, RoomOpening},
 };
 
 /// The outcome of an opening.
@@ -37,10 +37,21 @@ impl Openings {
         Self { node, in_flight: JoinSet::new() }
     }
 
-    /// Opens a room for a queue.
-    pub fn begin(&mut self, queue: usize, room: MatchRoomId, channel: Arc<str>, overrides: RoomOverrides) {
+    /// Opens a room for a queue, on another node or on this one.
+    pub fn begin(&mut self, queue: usize, room: MatchRoomId, order: OpenRoomOrder, on: Option<Box<str>>) {
         let node = self.node.clone();
-        self.in_flight.spawn(async move { Opened { queue, room, outcome: open(&node, &channel, overrides).await } });
+        self.in_flight.spawn(async move {
+            let outcome = match on.zip(node.cluster()) {
+                Some((other, cluster)) => match peers::ask_node(cluster, &other, &order).await {
+                    Ok(opening @ (RoomOpening::Opened | RoomOpening::Failed)) => opening.into(),
+                    // It is draining, or has reached a limit. If only its answer is missing, it has the room, and this node
+                    // finds it there before it opens one.
+                    Ok(RoomOpening::Busy) | Err(_) => open(&node, &order).await,
+                },
+                None => open(&node, &order).await,
+            };
+            Opened { queue, room, outcome }
+        });
     }
 
     /// Waits for the next outcome; forever if nothing is in flight.
@@ -53,8 +64,9 @@ impl Openings {
     }
 }
 
-/// The parameters of a room that its tickets determine: the criteria with configured names, and the region.
-pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, region: Option<&str>) -> RoomOverrides {
+/// The parameters of a room that its tickets determine: the criteria with configured names, and the region. Empty if there are
+/// none.
+pub(super) fn params(settings: &MatchSettings, criteria: &MatchCriteria, region: Option<&str>) -> Box<str> {
     let is_param = |name: &str| settings.criteria_params.iter().any(|param| **param == *name);
     let region = settings.region_param.as_deref().zip(region);
     let params: Map<String, Value> = criteria
@@ -63,28 +75,28 @@ pub(super) fn overrides(settings: &MatchSettings, criteria: &MatchCriteria, regi
         .chain(region)
         .map(|(name, value)| (name.to_owned(), Value::from(value)))
         .collect();
-    let params = if params.is_empty() { Box::default() } else { Value::Object(params).to_string().into() };
-    RoomOverrides { params, ..RoomOverrides::default() }
+    if params.is_empty() { Box::default() } else { Value::Object(params).to_string().into() }
 }
 
 /// A room that was opened with its own parameters. The parameters that tickets determine become its criteria and its
 /// region.
-pub(super) fn opened_room(settings: &MatchSettings, room: &RoomReport, number: u64) -> OpenedRoom {
+pub(super) fn opened_room(settings: &MatchSettings, room: &RoomSummary) -> OpenedRoom {
     let params: Map<String, Value> = serde_json::from_str(&room.params).unwrap_or_default();
     let text = |name: &str| params.get(name).and_then(Value::as_str);
     let criteria = settings.criteria_params.iter().filter_map(|name| Some((name.clone(), text(name)?.into())));
     let region = settings.region_param.as_deref().and_then(text).filter(|region| !region.is_empty());
     OpenedRoom {
         channel: Arc::clone(&room.channel),
-        number,
+        number: room.number,
         criteria: MatchCriteria::new(criteria).ok(),
         region: region.map(Into::into),
     }
 }
 
-async fn open(node: &Node, channel: &str, overrides: RoomOverrides) -> Result<(), OpenFailure> {
-    let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::new(overrides) };
-    outcome(node.ask_owner(channel, request).await)
+/// Opens a room on this node.
+pub(crate) async fn open(node: &Node, order: &OpenRoomOrder) -> Result<(), OpenFailure> {
+    let request = ApiRequest::OpenRoom { channel: order.channel.clone(), overrides: Arc::new(order.overrides()) };
+    outcome(node.ask_owner(&order.channel, request).await)
 }
 
 fn outcome(answer: Result<ApiResult, NodeError>) -> Result<(), OpenFailure> {

@@ -19,15 +19,17 @@ use dunlin_matchmaking::{
 use dunlin_protocol::Payload;
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
-use tokio::time::MissedTickBehavior;
+use tokio::{sync::oneshot, time::MissedTickBehavior};
 
 use super::{
-    MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, PUBLICATIONS_AT_ONCE, TicketAnswer,
-    TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
+    Asker, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket, PUBLICATIONS_AT_ONCE,
+    Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
     lobby::Lobby,
-    openings::{Opened, Openings, opened_room, overrides},
+    openings::{Opened, Openings, opened_room, params},
+    queue_peers::{HANDED_AT_ONCE, PeerAnswer, QueuePeers},
+    ticket_names::TicketNames,
 };
-use crate::{node::Node, rooms::RoomReport};
+use crate::{node::Node, peers::OpenRoomOrder};
 
 /// Interval at which tickets are placed.
 const PLACE_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,6 +39,8 @@ const PLACINGS_PER_REPORT: u32 = 5;
 struct Queue {
     settings: MatchSettings,
     matchmaker: Matchmaker,
+    /// Of tickets that were handed over.
+    names: TicketNames,
     busy_ns: u64,
     longest_ns: u64,
 }
@@ -49,6 +53,16 @@ struct Queues {
     queues: Vec<Queue>,
     lobbies: Vec<Lobby>,
     openings: Openings,
+    peers: QueuePeers,
+    leave: Leave,
+}
+
+/// How far the node is in leaving its cluster.
+enum Leave {
+    No,
+    /// The node has stopped, and the sender is told when no ticket waits here.
+    Waits(oneshot::Sender<()>),
+    Done,
 }
 
 /// The publication in the channel of a user.
@@ -70,17 +84,20 @@ struct NoticeFields<'n> {
     reason: Option<&'static str>,
 }
 
-pub(super) async fn run(task: MatchTask, node: Node) {
+pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
     let MatchTask { mut requests, handle, lobbies, boot } = task;
     let queue = |settings: &MatchSettings| Queue {
         // Room channels differ between two starts, because clients may still know the channels of the previous start.
         matchmaker: Matchmaker::new(settings.rules.clone(), &format!("{}match-{boot:08x}-", settings.channel_prefix)),
         settings: settings.clone(),
+        names: TicketNames::default(),
         busy_ns: 0,
         longest_ns: 0,
     };
     let mut queues = Queues {
         openings: Openings::new(node.clone()),
+        peers: QueuePeers::new(node.clone(), own),
+        leave: Leave::No,
         node,
         boot,
         started: Instant::now(),
@@ -91,17 +108,19 @@ pub(super) async fn run(task: MatchTask, node: Node) {
     let mut ticks = tokio::time::interval(PLACE_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut placings: u32 = 0;
-    while !queues.node.has_stopped() {
+    while !queues.has_ended() {
         tokio::select! {
             request = requests.recv() => match request {
-                Some(request) => queues.carry_out(request).await,
+                Some(request) => queues.take(request).await,
                 None => return,
             },
             opened = queues.openings.next() => queues.on_opened(opened).await,
+            answer = queues.peers.next() => queues.on_answer(answer).await,
             _ = ticks.tick() => {
+                queues.follow_site().await;
                 if placings.is_multiple_of(PLACINGS_PER_REPORT) {
-                    queues.take_reports().await;
-                    queues.sweep_requesters();
+                    queues.begin_report().await;
+                    queues.sweep();
                 }
                 placings = placings.wrapping_add(1);
                 queues.place().await;
@@ -117,7 +136,38 @@ impl Queues {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    async fn carry_out(&mut self, MatchRequest { command, reply }: MatchRequest) {
+    async fn take(&mut self, request: MatchRequest) {
+        match request {
+            MatchRequest::Command { command, asker, reply } if asker == Asker::Own && !self.is_here(&command) => {
+                self.peers.forward(command, reply);
+            }
+            MatchRequest::Command { command, reply, .. } => self.carry_out(command, reply).await,
+            MatchRequest::HandOver { leaving, namespace, tickets, reply } => {
+                if let Some(node) = leaving {
+                    self.peers.note_leaving(node);
+                }
+                // An error means that the other node has stopped waiting.
+                let _ = reply.send(self.take_over(&namespace, tickets));
+            }
+            MatchRequest::Leave { reply } => self.leave = Leave::Waits(reply),
+        }
+    }
+
+    /// A node of a cluster whose shards have stopped still hands over its tickets.
+    fn has_ended(&self) -> bool {
+        self.node.has_stopped() && (matches!(self.leave, Leave::Done) || !self.peers.has_cluster())
+    }
+
+    /// Whether a command is for this node: its ticket is here, or would be.
+    fn is_here(&self, command: &TicketCommand) -> bool {
+        match command {
+            TicketCommand::Submit { .. } => self.peers.is_here(),
+            TicketCommand::Confirm { ticket, .. } => self.find_named(*ticket).is_ok(),
+            TicketCommand::Cancel(target) | TicketCommand::Status(target) => self.find(target).is_ok(),
+        }
+    }
+
+    async fn carry_out(&mut self, command: TicketCommand, reply: Reply) {
         let now_ms = self.now_ms();
         match command {
             TicketCommand::Submit { namespace, request, requester } => {
@@ -130,11 +180,11 @@ impl Queues {
                 }
             }
             TicketCommand::Confirm { ticket, user } => {
-                let confirmed = self.queue_of(ticket).and_then(|index| {
-                    let confirmed = self.queues[index].matchmaker.confirm(now_ms, ticket.id, &user);
-                    confirmed.map(|()| index).map_err(TicketFault::Refused)
+                let confirmed = self.find_named(ticket).and_then(|(index, id)| {
+                    let confirmed = self.queues[index].matchmaker.confirm(now_ms, id, &user);
+                    confirmed.map(|()| (index, id)).map_err(TicketFault::Refused)
                 });
-                reply(confirmed.and_then(|index| self.answer(index, ticket.id)));
+                reply(confirmed.and_then(|(index, id)| self.answer(index, id)));
             }
             TicketCommand::Cancel(target) => {
                 let mut effects = Vec::new();
@@ -179,10 +229,101 @@ impl Queues {
         Ok((index, id))
     }
 
-    /// Removes the requesters of tickets that no longer wait.
-    fn sweep_requesters(&self) {
-        for (index, queue) in self.queues.iter().enumerate() {
-            self.handle.sweep(index, |ticket| queue.matchmaker.is_pending(ticket));
+    /// Removes the requesters of tickets that no longer wait, and the names of those that are no longer known.
+    fn sweep(&mut self) {
+        for (index, queue) in self.queues.iter_mut().enumerate() {
+            let Queue { matchmaker, names, .. } = queue;
+            self.handle.sweep(index, |ticket| matchmaker.is_pending(ticket));
+            names.retain(|ticket| matchmaker.status(ticket, None).is_some());
+        }
+    }
+
+    /// Begins or ends to run the queues and the lobbies, and hands over the tickets that wait on this node and not on the one
+    /// that runs them.
+    async fn follow_site(&mut self) {
+        let was_here = self.peers.find_site();
+        match (was_here, self.peers.is_here()) {
+            (true, false) => self.lobbies.iter_mut().for_each(Lobby::leave),
+            (false, true) if self.peers.has_cluster() => {
+                for lobby in &mut self.lobbies {
+                    lobby.take_over(&self.node).await;
+                }
+            }
+            _ => {}
+        }
+        if !self.hand_over() && !self.peers.is_handing_over() {
+            self.leave = match std::mem::replace(&mut self.leave, Leave::No) {
+                Leave::Waits(reply) => {
+                    // An error means that the node has waited for too long.
+                    let _ = reply.send(());
+                    Leave::Done
+                }
+                other => other,
+            };
+        }
+    }
+
+    /// Hands over tickets that wait. Returns whether there were any.
+    fn hand_over(&mut self) -> bool {
+        let Some(successor) = self.peers.successor() else { return false };
+        let now_ms = self.now_ms();
+        for index in 0..self.queues.len() {
+            let handed = self.queues[index].matchmaker.hand_over(now_ms, HANDED_AT_ONCE);
+            if handed.is_empty() {
+                continue;
+            }
+            let named = handed.into_iter().map(|(id, ticket)| {
+                let name = self.name(index, id);
+                self.queues[index].names.remove(id);
+                NamedTicket { name, ticket }
+            });
+            let tickets = named.collect();
+            self.peers.begin_hand_over(successor, index, &self.queues[index].settings.namespace, tickets);
+            return true;
+        }
+        false
+    }
+
+    /// Goes on with tickets of another node. Returns those that are refused.
+    fn take_over(&mut self, namespace: &str, tickets: Vec<NamedTicket>) -> Vec<TicketName> {
+        let index = self.index_of(namespace);
+        let mut refused = Vec::new();
+        for ticket in tickets {
+            let name = ticket.name;
+            // A known ticket was handed over before, and the answer was lost.
+            if self.find_named(name).is_ok() {
+                continue;
+            }
+            if index.as_ref().is_ok_and(|index| self.keep(*index, ticket)) {
+                self.peers.counts.taken_over += 1;
+            } else {
+                refused.push(name);
+            }
+        }
+        refused
+    }
+
+    /// Puts a ticket of another node, or one that no other node has taken, into a queue.
+    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> bool {
+        let now_ms = self.now_ms();
+        let queue = &mut self.queues[index];
+        let taken = queue.matchmaker.take_over(now_ms, ticket);
+        taken.map(|id| queue.names.insert(name, id)).is_ok()
+    }
+
+    async fn on_answer(&mut self, answer: PeerAnswer) {
+        match answer {
+            PeerAnswer::Rooms(round) => {
+                self.peers.rooms.take(round);
+                self.take_reports().await;
+            }
+            PeerAnswer::HandedOver(handed) => {
+                let index = handed.queue;
+                for ticket in self.peers.handed_over(handed) {
+                    // A ticket that is refused here as well has users who have requested another one meanwhile.
+                    self.keep(index, ticket);
+                }
+            }
         }
     }
 
@@ -191,16 +332,24 @@ impl Queues {
         place.ok_or(TicketFault::NotEnabled)
     }
 
-    fn queue_of(&self, ticket: TicketName) -> Result<usize, TicketFault> {
+    /// The queue of a ticket that has this name, and its number there.
+    fn find_named(&self, ticket: TicketName) -> Result<(usize, TicketId), TicketFault> {
+        let mut queues = self.queues.iter().enumerate();
+        if let Some(found) = queues.find_map(|(index, queue)| Some((index, queue.names.id_of(ticket)?))) {
+            return Ok(found);
+        }
         let index = usize::from(ticket.queue);
-        let is_known = ticket.boot == self.boot && index < self.queues.len();
-        is_known.then_some(index).ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))
+        let queue = self.queues.get(index).filter(|_| ticket.boot == self.boot);
+        let known = queue.and_then(|queue| queue.matchmaker.status(ticket.id, None));
+        known.map(|_| (index, ticket.id)).ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))
     }
 
     fn find(&self, target: &TicketTarget) -> Result<(usize, TicketId, Option<Arc<str>>), TicketFault> {
         match target {
-            TicketTarget::Named(ticket) => Ok((self.queue_of(*ticket)?, ticket.id, None)),
-            TicketTarget::OfMember(ticket, user) => Ok((self.queue_of(*ticket)?, ticket.id, Some(Arc::clone(user)))),
+            TicketTarget::Named(ticket) => self.find_named(*ticket).map(|(index, id)| (index, id, None)),
+            TicketTarget::OfMember(ticket, user) => {
+                self.find_named(*ticket).map(|(index, id)| (index, id, Some(Arc::clone(user))))
+            }
             TicketTarget::OfUser { namespace, user } => {
                 let index = self.index_of(namespace)?;
                 let id = self.queues[index].matchmaker.ticket_of(user);
@@ -211,7 +360,19 @@ impl Queues {
     }
 
     fn name(&self, index: usize, id: TicketId) -> TicketName {
-        TicketName { boot: self.boot, queue: u16::try_from(index).unwrap_or(u16::MAX), id }
+        let own = TicketName { boot: self.boot, queue: u16::try_from(index).unwrap_or(u16::MAX), id };
+        self.queues[index].names.name_of(id).unwrap_or(own)
+    }
+
+    /// The number of a ticket's reservation in its room, which has reservations of several nodes after the queues have moved.
+    fn reservation_number(&self, id: TicketId) -> u64 {
+        u64::from(self.boot) << 32 | id.0 & u64::from(u32::MAX)
+    }
+
+    /// The reservations of this node's tickets in a room, by ticket.
+    fn own_reservations(&self, room: &RoomSummary) -> Vec<(u64, u32)> {
+        let own = room.reservations.iter().filter(|(number, _)| number >> 32 == u64::from(self.boot));
+        own.map(|(number, users)| (number & u64::from(u32::MAX), *users)).collect()
     }
 
     fn answer(&self, index: usize, id: TicketId) -> Result<TicketAnswer, TicketFault> {
@@ -234,39 +395,51 @@ impl Queues {
         }
     }
 
+    /// Takes reports of all rooms. Those of other nodes come later.
+    async fn begin_report(&mut self) {
+        if !self.peers.has_cluster() {
+            self.take_reports().await;
+        } else if self.peers.is_here() || self.queues.iter().any(|queue| queue.matchmaker.has_unfinished()) {
+            self.peers.begin_round();
+        }
+    }
+
     async fn take_reports(&mut self) {
-        let rooms = self.node.rooms();
+        self.peers.rooms.take_own(self.handle.own_rooms(&self.node));
         let now_ms = self.now_ms();
         for index in 0..self.queues.len() {
             let mut effects = Vec::new();
-            self.adopt_rooms(index, now_ms, &rooms, &mut effects);
+            self.adopt_rooms(index, now_ms, &mut effects);
             let binds_places = self.queues[index].settings.binds_places;
-            let states = rooms.iter().map(|room| RoomState {
+            let rooms: Vec<_> = self.peers.rooms.all().map(|room| (room, self.own_reservations(room))).collect();
+            let states = rooms.iter().map(|(room, reservations)| RoomState {
                 channel: &room.channel,
-                players: room.places_taken(),
+                players: room.players,
                 players_joined: room.players_joined,
                 players_max: room.players_max,
-                reservations: binds_places.then_some(&*room.reservations),
-                accepts: room.is_public(),
+                reservations: binds_places.then_some(&**reservations),
+                accepts: room.is_public,
             });
             self.queues[index].matchmaker.on_rooms_reported(now_ms, states, &mut effects);
             self.perform(index, effects).await;
         }
-        for index in 0..self.lobbies.len() {
-            self.lobbies[index].update(now_ms, &rooms, &self.node).await;
+        if self.peers.is_here() {
+            let rooms: Vec<_> = self.peers.rooms.all().collect();
+            for lobby in &mut self.lobbies {
+                lobby.update(now_ms, &rooms, &self.node).await;
+            }
         }
     }
 
     /// Adopts rooms that the queue has not opened, if it is configured to fill them.
-    fn adopt_rooms(&mut self, index: usize, now_ms: u64, rooms: &[RoomReport], effects: &mut Vec<MatchEffect>) {
+    fn adopt_rooms(&mut self, index: usize, now_ms: u64, effects: &mut Vec<MatchEffect>) {
         let Queue { settings, matchmaker, .. } = &mut self.queues[index];
         if !settings.fill_opened_rooms {
             return;
         }
-        for room in rooms.iter().filter(|room| room.is_made && *room.namespace == *settings.namespace) {
-            let number = (room.key.number << 16) | u64::from(room.key.owner.0);
-            if !matchmaker.has_room(&room.channel, number) {
-                matchmaker.adopt_room(now_ms, opened_room(settings, room, number), effects);
+        for room in self.peers.rooms.all().filter(|room| room.is_made && *room.namespace == *settings.namespace) {
+            if !matchmaker.has_room(&room.channel, room.number) {
+                matchmaker.adopt_room(now_ms, opened_room(settings, room), effects);
             }
         }
     }
@@ -275,8 +448,11 @@ impl Queues {
     async fn perform(&mut self, index: usize, effects: Vec<MatchEffect>) {
         for effect in &effects {
             if let MatchEffect::OpenRoom { room, channel, criteria, region } = effect {
-                let overrides = overrides(&self.queues[index].settings, criteria, region.as_deref());
-                self.openings.begin(index, *room, Arc::clone(channel), overrides);
+                let params = params(&self.queues[index].settings, criteria, region.as_deref());
+                let order = OpenRoomOrder { channel: (**channel).into(), params };
+                let on = self.peers.rooms.least_loaded();
+                self.peers.rooms.note_opening(on.as_deref(), Arc::clone(channel));
+                self.openings.begin(index, *room, order, on);
             }
         }
         self.reserve(index, &effects).await;
@@ -296,15 +472,13 @@ impl Queues {
                 MatchEffect::OpenRoom { .. } | MatchEffect::Ended { .. } => continue,
             };
             rooms.entry(Arc::clone(channel)).or_default().push(PlaceReservation {
-                number: ticket.0,
+                number: self.reservation_number(*ticket),
                 users,
                 timeout_ms,
             });
         }
         let sent = stream::iter(rooms).map(|(channel, reservations)| async move {
-            let request = ApiRequest::ReservePlaces { channel: (*channel).into(), reservations: reservations.into() };
-            // If the room has closed in the meantime, it is missing in the next report, and its tickets wait again.
-            let _ = self.node.ask_owner(&channel, request).await;
+            self.peers.reserve(&channel, reservations).await;
         });
         sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
     }
@@ -387,7 +561,8 @@ impl Queues {
                 longest_ns: queue.longest_ns,
             }
         });
-        MatchmakingReport { queues: queues.collect(), lobbies: self.lobbies.iter().map(Lobby::report).collect() }
+        let lobbies = self.lobbies.iter().map(Lobby::report).collect();
+        MatchmakingReport { queues: queues.collect(), lobbies, peers: self.peers.counts }
     }
 }
 

@@ -9,6 +9,21 @@ pub struct MatchmakingReport {
     pub queues: Vec<MatchReport>,
     /// The lobbies.
     pub lobbies: Vec<LobbyReport>,
+    /// What this node and others have asked each other.
+    pub peers: QueuePeerCounts,
+}
+
+/// Counters of the exchange with other nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueuePeerCounts {
+    /// Whether this node runs the queues (gauge).
+    pub is_here: bool,
+    /// Commands that were passed to other nodes.
+    pub forwarded: u64,
+    /// Tickets that this node has handed over.
+    pub handed_over: u64,
+    /// Tickets that this node has taken over.
+    pub taken_over: u64,
 }
 
 /// The queue of a namespace.

@@ -83,6 +83,23 @@ pub async fn ask_all<Q: Question>(cluster: &NodeCluster, question: &Q) -> Result
     Ok(answers)
 }
 
+/// Asks one live node.
+///
+/// # Errors
+/// The reason, for human readers: no live node has this id, or there is no answer.
+pub async fn ask_node<Q: Question>(cluster: &NodeCluster, node: &str, question: &Q) -> Result<Q::Answer, String> {
+    let asked = cluster.survey(SurveyTarget::Node(node.into()), encode_question(question)).await;
+    let found = asked.map_err(|fault| match fault {
+        SurveyFault::Busy => "too many questions wait for answers".to_owned(),
+        SurveyFault::TooLarge => "the question is too large for NATS".to_owned(),
+    })?;
+    match (found.answers.first(), found.missing.first()) {
+        (Some(answer), _) => result_of::<Q>(cluster, answer).map_err(|fault| fault.to_string()),
+        (None, Some(missing)) => Err(missing.fault.to_string()),
+        (None, None) => Err("does not answer".to_owned()),
+    }
+}
+
 /// The result in an answer. One that is not understood is counted.
 pub(super) fn result_of<Q: Question>(cluster: &NodeCluster, answer: &NodeAnswer) -> Result<Q::Answer, AnswerFault> {
     decode_answer::<Q>(&answer.payload).inspect_err(|fault| {

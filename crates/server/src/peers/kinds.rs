@@ -15,6 +15,10 @@ use serde_json::{
 
 use super::{
     access_rules::{AccessAnswer, AccessOrder, AccessQuestion},
+    matchmaking::{
+        HandOverOrder, HandOverReply, MatchRooms, MatchRoomsQuestion, OpenRoomOrder, ReserveOrder, RoomOpening,
+        TicketOrder, TicketReply,
+    },
     message::NotUnderstood,
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
@@ -105,6 +109,16 @@ questions! {
     Refresh = "refresh", RefreshOrder => Done;
     /// Change paces of sessions or of their subscriptions.
     Pace = "pace", PaceOrder => Done;
+    /// A command about a ticket of matchmaking.
+    MatchTicket = "match_ticket", TicketOrder => TicketReply;
+    /// Go on with tickets that are in no room.
+    MatchHandOver = "match_hand_over", HandOverOrder => HandOverReply;
+    /// A page of the rooms that queues and lobbies know.
+    MatchRooms = "match_rooms", MatchRoomsQuestion => MatchRooms;
+    /// Open a room on this node.
+    OpenRoom = "open_room", OpenRoomOrder => RoomOpening;
+    /// Reserve places in a room of this node.
+    ReservePlaces = "reserve_places", ReserveOrder => Done;
 }
 
 /// The answer to a command, which has taken effect.

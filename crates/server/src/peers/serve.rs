@@ -16,6 +16,10 @@ use super::{
         EmulateAnswer, EmulateOrder, Info, NewestKeys, Received, RoomList, RoomListQuestion, Rooms, Sessions,
         SessionsQuestion,
     },
+    matchmaking::{
+        HandOverOrder, HandOverReply, MatchRooms, MatchRoomsQuestion, OpenRoomOrder, RoomOpening, TicketOrder,
+        TicketReply,
+    },
     message::{PeerError, decode_question, encode_answer},
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceUsers},
@@ -24,6 +28,7 @@ use super::{
 };
 use crate::{
     access_sync,
+    matchmaking::{self, MatchHandle},
     node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery},
     webhooks::Webhooks,
 };
@@ -88,19 +93,22 @@ pub struct PeerService<R> {
     cluster: Arc<NodeCluster>,
     own: OwnName,
     reports: R,
-    webhooks: Option<Arc<Webhooks>>,
+    parts: AskedParts,
+}
+
+/// Parts of a node that other nodes ask, if it has them.
+#[derive(Clone, Default)]
+pub struct AskedParts {
+    /// They know which channels are occupied.
+    pub webhooks: Option<Arc<Webhooks>>,
+    /// The tickets.
+    pub matchmaking: Option<MatchHandle>,
 }
 
 impl<R: LocalReports> PeerService<R> {
-    /// A service for a node that reports `reports`. The webhooks know which channels are occupied.
-    pub const fn new(
-        node: Node,
-        cluster: Arc<NodeCluster>,
-        own: OwnName,
-        reports: R,
-        webhooks: Option<Arc<Webhooks>>,
-    ) -> Self {
-        Self { node, cluster, own, reports, webhooks }
+    /// A service for a node that reports `reports`.
+    pub const fn new(node: Node, cluster: Arc<NodeCluster>, own: OwnName, reports: R, parts: AskedParts) -> Self {
+        Self { node, cluster, own, reports, parts }
     }
 
     /// Serves until the node ends. The cluster limits the number of concurrent questions of other nodes.
@@ -163,7 +171,46 @@ impl<R: LocalReports> PeerService<R> {
             Received::Subscribe(order) => encoded(&self.order(order.into()).await?),
             Received::Refresh(order) => encoded(&self.order(order.into()).await?),
             Received::Pace(order) => encoded(&self.order(order.into()).await?),
+            Received::MatchTicket(order) => encoded(&self.ticket(order).await?),
+            Received::MatchHandOver(order) => encoded(&self.take_over(order).await?),
+            Received::MatchRooms(question) => encoded(&self.match_rooms(&question)?),
+            Received::OpenRoom(order) => encoded(&self.open_room(&order).await),
+            Received::ReservePlaces(order) => {
+                let (channel, request) = order.into_request();
+                ask_owner(&self.node, &channel, request).await?;
+                encoded(&Done {})
+            }
         }
+    }
+
+    fn matchmaking(&self) -> Result<&MatchHandle, PeerError> {
+        self.parts.matchmaking.as_ref().ok_or(PeerError::NOT_FOUND)
+    }
+
+    async fn ticket(&self, order: TicketOrder) -> Result<TicketReply, PeerError> {
+        let matchmaking = self.matchmaking()?;
+        Ok(TicketReply::new(match order.into_command() {
+            Ok(command) => matchmaking.ask_for_node(command).await,
+            Err(fault) => Err(fault),
+        }))
+    }
+
+    async fn take_over(&self, mut order: HandOverOrder) -> Result<HandOverReply, PeerError> {
+        let leaving = order.leaving.take();
+        let refused = self.matchmaking()?.take_over(leaving, order.into_parts()).await;
+        refused.map(|refused| HandOverReply::new(&refused)).map_err(|fault| PeerError::internal(fault.why()))
+    }
+
+    fn match_rooms(&self, question: &MatchRoomsQuestion) -> Result<MatchRooms, PeerError> {
+        Ok(self.matchmaking()?.rooms_page(&self.node, &question.after, self.answer_bytes_max()))
+    }
+
+    async fn open_room(&self, order: &OpenRoomOrder) -> RoomOpening {
+        // The room would move at once.
+        if self.node.is_draining() {
+            return RoomOpening::Busy;
+        }
+        matchmaking::open(&self.node, order).await.into()
     }
 
     /// The state of a room on this node.
@@ -190,7 +237,7 @@ impl<R: LocalReports> PeerService<R> {
     }
 
     fn occupancy(&self, question: &OccupancyQuestion) -> Result<OccupancyAnswer, PeerError> {
-        let webhooks = self.webhooks.as_ref().ok_or(PeerError::NOT_FOUND)?;
+        let webhooks = self.parts.webhooks.as_ref().ok_or(PeerError::NOT_FOUND)?;
         let bytes_max = self.answer_bytes_max();
         let changes = webhooks.channels_since(question.cursor(&self.own.uid), bytes_max).ok_or(PeerError::NOT_FOUND)?;
         Ok(OccupancyAnswer::new(&self.own.uid, webhooks.behind_ms(), changes))

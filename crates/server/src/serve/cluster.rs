@@ -18,9 +18,8 @@ use crate::{
     access_sync,
     http::api::OwnNode,
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
-    peers::{OwnName, PeerService},
+    peers::{AskedParts, OwnName, PeerService},
     telemetry::cluster_events::{StreamDiffers, log_report},
-    webhooks::Webhooks,
 };
 
 /// After this time without an acknowledgement, a publication is sent again.
@@ -69,7 +68,7 @@ async fn start(config: &Config, queues: &Arc<ShardQueues>) -> Result<Option<Arc<
 }
 
 /// Announces the node to its cluster, and serves the requests of the other nodes.
-pub(super) fn join(Served { config, node, identity, counters, surveys }: Served<'_>, webhooks: Option<&Arc<Webhooks>>) {
+pub(super) fn join(Served { config, node, identity, counters, surveys }: Served<'_>, parts: AskedParts) {
     let Some(cluster) = node.cluster() else { return };
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let inbox = cluster.announce(NodeDescription {
@@ -81,7 +80,7 @@ pub(super) fn join(Served { config, node, identity, counters, surveys }: Served<
     let reports = OwnNode::new(Arc::clone(surveys), identity.clone(), Arc::clone(counters));
     let own = OwnName { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
     let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.limits.peers.surveys_max);
-    let service = PeerService::new(node.clone(), Arc::clone(cluster), own, reports, webhooks.cloned());
+    let service = PeerService::new(node.clone(), Arc::clone(cluster), own, reports, parts);
     tokio::spawn(service.serve(inbox, surveys_limit));
 }
 

@@ -114,7 +114,7 @@ impl From<TicketFault> for ApiError {
             | TicketFault::RateLimited
             | TicketFault::AddressLimited
             | TicketFault::Busy => Self::too_many_requests(fault.why()),
-            TicketFault::Stopped => Self::internal(fault.why()),
+            TicketFault::Unreachable | TicketFault::Stopped => Self::internal(fault.why()),
         }
     }
 }

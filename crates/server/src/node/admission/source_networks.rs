@@ -7,10 +7,11 @@ use std::{
 };
 
 use dunlin_engine::{RefillRate, SourceKey};
+use serde::{Deserialize, Serialize};
 
 /// A source of connections: an IPv4 address, or the /64 network of an IPv6 address, which is the smallest network that
 /// a host owns. An IPv4 address is represented by its 6to4 prefix (RFC 3056), which has the same owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SourceNetwork(u64);
 
 impl SourceNetwork {

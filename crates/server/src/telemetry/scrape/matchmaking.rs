@@ -48,6 +48,14 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             samples.add(&[label(queue), "failed"], queue.counters.rooms_failed);
         }
     });
+    if !report.queues.is_empty() {
+        page.single(&m::MATCH_HERE, u64::from(report.peers.is_here));
+        page.single(&m::MATCH_FORWARDED, report.peers.forwarded);
+        page.family(&m::MATCH_HANDED, |samples| {
+            samples.add(&["out"], report.peers.handed_over);
+            samples.add(&["in"], report.peers.taken_over);
+        });
+    }
     plain(
         page,
         &[

@@ -1,0 +1,91 @@
+//! A queue goes on on another node.
+
+use dunlin_matchmaking::{EndReason, HandedTicket, Initiator, MatchRefusal, MatchRules, TicketStatus};
+
+use crate::rig::{Rig, criteria, request};
+
+fn rules() -> MatchRules {
+    MatchRules { players_min: 2, players_max: 2, party_max: 2, fill_wait_ms: 0, ..MatchRules::default() }
+}
+
+fn handed(rig: &mut Rig) -> Vec<HandedTicket> {
+    rig.matchmaker.hand_over(rig.now_ms, 100).into_iter().map(|(_, ticket)| ticket).collect()
+}
+
+#[test]
+fn tickets_of_two_queues_meet_in_one() {
+    let (mut old, mut new) = (Rig::new(rules()), Rig::new(rules()));
+    let left = old.ticket(&["a"]);
+    let stayed = new.ticket(&["b"]);
+    old.pass(1_000);
+    new.pass(1_000);
+    let [ticket] = handed(&mut old).try_into().expect("one ticket waits");
+    assert_eq!((old.status(left), old.matchmaker.gauges().pending), (None, 0));
+    assert!(!old.matchmaker.has_unfinished());
+    old.ticket(&["a"]);
+
+    let taken = new.matchmaker.take_over(new.now_ms, ticket).expect("accepted");
+    new.pass(0);
+    assert_eq!(new.placed[&taken], new.placed[&stayed]);
+    assert_eq!(new.matchmaker.counters().submitted, 1, "the ticket was submitted elsewhere");
+}
+
+#[test]
+fn a_ticket_keeps_its_time_its_wishes_and_its_confirmations() {
+    let (mut old, mut new) = (Rig::new(rules()), Rig::new(rules()));
+    let mut wished = request(&["a", "b"]);
+    (wished.initiator, wished.region, wished.skill) = (Initiator::User("a".into()), Some("eu".into()), 7);
+    wished.criteria = criteria(&[("mode", "duel")]);
+    old.submit(wished).expect("accepted");
+    old.pass(2_000);
+    let [ticket] = handed(&mut old).try_into().expect("one ticket is unconfirmed");
+    let confirm_timeout_ms = rules().confirm_timeout_ms;
+    let expected = HandedTicket {
+        users: vec![("a".into(), true), ("b".into(), false)],
+        criteria: criteria(&[("mode", "duel")]),
+        region: Some("eu".into()),
+        skill: 7,
+        age_ms: 2_000,
+        left_ms: confirm_timeout_ms - 2_000,
+    };
+    assert_eq!(ticket, expected);
+
+    let taken = new.matchmaker.take_over(new.now_ms, ticket).expect("accepted");
+    assert_eq!(new.status(taken), Some(TicketStatus::Unconfirmed(vec!["b".into()])));
+    new.pass(confirm_timeout_ms - 2_001);
+    assert!(new.ended.is_empty());
+    new.pass(1);
+    assert_eq!(new.ended[&taken], EndReason::Unconfirmed);
+}
+
+#[test]
+fn tickets_with_a_room_stay() {
+    let mut rig = Rig::new(rules());
+    let placed = rig.ticket(&["a"]);
+    rig.ticket(&["b"]);
+    rig.pass(0);
+    assert!(handed(&mut rig).is_empty() && rig.matchmaker.has_unfinished());
+    assert!(matches!(rig.status(placed), Some(TicketStatus::Placed(_))));
+}
+
+#[test]
+fn a_ticket_that_breaks_the_rules_is_refused() {
+    let mut rig = Rig::new(MatchRules { tickets_max: 2, ..rules() });
+    rig.ticket(&["a"]);
+    let of = |users: &[&str]| HandedTicket {
+        users: users.iter().map(|user| ((*user).into(), true)).collect(),
+        criteria: criteria(&[]),
+        region: None,
+        skill: 0,
+        age_ms: u64::MAX,
+        left_ms: u64::MAX,
+    };
+    let mut take = |users: &[&str]| rig.matchmaker.take_over(1_000, of(users));
+    assert_eq!(take(&[]), Err(MatchRefusal::Users));
+    assert_eq!(take(&["b", "b"]), Err(MatchRefusal::Users));
+    assert_eq!(take(&["b", "c", "d"]), Err(MatchRefusal::Users));
+    assert_eq!(take(&[""]), Err(MatchRefusal::Users));
+    assert_eq!(take(&["a"]), Err(MatchRefusal::UserHasTicket));
+    assert!(take(&["b"]).is_ok());
+    assert_eq!(take(&["c"]), Err(MatchRefusal::QueueFull));
+}

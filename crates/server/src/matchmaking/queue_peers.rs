@@ -1,0 +1,226 @@
+//! What the queues know of the other nodes of the cluster, and what they have asked them.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use dunlin_engine::api::{ApiRequest, PlaceReservation};
+use dunlin_matchmaking::MatchRefusal;
+use tokio::task::JoinSet;
+
+use super::{
+    NamedTicket, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault, TicketName,
+    cluster_rooms::{self, ClusterRooms, Round},
+    queue_site::{QueueNodes, QueueSite},
+};
+use crate::{
+    node::{Node, NodeCluster},
+    peers::{self, HandOverOrder, HandOverReply, ReserveOrder, TicketOrder, TicketReply},
+};
+
+/// Maximum number of tickets in one message: 64 users with the longest ids in each fit into a message of NATS.
+pub(super) const HANDED_AT_ONCE: usize = 32;
+
+/// After a hand-over that failed, or whose tickets were refused, the next one waits.
+const HAND_OVER_PAUSE: Duration = Duration::from_secs(1);
+
+/// How a hand-over to another node has ended.
+pub(super) struct HandedOver {
+    /// The index of the queue.
+    pub(super) queue: usize,
+    pub(super) tickets: Vec<NamedTicket>,
+    /// The answer of the other node; `None` if there is none.
+    reply: Option<HandOverReply>,
+}
+
+pub(super) struct QueuePeers {
+    node: Node,
+    nodes: QueueNodes,
+    site: QueueSite,
+    pub(super) rooms: ClusterRooms,
+    /// The questions about rooms that are in flight: at most one round.
+    round: JoinSet<Round>,
+    /// At most one.
+    hand_overs: JoinSet<HandedOver>,
+    /// Tickets that are neither here nor known to be elsewhere.
+    moving: HashSet<TicketName>,
+    hands_over_from: Instant,
+    pub(super) counts: QueuePeerCounts,
+}
+
+impl QueuePeers {
+    pub(super) fn new(node: Node, own: Box<str>) -> Self {
+        let nodes = QueueNodes::new(node.clone(), own);
+        Self {
+            site: nodes.site(),
+            node,
+            nodes,
+            rooms: ClusterRooms::default(),
+            round: JoinSet::new(),
+            hand_overs: JoinSet::new(),
+            moving: HashSet::new(),
+            hands_over_from: Instant::now(),
+            counts: QueuePeerCounts::default(),
+        }
+    }
+
+    pub(super) fn is_here(&self) -> bool {
+        self.site == QueueSite::Here
+    }
+
+    /// Looks for the node that runs the queues. Returns whether this one was it before.
+    pub(super) fn find_site(&mut self) -> bool {
+        let site = self.nodes.site();
+        let before = std::mem::replace(&mut self.site, site);
+        self.counts.is_here = self.is_here();
+        before == QueueSite::Here
+    }
+
+    /// Another node is about to leave the cluster.
+    pub(super) fn note_leaving(&mut self, node: Box<str>) {
+        self.nodes.note_leaving(node);
+    }
+
+    /// Passes a command on whose ticket is not here. A ticket that has a room stays on the node that ran the queues when it was
+    /// placed, so that all nodes are asked for a ticket that the node that runs them now does not know.
+    pub(super) fn forward(&mut self, command: TicketCommand, reply: Reply) {
+        let is_new = matches!(command, TicketCommand::Submit { .. });
+        let Some(cluster) = self.nodes.cluster().cloned() else {
+            return reply(Err(TicketFault::Refused(MatchRefusal::UnknownTicket)));
+        };
+        if named(&command).is_some_and(|name| self.moving.contains(&name)) {
+            return reply(Err(TicketFault::Unreachable));
+        }
+        let at = match &self.site {
+            QueueSite::At(node) => Some(node.clone()),
+            QueueSite::Here => None,
+            QueueSite::Unknown => return reply(Err(TicketFault::Unreachable)),
+        };
+        self.counts.forwarded += 1;
+        // `broker.nats.peers.surveys_limit` bounds how many wait: further ones fail at once.
+        tokio::spawn(async move {
+            let order = TicketOrder::new(&command);
+            let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
+            let mut outcome = match at {
+                Some(node) => peers::ask_node(&cluster, &node, &order)
+                    .await
+                    .map_or(Err(TicketFault::Unreachable), TicketReply::outcome),
+                None => unknown.clone(),
+            };
+            // The node may just have left the cluster, and its tickets are on the next one. A new ticket is not sent twice: its
+            // user could be in two rooms.
+            if !is_new && (outcome == unknown || outcome == Err(TicketFault::Unreachable)) {
+                outcome = ask_others(&cluster, &order).await;
+            }
+            reply(outcome);
+        });
+    }
+
+    /// Asks all other nodes for their rooms, unless they are being asked.
+    pub(super) fn begin_round(&mut self) {
+        let Some(cluster) = self.nodes.cluster() else { return };
+        if self.round.is_empty() {
+            self.round.spawn(cluster_rooms::ask(Arc::clone(cluster), self.nodes.others()));
+        }
+    }
+
+    pub(super) fn has_cluster(&self) -> bool {
+        self.nodes.cluster().is_some()
+    }
+
+    /// The node that the tickets of this one go to now; `None` if there is none, or the last ones are on their way.
+    pub(super) fn successor(&self) -> Option<Box<str>> {
+        let may_begin = self.hand_overs.is_empty() && Instant::now() >= self.hands_over_from;
+        match &self.site {
+            QueueSite::At(node) if may_begin => Some(node.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether tickets are on their way, or wait for the next attempt.
+    pub(super) fn is_handing_over(&self) -> bool {
+        matches!(self.site, QueueSite::At(_)) && self.successor().is_none()
+    }
+
+    pub(super) fn begin_hand_over(&mut self, to: Box<str>, queue: usize, namespace: &str, tickets: Vec<NamedTicket>) {
+        let Some(cluster) = self.nodes.cluster().cloned() else { return };
+        self.moving.extend(tickets.iter().map(|ticket| ticket.name));
+        let order = HandOverOrder::new(self.nodes.leaving(), namespace, &tickets);
+        self.hand_overs.spawn(async move {
+            // If the answer is lost, the tickets are handed over once more, and the other node knows their names.
+            let reply = peers::ask_node(&cluster, &to, &order).await.ok();
+            HandedOver { queue, tickets, reply }
+        });
+    }
+
+    /// Takes note of an answer. Returns the tickets that this node has to keep.
+    pub(super) fn handed_over(&mut self, HandedOver { tickets, reply, .. }: HandedOver) -> Vec<NamedTicket> {
+        let offered = tickets.len();
+        for ticket in &tickets {
+            self.moving.remove(&ticket.name);
+        }
+        let kept: Vec<_> = tickets
+            .into_iter()
+            .filter(|ticket| reply.as_ref().is_none_or(|reply| !reply.has_taken(ticket.name)))
+            .collect();
+        self.counts.handed_over += (offered - kept.len()) as u64;
+        if !kept.is_empty() {
+            self.hands_over_from = Instant::now() + HAND_OVER_PAUSE;
+        }
+        kept
+    }
+
+    /// Waits until nodes have answered.
+    pub(super) async fn next(&mut self) -> PeerAnswer {
+        let answer = tokio::select! {
+            Some(round) = self.round.join_next() => round.map(PeerAnswer::Rooms),
+            Some(handed) = self.hand_overs.join_next() => handed.map(PeerAnswer::HandedOver),
+            else => std::future::pending().await,
+        };
+        answer.unwrap_or_else(|failure| std::panic::resume_unwind(failure.into_panic()))
+    }
+
+    /// Sends reservations to a room, wherever it is.
+    pub(super) async fn reserve(&self, channel: &str, reservations: Vec<PlaceReservation>) {
+        // If the room has closed in the meantime, it is missing in the next report, and its tickets wait again.
+        match (self.rooms.node_of(channel), self.nodes.cluster()) {
+            (Some(node), Some(cluster)) => {
+                let _ = peers::ask_node(cluster, node, &ReserveOrder::new(channel, &reservations)).await;
+            }
+            _ => {
+                let request = ApiRequest::ReservePlaces { channel: channel.into(), reservations: reservations.into() };
+                let _ = self.node.ask_owner(channel, request).await;
+            }
+        }
+    }
+}
+
+/// What other nodes have answered.
+pub(super) enum PeerAnswer {
+    Rooms(Round),
+    HandedOver(HandedOver),
+}
+
+/// The name of the ticket that a command is about.
+fn named(command: &TicketCommand) -> Option<TicketName> {
+    use super::TicketTarget::{Named, OfMember, OfUser};
+    match command {
+        TicketCommand::Submit { .. } | TicketCommand::Cancel(OfUser { .. }) | TicketCommand::Status(OfUser { .. }) => {
+            None
+        }
+        TicketCommand::Confirm { ticket, .. } => Some(*ticket),
+        TicketCommand::Cancel(Named(ticket) | OfMember(ticket, _))
+        | TicketCommand::Status(Named(ticket) | OfMember(ticket, _)) => Some(*ticket),
+    }
+}
+
+/// The answer of the node that knows the ticket.
+async fn ask_others(cluster: &NodeCluster, order: &TicketOrder) -> Result<TicketAnswer, TicketFault> {
+    let answers = peers::ask_all(cluster, order).await.map_err(|_| TicketFault::Unreachable)?;
+    let is_partial = answers.is_partial();
+    let unknown = TicketFault::Refused(MatchRefusal::UnknownTicket);
+    let found = answers.results.into_iter().map(TicketReply::outcome).find(|outcome| *outcome != Err(unknown.clone()));
+    found.unwrap_or_else(|| Err(if is_partial { TicketFault::Unreachable } else { unknown }))
+}
