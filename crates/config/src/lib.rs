@@ -257,6 +257,8 @@ impl Config {
 pub struct NodeOptions {
     /// The node's name in the response to `info`; empty to use host name and port.
     pub name: String,
+    /// Where matchmaking opens rooms for tickets with this region; empty for none.
+    pub region: String,
 }
 
 /// Options of sockets and threads (`net.*`, `client.connection_limit`).

@@ -9,6 +9,7 @@ use dunlin_engine::{
         UniWebSocketOptions,
     },
 };
+use dunlin_matchmaking::CRITERION_BYTES_MAX;
 use dunlin_net::{ReactorOption, TrustedProxies};
 use dunlin_protocol::Disconnect;
 use dunlin_storage::{DamagedLogPolicy, QueueLimits, StorageOptions};
@@ -45,7 +46,7 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
         lobbies,
         shards: shards(r),
         reactor: reactor(r),
-        node: NodeOptions { name: r.text("node.name") },
+        node: node(r),
         net: net(r),
         admission: admission(r),
         http_server: http_server(r),
@@ -75,6 +76,18 @@ pub(super) fn config(r: &mut Reader<'_>) -> Config {
     };
     relations::check(r, &config);
     config
+}
+
+fn node(r: &mut Reader<'_>) -> NodeOptions {
+    let (name, region) = (r.text("node.name"), r.text("node.region"));
+    if region.len() > CRITERION_BYTES_MAX {
+        let text = format!(
+            "has {} bytes, and regions of tickets have at most {CRITERION_BYTES_MAX}: shorten it",
+            region.len()
+        );
+        r.error("node.region", text);
+    }
+    NodeOptions { name, region }
 }
 
 fn storage(r: &mut Reader<'_>) -> Option<StorageOptions> {

@@ -29,7 +29,6 @@ use dunlin_queues::{CountedReceiver, CountedSender, Refused, declared::MATCH_REQ
 use tokio::sync::oneshot;
 
 use crate::{node::Node, peers::MatchRooms, rooms::RoomReport};
-use cluster_rooms::own_page;
 use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
@@ -102,6 +101,8 @@ pub struct MatchHandle {
     /// before any backend request.
     requesters: Arc<[Mutex<Requesters>]>,
     listed: Arc<ListedRooms>,
+    /// The region of this node; empty if it has none.
+    region: Arc<str>,
     started: Instant,
     report: Arc<Mutex<MatchmakingReport>>,
 }
@@ -114,8 +115,9 @@ pub struct MatchTask {
     boot: u32,
 }
 
-/// Prepares matchmaking with these settings; `None` if there are none. `boot` differs between two starts of the node.
-pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u32) -> Option<MatchTask> {
+/// Prepares matchmaking with these settings for a node in a region; `None` if there are none. `boot` differs between two starts
+/// of the node.
+pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u32, region: &str) -> Option<MatchTask> {
     if matchmaking.is_empty() && lobbies.is_empty() {
         return None;
     }
@@ -129,6 +131,7 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
             namespaces: matchmaking.iter().map(|settings| settings.namespace.clone()).collect(),
             lobbies: lobbies.to_vec(),
         }),
+        region: region.into(),
         started: Instant::now(),
         report: Arc::default(),
     };
@@ -197,7 +200,8 @@ impl MatchHandle {
 
     /// A page of this node's rooms, for the node that runs the queues.
     pub fn rooms_page(&self, node: &Node, after: &str, answer_bytes_max: usize) -> MatchRooms {
-        own_page(self.own_rooms(node), after, answer_bytes_max)
+        let (rooms, more) = cluster_rooms::page(self.own_rooms(node), after, answer_bytes_max);
+        MatchRooms { rooms, more, region: self.region.as_ref().into() }
     }
 
     /// This node's rooms that queues and lobbies know.

@@ -41,7 +41,7 @@ use crate::{
     access_sync,
     demo::site::{Site, is_this_machine},
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
-    matchmaking::{self, MatchTask},
+    matchmaking::{self, MatchHandle, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
     peers::AskedParts,
     rooms::SAVE_TIMEOUT,
@@ -187,8 +187,7 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());
     let origins = origin_check(own_pages, live_origins.clone());
-    let matchmaking = matchmaking::prepare(&config.matchmaking, &config.lobbies, u32::from_ne_bytes(random()?));
-    let match_handle = matchmaking.as_ref().map(MatchTask::handle);
+    let (matchmaking, match_handle) = matchmaking(config)?;
     let node = Node::start(NodeStart {
         net: NodeNetOptions { certificates: certificates.clone(), ..net_options(config, open_files) },
         engine: Arc::clone(&config.engine),
@@ -238,14 +237,19 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let drain = drain_before_webhooks(plan, webhooks.is_some());
     let ending = control.end(signal, &mut signals, (drain, delay), &node, pid_file);
     tokio::join!(ending, backups::stop(backups, plan.timeout));
-    if let Some(matchmaking) = match_handle.filter(|_| node.cluster().is_some()) {
-        matchmaking.leave().await;
-    }
     let left = (plan.timeout + delay).saturating_sub(begun.elapsed()).max(LAST_WEBHOOKS_TIMEOUT);
     session_services::end_webhooks(webhooks.as_ref(), reporter, left).await;
     session_services::end_pushes(profiling, otlp.as_deref(), LAST_SPANS_TIMEOUT).await;
-    cluster::close_logs(&node);
+    cluster::leave(&node, match_handle).await;
     Ok(())
+}
+
+/// The task of matchmaking, which has not started, and its handle; `None` without matchmaking.
+fn matchmaking(config: &Config) -> Result<(Option<MatchTask>, Option<MatchHandle>), ServeError> {
+    let boot = u32::from_ne_bytes(random()?);
+    let task = matchmaking::prepare(&config.matchmaking, &config.lobbies, boot, &config.node.region);
+    let handle = task.as_ref().map(MatchTask::handle);
+    Ok((task, handle))
 }
 
 /// Gives the node the id of this run. Returns it.

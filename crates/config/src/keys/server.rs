@@ -445,7 +445,15 @@ const LOG: &[Key] = &[
     ),
 ];
 
-const NODE: &[Key] = &[yes("name", Text, "", "The node name in the API method `info`. Empty: host name and port.")];
+const NODE: &[Key] = &[
+    yes("name", Text, "", "The node name in the API method `info`. Empty: host name and port."),
+    own(
+        "region",
+        Text,
+        "",
+        "The region of the node, at most 64 bytes. Matchmaking opens rooms for tickets with this region on nodes in it, if there are any.",
+    ),
+];
 
 const SHUTDOWN: &[Key] = &[
     yes(

@@ -32,27 +32,38 @@ const ANSWERS_WITHOUT_MAX: u32 = 4;
 
 #[derive(Default)]
 struct NodeRooms {
+    /// The region of the node; empty if it has none.
+    region: Box<str>,
     rooms: Vec<RoomSummary>,
     /// Rooms that were opened there since it has listed them.
     opened: u32,
 }
 
 /// The answers of nodes to one round of questions.
-pub(super) type Round = Vec<(Box<str>, Option<Vec<RoomSummary>>)>;
+pub(super) type Round = Vec<(Box<str>, Option<NodeAnswer>)>;
+
+/// The region of a node and its rooms.
+pub(super) type NodeAnswer = (Box<str>, Vec<RoomSummary>);
 
 impl ClusterRooms {
+    /// For a node in this region; empty for none.
+    pub(super) fn new(own_region: Box<str>) -> Self {
+        Self { own: NodeRooms { region: own_region, ..NodeRooms::default() }, ..Self::default() }
+    }
+
     /// Takes over the rooms of this node.
     pub(super) fn take_own(&mut self, rooms: Vec<RoomSummary>) {
-        self.own = NodeRooms { rooms, opened: 0 };
+        (self.own.rooms, self.own.opened) = (rooms, 0);
     }
 
     /// Takes over answers. A node that has not answered keeps the rooms of its last answer as long as it is live, because
     /// its tickets would otherwise lose their rooms whenever it is slow.
     pub(super) fn take(&mut self, round: Round) {
         let mut before = std::mem::take(&mut self.by_node);
-        for (node, rooms) in round {
-            let rooms = rooms.or_else(|| before.remove(&node).map(|known| known.rooms)).unwrap_or_default();
-            self.by_node.insert(node, NodeRooms { rooms, opened: 0 });
+        for (node, answer) in round {
+            let known = || before.remove(&node).map(|known| (known.region, known.rooms));
+            let (region, rooms) = answer.or_else(known).unwrap_or_default();
+            self.by_node.insert(node, NodeRooms { region, rooms, opened: 0 });
         }
         self.nodes = self
             .by_node
@@ -77,12 +88,16 @@ impl ClusterRooms {
         self.nodes.get(channel).or_else(expected).map(|node| &**node)
     }
 
-    /// The node with the fewest players in its rooms, and among those with equally many, with the fewest rooms; `None` for
-    /// this one. The players of a room that is opened come later, so the room counts at once.
-    pub(super) fn least_loaded(&self) -> Option<Box<str>> {
-        let own = self.own.load();
-        let others = self.by_node.iter().map(|(node, of_node)| (of_node.load(), node));
-        others.min().filter(|(load, _)| *load < own).map(|(_, node)| node.clone())
+    /// Where a room is opened: of the nodes in the region, if there are any, the one with the fewest players in its rooms, and
+    /// among those with equally many, with the fewest rooms; `None` for this one. The players of a room that is opened come
+    /// later, so the room counts at once.
+    pub(super) fn node_for(&self, region: Option<&str>) -> Option<Box<str>> {
+        let others = self.by_node.iter().map(|(node, of_node)| (Some(node), of_node));
+        let nodes = std::iter::once((None, &self.own)).chain(others);
+        let is_elsewhere = |of_node: &NodeRooms| region.is_some_and(|region| *of_node.region != *region);
+        // Of nodes with equal loads, this one is the first.
+        let chosen = nodes.min_by_key(|(_, of_node)| (is_elsewhere(of_node), of_node.load()));
+        chosen.and_then(|(node, _)| node.cloned())
     }
 
     /// A room is about to be opened on another node, or on this one (`None`).
@@ -118,12 +133,12 @@ pub(super) async fn ask(cluster: Arc<NodeCluster>, nodes: Vec<Box<str>>) -> Roun
     join_all(asked).await
 }
 
-async fn rooms_of(cluster: &NodeCluster, node: &str) -> Option<Vec<RoomSummary>> {
+async fn rooms_of(cluster: &NodeCluster, node: &str) -> Option<NodeAnswer> {
     let mut rooms: Vec<RoomSummary> = Vec::new();
     loop {
         let after = rooms.last().map(|room| Box::from(&*room.channel)).unwrap_or_default();
         let answer = peers::ask_node(cluster, node, &MatchRoomsQuestion { after }).await;
-        let MatchRooms { rooms: page, more } = answer.ok()?;
+        let MatchRooms { rooms: page, more, region } = answer.ok()?;
         // A page is behind the one before, so this ends whatever the node answers.
         let is_behind = page.first().zip(rooms.last()).is_none_or(|(first, last)| first.channel > last.channel);
         if !page.is_sorted_by(|one, next| one.channel < next.channel) || !is_behind || more && page.is_empty() {
@@ -131,13 +146,13 @@ async fn rooms_of(cluster: &NodeCluster, node: &str) -> Option<Vec<RoomSummary>>
         }
         rooms.extend(page);
         if !more {
-            return Some(rooms);
+            return Some((region, rooms));
         }
     }
 }
 
-/// The first of these rooms behind a channel, as many as fit.
-pub(super) fn own_page(mut rooms: Vec<RoomSummary>, after: &str, answer_bytes_max: usize) -> MatchRooms {
+/// The first of these rooms behind a channel, as many as fit, and whether more follow.
+pub(super) fn page(mut rooms: Vec<RoomSummary>, after: &str, answer_bytes_max: usize) -> (Vec<RoomSummary>, bool) {
     rooms.retain(|room| *room.channel > *after);
     rooms.sort_unstable_by(|one, next| one.channel.cmp(&next.channel));
     let mut left = answer_bytes_max.min(PAGE_BYTES_MAX);
@@ -151,7 +166,7 @@ pub(super) fn own_page(mut rooms: Vec<RoomSummary>, after: &str, answer_bytes_ma
     let count = rooms.iter().take_while(fits).count().max(1).min(rooms.len());
     let more = count < rooms.len();
     rooms.truncate(count);
-    MatchRooms { rooms, more }
+    (rooms, more)
 }
 
 #[cfg(test)]
@@ -174,6 +189,10 @@ mod tests {
         }
     }
 
+    fn answer(node: &str, region: &str, rooms: &[RoomSummary]) -> (Box<str>, Option<NodeAnswer>) {
+        (node.into(), Some((region.into(), rooms.to_vec())))
+    }
+
     fn channels(rooms: &ClusterRooms) -> Vec<&str> {
         rooms.all().map(|room| &*room.channel).collect()
     }
@@ -181,8 +200,8 @@ mod tests {
     #[test]
     fn a_node_without_an_answer_keeps_its_rooms_until_it_is_gone() {
         let mut rooms = ClusterRooms::default();
-        rooms.take(vec![("a".into(), Some(vec![room("1", 0)])), ("b".into(), Some(vec![room("2", 0)]))]);
-        rooms.take(vec![("a".into(), None), ("b".into(), Some(Vec::new()))]);
+        rooms.take(vec![answer("a", "", &[room("1", 0)]), answer("b", "", &[room("2", 0)])]);
+        rooms.take(vec![("a".into(), None), answer("b", "", &[])]);
         assert_eq!(channels(&rooms), ["1"]);
         assert_eq!((rooms.node_of("1"), rooms.node_of("2")), (Some("a"), None));
         rooms.take(vec![("b".into(), None)]);
@@ -193,8 +212,8 @@ mod tests {
     fn a_room_that_was_just_opened_may_miss_in_answers() {
         let mut rooms = ClusterRooms::default();
         let answer = |channels: &[&str]| {
-            let of_node = channels.iter().map(|channel| room(channel, 0)).collect();
-            vec![("a".into(), Some(of_node))]
+            let of_node: Vec<_> = channels.iter().map(|channel| room(channel, 0)).collect();
+            vec![answer("a", "", &of_node)]
         };
         rooms.take(answer(&[]));
         rooms.note_opening(Some("a"), "1".into());
@@ -210,16 +229,41 @@ mod tests {
     #[test]
     fn rooms_are_opened_where_the_fewest_players_are() {
         let mut rooms = ClusterRooms::default();
-        assert_eq!(rooms.least_loaded(), None, "this node is alone");
-        rooms.take(vec![("a".into(), Some(vec![room("1", 3)])), ("b".into(), Some(Vec::new()))]);
-        assert_eq!(rooms.least_loaded(), None, "this one has as few as b");
+        assert_eq!(rooms.node_for(None), None, "this node is alone");
+        rooms.take(vec![answer("a", "", &[room("1", 3)]), answer("b", "", &[])]);
+        assert_eq!(rooms.node_for(None), None, "this one has as few as b");
         rooms.note_opening(None, "2".into());
-        assert_eq!(rooms.least_loaded().as_deref(), Some("b"));
+        assert_eq!(rooms.node_for(None).as_deref(), Some("b"));
         rooms.note_opening(Some("b"), "3".into());
-        assert_eq!((rooms.least_loaded(), rooms.node_of("3"), rooms.node_of("2")), (None, Some("b"), None));
+        assert_eq!((rooms.node_for(None), rooms.node_of("3"), rooms.node_of("2")), (None, Some("b"), None));
         rooms.take_own(vec![room("2", 4)]);
-        assert_eq!(rooms.least_loaded().as_deref(), Some("b"));
+        assert_eq!(rooms.node_for(None).as_deref(), Some("b"));
         rooms.note_opening(Some("b"), "4".into());
-        assert_eq!(rooms.least_loaded().as_deref(), Some("b"), "it still has no players");
+        assert_eq!(rooms.node_for(None).as_deref(), Some("b"), "it still has no players");
+    }
+
+    #[test]
+    fn rooms_are_opened_in_their_region_if_it_has_a_node() {
+        let mut rooms = ClusterRooms::new("eu".into());
+        rooms.take(vec![answer("a", "us", &[room("1", 9)]), answer("b", "us", &[room("2", 8)]), answer("c", "", &[])]);
+        rooms.take_own(vec![room("0", 7)]);
+        assert_eq!(rooms.node_for(Some("us")).as_deref(), Some("b"));
+        assert_eq!(rooms.node_for(Some("eu")), None);
+        assert_eq!(rooms.node_for(Some("asia")).as_deref(), Some("c"));
+        assert_eq!(rooms.node_for(None).as_deref(), Some("c"));
+    }
+
+    #[test]
+    fn pages_have_what_fits_and_at_least_one_room() {
+        let rooms: Vec<_> = ["3", "1", "2"].map(|channel| room(channel, 0)).to_vec();
+        let bytes = serde_json::to_vec(&rooms[0]).expect("it is JSON").len() + 1;
+        let of_page = |after: &str, bytes_max| {
+            let (page, more) = page(rooms.clone(), after, bytes_max);
+            (page.iter().map(|room| room.channel.to_string()).collect::<String>(), more)
+        };
+        assert_eq!(of_page("", 3 * bytes), ("123".to_owned(), false));
+        assert_eq!(of_page("", 3 * bytes - 1), ("12".to_owned(), true));
+        assert_eq!(of_page("2", 0), ("3".to_owned(), false));
+        assert_eq!(of_page("3", 0), (String::new(), false));
     }
 }

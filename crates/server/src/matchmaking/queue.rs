@@ -96,7 +96,7 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
     };
     let mut queues = Queues {
         openings: Openings::new(node.clone()),
-        peers: QueuePeers::new(node.clone(), own),
+        peers: QueuePeers::new(node.clone(), own, &handle.region),
         leave: Leave::No,
         node,
         boot,
@@ -450,7 +450,7 @@ impl Queues {
             if let MatchEffect::OpenRoom { room, channel, criteria, region } = effect {
                 let params = params(&self.queues[index].settings, criteria, region.as_deref());
                 let order = OpenRoomOrder { channel: (**channel).into(), params };
-                let on = self.peers.rooms.least_loaded();
+                let on = self.peers.rooms.node_for(region.as_deref());
                 self.peers.rooms.note_opening(on.as_deref(), Arc::clone(channel));
                 self.openings.begin(index, *room, order, on);
             }

@@ -11,7 +11,7 @@ use dunlin_matchmaking::MatchRefusal;
 use tokio::task::JoinSet;
 
 use super::{
-    NamedTicket, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault, TicketName,
+    NamedTicket, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketTarget,
     cluster_rooms::{self, ClusterRooms, Round},
     queue_site::{QueueNodes, QueueSite},
 };
@@ -51,13 +51,13 @@ pub(super) struct QueuePeers {
 }
 
 impl QueuePeers {
-    pub(super) fn new(node: Node, own: Box<str>) -> Self {
+    pub(super) fn new(node: Node, own: Box<str>, region: &str) -> Self {
         let nodes = QueueNodes::new(node.clone(), own);
         Self {
             site: nodes.site(),
             node,
             nodes,
-            rooms: ClusterRooms::default(),
+            rooms: ClusterRooms::new(region.into()),
             round: JoinSet::new(),
             hand_overs: JoinSet::new(),
             moving: HashSet::new(),
@@ -185,14 +185,11 @@ impl QueuePeers {
     /// Sends reservations to a room, wherever it is.
     pub(super) async fn reserve(&self, channel: &str, reservations: Vec<PlaceReservation>) {
         // If the room has closed in the meantime, it is missing in the next report, and its tickets wait again.
-        match (self.rooms.node_of(channel), self.nodes.cluster()) {
-            (Some(node), Some(cluster)) => {
-                let _ = peers::ask_node(cluster, node, &ReserveOrder::new(channel, &reservations)).await;
-            }
-            _ => {
-                let request = ApiRequest::ReservePlaces { channel: channel.into(), reservations: reservations.into() };
-                let _ = self.node.ask_owner(channel, request).await;
-            }
+        if let Some((node, cluster)) = self.rooms.node_of(channel).zip(self.nodes.cluster()) {
+            let _ = peers::ask_node(cluster, node, &ReserveOrder::new(channel, &reservations)).await;
+        } else {
+            let request = ApiRequest::ReservePlaces { channel: channel.into(), reservations: reservations.into() };
+            let _ = self.node.ask_owner(channel, request).await;
         }
     }
 }
@@ -205,14 +202,13 @@ pub(super) enum PeerAnswer {
 
 /// The name of the ticket that a command is about.
 fn named(command: &TicketCommand) -> Option<TicketName> {
-    use super::TicketTarget::{Named, OfMember, OfUser};
     match command {
-        TicketCommand::Submit { .. } | TicketCommand::Cancel(OfUser { .. }) | TicketCommand::Status(OfUser { .. }) => {
-            None
-        }
+        TicketCommand::Submit { .. } => None,
         TicketCommand::Confirm { ticket, .. } => Some(*ticket),
-        TicketCommand::Cancel(Named(ticket) | OfMember(ticket, _))
-        | TicketCommand::Status(Named(ticket) | OfMember(ticket, _)) => Some(*ticket),
+        TicketCommand::Cancel(target) | TicketCommand::Status(target) => match target {
+            TicketTarget::Named(ticket) | TicketTarget::OfMember(ticket, _) => Some(*ticket),
+            TicketTarget::OfUser { .. } => None,
+        },
     }
 }
 
@@ -222,5 +218,5 @@ async fn ask_others(cluster: &NodeCluster, order: &TicketOrder) -> Result<Ticket
     let is_partial = answers.is_partial();
     let unknown = TicketFault::Refused(MatchRefusal::UnknownTicket);
     let found = answers.results.into_iter().map(TicketReply::outcome).find(|outcome| *outcome != Err(unknown.clone()));
-    found.unwrap_or_else(|| Err(if is_partial { TicketFault::Unreachable } else { unknown }))
+    found.unwrap_or(Err(if is_partial { TicketFault::Unreachable } else { unknown }))
 }

@@ -115,6 +115,9 @@ pub struct MatchRooms {
     pub rooms: Vec<RoomSummary>,
     /// Whether more rooms follow.
     pub more: bool,
+    /// The region of the node; empty if it has none.
+    #[serde(default, skip_serializing_if = "str::is_empty")]
+    pub region: Box<str>,
 }
 
 /// See [`super::Received::OpenRoom`].

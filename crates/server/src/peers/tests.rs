@@ -6,22 +6,29 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_engine::{
     access_rules::{AccessRule, AccessSubject, AccessTerms, SubjectKind},
-    api::{ApiRequest, SessionFilter},
+    api::{ApiRequest, PlaceReservation, SessionFilter},
     backend::Overrides,
     event::{PeerKey, ServerSubscription, SubscriptionGrant},
     pace::{BytePace, PaceChange, UpdatePace},
 };
+use dunlin_matchmaking::{HandedTicket, Initiator, MatchCriteria, MatchRefusal, OpenFailure, TicketId, TicketRequest};
 use dunlin_protocol::{ClientInfo, Disconnect, Payload, Publication};
 use serde::Serialize;
 use serde_json::{json, value::to_raw_value};
 
 use super::{
-    kinds::{EmulateAnswer, EmulateOrder, METHODS, NewestKeys, NewestKeysQuestion},
+    kinds::{EmulateAnswer, EmulateOrder, METHODS, NewestKeys},
     message::{AnswerFault, NotUnderstood, decode_answer, decode_question, encode_answer, encode_question},
     rooms::{PeerRoomState, RoomStateAnswer, RoomStateQuestion},
     *,
 };
-use crate::webhooks::Cursor;
+use crate::{
+    matchmaking::{
+        NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
+    },
+    node::SourceNetwork,
+    webhooks::Cursor,
+};
 
 /// A line for each message: its name and its bytes.
 const GOLDEN: &str = include_str!("golden.txt");
@@ -197,7 +204,63 @@ fn questions() -> Messages {
     let cursors = [("n".into(), at(7, 9)), ("m".into(), at(8, 0))].into();
     all.question("occupancy in a full report", &OccupancyQuestion::new(&cursors));
     all.question("emulate", &EmulateOrder { session: "n.s".into(), commands: vec![0, 1, 255] });
+    for (name, command) in ticket_commands() {
+        all.question(name, &TicketOrder::new(&command));
+    }
+    all.question("match_hand_over", &HandOverOrder::new(Some("n".into()), "arena", &[named_ticket()]));
+    all.question("match_hand_over of a node that stays", &HandOverOrder::new(None, "", &[]));
+    all.question("match_rooms", &MatchRoomsQuestion { after: "arena:1".into() });
+    all.question("open_room", &OpenRoomOrder { channel: "arena:2".into(), params: r#"{"map":"ice"}"#.into() });
+    let reservation = PlaceReservation { number: u64::MAX, users: vec!["u\"".into()], timeout_ms: 15_000 };
+    all.question("reserve_places", &ReserveOrder::new("arena:2", &[reservation]));
     all
+}
+
+fn ticket_name() -> TicketName {
+    TicketName { boot: 0xbeef, queue: 1, id: TicketId(17) }
+}
+
+fn duel() -> MatchCriteria {
+    MatchCriteria::new([("mode".into(), "duel".into())]).expect("it is short")
+}
+
+fn ticket_commands() -> [(&'static str, TicketCommand); 7] {
+    let request = TicketRequest {
+        initiator: Initiator::User("u\"".into()),
+        users: vec!["u\"".into(), "v".into()],
+        criteria: duel(),
+        region: Some("eu".into()),
+        skill: -7,
+    };
+    let source = Some(SourceNetwork::of([127, 0, 0, 1].into()));
+    let requester = Some(TicketRequester { user: "u\"".into(), source });
+    let backend = TicketRequest {
+        initiator: Initiator::Backend,
+        users: vec!["u".into()],
+        criteria: MatchCriteria::default(),
+        region: None,
+        skill: 0,
+    };
+    let of_user = TicketTarget::OfUser { namespace: "".into(), user: "u".into() };
+    [
+        ("match_ticket", TicketCommand::Submit { namespace: "arena".into(), request, requester }),
+        (
+            "match_ticket of a backend",
+            TicketCommand::Submit { namespace: "".into(), request: backend, requester: None },
+        ),
+        ("match_ticket confirmed", TicketCommand::Confirm { ticket: ticket_name(), user: "v".into() }),
+        ("match_ticket cancelled", TicketCommand::Cancel(TicketTarget::Named(ticket_name()))),
+        ("match_ticket cancelled by a user", TicketCommand::Cancel(of_user.clone())),
+        ("match_ticket shown", TicketCommand::Status(TicketTarget::OfMember(ticket_name(), "u".into()))),
+        ("match_ticket shown to a user", TicketCommand::Status(of_user)),
+    ]
+}
+
+fn named_ticket() -> NamedTicket {
+    let users = vec![("u\"".into(), true), ("v".into(), false)];
+    let ticket =
+        HandedTicket { users, criteria: duel(), region: Some("eu".into()), skill: 7, age_ms: 2_000, left_ms: u64::MAX };
+    NamedTicket { name: ticket_name(), ticket }
 }
 
 fn client() -> ClientInfo {
@@ -278,11 +341,42 @@ fn answers() -> Messages {
     let report = OccupancyAnswer { reset: true, begun: 11, behind_ms: 250, vacated: Vec::new(), ..answer };
     all.answer::<OccupancyQuestion>("occupancy from the reporter in a full report", &report);
     all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });
+    answers_about_matchmaking(&mut all);
     all.answer::<RefreshOrder>("done", &Done {});
     all.0.push(("error", encode_answer(Err(NotUnderstood::Unknown.into()))));
     let refused = PeerError { code: 107, message: "bad request: no".into() };
     all.0.push(("error with a reason", encode_answer(Err(refused))));
     all
+}
+
+fn answers_about_matchmaking(all: &mut Messages) {
+    all.answer::<TicketOrder>("match_ticket", &TicketReply::new(Err(TicketFault::Refused(MatchRefusal::QueueFull))));
+    let answer = TicketAnswer {
+        ticket: Some(ticket_name().to_string()),
+        status: "unconfirmed".into(),
+        channel: Some("arena:2".into()),
+        unconfirmed: vec!["v".into()],
+        reason: Some("cancelled".into()),
+    };
+    all.answer::<TicketOrder>("match_ticket with all fields", &TicketReply::new(Ok(answer)));
+    all.answer::<HandOverOrder>("match_hand_over", &HandOverReply::new(&[ticket_name()]));
+    let room = RoomSummary {
+        channel: "arena:2".into(),
+        namespace: "arena".into(),
+        number: 65_537,
+        players: 3,
+        players_joined: 4,
+        players_max: 8,
+        reservations: [(u64::MAX, 1)].into(),
+        is_made: true,
+        is_public: false,
+        metadata: r#"{"map":"ice"}"#.into(),
+        params: "".into(),
+    };
+    all.answer::<MatchRoomsQuestion>("match_rooms", &MatchRooms { rooms: vec![room], more: true, region: "eu".into() });
+    for outcome in [Ok(()), Err(OpenFailure::Busy), Err(OpenFailure::Failed)] {
+        all.answer::<OpenRoomOrder>("open_room", &outcome.into());
+    }
 }
 
 #[test]
@@ -306,6 +400,37 @@ fn orders_arrive_as_they_were_given() {
         subscription: Box::new(full_subscription()),
     };
     assert_eq!(format!("{:?}", ApiRequest::from(order)), format!("{expected:?}"));
+}
+
+#[test]
+fn tickets_arrive_as_they_were_sent() {
+    for (name, command) in ticket_commands() {
+        let Received::MatchTicket(order) = arrived(&TicketOrder::new(&command)) else { panic!("another kind") };
+        assert_eq!(format!("{:?}", order.into_command()), format!("{:?}", Ok::<_, TicketFault>(command)), "{name}");
+    }
+    let order = HandOverOrder::new(None, "arena", &[named_ticket()]);
+    let Received::MatchHandOver(order) = arrived(&order) else { panic!("another kind") };
+    assert_eq!(order.into_parts(), ("arena".into(), vec![named_ticket()]));
+}
+
+#[test]
+fn orders_about_tickets_that_make_no_sense_are_refused() {
+    let long = "x".repeat(65);
+    for (body, fault) in [
+        (r#"{"status":{"named":{"ticket":"x"}}}"#.to_owned(), MatchRefusal::UnknownTicket),
+        (
+            format!(r#"{{"submit":{{"namespace":"","users":[],"criteria":{{"mode":"{long}"}},"skill":0}}}}"#),
+            MatchRefusal::Criteria,
+        ),
+    ] {
+        let bytes = format!(r#"{{"v":1,"method":"match_ticket","params":{body}}}"#);
+        let Ok(Received::MatchTicket(order)) = decode_question(bytes.as_bytes()) else { panic!("{body}") };
+        assert_eq!(order.into_command().err(), Some(TicketFault::Refused(fault)), "{body}");
+    }
+    let tickets = r#"[{"age_ms":0,"left_ms":0,"criteria":{},"skill":0,"ticket":"x","users":[["u",true]]}]"#;
+    let bytes = format!(r#"{{"v":1,"method":"match_hand_over","params":{{"namespace":"","tickets":{tickets}}}}}"#);
+    let Ok(Received::MatchHandOver(order)) = decode_question(bytes.as_bytes()) else { panic!("{tickets}") };
+    assert_eq!(order.into_parts(), ("".into(), Vec::new()));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::{Purpose, ServeError, Signals, open_files::OpenFiles, ports::Served, 
 use crate::{
     access_sync,
     http::api::OwnNode,
+    matchmaking::MatchHandle,
     node::{Node, NodeCluster, NodeLogs, ShardQueues},
     peers::{AskedParts, OwnName, PeerService},
     telemetry::cluster_events::{StreamDiffers, log_report},
@@ -86,8 +87,11 @@ pub(super) fn join(Served { config, node, identity, counters, surveys }: Served<
 
 /// Leaves the cluster, and closes the storage. May block, because all sessions are closed and nothing else waits for
 /// this thread.
-pub(super) fn close_logs(node: &Node) {
+pub(super) async fn leave(node: &Node, matchmaking: Option<MatchHandle>) {
     if let Some(cluster) = node.cluster() {
+        if let Some(matchmaking) = matchmaking {
+            matchmaking.leave().await;
+        }
         cluster.stop();
     }
     if let Some(storage) = node.storage() {

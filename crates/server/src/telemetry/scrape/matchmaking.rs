@@ -48,14 +48,19 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             samples.add(&[label(queue), "failed"], queue.counters.rooms_failed);
         }
     });
-    if !report.queues.is_empty() {
-        page.single(&m::MATCH_HERE, u64::from(report.peers.is_here));
-        page.single(&m::MATCH_FORWARDED, report.peers.forwarded);
-        page.family(&m::MATCH_HANDED, |samples| {
-            samples.add(&["out"], report.peers.handed_over);
-            samples.add(&["in"], report.peers.taken_over);
-        });
-    }
+    let peers = (!report.queues.is_empty()).then_some(&report.peers);
+    page.family(&m::MATCH_HERE, |samples| {
+        peers.into_iter().for_each(|peers| samples.add(&[], u64::from(peers.is_here)));
+    });
+    page.family(&m::MATCH_FORWARDED, |samples| {
+        peers.into_iter().for_each(|peers| samples.add(&[], peers.forwarded));
+    });
+    page.family(&m::MATCH_HANDED, |samples| {
+        for peers in peers {
+            samples.add(&["out"], peers.handed_over);
+            samples.add(&["in"], peers.taken_over);
+        }
+    });
     plain(
         page,
         &[
