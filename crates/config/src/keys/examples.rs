@@ -50,6 +50,7 @@ profiling.pyroscope.basic_auth_password = "a-password""#,
     ("opentelemetry.tls.server_name", r#"opentelemetry.tls.server_name = "collector.example.com""#),
     ("log.file", r#"log.file = "/var/log/dunlin.log""#),
     ("node.name", r#"node.name = "frankfurt-1""#),
+    ("node.region", r#"node.region = "eu""#),
     ("storage.path", r#"storage.path = "/var/lib/dunlin/storage""#),
     (
         "storage.backup.path",

@@ -26,7 +26,7 @@ use super::{
     Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
     lobby::Lobby,
     openings::{Opened, Openings, opened_room, params},
-    queue_peers::{HANDED_AT_ONCE, PeerAnswer, QueuePeers},
+    queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
     ticket_names::TicketNames,
 };
 use crate::{node::Node, peers::OpenRoomOrder};
@@ -268,7 +268,8 @@ impl Queues {
         let Some(successor) = self.peers.successor() else { return false };
         let now_ms = self.now_ms();
         for index in 0..self.queues.len() {
-            let handed = self.queues[index].matchmaker.hand_over(now_ms, HANDED_AT_ONCE);
+            let Queue { settings, matchmaker, .. } = &mut self.queues[index];
+            let handed = matchmaker.hand_over(now_ms, handed_at_once(&settings.rules));
             if handed.is_empty() {
                 continue;
             }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use dunlin_engine::api::{ApiRequest, PlaceReservation};
-use dunlin_matchmaking::MatchRefusal;
+use dunlin_matchmaking::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchRefusal, MatchRules, USER_BYTES_MAX};
 use tokio::task::JoinSet;
 
 use super::{
@@ -20,8 +20,9 @@ use crate::{
     peers::{self, HandOverOrder, HandOverReply, ReserveOrder, TicketOrder, TicketReply},
 };
 
-/// Maximum number of tickets in one message: 64 users with the longest ids in each fit into a message of NATS.
-pub(super) const HANDED_AT_ONCE: usize = 32;
+/// Maximum number of tickets in one message, and their bytes: half of what NATS takes by default.
+const HANDED_MAX: usize = 32;
+const HANDED_BYTES_MAX: usize = 512 << 10;
 
 /// After a hand-over that failed, or whose tickets were refused, the next one waits.
 const HAND_OVER_PAUSE: Duration = Duration::from_secs(1);
@@ -194,6 +195,15 @@ impl QueuePeers {
     }
 }
 
+/// How many tickets of a queue fit into one message, whatever texts they have.
+pub(super) fn handed_at_once(rules: &MatchRules) -> usize {
+    // A character of an id or of a criterion takes up to six bytes as JSON.
+    let user_bytes = 6 * USER_BYTES_MAX + 16;
+    let wishes_bytes = (2 * CRITERIA_MAX + 1) * (6 * CRITERION_BYTES_MAX + 4) + 256;
+    let ticket_bytes = user_bytes.saturating_mul(rules.party_max as usize) + wishes_bytes;
+    (HANDED_BYTES_MAX / ticket_bytes).clamp(1, HANDED_MAX)
+}
+
 /// What other nodes have answered.
 pub(super) enum PeerAnswer {
     Rooms(Round),
@@ -219,4 +229,15 @@ async fn ask_others(cluster: &NodeCluster, order: &TicketOrder) -> Result<Ticket
     let unknown = TicketFault::Refused(MatchRefusal::UnknownTicket);
     let found = answers.results.into_iter().map(TicketReply::outcome).find(|outcome| *outcome != Err(unknown.clone()));
     found.unwrap_or(Err(if is_partial { TicketFault::Unreachable } else { unknown }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_has_fewer_tickets_if_they_are_large() {
+        let of_parties = |party_max| handed_at_once(&MatchRules { party_max, ..MatchRules::default() });
+        assert_eq!([1, 5, 8, 100, u32::MAX].map(of_parties), [32, 32, 27, 3, 1]);
+    }
 }

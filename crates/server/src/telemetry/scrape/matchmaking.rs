@@ -3,7 +3,7 @@
 use dunlin_matchmaking::{EndReason, MatchRefusal};
 
 use super::{Page, m, place};
-use crate::matchmaking::{MatchReport, MatchmakingReport};
+use crate::matchmaking::{MatchReport, MatchmakingReport, QueuePeerCounts};
 
 pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
     type Pick = fn(&MatchReport) -> f64;
@@ -48,19 +48,7 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             samples.add(&[label(queue), "failed"], queue.counters.rooms_failed);
         }
     });
-    let peers = (!report.queues.is_empty()).then_some(&report.peers);
-    page.family(&m::MATCH_HERE, |samples| {
-        peers.into_iter().for_each(|peers| samples.add(&[], u64::from(peers.is_here)));
-    });
-    page.family(&m::MATCH_FORWARDED, |samples| {
-        peers.into_iter().for_each(|peers| samples.add(&[], peers.forwarded));
-    });
-    page.family(&m::MATCH_HANDED, |samples| {
-        for peers in peers {
-            samples.add(&["out"], peers.handed_over);
-            samples.add(&["in"], peers.taken_over);
-        }
-    });
+    exchange(page, (!report.queues.is_empty()).then_some(&report.peers));
     plain(
         page,
         &[
@@ -75,6 +63,26 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
         for lobby in &report.lobbies {
             samples.add(&[&lobby.channel, "published"], lobby.published);
             samples.add(&[&lobby.channel, "refused"], lobby.refused);
+        }
+    });
+}
+
+/// What nodes have asked each other about tickets.
+fn exchange(page: &mut Page, peers: Option<&QueuePeerCounts>) {
+    page.family(&m::MATCH_HERE, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], u64::from(peers.is_here));
+        }
+    });
+    page.family(&m::MATCH_FORWARDED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], peers.forwarded);
+        }
+    });
+    page.family(&m::MATCH_HANDED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&["out"], peers.handed_over);
+            samples.add(&["in"], peers.taken_over);
         }
     });
 }
