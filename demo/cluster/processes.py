@@ -96,22 +96,6 @@ class NatsServer(Process):
         super().__init__(name, port, [nats_binary(), "-c", config], folder / f"{name}.log")
 
 
-def pages_of_cluster(pages, folder):
-    """The ticker and the arena, without links to the lobby: matchmaking works without a cluster only."""
-    folder.mkdir()
-    for file in Path(pages).iterdir():
-        if file.is_file():
-            shutil.copy(file, folder)
-    shutil.copytree(Path(pages) / "arena", folder / "arena")
-    for page in ("index.html", "arena/index.html"):
-        text = (folder / page).read_text("utf-8")
-        marked = text.replace("<html ", '<html data-cluster="true" ', 1)
-        if marked == text:
-            sys.exit(f"{Path(pages) / page} has no <html …> to mark as a page of a cluster")
-        (folder / page).write_text(marked, "utf-8")
-    return folder
-
-
 @dataclass
 class NodeSettings:
     """What all nodes have in common. `api_key` is the one of their server API."""
@@ -144,7 +128,7 @@ class Prices(Process):
 
 
 def node_config(name, port, settings):
-    """The configuration of `make run`, for a node of a cluster: NATS keeps the channels and the arena, and there is no lobby."""
+    """The configuration of `make run`, for a node of a cluster: NATS keeps the channels and the arena."""
     config = json.loads(DEMO_CONFIG.read_text("utf-8"))
     del config["storage"]
     config["node"] = {"name": name}
@@ -158,7 +142,7 @@ def node_config(name, port, settings):
     config["broker"] = {"enabled": True, "type": "nats", "nats": {"url": urls, "jetstream": jetstream}}
     hook = f"http://127.0.0.1:{settings.hook_port}/connect/{name}"
     config["client"]["proxy"] = {"connect": {"enabled": True, "endpoint": hook, "timeout": "5s"}}
-    namespaces = [each for each in config["channel"]["namespaces"] if each["name"] not in ("tag", "rooms")]
+    namespaces = config["channel"]["namespaces"]
     for each in namespaces:
         each.pop("durability", None)
         # Paths of players need a storage.
@@ -174,7 +158,6 @@ def node_config(name, port, settings):
         "allow_subscribe_for_client": True,
         "allow_subscribe_for_anonymous": True,
     })
-    config["channel"]["namespaces"] = namespaces
     return config
 
 

@@ -9,6 +9,7 @@ import { after, before, test } from "node:test";
 import { DEADLINE_MS, DESKTOP, launch, openPage } from "./chromium.mjs";
 import { ArenaPage } from "./arena_page.mjs";
 import { ClusterDemo } from "./cluster_demo.mjs";
+import { TagPage } from "./tag_page.mjs";
 import { TickerPage } from "./ticker_page.mjs";
 
 const BINARY = process.env.DUNLIN_BINARY;
@@ -106,16 +107,26 @@ test("pages on different nodes chat, and watch prices and presence", async () =>
   await one.page.screenshot({ path: `${SHOTS}cluster.png`, fullPage: true });
 });
 
-test("the page has no link to the lobby, which a cluster does not serve", async () => {
-  for (const path of ["", "arena/"]) {
-    const text = await (await fetch(`${demo.page}${path}`)).text();
-    assert.match(text, /<html data-cluster="true"/, "also before it is connected");
+test("visitors of the lobby on different nodes play tag in one room", async () => {
+  assert.ok(await pages[0].page.locator('a[href*="lobby"]').first().isVisible(), "the ticker has a link to the lobby");
+  const visitors = [];
+  try {
+    // The balancer takes the nodes in turn.
+    for (let visitor = 0; visitor < NODES; visitor++) {
+      visitors.push(new TagPage(await openPage(browser, `${demo.page}lobby/`, DESKTOP)));
+    }
+    const [one, two, lobby] = visitors;
+    await lobby.untilListed("tag:open", 0);
+    const ada = await one.play();
+    const ben = await two.play();
+    assert.equal(ben.room, ada.room, "matchmaking fills the room that is open");
+    assert.notEqual(ben.avatar, ada.avatar);
+    await lobby.untilListed(ada.room, 2);
+    await lobby.page.screenshot({ path: `${SHOTS}cluster-lobby.png`, fullPage: true });
+    for (const { faults } of visitors) assert.deepEqual(faults, []);
+  } finally {
+    await Promise.all(visitors.map((visitor) => visitor.close()));
   }
-  for (const { page } of pages) {
-    for (const link of await page.locator('a[href*="lobby"]').all()) assert.equal(await link.isVisible(), false);
-    assert.ok((await page.locator('a[href*="arena"]').first().isVisible()), "the arena is served");
-  }
-  for (const path of ["lobby/", "tag/"]) assert.equal((await fetch(`${demo.page}${path}`)).status, 404, path);
 });
 
 test("the arena continues on another node when the node that has it is killed", async () => {

@@ -38,8 +38,7 @@ struct DemoArgs {
     /// A node; repeat it for those of a cluster. Prices are published on the first that accepts them, and bots play on all
     #[arg(long = "node", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8000")]
     nodes: Vec<SocketAddr>,
-    /// Number of bots in the room `arena:hunt`. With bots and one node, a spectator keeps the room `tag:open` open, which has bots of its
-    /// own
+    /// Number of bots in the room `arena:hunt`. With bots, a spectator keeps the room `tag:open` open, which has bots of its own
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(..=10_000))]
     bots: u16,
     /// File in which the bots keep their seats for the next run
@@ -72,11 +71,8 @@ fn run(args: DemoArgs) -> io::Result<()> {
     let key = key::read(|name| env::var_os(name))?.ok_or_else(missing)?;
     let nodes = Arc::new(Nodes::new(&args.nodes));
     let mut threads = publisher::start(&nodes, &Arc::from(key), random()?)?;
-    // A cluster has no lobby, and so no game of tag.
-    if args.bots > 0 && args.nodes.len() == 1 {
-        threads.push(bots::watcher::start(Arc::clone(&nodes))?);
-    }
     if args.bots > 0 {
+        threads.push(bots::watcher::start(Arc::clone(&nodes))?);
         threads.push(bots::start(nodes, args.seats, usize::from(args.bots), random()?)?);
     }
     for thread in threads {

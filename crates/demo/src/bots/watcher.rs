@@ -26,15 +26,15 @@ const JOIN: &str = r#"{"seat":"spectator"}"#;
 /// What is refused, in reports.
 const WATCHES: &str = "the spectator of a room for the lobby";
 
-/// Watches on the first node until the process ends, or until the server refuses it for good.
+/// Watches until the process ends, or until the server refuses it for good; on the next node after each loss, because a node
+/// that is gone may have had the room.
 ///
 /// # Errors
 /// The thread could not be started.
 pub fn start(nodes: Arc<Nodes>) -> io::Result<JoinHandle<()>> {
     thread::Builder::new().name("demo-watcher".to_owned()).spawn(move || {
-        let Some(node) = nodes.addresses.first().copied() else { return };
         let (mut backoff, mut buffer) = (Backoff::new(RETRY_MIN, RETRY_MAX), vec![0; BUFFER_BYTES]);
-        loop {
+        for node in nodes.addresses.iter().copied().cycle() {
             match watch(&nodes, node, &mut backoff, &mut buffer) {
                 Lost::Closed => nodes.failed(node, &"it closed the connection of a spectator"),
                 Lost::Refused { code, message } if !may_join_later(code) => {
