@@ -238,6 +238,11 @@ impl Mirror {
         body.base_tick = base.map_or(0, |base| base.tick);
         body.bytes.clear();
         let encoding = format.encoding();
+        let shape = self.grid.shape();
+        let plan = base.map(|base| match zones {
+            None => ZonePlan::of_base(shape, body.tick, base),
+            Some(zones) => ZonePlan::new(shape, (body.tick, view), base, zones),
+        });
         let head = BodyHead {
             tick: body.tick,
             base: body.base_tick,
@@ -245,16 +250,12 @@ impl Mirror {
             grid: base.is_none().then_some((self.grid.shape(), self.ticks_per_second)),
             view,
             rate: self.rate(),
+            waited: plan.as_ref().zip(base).map_or(0, |(plan, base)| plan.waited(shape, base, view)),
         };
         wire::write_body_head(encoding, &head, &mut body.bytes);
-        match base {
+        match base.zip(plan) {
             None => self.write_everything(format, view, &mut body.bytes),
-            Some(base) => {
-                let shape = self.grid.shape();
-                let plan = match zones {
-                    None => ZonePlan::of_base(shape, body.tick, base),
-                    Some(zones) => ZonePlan::new(shape, (body.tick, view), base, zones),
-                };
+            Some((base, plan)) => {
                 (body.zone_ticks, body.is_postponed) = (plan.ticks_after, plan.is_postponed);
                 match zones {
                     None => self.write_changes(format, view, base, &plan, &mut body.bytes),

@@ -1,7 +1,7 @@
 //! The zones of a view, by their distance from its center. On a client whose bandwidth is limited, outer zones may wait.
 
 use super::Base;
-use crate::{CellIndex, Grid, GridShape, grid::HISTORY_TICKS};
+use crate::{CellIndex, Grid, GridShape, grid::HISTORY_TICKS, wire};
 
 /// Number of zones of a view: three of near cells, then the far cells.
 pub const ZONES: usize = 4;
@@ -68,6 +68,22 @@ impl ZonePlan {
             }
         }
         plan
+    }
+
+    /// The waits of the zones, for the head of the body; 0 if each cell that is sent now was sent last when a client expects
+    /// it: near cells with the base, far cells at the last multiple of their interval.
+    pub(super) fn waited(&self, shape: &GridShape, base: Base, view: CellIndex) -> u32 {
+        let mut expected_ticks = [base.tick; ZONES];
+        expected_ticks[FAR] = base.tick / u32::from(shape.far_interval_ticks) * u32::from(shape.far_interval_ticks);
+        let has_waited = |zone: usize| {
+            // In a view that has moved, a zone that waits may have given cells to one that is sent.
+            let is_sent = self.is_sent[zone] || view != base.view;
+            is_sent && self.known_ticks[zone] < expected_ticks[zone]
+        };
+        if !(0..ZONES).any(has_waited) {
+            return 0;
+        }
+        wire::zone_waits(self.known_ticks.map(|known| base.tick.saturating_sub(known)))
     }
 
     pub(super) fn is_far_sent(&self) -> bool {
