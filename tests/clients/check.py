@@ -81,7 +81,8 @@ def shown(replica):
     names = ("tick", "time_us", "ack", "avatar", "view")
     grid = {name: replica.grid[name] for name in GRID_NAMES}
     rate = {} if replica.rate == 1000 else {"rate": replica.rate}
-    return {name: getattr(replica, name) for name in names} | {"grid": grid, "objects": objects} | rate
+    waits = [replica.waited >> 4 * zone & 15 for zone in range(4)]
+    return {name: getattr(replica, name) for name in names} | {"grid": grid, "objects": objects} | rate | ({"waited": waits} if any(waits) else {})
 
 
 def is_schema(text):
