@@ -225,7 +225,9 @@ fn a_third_of_the_bandwidth_keeps_what_is_near_fresh() {
         println!("mean ages in ticks {ages:.2?}");
         assert_eq!((third.counted.limited_ticks, third.oldest_ticks[0]), (0, 0), "what is nearest is sent each tick");
         assert!(ages.is_sorted() && third.oldest_ticks.iter().all(|oldest| *oldest < 13), "{third:?}");
-        assert!(third.bytes_per_second <= limit && third.bytes_per_second > limit / 10 * 9, "the limit is used");
+        // At the end of the measured seconds, the credit may be lower than at their start, by a frame with all zones.
+        let most = limit + free.bytes_per_second / 60 / SECONDS;
+        assert!(third.bytes_per_second <= most && third.bytes_per_second > limit / 10 * 9, "the limit is used");
         assert!(third.waits > SECONDS * 10, "clients learn it: {third:?}");
         assert!(third.counted.near_postponed > 0 && third.counted.view_age.count() > 0, "{third:?}");
     }
