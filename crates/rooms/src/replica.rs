@@ -9,7 +9,9 @@ use std::fmt;
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, ClockRate, Grid, ObjectId, Position, Schema, State, StateReader, TickTime, ZONES, wire::zone_wait};
+use crate::{
+    CellIndex, ClockRate, Grid, ObjectId, Position, Schema, State, StateReader, TickTime, ZONES, wire::zone_wait,
+};
 use seen_objects::SeenObjects;
 use staged::{ChangesBase, Staged, StagedObject, StagedStates};
 

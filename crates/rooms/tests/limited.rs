@@ -145,8 +145,7 @@ impl Player {
 /// `docs/rooms-protocol.md` describes the zones.
 fn zone(view: CellIndex, cell: CellIndex) -> usize {
     let columns = u32::from(SHAPE.columns);
-    let (across, down) =
-        ((view.0 % columns).abs_diff(cell.0 % columns), (view.0 / columns).abs_diff(cell.0 / columns));
+    let (across, down) = ((view.0 % columns).abs_diff(cell.0 % columns), (view.0 / columns).abs_diff(cell.0 / columns));
     match across.max(down) {
         0 | 1 => 0,
         2 => 1,
@@ -175,10 +174,15 @@ fn vector(name: &str, view_at: fn(u32) -> (u32, u32), is_sent: fn(u32) -> bool) 
 fn snapshots_say_how_long_cells_have_waited() {
     let vectors = [
         vector("a player who stands", |_| CENTER, |_| true),
-        vector("a player who walks, and whose connection skips ticks", |tick| (5 + tick / 20 % 3, 5), |tick| tick % 7 > 0),
+        vector(
+            "a player who walks, and whose connection skips ticks",
+            |tick| (5 + tick / 20 % 3, 5),
+            |tick| tick % 7 > 0,
+        ),
     ];
     let lines: Vec<_> = vectors.iter().map(|vector| format!("    {vector}")).collect();
-    let about = "Snapshots of players with a bandwidth limit: objects move evenly in all zones of the view, while zones wait.";
+    let about =
+        "Snapshots of players with a bandwidth limit: objects move evenly in all zones of the view, while zones wait.";
     let expected = format!("{{\n  \"about\": \"{about}\",\n  \"vectors\": [\n{}\n  ]\n}}\n", lines.join(",\n"));
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../schema/vectors/room/limited.json");
     if std::env::var_os("WRITE_VECTORS").is_some() {
