@@ -3,6 +3,7 @@
 mod body_cache;
 mod history;
 mod merge;
+mod weights;
 mod zones;
 
 use std::{ops::Range, rc::Rc, sync::Arc};
@@ -16,6 +17,7 @@ use crate::{
 use body_cache::{BodyCache, BodyKey};
 use history::History;
 use merge::{Merges, States};
+use weights::Weights;
 use zones::ZonePlan;
 
 pub use zones::{ZONES, Zones};
@@ -83,6 +85,7 @@ pub struct Mirror {
     lacking_ticks: [u32; SnapshotFormat::ALL.len()],
     merges: Merges,
     bodies: BodyCache,
+    weights: Weights,
     counters: MirrorCounters,
 }
 
@@ -102,6 +105,7 @@ impl Mirror {
             ticks_per_second,
             schema,
             tails,
+            weights: Weights::new(&keyframe),
             history: History::new(keyframe),
             lacking_ticks,
             merges: Merges::default(),
@@ -133,6 +137,7 @@ impl Mirror {
             self.lacking_ticks = [0; SnapshotFormat::ALL.len()];
         }
         self.lacking_ticks = lacking_since(&update, self.lacking_ticks);
+        self.weights.apply(&update);
         self.history.apply(update);
         self.merges.clear();
         self.bodies.clear();
@@ -195,6 +200,11 @@ impl Mirror {
     /// For each zone, how many ticks a client's state of it is old; 0 if the zone is not due.
     pub fn due_ages(&self, known_ticks: [u32; ZONES]) -> [u32; ZONES] {
         zones::due_ages(self.grid.shape(), self.tick(), known_ticks)
+    }
+
+    /// For each zone of this view, the weight of the most important object in it.
+    pub fn zone_weights(&mut self, view: CellIndex) -> [u8; ZONES] {
+        self.weights.of_zones(&self.grid, view)
     }
 
     /// The counters.

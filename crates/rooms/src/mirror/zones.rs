@@ -149,6 +149,25 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_is_told_with_the_cells_that_have_waited() {
+        let shape =
+            GridShape { columns: 9, rows: 9, cell_units: 1, near_cells: 4, far_cells: 1, far_interval_ticks: 4 };
+        let base = Base { tick: 99, view: CellIndex(40) };
+        let waited = |known_ticks, waiting, view| {
+            let plan = ZonePlan::new(&shape, (100, CellIndex(view)), base, Zones { known_ticks, waiting });
+            plan.waited(&shape, base, CellIndex(view))
+        };
+        let (none, second) = ([false; ZONES], [false, true, false, false]);
+        assert_eq!(waited([99, 99, 99, 96], none, 40), 0, "the far cells are due at each fourth tick");
+        assert_eq!(waited([99, 98, 99, 96], none, 40), 0x3010);
+        assert_eq!(waited([99, 98, 99, 96], second, 40), 0, "it still waits");
+        assert_eq!(waited([99, 98, 99, 96], second, 41), 0x3010, "its cells may be in another zone now");
+        assert_eq!(waited([99, 99, 99, 95], none, 40), 0x4000, "the far cells were due with the base");
+        let on_time = ZonePlan::of_base(&shape, 100, base);
+        assert_eq!(on_time.waited(&shape, base, CellIndex(41)), 0);
+    }
+
+    #[test]
     fn a_zone_waits_up_to_the_limit() {
         let shape =
             GridShape { columns: 9, rows: 9, cell_units: 1, near_cells: 4, far_cells: 1, far_interval_ticks: 4 };
