@@ -220,6 +220,7 @@ typedef struct dunlin_world {
   uint32_t view;    /* the cell of the player's viewpoint */
   uint64_t time_us; /* Unix time of the tick at the server */
   uint32_t rate_permille; /* rate of the room's clock at the tick: 1000 is real time, and an overloaded room runs slower */
+  uint32_t waited;        /* waits of the zones of the view, see docs/rooms-protocol.md; 0 if no cells have waited for a bandwidth limit */
   dunlin_grid grid;
   const dunlin_schema *schema;  /* NULL if the room has not told it */
   const dunlin_object *objects; /* in ascending order of ids */
@@ -1668,6 +1669,10 @@ typedef struct dunlin__snapshot {
   dunlin_status status; /* of the lists; a reader knows its own failure */
 } dunlin__snapshot;
 
+/* The zones of a view: three of near cells, the nearest first, and that of the far cells. */
+#define DUNLIN__ZONES 4
+#define DUNLIN__FAR_ZONE 3
+
 struct dunlin_replica {
   dunlin_allocator allocator;
   size_t objects_max;
@@ -1678,7 +1683,7 @@ struct dunlin_replica {
   uint32_t current; /* the index of the objects of `world`; the other one has those of the tick before */
   dunlin__list changes;
   dunlin__snapshot snapshot;
-  bool has_far_update;
+  bool is_zone_updated[DUNLIN__ZONES]; /* by the last snapshot */
 };
 
 /* A new item of a snapshot; NULL, with the status, above the limit. */
@@ -1852,6 +1857,7 @@ static dunlin_status dunlin__read_snapshot(const dunlin_allocator *allocator, du
       case 9: dunlin__read_cell(allocator, snapshot, &reader, &field); break;
       case 10: dunlin__read_schema_of(allocator, snapshot, &reader, &field); break;
       case 11: dunlin__take_u32(&reader, &field, &head->rate_permille); break;
+      case 12: dunlin__take_u32(&reader, &field, &head->waited); break;
       default: break;
     }
   }
@@ -1875,8 +1881,12 @@ static bool dunlin__is_visible(const dunlin_grid *grid, uint32_t view, uint32_t 
   return dunlin__distance(grid, view, cell) <= grid->near_cells + grid->far_cells;
 }
 
-static bool dunlin__is_far(const dunlin_world *world, uint32_t cell) {
-  return cell != DUNLIN_NO_CELL && dunlin__distance(&world->grid, world->view, cell) > world->grid.near_cells;
+/* The zone of a visible cell: cells that wait together if the server limits the player's bandwidth. Objects in no cell do not wait. */
+static size_t dunlin__zone(const dunlin_grid *grid, uint32_t view, uint32_t cell) {
+  uint32_t distance = cell == DUNLIN_NO_CELL ? 0 : dunlin__distance(grid, view, cell);
+  if (distance <= (grid->near_cells < 1 ? grid->near_cells : 1)) return 0;
+  if (distance <= (grid->near_cells + 1) / 2) return 1;
+  return distance <= grid->near_cells ? 2 : DUNLIN__FAR_ZONE;
 }
 
 /* Checks the numbers of a snapshot and its cells, and takes the map of its base. */
@@ -2076,13 +2086,13 @@ static dunlin_status dunlin__prepare(dunlin_replica *replica, dunlin__seen *next
   return next->objects.count > replica->objects_max || next->states.count > replica->state_bytes_max ? DUNLIN_TOO_LARGE : DUNLIN_OK;
 }
 
-static void dunlin__note_far_update(dunlin_replica *replica) {
+static void dunlin__note_updates(dunlin_replica *replica) {
   const dunlin__cell *cells = (const dunlin__cell *)replica->snapshot.cells.items;
   size_t at;
-  replica->has_far_update = false;
+  memset(replica->is_zone_updated, 0, sizeof replica->is_zone_updated);
   for (at = 0; at < replica->snapshot.cells.count; at += 1) {
     /* A cell in full may only have come into view. */
-    if (!cells[at].is_full && dunlin__is_far(&replica->world, cells[at].cell)) replica->has_far_update = true;
+    if (!cells[at].is_full) replica->is_zone_updated[dunlin__zone(&replica->world.grid, replica->world.view, cells[at].cell)] = true;
   }
 }
 
@@ -2109,7 +2119,7 @@ dunlin_status dunlin_replica_apply(dunlin_replica *replica, const void *bytes, s
   replica->world.object_count = next->objects.count;
   replica->world.changes = (const dunlin_change *)replica->changes.items;
   replica->world.change_count = replica->changes.count;
-  dunlin__note_far_update(replica);
+  dunlin__note_updates(replica);
   return DUNLIN_OK;
 }
 
@@ -2230,9 +2240,9 @@ double dunlin_clock_observe(dunlin_clock *clock, uint64_t time_us, double now_ms
 /* The shown time runs at most this much faster or slower than the clock; at a larger difference, it jumps. */
 #define DUNLIN__SLEW_MAX 0.1
 #define DUNLIN__SHOWN_JUMP_MS 500.0
-/* The same for objects that enter or leave the far cells. */
-#define DUNLIN__FAR_UPDATES 30
-#define DUNLIN__FAR_SLEW_MAX 0.25
+/* The same for objects that enter or leave a zone. */
+#define DUNLIN__ZONE_UPDATES 30
+#define DUNLIN__ZONE_SLEW_MAX 0.25
 /* A server that limits bandwidth sends far cells when they are this old, and is expected to do so again for some seconds. */
 #define DUNLIN__FAR_WAIT_TICKS 13
 #define DUNLIN__FAR_LATE_S 2
@@ -2247,7 +2257,7 @@ typedef struct dunlin__track {
   uint32_t id;
   uint32_t kind;
   uint32_t number_count; /* fields that are one number */
-  bool is_far;
+  size_t zone; /* of its cell when it changed last */
   bool has_shown;
   double lag_ms; /* how much later than others it is shown */
   double shown_ms;
@@ -2271,15 +2281,16 @@ struct dunlin_interpolation {
   dunlin_allocator allocator;
   dunlin__list tracks; /* in ascending order of ids */
   dunlin__delays needs;
-  dunlin__delays far_needs;
+  dunlin__delays zone_needs[DUNLIN__ZONES]; /* of the last updates of each, besides the delay; the nearest zone never waits */
   double delay_ms;
-  double far_delay_ms;
+  double zone_delays_ms[DUNLIN__ZONES]; /* the second delay */
   double cell_units; /* a longer step is a teleport */
   size_t sample_bytes; /* memory of the samples and values of all tracks */
   uint32_t far_tick; /* of the last snapshot with a far cell */
   uint32_t far_late_tick; /* of the last one that did not have to have one */
   bool has_last;
   double last_ms;
+  uint32_t last_view;
   dunlin__shown shown;
 };
 
@@ -2311,16 +2322,21 @@ static double dunlin__ticks_per_second(const dunlin_world *world) {
   return world->grid.ticks_per_second * (world->rate_permille / 1000.0);
 }
 
-/* Until when an object that has changed was where it was before. */
-static double dunlin__stood_until(const dunlin_interpolation *interpolation, const dunlin_world *world, bool is_far, double at_ms) {
-  double per_second = dunlin__ticks_per_second(world);
-  uint32_t known_tick = world->base;
+/* By how many ticks before the base the cells of a zone were sent last. */
+static uint32_t dunlin__wait_ticks(const dunlin_world *world, size_t zone) {
+  return world->waited >> (4 * zone) & 15;
+}
+
+/* Until when an object in this zone, as seen from the last view, had not changed. */
+static double dunlin__stood_until(const dunlin_interpolation *interpolation, const dunlin_world *world, size_t zone, double at_ms) {
+  double per_second = dunlin__ticks_per_second(world), known_tick = world->base;
   bool is_postponed;
   if (world->base == 0) return at_ms;
   /* After a longer time far cells were sent, but nothing had changed in them. */
   is_postponed = interpolation->far_late_tick > 0 && (double)world->tick - interpolation->far_late_tick < DUNLIN__FAR_LATE_S * per_second
     && (double)world->base - interpolation->far_tick < DUNLIN__FAR_WAIT_TICKS;
-  if (is_far) known_tick = is_postponed ? interpolation->far_tick : dunlin__far_multiple(world, world->base);
+  if (world->waited != 0) known_tick -= dunlin__wait_ticks(world, zone);
+  else if (zone == DUNLIN__FAR_ZONE) known_tick = is_postponed ? interpolation->far_tick : dunlin__far_multiple(world, world->base);
   if (known_tick == world->base && interpolation->has_last) return dunlin__least(interpolation->last_ms, at_ms);
   return at_ms - ((double)world->tick - known_tick) / per_second * 1000;
 }
@@ -2449,8 +2465,8 @@ static void dunlin__add_tracks(dunlin_interpolation *interpolation, const dunlin
     track->kind = object->kind;
     track->samples.item_bytes = sizeof(dunlin__sample);
     track->values.item_bytes = sizeof(double);
-    track->is_far = dunlin__is_far(world, object->cell);
-    track->lag_ms = track->is_far ? interpolation->far_delay_ms : 0;
+    track->zone = dunlin__zone(&world->grid, world->view, object->cell);
+    track->lag_ms = interpolation->zone_delays_ms[track->zone];
     dunlin__numbers_of(world, object, &numbers);
     dunlin__add_sample(interpolation, track, object, &numbers, at_ms);
   }
@@ -2466,33 +2482,53 @@ static void dunlin__numbers_before(const dunlin__track *track, const dunlin_worl
   if (numbers->count > 0) memcpy(numbers->values, (const double *)track->values.items + (track->values.count - 1) * numbers->count, numbers->count * sizeof(double));
 }
 
+/* An object whose cell waited for longer than the delay was shown where it was then. It goes on from there. */
+static void dunlin__resume(dunlin__track *track) {
+  const dunlin__sample *samples = (const dunlin__sample *)track->samples.items;
+  double stood_ms, lag_ms;
+  if (track->samples.count == 0 || !track->has_shown) return;
+  stood_ms = track->shown_ms - track->lag_ms - samples[track->samples.count - 1].at_ms;
+  lag_ms = dunlin__least(DUNLIN__DELAY_MAX_MS, track->lag_ms + stood_ms);
+  if (lag_ms > track->lag_ms) track->lag_ms = lag_ms;
+}
+
 static void dunlin__follow(dunlin_interpolation *interpolation, const dunlin_world *world, const dunlin_change *change, double at_ms) {
   dunlin__numbers before, after;
   dunlin__track *track = dunlin__find_track(interpolation, change->after->id);
   const dunlin__sample *samples;
   double stood_until_ms;
+  size_t zone_before;
   if (track == NULL) return;
   dunlin__numbers_before(track, world, change->before, &before);
   dunlin__numbers_of(world, change->after, &after);
   if (change->before->x == change->after->x && change->before->y == change->after->y
       && before.count == after.count && memcmp(before.values, after.values, after.count * sizeof(double)) == 0) return;
-  track->is_far = dunlin__is_far(world, change->after->cell);
-  stood_until_ms = dunlin__stood_until(interpolation, world, dunlin__is_far(world, change->before->cell), at_ms);
+  track->zone = dunlin__zone(&world->grid, world->view, change->after->cell);
+  zone_before = dunlin__zone(&world->grid, interpolation->last_view, change->before->cell);
+  stood_until_ms = dunlin__stood_until(interpolation, world, zone_before, at_ms);
   samples = (const dunlin__sample *)track->samples.items;
-  /* The object did not move until the base of this snapshot, or the last update of far cells. */
+  /* The object did not move until the base of this snapshot, or the last update of its zone. */
   if (track->samples.count == 0 || samples[track->samples.count - 1].at_ms < stood_until_ms) {
     dunlin__add_sample(interpolation, track, change->before, &before, stood_until_ms);
   }
+  if (dunlin__wait_ticks(world, zone_before) > 0) dunlin__resume(track);
   dunlin__add_sample(interpolation, track, change->after, &after, at_ms);
   if (track->samples.count > DUNLIN__SAMPLES_MAX) dunlin__forget_samples(track, track->samples.count - DUNLIN__SAMPLES_MAX);
 }
 
-/* Measures how much longer it is from one update of far cells to the next than between snapshots. */
-static void dunlin__measure_far(dunlin_interpolation *interpolation, const dunlin_world *world, double at_ms) {
-  double needed_ms;
-  if (dunlin__far_multiple(world, world->tick) <= world->base) interpolation->far_late_tick = world->tick;
-  needed_ms = interpolation->last_ms - dunlin__stood_until(interpolation, world, true, at_ms);
-  interpolation->far_delay_ms = dunlin__least(DUNLIN__DELAY_MAX_MS, dunlin__cover(&interpolation->far_needs, DUNLIN__FAR_UPDATES, needed_ms < 0 ? 0 : needed_ms));
+/* Measures how much longer it is from one update of a zone to the next than between snapshots. */
+static void dunlin__measure_zones(dunlin_interpolation *interpolation, const dunlin_replica *replica, double at_ms) {
+  const dunlin_world *world = &replica->world;
+  size_t zone;
+  /* A server that does not say that far cells have waited. */
+  bool is_far_late = world->waited == 0 && dunlin__far_multiple(world, world->tick) <= world->base;
+  if (replica->is_zone_updated[DUNLIN__FAR_ZONE] && is_far_late) interpolation->far_late_tick = world->tick;
+  for (zone = 0; zone < DUNLIN__ZONES; zone += 1) {
+    double needed_ms = interpolation->last_ms - dunlin__stood_until(interpolation, world, zone, at_ms);
+    if (!replica->is_zone_updated[zone]) continue;
+    needed_ms = dunlin__cover(&interpolation->zone_needs[zone], DUNLIN__ZONE_UPDATES, needed_ms < 0 ? 0 : needed_ms);
+    interpolation->zone_delays_ms[zone] = dunlin__least(DUNLIN__DELAY_MAX_MS, needed_ms);
+  }
 }
 
 void dunlin_interpolation_observe(dunlin_interpolation *interpolation, const dunlin_replica *replica, double arrived_ms) {
@@ -2508,14 +2544,15 @@ void dunlin_interpolation_observe(dunlin_interpolation *interpolation, const dun
     double needed_ms = dunlin__cover(&interpolation->needs, DUNLIN__ARRIVALS, arrived_ms - interpolation->last_ms - slowed_ms);
     interpolation->delay_ms = dunlin__between(needed_ms + slowed_ms + DUNLIN__MARGIN_MS, DUNLIN__DELAY_MIN_MS, DUNLIN__DELAY_MAX_MS);
   }
-  if (interpolation->has_last && replica->has_far_update) dunlin__measure_far(interpolation, world, at_ms);
+  if (interpolation->has_last) dunlin__measure_zones(interpolation, replica, at_ms);
   dunlin__remove_tracks(interpolation, world);
   dunlin__add_tracks(interpolation, world, at_ms);
   for (at = 0; at < world->change_count; at += 1) {
     if (world->changes[at].before != NULL && world->changes[at].after != NULL) dunlin__follow(interpolation, world, &world->changes[at], at_ms);
   }
-  if (world->base == 0 || replica->has_far_update) interpolation->far_tick = world->tick;
+  if (world->base == 0 || replica->is_zone_updated[DUNLIN__FAR_ZONE]) interpolation->far_tick = world->tick;
   interpolation->last_ms = at_ms;
+  interpolation->last_view = world->view;
   interpolation->has_last = true;
 }
 
@@ -2535,8 +2572,8 @@ double dunlin_interpolation_advance(dunlin_interpolation *interpolation, double 
 /* The delay of an object changes slowly, so that it does not jump. */
 static double dunlin__lag(const dunlin_interpolation *interpolation, dunlin__track *track, double at_ms) {
   double passed_ms = track->has_shown && at_ms > track->shown_ms ? at_ms - track->shown_ms : 0;
-  double wanted_ms = (track->is_far ? interpolation->far_delay_ms : 0) - track->lag_ms;
-  track->lag_ms += dunlin__between(wanted_ms, -DUNLIN__FAR_SLEW_MAX * passed_ms, DUNLIN__FAR_SLEW_MAX * passed_ms);
+  double wanted_ms = interpolation->zone_delays_ms[track->zone] - track->lag_ms;
+  track->lag_ms += dunlin__between(wanted_ms, -DUNLIN__ZONE_SLEW_MAX * passed_ms, DUNLIN__ZONE_SLEW_MAX * passed_ms);
   if (!track->has_shown || at_ms > track->shown_ms) track->shown_ms = at_ms;
   track->has_shown = true;
   return track->lag_ms;

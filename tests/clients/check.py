@@ -4,7 +4,8 @@
     check.py vectors            the vectors of schema/vectors/room
     check.py recording FILE     snapshots that `record_snapshots` wrote
     check.py play               on the server at DUNLIN_WS_URL, in each encoding: a treasure hunt of two players, of whom one asks for fields, the codes with which
-                                joins, subscriptions and connections are refused and end, tokens that expire, recovery of events, matchmaking, and a slowed room
+                                joins, subscriptions and connections are refused and end, tokens that expire, recovery of events, matchmaking, a limited
+                                player, and a slowed room
     check.py token USER SECONDS a connection token, for the clients of other languages
 """
 
@@ -46,7 +47,7 @@ def main(arguments):
     elif len(arguments) == 3 and arguments[0] == "token":
         print(token(arguments[1], float(arguments[2])))
     elif arguments == ["play"]:
-        plays = [(part, encoding) for encoding in ENCODINGS for part in (play, endings, expiries, recovery, matchmaking)]
+        plays = [(part, encoding) for encoding in ENCODINGS for part in (play, endings, expiries, recovery, matchmaking, limited)]
         with ThreadPoolExecutor(len(plays)) as pool:
             for done in [pool.submit(part, encoding) for part, encoding in plays]:
                 done.result()
@@ -81,7 +82,8 @@ def shown(replica):
     names = ("tick", "time_us", "ack", "avatar", "view")
     grid = {name: replica.grid[name] for name in GRID_NAMES}
     rate = {} if replica.rate == 1000 else {"rate": replica.rate}
-    return {name: getattr(replica, name) for name in names} | {"grid": grid, "objects": objects} | rate
+    waits = [replica.waited >> 4 * zone & 15 for zone in range(4)]
+    return {name: getattr(replica, name) for name in names} | {"grid": grid, "objects": objects} | rate | ({"waited": waits} if any(waits) else {})
 
 
 def is_schema(text):
@@ -419,6 +421,19 @@ def slowed(encoding):
     assert info["rate"] < 900 and info["skipped"] == 0, info
     api("room_close", channel=room)
     print(f"slowed, {encoding}: passed at rate {ada.replica.rate}")
+
+
+def limited(encoding):
+    """Checks that a limited player learns how long the zones of its view have waited: the nearest never, the others up to 12 ticks."""
+    ada = Player(encoding, f"limited:{uuid.uuid4()}")
+    seen = [0, 0, 0, 0]
+    while not all(seen[1:]):
+        waits = ada.until("a wait", lambda: ada.replica.waited)
+        seen = [max(most, waits >> 4 * zone & 15) for zone, most in enumerate(seen)]
+        tick = ada.replica.tick
+        ada.until("another tick", lambda tick=tick: ada.replica.tick > tick)
+    assert seen[0] == 0 and max(seen) <= 12, seen
+    print(f"limited, {encoding}: passed, zones have waited for up to {seen} ticks")
 
 
 def matchmaking(encoding):

@@ -20,6 +20,9 @@ namespace Dunlin.Rooms
         public const uint CellUnitsMax = 65536;
         public const uint ReachMax = 65535;
         public const uint FarIntervalTicksMax = 15;
+        /// <summary>The number of zones of a view, and the zone of the far cells. Near cells have the zones 0 to 2, the nearest first.</summary>
+        public const uint Zones = 4;
+        public const uint FarZone = Zones - 1;
 
         public Grid(uint columns, uint rows, uint cellUnits, uint nearCells, uint farCells, uint farIntervalTicks, uint ticksPerSecond)
         {
@@ -65,11 +68,25 @@ namespace Dunlin.Rooms
         /// <summary>How often <paramref name="cell"/> is updated for a player that looks from <paramref name="view"/>.</summary>
         public Band BandOf(uint view, uint cell)
         {
-            long columns = Math.Abs((long)Column(view) - Column(cell));
-            long rows = Math.Abs((long)Row(view) - Row(cell));
-            long distance = Math.Max(columns, rows);
+            long distance = Distance(view, cell);
             if (distance <= NearCells) return Band.Near;
             return distance <= NearCells + FarCells ? Band.Far : Band.None;
+        }
+
+        /// <summary>The zone of a visible cell: cells that wait together if the server limits the player's bandwidth.</summary>
+        public uint ZoneOf(uint view, uint cell)
+        {
+            long distance = Distance(view, cell);
+            if (distance <= Math.Min(NearCells, 1)) return 0;
+            if (distance <= (NearCells + 1) / 2) return 1;
+            return distance <= NearCells ? 2 : FarZone;
+        }
+
+        private long Distance(uint view, uint cell)
+        {
+            long columns = Math.Abs((long)Column(view) - Column(cell));
+            long rows = Math.Abs((long)Row(view) - Row(cell));
+            return Math.Max(columns, rows);
         }
 
         public bool Equals(Grid other)

@@ -34,7 +34,7 @@ namespace Dunlin.Rooms
     /// <summary>
     /// Smooth movement of objects that others control. They are shown with a delay, just long enough that the snapshot after the
     /// shown time has usually arrived. So each shown position lies between two known ones. Far cells do not come with each
-    /// snapshot, so objects in them are shown later by a second delay.
+    /// snapshot, nor do other cells under a bandwidth limit, so objects in them are shown later by a second delay.
     /// </summary>
     public sealed class Interpolation
     {
@@ -54,10 +54,10 @@ namespace Dunlin.Rooms
         private const double SlewMax = 0.1;
         /// <summary>At a larger difference it jumps instead.</summary>
         private const double JumpMs = 500;
-        /// <summary>The number of recent updates of far cells that determine the delay of the objects in them.</summary>
-        private const int FarUpdatesMax = 30;
-        /// <summary>An object that enters or leaves the far cells is shown at most this much slower or faster.</summary>
-        private const double FarSlewMax = 0.25;
+        /// <summary>The number of recent updates of a zone that determine the second delay of the objects in it.</summary>
+        private const int ZoneUpdatesMax = 30;
+        /// <summary>An object that enters or leaves a zone is shown at most this much slower or faster.</summary>
+        private const double ZoneSlewMax = 0.25;
         /// <summary>A server that limits bandwidth sends far cells at the latest when they are this old.</summary>
         private const uint FarWaitTicks = 13;
         /// <summary>A server that has sent far cells late is expected to do so again for this long.</summary>
@@ -76,7 +76,8 @@ namespace Dunlin.Rooms
         private sealed class Track
         {
             internal readonly List<Sample> Samples = new List<Sample>();
-            internal bool IsFar;
+            /// <summary>The zone of its cell when it changed last.</summary>
+            internal uint Zone;
             /// <summary>How much later than the shown time the object is shown.</summary>
             internal double LagMs;
             /// <summary>The last shown time.</summary>
@@ -86,7 +87,11 @@ namespace Dunlin.Rooms
         private readonly Dictionary<uint, Track> tracks = new Dictionary<uint, Track>();
         private long sampleBytes;
         private readonly List<double> needsMs = new List<double>();
-        private readonly List<double> farNeedsMs = new List<double>();
+        /// <summary>By zone: what its last updates needed besides the delay, and the second delay. The nearest zone never waits.</summary>
+        private readonly List<double>[] zoneNeedsMs = new List<double>[Grid.Zones];
+        private readonly double[] zoneDelaysMs = new double[Grid.Zones];
+        /// <summary>By zone, whether the current snapshot updates it.</summary>
+        private readonly bool[] updated = new bool[Grid.Zones];
         /// <summary>Kept, so that a snapshot allocates none.</summary>
         private readonly double[] sorted = new double[ArrivalsMax];
         private readonly InterpolationOptions options;
@@ -96,6 +101,8 @@ namespace Dunlin.Rooms
         private uint farTick;
         /// <summary>The tick of the last one that did not have to bring far cells; 0 for none.</summary>
         private uint farLateTick;
+        /// <summary>The view of the last snapshot.</summary>
+        private uint lastView;
         private double? lastMs;
         private double? shownMs;
         private double shownAtMs;
@@ -104,13 +111,14 @@ namespace Dunlin.Rooms
         {
             this.options = options ?? new InterpolationOptions();
             DelayMs = this.options.DelayMinMs;
+            for (uint zone = 0; zone < Grid.Zones; zone += 1) zoneNeedsMs[zone] = new List<double>();
         }
 
         /// <summary>The target delay of the shown time relative to the server's.</summary>
         public double DelayMs { get; private set; }
 
         /// <summary>How much later than others an object in a far cell is shown.</summary>
-        public double FarDelayMs { get; private set; }
+        public double FarDelayMs { get { return zoneDelaysMs[Grid.FarZone]; } }
 
         /// <summary>How many objects are followed.</summary>
         public int Count { get { return tracks.Count; } }
@@ -120,8 +128,9 @@ namespace Dunlin.Rooms
             tracks.Clear();
             sampleBytes = 0;
             needsMs.Clear();
-            farNeedsMs.Clear();
-            FarDelayMs = farTick = farLateTick = 0;
+            foreach (List<double> zone in zoneNeedsMs) zone.Clear();
+            Array.Clear(zoneDelaysMs, 0, zoneDelaysMs.Length);
+            farTick = farLateTick = 0;
             lastMs = shownMs = null;
             DelayMs = options.DelayMinMs;
         }
@@ -135,14 +144,15 @@ namespace Dunlin.Rooms
             // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
             if (lastMs != null && !changes.IsFull) Measure(arrivedMs - lastMs.Value, SlowedMs(changes.Snapshot));
             Snapshot snapshot = changes.Snapshot;
-            bool hasFarUpdate = false;
-            foreach (CellUpdate cell in snapshot.Cells) hasFarUpdate |= !cell.Full && IsFarFrom(snapshot, cell.Cell);
-            if (hasFarUpdate && lastMs != null) MeasureFar(snapshot, atMs);
+            Array.Clear(updated, 0, updated.Length);
+            // A cell in full may only have come into view.
+            foreach (CellUpdate cell in snapshot.Cells) if (!cell.Full) updated[grid.ZoneOf(snapshot.View, cell.Cell)] = true;
+            if (lastMs != null) MeasureZones(snapshot, atMs);
             foreach (SeenObject one in changes.Removed) Remove(one.Id);
             foreach (SeenObject one in changes.Added)
             {
-                bool isFar = IsFarFrom(snapshot, one.Cell);
-                var track = new Track { IsFar = isFar, LagMs = isFar ? FarDelayMs : 0 };
+                uint zone = ZoneOf(snapshot.View, one.Cell);
+                var track = new Track { Zone = zone, LagMs = zoneDelaysMs[zone] };
                 Remove(one.Id);
                 tracks[one.Id] = track;
                 Add(track, SampleOf(one, atMs));
@@ -152,24 +162,36 @@ namespace Dunlin.Rooms
                 bool hasMoved = changed.Before.X != changed.After.X || changed.Before.Y != changed.After.Y;
                 if (hasMoved || HasFields(changed.After)) Follow(changed, snapshot, atMs);
             }
-            if (changes.IsFull || hasFarUpdate) farTick = snapshot.Tick;
+            if (changes.IsFull || updated[Grid.FarZone]) farTick = snapshot.Tick;
             lastMs = atMs;
+            lastView = snapshot.View;
         }
 
         private void Follow(ChangedObject changed, Snapshot snapshot, double atMs)
         {
             Track track;
             if (!tracks.TryGetValue(changed.After.Id, out track)) tracks[changed.After.Id] = track = new Track();
-            track.IsFar = IsFarFrom(snapshot, changed.After.Cell);
+            track.Zone = ZoneOf(snapshot.View, changed.After.Cell);
             List<Sample> samples = track.Samples;
-            double stoodUntilMs = StoodUntil(snapshot, IsFarFrom(snapshot, changed.Before.Cell), atMs);
-            // The object did not change until the base of this snapshot, or the last update of far cells.
+            uint zoneBefore = ZoneOf(lastView, changed.Before.Cell);
+            double stoodUntilMs = StoodUntil(snapshot, zoneBefore, atMs);
+            // The object did not change until the base of this snapshot, or the last update of its zone.
             if (samples.Count == 0 || samples[samples.Count - 1].AtMs < stoodUntilMs)
             {
                 Add(track, SampleOf(changed.Before, stoodUntilMs));
             }
+            uint waited;
+            if (snapshot.TryWait(zoneBefore, out waited) && waited > 0) Resume(track);
             Add(track, SampleOf(changed.After, atMs));
             if (samples.Count > SamplesMax) Forget(track, samples.Count - SamplesMax);
+        }
+
+        /// <summary>An object whose cell waited for longer than the delay was shown where it was then. It goes on from there.</summary>
+        private void Resume(Track track)
+        {
+            if (track.Samples.Count == 0 || track.ShownMs == null) return;
+            double stoodMs = Math.Max(0, track.ShownMs.Value - track.LagMs - track.Samples[track.Samples.Count - 1].AtMs);
+            track.LagMs = Math.Max(track.LagMs, Math.Min(options.DelayMaxMs, track.LagMs + stoodMs));
         }
 
         /// <summary>Adds a sample, if need be in place of the oldest ones. If even that is too much, the object is not followed until it changes again.</summary>
@@ -315,15 +337,16 @@ namespace Dunlin.Rooms
         private double Lag(Track track, double atMs)
         {
             double passedMs = track.ShownMs == null ? 0 : Math.Max(0, atMs - track.ShownMs.Value);
-            double wantedMs = (track.IsFar ? FarDelayMs : 0) - track.LagMs;
-            track.LagMs += Math.Max(-FarSlewMax * passedMs, Math.Min(FarSlewMax * passedMs, wantedMs));
+            double wantedMs = zoneDelaysMs[track.Zone] - track.LagMs;
+            track.LagMs += Math.Max(-ZoneSlewMax * passedMs, Math.Min(ZoneSlewMax * passedMs, wantedMs));
             track.ShownMs = Math.Max(atMs, track.ShownMs ?? atMs);
             return track.LagMs;
         }
 
-        private bool IsFarFrom(Snapshot snapshot, uint? cell)
+        /// <summary>Objects that only this player receives are in no cell, and do not wait.</summary>
+        private uint ZoneOf(uint view, uint? cell)
         {
-            return cell != null && grid.BandOf(snapshot.View, cell.Value) == Band.Far;
+            return cell == null ? 0 : grid.ZoneOf(view, cell.Value);
         }
 
         /// <summary>The last tick up to this one at which far cells are due.</summary>
@@ -332,7 +355,8 @@ namespace Dunlin.Rooms
             return tick / grid.FarIntervalTicks * grid.FarIntervalTicks;
         }
 
-        private double StoodUntil(Snapshot snapshot, bool isFar, double atMs)
+        /// <summary>Until when an object in this zone, as seen from the last view, had not changed.</summary>
+        private double StoodUntil(Snapshot snapshot, uint zone, double atMs)
         {
             if (snapshot.Base == 0) return atMs;
             // After a longer time far cells were sent, but nothing had changed in them.
@@ -340,18 +364,27 @@ namespace Dunlin.Rooms
             bool isPostponed = farLateTick > 0 && snapshot.Tick - farLateTick < FarLateS * ticksPerSecond
                 && snapshot.Base - farTick < FarWaitTicks;
             uint knownFarTick = isPostponed ? farTick : MultipleOf(snapshot.Base);
-            uint knownTick = isFar ? knownFarTick : snapshot.Base;
+            uint waited;
+            bool isSaid = snapshot.TryWait(zone, out waited);
+            double knownTick = isSaid ? (double)snapshot.Base - waited : zone == Grid.FarZone ? knownFarTick : snapshot.Base;
             if (knownTick == snapshot.Base && lastMs != null) return Math.Min(lastMs.Value, atMs);
             return atMs - (snapshot.Tick - knownTick) / ticksPerSecond * 1000;
         }
 
-        /// <summary>Measures how much longer it is from one update of far cells to the next than between snapshots.</summary>
-        private void MeasureFar(Snapshot snapshot, double atMs)
+        /// <summary>Measures how much longer it is from one update of a zone to the next than between snapshots.</summary>
+        private void MeasureZones(Snapshot snapshot, double atMs)
         {
-            if (MultipleOf(snapshot.Tick) <= snapshot.Base) farLateTick = snapshot.Tick;
-            farNeedsMs.Add(Math.Max(0, lastMs.Value - StoodUntil(snapshot, true, atMs)));
-            if (farNeedsMs.Count > FarUpdatesMax) farNeedsMs.RemoveAt(0);
-            FarDelayMs = Math.Min(options.DelayMaxMs, Covering(farNeedsMs));
+            // A server that does not say that far cells have waited.
+            bool isLate = updated[Grid.FarZone] && snapshot.Waited == 0 && MultipleOf(snapshot.Tick) <= snapshot.Base;
+            if (isLate) farLateTick = snapshot.Tick;
+            for (uint zone = 0; zone < Grid.Zones; zone += 1)
+            {
+                List<double> neededMs = zoneNeedsMs[zone];
+                if (!updated[zone]) continue;
+                neededMs.Add(Math.Max(0, lastMs.Value - StoodUntil(snapshot, zone, atMs)));
+                if (neededMs.Count > ZoneUpdatesMax) neededMs.RemoveAt(0);
+                zoneDelaysMs[zone] = Math.Min(options.DelayMaxMs, Covering(neededMs));
+            }
         }
 
         /// <summary>By how much the interval of ticks is longer than at full rate.</summary>

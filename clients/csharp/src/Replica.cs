@@ -91,6 +91,11 @@ namespace Dunlin.Rooms
         public ulong TimeUs { get; private set; }
         /// <summary>The rate of the room's clock at that tick, in thousandths: 1,000 is real time. An overloaded room runs slower.</summary>
         public uint RatePermille { get; private set; } = Snapshot.FullRatePermille;
+        /// <summary>
+        /// The waits of the zones of the view: by how many ticks before the base of the last snapshot the cells of each were sent last, in 4 bits each, the
+        /// nearest zone in the lowest. 0 if no cells have waited for a bandwidth limit.
+        /// </summary>
+        public uint Waited { get; private set; }
         /// <summary>The number of ticks in a second of real time at that rate; 0 before the first snapshot.</summary>
         public double TicksPerSecond { get { return Grid == null ? 0 : Grid.TicksPerSecond * (RatePermille / 1000.0); } }
         /// <summary>The number of the last input that the room had applied.</summary>
@@ -203,6 +208,7 @@ namespace Dunlin.Rooms
             Tick = Ack = Avatar = View = 0;
             TimeUs = 0;
             RatePermille = Snapshot.FullRatePermille;
+            Waited = 0;
             Grid = null;
             Schema = null;
         }
@@ -233,6 +239,7 @@ namespace Dunlin.Rooms
             Tick = snapshot.Tick;
             TimeUs = snapshot.TimeUs;
             RatePermille = snapshot.RatePermille;
+            Waited = snapshot.Waited;
             Ack = snapshot.Ack;
             Avatar = snapshot.Avatar;
             View = snapshot.View;

@@ -48,6 +48,8 @@ namespace Dunlin.Rooms
         public ulong TimeUs;
         /// <summary>The rate of the room's clock at this tick, in thousandths: 1,000 is real time. An overloaded room runs slower.</summary>
         public uint RatePermille = FullRatePermille;
+        /// <summary>The waits of the zones of the view as one number; 0 if no cells have waited for a bandwidth limit.</summary>
+        public uint Waited;
         /// <summary>Null if it is the map of the base.</summary>
         public Grid Grid;
         /// <summary>What the states are made of, in the first snapshot of a client that asked for fields; otherwise null.</summary>
@@ -72,6 +74,15 @@ namespace Dunlin.Rooms
         public static Snapshot FromJson(JsonValue value)
         {
             return Checked(SnapshotJson.Read(value));
+        }
+
+        /// <summary>
+        /// By how many ticks before the base the client's cells of a zone were sent last. Returns false if the snapshot does not say.
+        /// </summary>
+        internal bool TryWait(uint zone, out uint ticks)
+        {
+            ticks = Waited >> (int)(4 * zone) & 15;
+            return Waited != 0;
         }
 
         private static Snapshot Checked(Snapshot snapshot)

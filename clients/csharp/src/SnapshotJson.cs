@@ -21,6 +21,7 @@ namespace Dunlin.Rooms
                 Base = UInt32(value, "base"),
                 TimeUs = Whole(value["time_us"], "time_us", WholeMax),
                 RatePermille = value["rate"] == null ? Snapshot.FullRatePermille : UInt32(value, "rate"),
+                Waited = UInt32(value, "waited"),
                 Grid = value["grid"] == null ? null : ReadGrid(value["grid"]),
                 Schema = value["schema"] == null ? null : SchemaJson.Read(value["schema"]),
                 View = UInt32(value, "view"),

@@ -24,7 +24,8 @@ namespace Dunlin.Rooms
                     case 9 << 3 | WireType.Length: snapshot.Cells.Add(ReadCell(reader.Inner())); break;
                     case 10 << 3 | WireType.Length: snapshot.Schema = Schema.FromDocument(reader.Inner()); break;
                     case 11 << 3 | WireType.Varint: snapshot.RatePermille = reader.UInt32(); break;
-                    default: reader.SkipUnknown(tag, 11); break;
+                    case 12 << 3 | WireType.Varint: snapshot.Waited = reader.UInt32(); break;
+                    default: reader.SkipUnknown(tag, 12); break;
                 }
             }
             return snapshot;

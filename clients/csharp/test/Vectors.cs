@@ -119,7 +119,8 @@ namespace Dunlin.Rooms.Tests
             Grid grid = replica.Grid;
             var lines = new List<string>
             {
-                replica.Tick + " " + replica.TimeUs + " " + replica.Ack + " " + replica.Avatar + " " + replica.View + " " + replica.RatePermille,
+                replica.Tick + " " + replica.TimeUs + " " + replica.Ack + " " + replica.Avatar + " " + replica.View + " " + replica.RatePermille
+                    + " " + string.Join(",", Enumerable.Range(0, 4).Select(zone => replica.Waited >> 4 * zone & 15)),
                 grid.Columns + " " + grid.Rows + " " + grid.CellUnits + " " + grid.NearCells + " " + grid.FarCells + " "
                     + grid.FarIntervalTicks + " " + grid.TicksPerSecond,
             };
@@ -149,7 +150,8 @@ namespace Dunlin.Rooms.Tests
                 string.Join(" ", names.Select(name => value.Members[name].Kind == JsonKind.Null ? "null" : value.Members[name].Text));
             var lines = new List<string>
             {
-                fields(replica, new[] { "tick", "time_us", "ack", "avatar", "view" }) + " " + (replica["rate"] == null ? "1000" : replica["rate"].Text),
+                fields(replica, new[] { "tick", "time_us", "ack", "avatar", "view" }) + " " + (replica["rate"] == null ? "1000" : replica["rate"].Text)
+                    + " " + (replica["waited"] == null ? "0,0,0,0" : string.Join(",", replica["waited"].Items.Select(ticks => ticks.Text))),
                 fields(replica["grid"], new[] { "columns", "rows", "cell_units", "near_cells", "far_cells", "far_interval_ticks", "ticks_per_second" }),
             };
             lines.AddRange(replica["objects"].Items.Select(one =>

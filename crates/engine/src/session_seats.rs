@@ -499,7 +499,7 @@ impl Seat {
     }
 
     fn offer(&mut self, mirror: &mut Mirror, limit: Option<NonZeroU32>, channel: &str, scratch: &mut Vec<u8>) -> usize {
-        let zones = self.allowance.as_ref().and_then(|allowance| allowance.zones(limit, mirror));
+        let zones = self.allowance.as_ref().and_then(|allowance| allowance.zones(limit, self.view, mirror));
         let encoding = self.wire.encoding();
         let format = if self.is_typed { SnapshotFormat::typed(encoding) } else { encoding.into() };
         let body = mirror.body_of_zones(format, self.view, self.base, zones);

@@ -144,6 +144,8 @@ struct Crowd {
     oldest_ticks: [usize; 4],
     /// Sheep that the player does not see, because they have come from a cell that was sent to one that waits.
     absent: u64,
+    /// Snapshots that say that cells have waited.
+    waits: u64,
     bytes_per_second: u64,
     counted: NamespaceRoomCounters,
 }
@@ -158,6 +160,7 @@ impl Crowd {
         let replica = &hall.seen["a"].replicas[ARENA];
         let grid = hall.only_room().1.room().grid();
         let now = past.back().expect("a tick");
+        self.waits += u64::from(replica.waited_ticks() != [0; 4]);
         for (id, position) in
             now.iter().filter(|(_, position)| grid.band(replica.view(), grid.cell_of(**position)).is_some())
         {
@@ -214,7 +217,7 @@ fn crowd(limit: Option<u32>, encoding: Encoding) -> Crowd {
 fn a_third_of_the_bandwidth_keeps_what_is_near_fresh() {
     for encoding in Encoding::ALL {
         let free = crowd(None, encoding);
-        assert_eq!(free.mean_ages_ticks()[..3], [0.0; 3]);
+        assert_eq!((&free.mean_ages_ticks()[..3], free.waits), (&[0.0; 3][..], 0));
         let limit = free.bytes_per_second / 3;
         let third = crowd(Some(limit as u32), encoding);
         println!("{encoding:?}, {} bytes a second without a limit, limit {limit}: {third:?}", free.bytes_per_second);
@@ -222,7 +225,10 @@ fn a_third_of_the_bandwidth_keeps_what_is_near_fresh() {
         println!("mean ages in ticks {ages:.2?}");
         assert_eq!((third.counted.limited_ticks, third.oldest_ticks[0]), (0, 0), "what is nearest is sent each tick");
         assert!(ages.is_sorted() && third.oldest_ticks.iter().all(|oldest| *oldest < 13), "{third:?}");
-        assert!(third.bytes_per_second <= limit && third.bytes_per_second > limit / 10 * 9, "the limit is used");
+        // At the end of the measured seconds, the credit may be lower than at their start, by a frame with all zones.
+        let most = limit + free.bytes_per_second / 60 / SECONDS;
+        assert!(third.bytes_per_second <= most && third.bytes_per_second > limit / 10 * 9, "the limit is used");
+        assert!(third.waits > SECONDS * 10, "clients learn it: {third:?}");
         assert!(third.counted.near_postponed > 0 && third.counted.view_age.count() > 0, "{third:?}");
     }
 }

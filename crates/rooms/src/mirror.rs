@@ -3,6 +3,7 @@
 mod body_cache;
 mod history;
 mod merge;
+mod weights;
 mod zones;
 
 use std::{ops::Range, rc::Rc, sync::Arc};
@@ -16,6 +17,7 @@ use crate::{
 use body_cache::{BodyCache, BodyKey};
 use history::History;
 use merge::{Merges, States};
+use weights::Weights;
 use zones::ZonePlan;
 
 pub use zones::{ZONES, Zones};
@@ -83,6 +85,7 @@ pub struct Mirror {
     lacking_ticks: [u32; SnapshotFormat::ALL.len()],
     merges: Merges,
     bodies: BodyCache,
+    weights: Weights,
     counters: MirrorCounters,
 }
 
@@ -102,6 +105,7 @@ impl Mirror {
             ticks_per_second,
             schema,
             tails,
+            weights: Weights::new(&keyframe),
             history: History::new(keyframe),
             lacking_ticks,
             merges: Merges::default(),
@@ -133,6 +137,7 @@ impl Mirror {
             self.lacking_ticks = [0; SnapshotFormat::ALL.len()];
         }
         self.lacking_ticks = lacking_since(&update, self.lacking_ticks);
+        self.weights.apply(&update);
         self.history.apply(update);
         self.merges.clear();
         self.bodies.clear();
@@ -197,6 +202,11 @@ impl Mirror {
         zones::due_ages(self.grid.shape(), self.tick(), known_ticks)
     }
 
+    /// For each zone of this view, the weight of the most important object in it.
+    pub fn zone_weights(&mut self, view: CellIndex) -> [u8; ZONES] {
+        self.weights.of_zones(&self.grid, view)
+    }
+
     /// The counters.
     pub fn counters(&self) -> MirrorCounters {
         self.counters
@@ -238,6 +248,11 @@ impl Mirror {
         body.base_tick = base.map_or(0, |base| base.tick);
         body.bytes.clear();
         let encoding = format.encoding();
+        let shape = self.grid.shape();
+        let plan = base.map(|base| match zones {
+            None => ZonePlan::of_base(shape, body.tick, base),
+            Some(zones) => ZonePlan::new(shape, (body.tick, view), base, zones),
+        });
         let head = BodyHead {
             tick: body.tick,
             base: body.base_tick,
@@ -245,16 +260,12 @@ impl Mirror {
             grid: base.is_none().then_some((self.grid.shape(), self.ticks_per_second)),
             view,
             rate: self.rate(),
+            waited: plan.as_ref().zip(base).map_or(0, |(plan, base)| plan.waited(shape, base, view)),
         };
         wire::write_body_head(encoding, &head, &mut body.bytes);
-        match base {
+        match base.zip(plan) {
             None => self.write_everything(format, view, &mut body.bytes),
-            Some(base) => {
-                let shape = self.grid.shape();
-                let plan = match zones {
-                    None => ZonePlan::of_base(shape, body.tick, base),
-                    Some(zones) => ZonePlan::new(shape, (body.tick, view), base, zones),
-                };
+            Some((base, plan)) => {
                 (body.zone_ticks, body.is_postponed) = (plan.ticks_after, plan.is_postponed);
                 match zones {
                     None => self.write_changes(format, view, base, &plan, &mut body.bytes),

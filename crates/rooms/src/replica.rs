@@ -9,7 +9,9 @@ use std::fmt;
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, ClockRate, Grid, ObjectId, Position, Schema, State, StateReader};
+use crate::{
+    CellIndex, ClockRate, Grid, ObjectId, Position, Schema, State, StateReader, TickTime, ZONES, wire::zone_wait,
+};
 use seen_objects::SeenObjects;
 use staged::{ChangesBase, Staged, StagedObject, StagedStates};
 
@@ -57,8 +59,8 @@ pub enum ReplicaError {
 #[derive(Debug, Default)]
 pub struct Replica {
     tick: u32,
-    time_us: u64,
-    rate: ClockRate,
+    time: TickTime,
+    waited: u32,
     ack: u32,
     avatar: u32,
     view: CellIndex,
@@ -164,8 +166,8 @@ impl Replica {
             self.seen.upsert_all(cell, grid.corner(cell), parts.changed, states);
         }
         self.tick = staged.tick;
-        self.time_us = staged.time_us;
-        self.rate = staged.rate;
+        self.time = TickTime { unix_us: staged.time_us, rate: staged.rate };
+        self.waited = staged.waited;
         self.ack = staged.ack;
         self.avatar = staged.avatar;
         self.view = view;
@@ -179,12 +181,18 @@ impl Replica {
 
     /// The server's Unix time of that tick.
     pub fn time_us(&self) -> u64 {
-        self.time_us
+        self.time.unix_us
     }
 
     /// The rate of the room's clock in the interval before that tick.
     pub fn rate(&self) -> ClockRate {
-        self.rate
+        self.time.rate
+    }
+
+    /// For each zone, by how many ticks before the base of the last snapshot its cells were sent last. All are 0 if no
+    /// cells have waited for a bandwidth limit.
+    pub fn waited_ticks(&self) -> [u32; ZONES] {
+        std::array::from_fn(|zone| zone_wait(self.waited, zone))
     }
 
     /// The number of the last input that the room has applied.

@@ -57,6 +57,9 @@ pub struct Schema {
     kinds: Vec<Kind>,
     /// For each kind, where its fields are, if they have fixed places.
     layouts: Vec<Option<FixedLayout>>,
+    /// Of the kinds whose weight is not 1, in ascending order of numbers. Clients do not need them, so they are not in the
+    /// document.
+    weights: Vec<(u16, u8)>,
     document: String,
 }
 
@@ -153,9 +156,47 @@ impl Schema {
     pub fn with<T: State>(self) -> Self {
         let kind = Kind { number: T::KIND, name: Cow::Borrowed(T::NAME), fields: Cow::Borrowed(T::FIELDS) };
         let number = kind.number;
-        let mut kinds = self.kinds;
+        let Self { mut kinds, weights, .. } = self;
         kinds.push(kind);
-        Self::of(kinds).unwrap_or_else(|error| panic!("kind {number} ({}): {error}", T::NAME))
+        let schema = Self::of(kinds).unwrap_or_else(|error| panic!("kind {number} ({}): {error}", T::NAME));
+        Self { weights, ..schema }
+    }
+
+    /// Says how important the objects of a kind are to players with a bandwidth limit; 1 without this. A part of a player's
+    /// view that waits is sent as many times as soon as the weight of the most important object in it. The kind may have
+    /// no fields.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Schema;
+    ///
+    /// const RUNNER: u16 = 1;
+    /// let schema = Schema::new().with_weight(RUNNER, 4);
+    /// assert_eq!((schema.weight(RUNNER), schema.weight(2)), (4, 1));
+    /// ```
+    ///
+    /// # Panics
+    /// If the weight is 0: the game cannot run.
+    #[must_use]
+    pub fn with_weight(mut self, kind: u16, weight: u8) -> Self {
+        assert!(weight > 0, "kind {kind} has the weight 0");
+        self.weights.retain(|(of, _)| *of != kind);
+        if weight > 1 {
+            let place = self.weights.partition_point(|(of, _)| *of < kind);
+            self.weights.insert(place, (kind, weight));
+        }
+        self
+    }
+
+    /// The weight of a kind.
+    pub fn weight(&self, kind: u16) -> u8 {
+        let place = self.weights.binary_search_by_key(&kind, |(of, _)| *of);
+        place.map_or(1, |place| self.weights[place].1)
+    }
+
+    /// The weight of the most important of these kinds; 1 without any.
+    pub(crate) fn weight_max(&self, kinds: impl Iterator<Item = u16>) -> u8 {
+        if self.weights.is_empty() { 1 } else { kinds.map(|kind| self.weight(kind)).max().unwrap_or(1) }
     }
 
     fn of(mut kinds: Vec<Kind>) -> Result<Self, SchemaError> {
@@ -169,7 +210,7 @@ impl Schema {
             return Err(SchemaError::TooLong);
         }
         let layouts = kinds.iter().map(FixedLayout::of).collect();
-        Ok(Self { kinds, layouts, document })
+        Ok(Self { kinds, layouts, weights: Vec::new(), document })
     }
 
     /// Reads [`Schema::document`].

@@ -64,6 +64,8 @@ pub(crate) struct ChangedCell {
     pub(crate) cell: CellIndex,
     /// Whether the cell has no objects.
     pub(crate) is_empty: bool,
+    /// The weight of the most important object in the cell.
+    pub(crate) weight: u8,
     departed_end: usize,
     upserted_end: usize,
 }
@@ -245,9 +247,9 @@ impl UpdateWriter {
             self.delta(cell, changed.map(Into::into), departed);
         }
         self.objects.iter_mut().for_each(Vec::clear);
-        let mut is_empty = true;
+        let (mut is_empty, mut weight) = (true, 1);
         for object in full {
-            is_empty = false;
+            (is_empty, weight) = (false, weight.max(self.update.schema.weight(object.kind)));
             for &format in &self.object_formats {
                 wire::write_upsert(format, &self.update.schema, &object, &mut self.objects[format.index()]);
             }
@@ -256,7 +258,7 @@ impl UpdateWriter {
             let objects = &self.objects[format.index()];
             self.update.forms[format.index()].write_full(format, cell, objects);
         }
-        self.end_cell(cell, is_empty);
+        self.end_cell(cell, is_empty, weight);
     }
 
     /// As [`UpdateWriter::cell`], with the objects that are not in `changed` instead of all. Objects that have not
@@ -265,11 +267,13 @@ impl UpdateWriter {
         &mut self,
         round: u64,
         cell: CellIndex,
-        changed: impl Iterator<Item = ChangedView<'a>>,
+        changed: impl Iterator<Item = ChangedView<'a>> + Clone,
         departed: impl Iterator<Item = ObjectId>,
         still: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) {
         let before = self.update.upserted.len();
+        let kinds = changed.clone().map(|changed| changed.now.kind).chain(still.clone().map(|object| object.view.kind));
+        let weight = self.update.schema.weight_max(kinds);
         self.delta(cell, changed, departed);
         let has_changed = self.update.upserted.len() > before;
         if still.clone().next().is_none() {
@@ -277,7 +281,7 @@ impl UpdateWriter {
                 let objects = &self.objects[format.index()];
                 self.update.forms[format.index()].write_full(format, cell, objects);
             }
-            self.end_cell(cell, !has_changed);
+            self.end_cell(cell, !has_changed, weight);
             return;
         }
         let still = self.still.encode(round, cell, self.update.formats, &self.update.schema, still);
@@ -292,7 +296,7 @@ impl UpdateWriter {
             }
             self.update.forms[format.index()].write_full(format, cell, objects);
         }
-        self.end_cell(cell, false);
+        self.end_cell(cell, false, weight);
     }
 
     /// Approximate bytes that are kept between updates.
@@ -304,9 +308,9 @@ impl UpdateWriter {
             + self.all_objects.capacity()
     }
 
-    fn end_cell(&mut self, cell: CellIndex, is_empty: bool) {
+    fn end_cell(&mut self, cell: CellIndex, is_empty: bool, weight: u8) {
         let (departed_end, upserted_end) = (self.update.departed.len(), self.update.upserted.len());
-        self.update.cells.push(ChangedCell { cell, is_empty, departed_end, upserted_end });
+        self.update.cells.push(ChangedCell { cell, is_empty, weight, departed_end, upserted_end });
     }
 
     fn delta<'a>(

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use dunlin_protocol::Encoding;
 
-use crate::{CellIndex, ClockRate, GridShape, ObjectView, Schema, SnapshotFormat};
+use crate::{CellIndex, ClockRate, GridShape, ObjectView, Schema, SnapshotFormat, ZONES, grid::HISTORY_TICKS};
 
 pub use changes::ObjectBefore;
 pub(crate) use changes::{ChangeList, ChangeReader, Changes, KnownObject, WHOLE, position_bits};
@@ -99,6 +99,46 @@ pub(crate) struct BodyHead<'a> {
     pub(crate) grid: Option<(&'a GridShape, u32)>,
     pub(crate) view: CellIndex,
     pub(crate) rate: ClockRate,
+    /// See [`zone_waits`].
+    pub(crate) waited: u32,
+}
+
+/// Bits of a zone's wait.
+const ZONE_WAIT_BITS: usize = 4;
+const ZONE_WAIT_TICKS_MAX: u32 = (1 << ZONE_WAIT_BITS) - 1;
+/// The history of a tick ends before a zone has waited for longer.
+const _: () = assert!(HISTORY_TICKS <= 1 << ZONE_WAIT_BITS);
+
+/// The waits of all zones as one number, the nearest zone in the lowest bits.
+pub(crate) fn zone_waits(ticks: [u32; ZONES]) -> u32 {
+    let wait = |(zone, ticks): (usize, u32)| ticks.min(ZONE_WAIT_TICKS_MAX) << (zone * ZONE_WAIT_BITS);
+    ticks.into_iter().enumerate().map(wait).sum()
+}
+
+/// The wait of a zone.
+pub(crate) fn zone_wait(waits: u32, zone: usize) -> u32 {
+    waits >> (zone * ZONE_WAIT_BITS) & ZONE_WAIT_TICKS_MAX
+}
+
+/// A number of a body's head that is left out at its usual value.
+struct HeadNumber {
+    /// The field number in Protobuf.
+    field: u32,
+    /// The name in JSON, with its separators.
+    json: &'static str,
+    value: Option<u32>,
+}
+
+impl BodyHead<'_> {
+    /// The numbers behind `view`, in both encodings.
+    fn numbers(&self) -> [HeadNumber; 2] {
+        let rate = (!self.rate.is_full()).then(|| self.rate.permille().into());
+        let waited = (self.waited != 0).then_some(self.waited);
+        [
+            HeadNumber { field: snapshot::RATE, json: ",\"rate\":", value: rate },
+            HeadNumber { field: snapshot::WAITED, json: ",\"waited\":", value: waited },
+        ]
+    }
 }
 
 /// Starts a body.

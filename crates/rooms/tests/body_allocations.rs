@@ -20,7 +20,7 @@ state! {
 }
 
 /// After these ticks every buffer has reached its final size.
-const WARM_UP_TICKS: u32 = 520;
+const WARM_UP_TICKS: u32 = 620;
 const TICKS: u32 = 64;
 
 fn writer() -> UpdateWriter {

@@ -15,6 +15,7 @@ mod corpus;
 mod drift;
 mod far_cells;
 mod kinds;
+mod limited;
 mod listing;
 mod migration;
 mod opening;

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    CellIndex, ObjectId, Replica,
+    CellIndex, ObjectId, Replica, ZONES,
     wire::{self, Input, NoInput},
 };
 use serde_json::{Value, json};
 
 #[test]
 fn snapshots() {
-    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots.json")), 41);
+    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots.json")), 42);
 }
 
 #[test]
 fn lenient_snapshots() {
-    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots-lenient.json")), 12);
+    assert_eq!(check_snapshots(include_str!("../../../schema/vectors/room/snapshots-lenient.json")), 14);
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn malformed_snapshots() {
             assert_eq!(picture(&replica), file["replica"], "{}", vector["name"]);
         }
     }
-    assert_eq!(list(&file).len(), 62);
+    assert_eq!(list(&file).len(), 64);
 }
 
 #[test]
@@ -148,6 +148,9 @@ pub(crate) fn picture(replica: &Replica) -> Value {
             "cell": seen.cell.map(|cell| cell.0),
         })).collect::<Vec<_>>(),
     });
+    if replica.waited_ticks() != [0; ZONES] {
+        picture["waited"] = json!(replica.waited_ticks());
+    }
     if !replica.rate().is_full() {
         picture["rate"] = replica.rate().permille().into();
     }

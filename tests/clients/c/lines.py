@@ -48,7 +48,8 @@ def main(folder):
 
 
 def show(replica):
-    print("is", *(replica[name] for name in ("tick", "time_us", "ack", "avatar", "view")), replica.get("rate", 1000))
+    waits = ",".join(map(str, replica.get("waited", [0, 0, 0, 0])))
+    print("is", *(replica[name] for name in ("tick", "time_us", "ack", "avatar", "view")), replica.get("rate", 1000), waits)
     print("is", *(replica["grid"][name] for name in GRID))
     for one in replica["objects"]:
         values = [one[name] for name in ("id", "kind", "x", "y")] + [one["state"] or "-", "-" if one["cell"] is None else one["cell"]]
@@ -80,7 +81,7 @@ def protobuf(snapshot):
     """A snapshot of movement.json, which is JSON. It has no states and no departures."""
     out = numbers([(4, snapshot["tick"]), (5, snapshot.get("base", 0)), (8, snapshot.get("view", 0))])
     out += varint(6 << 3 | 1) + snapshot["time_us"].to_bytes(8, "little")
-    out += numbers([(11, snapshot["rate"])] if "rate" in snapshot else [])
+    out += numbers((number, snapshot[name]) for number, name in ((11, "rate"), (12, "waited")) if name in snapshot)
     if "grid" in snapshot:
         out += message(7, numbers(enumerate((snapshot["grid"][name] for name in GRID), 1)))
     for cell in snapshot["cells"]:

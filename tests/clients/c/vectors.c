@@ -91,7 +91,8 @@ static void show(stage *on, const char *prefix, const char *nothing, bool has_gr
   on->shown_bytes = 0;
   sprintf(text, "%s%u %llu %u %u %u", prefix, world->tick, (unsigned long long)world->time_us, world->ack, world->avatar, world->view);
   append(on, text);
-  if (has_grid) sprintf(text, " %u", world->rate_permille), append(on, text);
+  sprintf(text, " %u %u,%u,%u,%u", world->rate_permille, world->waited & 15, world->waited >> 4 & 15, world->waited >> 8 & 15, world->waited >> 12 & 15);
+  if (has_grid) append(on, text);
   append(on, "\n");
   sprintf(text, "%s%u %u %u %u %u %u %u\n", prefix, grid->columns, grid->rows, grid->cell_units, grid->near_cells, grid->far_cells, grid->far_interval_ticks, grid->ticks_per_second);
   if (has_grid) append(on, text);

@@ -544,7 +544,7 @@ func limits() -> void:
 	grid.columns = 8
 	grid.near_cells = 1
 	grid.far_cells = 2
-	equal([1, 2, 3, 4].map(func(cell: int) -> bool: return grid.is_far(0, cell)), [false, true, true, true], "far cells")
+	equal([0, 1, 2, 3].map(func(cell: int) -> int: return grid.zone(0, cell)), [0, 0, 3, 3], "zones of cells")
 	equal([9, 18, 27, 28].map(func(cell: int) -> bool: return grid.is_visible(0, cell)), [true, true, true, false], "visible cells")
 	for size: int in [Schema.DOCUMENT_BYTES_MAX, Schema.DOCUMENT_BYTES_MAX + 1]:
 		check.call((Schema.read("{\"kinds\":[]}".rpad(size).to_utf8_buffer()) != null) == (size == Schema.DOCUMENT_BYTES_MAX), "a long schema")

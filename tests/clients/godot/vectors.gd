@@ -103,7 +103,8 @@ func check_values(one: DunlinObject) -> void:
 func lines(is_vector: bool) -> PackedStringArray:
 	var prefix := "is " if is_vector else ""
 	var made := PackedStringArray()
-	var rate := " %d" % replica.rate_permille if is_vector else ""
+	var waits := ",".join(range(4).map(func(zone: int) -> String: return str(replica.wait_ticks(zone))))
+	var rate := " %d %s" % [replica.rate_permille, waits] if is_vector else ""
 	made.append("%s%d %d %d %d %d%s" % [prefix, replica.tick, replica.time_us, replica.ack, replica.avatar, replica.view, rate])
 	if is_vector:
 		var numbers := PackedStringArray()

@@ -4,6 +4,9 @@ import type { GridShape } from "./snapshot.js";
 
 export type Band = "near" | "far" | null;
 
+/** The zone of the far cells. Near cells have the zones 0 to 2, the nearest first. */
+export const FAR_ZONE = 3;
+
 export class Grid {
   constructor(readonly shape: GridShape) {}
 
@@ -31,12 +34,25 @@ export class Grid {
   /** How often `cell` is updated for a player with the view `view`; null if the player does not see it. */
   band(view: number, cell: number): Band {
     const { nearCells, farCells } = this.shape;
-    const distance = Math.max(
+    const distance = this.distance(view, cell);
+    if (distance <= nearCells) return "near";
+    return distance <= nearCells + farCells ? "far" : null;
+  }
+
+  /** The zone of a visible cell: cells that wait together if the server limits the player's bandwidth. */
+  zone(view: number, cell: number): number {
+    const { nearCells } = this.shape;
+    const distance = this.distance(view, cell);
+    if (distance <= Math.min(nearCells, 1)) return 0;
+    if (distance <= Math.ceil(nearCells / 2)) return 1;
+    return distance <= nearCells ? 2 : FAR_ZONE;
+  }
+
+  private distance(view: number, cell: number): number {
+    return Math.max(
       Math.abs(this.column(view) - this.column(cell)),
       Math.abs(this.row(view) - this.row(cell)),
     );
-    if (distance <= nearCells) return "near";
-    return distance <= nearCells + farCells ? "far" : null;
   }
 
   /** The rectangle of cells within `reach` cells of `view`, in cells: both ends included. */

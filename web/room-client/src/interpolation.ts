@@ -1,12 +1,12 @@
 /**
  * Smooth movement of objects that others control. Objects are shown with a delay, just long enough that the snapshot
  * after the shown time has usually arrived. So each shown position lies between two known ones. Far cells do not come with
- * each snapshot, so objects in them are shown later by a second delay.
+ * each snapshot, nor do other cells under a bandwidth limit, so objects in them are shown later by a second delay.
  */
 
 import type { Changes, SeenObject } from "./replica.js";
-import type { Grid } from "./grid.js";
-import { FULL_RATE_PERMILLE } from "./snapshot.js";
+import { FAR_ZONE, type Grid } from "./grid.js";
+import { FULL_RATE_PERMILLE, type Snapshot, waitTicks } from "./snapshot.js";
 
 export interface Place {
   readonly x: number;
@@ -29,7 +29,8 @@ interface Sample extends Place {
 
 interface Track {
   readonly samples: Sample[];
-  isFar: boolean;
+  /** The zone of its cell when it changed last. */
+  zone: number;
   /** Additional delay of the object relative to the shown time. */
   lagMs: number;
   /** The last shown time. */
@@ -62,10 +63,10 @@ const BYTES_OF_SAMPLE = 64;
 const SLEW_MAX = 0.1;
 /** At a larger difference it jumps instead. */
 const JUMP_MS = 500;
-/** The number of recent updates of far cells that determine the delay of the objects in them. */
-const FAR_UPDATES = 30;
-/** An object that enters or leaves the far cells is shown at most this much slower or faster. */
-const FAR_SLEW_MAX = 0.25;
+/** The number of recent updates of a zone that determine the second delay of the objects in it. */
+const ZONE_UPDATES = 30;
+/** An object that enters or leaves a zone is shown at most this much slower or faster. */
+const ZONE_SLEW_MAX = 0.25;
 /** A server that limits bandwidth sends far cells at the latest when they are this old. */
 const FAR_WAIT_TICKS = 13;
 /** A server that has sent far cells late is expected to do so again for this long. */
@@ -75,17 +76,20 @@ export class Interpolation {
   private readonly tracks = new Map<number, Track>();
   private sampleBytes = 0;
   private readonly needsMs: number[] = [];
-  private readonly farNeedsMs: number[] = [];
+  /** By zone: what its last updates needed besides the delay, and the second delay. The nearest zone never waits. */
+  private readonly zoneNeedsMs: readonly number[][] = [[], [], [], []];
+  private readonly zoneTargetsMs = [0, 0, 0, 0];
   private readonly options: InterpolationOptions;
   private grid: Grid | null = null;
   private targetMs: number;
-  private farTargetMs = 0;
   /** By how much the current interval of the room's ticks is longer than at full rate. */
   private slowedMs = 0;
   /** The tick of the last snapshot with a far cell. */
   private farTick = 0;
   /** The tick of the last snapshot that did not have to contain far cells; 0 for none. */
   private farLateTick = 0;
+  /** The view of the last snapshot. */
+  private lastView = 0;
   private lastMs: number | null = null;
   private shownMs: number | null = null;
   private shownAtMs = 0;
@@ -102,7 +106,7 @@ export class Interpolation {
 
   /** Additional delay of objects in far cells. */
   get farDelayMs(): number {
-    return this.farTargetMs;
+    return this.zoneTargetsMs[FAR_ZONE] ?? 0;
   }
 
   /** The number of tracked objects. */
@@ -113,8 +117,10 @@ export class Interpolation {
   clear(): void {
     this.tracks.clear();
     this.sampleBytes = 0;
-    this.needsMs.length = this.farNeedsMs.length = 0;
-    this.farTargetMs = this.farTick = this.farLateTick = this.slowedMs = 0;
+    this.needsMs.length = 0;
+    for (const needsMs of this.zoneNeedsMs) needsMs.length = 0;
+    this.zoneTargetsMs.fill(0);
+    this.farTick = this.farLateTick = this.slowedMs = 0;
     this.lastMs = this.shownMs = null;
     this.targetMs = this.options.delayMinMs;
   }
@@ -126,30 +132,33 @@ export class Interpolation {
     this.slowedMs = slowedMs(changes, grid);
     // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
     if (this.lastMs !== null && !changes.full) this.measure(arrivedMs - this.lastMs);
-    this.observeFar(changes, grid, atMs);
+    this.observeZones(changes, grid, atMs);
     for (const { id } of changes.removed) this.remove(id);
     for (const { id, x, y, state, cell } of changes.added) {
-      const isFar = isFarFrom(changes, grid, cell);
-      const track: Track = { samples: [], isFar, lagMs: isFar ? this.farTargetMs : 0, shownMs: null };
+      const zone = zoneOf(grid, changes.snapshot.view, cell);
+      const track: Track = { samples: [], zone, lagMs: this.zoneTargetsMs[zone] ?? 0, shownMs: null };
       this.remove(id);
       this.tracks.set(id, track);
       this.add(track, { atMs, x, y, state });
     }
     for (const { before, after } of changes.changed) {
       if (before.x === after.x && before.y === after.y && isSame(before.state, after.state)) continue;
-      const track = this.tracks.get(after.id) ?? { samples: [], isFar: false, lagMs: 0, shownMs: null };
+      const track = this.tracks.get(after.id) ?? { samples: [], zone: 0, lagMs: 0, shownMs: null };
       this.tracks.set(after.id, track);
-      track.isFar = isFarFrom(changes, grid, after.cell);
+      track.zone = zoneOf(grid, changes.snapshot.view, after.cell);
       const { samples } = track;
-      const stoodUntilMs = this.stoodUntil(changes, grid, isFarFrom(changes, grid, before.cell), atMs);
+      const zoneBefore = zoneOf(grid, this.lastView, before.cell);
+      const stoodUntilMs = this.stoodUntil(changes.snapshot, grid, zoneBefore, atMs);
       const known = samples.at(-1);
-      // The object did not move until the base of this snapshot, or the last update of far cells.
+      // The object did not move until the base of this snapshot, or the last update of its zone.
       if (known === undefined || known.atMs < stoodUntilMs) this.add(track, sampleOf(before, stoodUntilMs));
+      if ((waitTicks(changes.snapshot, zoneBefore) ?? 0) > 0) this.resume(track);
       this.add(track, sampleOf(after, atMs));
       if (samples.length > SAMPLES_MAX) this.forget(track, samples.length - SAMPLES_MAX);
     }
     if (changes.full || hasFarUpdate(changes, grid)) this.farTick = changes.snapshot.tick;
     this.lastMs = atMs;
+    this.lastView = changes.snapshot.view;
   }
 
   /** The server time to show at clock time `serverMs`, for calls of `place` in this frame. It never decreases. */
@@ -225,31 +234,48 @@ export class Interpolation {
   /** The delay of an object changes slowly, so that it does not jump. */
   private lag(track: Track, atMs: number): number {
     const passedMs = track.shownMs === null ? 0 : Math.max(0, atMs - track.shownMs);
-    const wantedMs = (track.isFar ? this.farTargetMs : 0) - track.lagMs;
-    track.lagMs += Math.max(-FAR_SLEW_MAX * passedMs, Math.min(FAR_SLEW_MAX * passedMs, wantedMs));
+    const wantedMs = (this.zoneTargetsMs[track.zone] ?? 0) - track.lagMs;
+    track.lagMs += Math.max(-ZONE_SLEW_MAX * passedMs, Math.min(ZONE_SLEW_MAX * passedMs, wantedMs));
     track.shownMs = Math.max(atMs, track.shownMs ?? atMs);
     return track.lagMs;
   }
 
-  /** Measures the difference between the interval of far-cell updates and the interval of snapshots. */
-  private observeFar(changes: Changes, grid: Grid, atMs: number): void {
-    if (this.lastMs === null || !hasFarUpdate(changes, grid)) return;
-    const { tick, base } = changes.snapshot;
-    if (multipleOf(grid, tick) <= base) this.farLateTick = tick;
-    this.farNeedsMs.push(Math.max(0, this.lastMs - this.stoodUntil(changes, grid, true, atMs)));
-    if (this.farNeedsMs.length > FAR_UPDATES) this.farNeedsMs.shift();
-    this.farTargetMs = Math.min(this.options.delayMaxMs, covering(this.farNeedsMs));
+  /** An object whose cell waited for longer than the delay was shown where it was then. It goes on from there. */
+  private resume(track: Track): void {
+    const known = track.samples.at(-1);
+    if (known === undefined || track.shownMs === null) return;
+    const stoodMs = Math.max(0, track.shownMs - track.lagMs - known.atMs);
+    track.lagMs = Math.max(track.lagMs, Math.min(this.options.delayMaxMs, track.lagMs + stoodMs));
   }
 
-  private stoodUntil(changes: Changes, grid: Grid, isFar: boolean, atMs: number): number {
-    const { tick, base } = changes.snapshot;
+  /** Measures the difference between the interval of a zone's updates and the interval of snapshots. */
+  private observeZones({ snapshot }: Changes, grid: Grid, atMs: number): void {
+    const { tick, base, view, waited = 0 } = snapshot;
+    const { lastMs } = this;
+    if (lastMs === null) return;
+    // A cell in full may only have come into view.
+    const updated = new Set(snapshot.cells.filter(({ full }) => !full).map(({ cell }) => grid.zone(view, cell)));
+    // A server that does not say that far cells have waited.
+    if (updated.has(FAR_ZONE) && waited === 0 && multipleOf(grid, tick) <= base) this.farLateTick = tick;
+    for (const zone of updated) {
+      const needsMs = this.zoneNeedsMs[zone] ?? [];
+      needsMs.push(Math.max(0, lastMs - this.stoodUntil(snapshot, grid, zone, atMs)));
+      if (needsMs.length > ZONE_UPDATES) needsMs.shift();
+      this.zoneTargetsMs[zone] = Math.min(this.options.delayMaxMs, covering(needsMs));
+    }
+  }
+
+  /** Until when an object in this zone, as seen from the last view, had not changed. */
+  private stoodUntil(snapshot: Snapshot, grid: Grid, zone: number, atMs: number): number {
+    const { tick, base } = snapshot;
     if (base === 0) return atMs;
-    const ticksPerSecond = (grid.shape.ticksPerSecond * (changes.snapshot.ratePermille ?? FULL_RATE_PERMILLE)) / 1000;
+    const ticksPerSecond = (grid.shape.ticksPerSecond * (snapshot.ratePermille ?? FULL_RATE_PERMILLE)) / 1000;
     // After a longer time far cells were sent, but nothing had changed in them.
     const isPostponed = this.farLateTick > 0 && tick - this.farLateTick < FAR_LATE_S * ticksPerSecond
       && base - this.farTick < FAR_WAIT_TICKS;
     const farTick = isPostponed ? this.farTick : multipleOf(grid, base);
-    const knownTick = isFar ? farTick : base;
+    const waited = waitTicks(snapshot, zone);
+    const knownTick = waited !== null ? base - waited : zone === FAR_ZONE ? farTick : base;
     if (knownTick === base && this.lastMs !== null) return Math.min(this.lastMs, atMs);
     return atMs - ((tick - knownTick) / ticksPerSecond) * 1000;
   }
@@ -291,11 +317,12 @@ function multipleOf({ shape: { farIntervalTicks } }: Grid, tick: number): number
   return Math.floor(tick / farIntervalTicks) * farIntervalTicks;
 }
 
-function isFarFrom({ snapshot }: Changes, grid: Grid, cell: number | null): boolean {
-  return cell !== null && grid.band(snapshot.view, cell) === "far";
+/** Objects that only this player receives are in no cell, and do not wait. */
+function zoneOf(grid: Grid, view: number, cell: number | null): number {
+  return cell === null ? 0 : grid.zone(view, cell);
 }
 
 /** Whether a snapshot updates far cells. A cell in full may only have come into view. */
-function hasFarUpdate(changes: Changes, grid: Grid): boolean {
-  return changes.snapshot.cells.some(({ cell, full }) => !full && isFarFrom(changes, grid, cell));
+function hasFarUpdate({ snapshot: { cells, view } }: Changes, grid: Grid): boolean {
+  return cells.some(({ cell, full }) => !full && grid.zone(view, cell) === FAR_ZONE);
 }

@@ -2,9 +2,9 @@
 
 import { malformed, RoomError } from "./error.js";
 import { readChanges } from "./changes.js";
-import { Grid } from "./grid.js";
+import { FAR_ZONE, Grid } from "./grid.js";
 import type { FieldValues, Schema } from "./schema.js";
-import { FULL_RATE_PERMILLE, type RoomObject, type Snapshot, withState } from "./snapshot.js";
+import { FULL_RATE_PERMILLE, type RoomObject, type Snapshot, waitTicks, withState } from "./snapshot.js";
 
 /** An object that the player sees. It is immutable: a change creates a new one. */
 export interface SeenObject {
@@ -69,6 +69,15 @@ export class Replica {
   /** The rate of the room's clock at that tick, in thousandths: 1,000 is real time. An overloaded room runs slower. */
   get ratePermille(): number {
     return this.last?.ratePermille ?? FULL_RATE_PERMILLE;
+  }
+
+  /**
+   * For each zone of the view, by how many ticks before the base of the last snapshot its cells were sent last. All are 0
+   * if no cells have waited for a bandwidth limit.
+   */
+  get waitedTicks(): readonly number[] {
+    const { last } = this;
+    return Array.from({ length: FAR_ZONE + 1 }, (_, zone) => (last === null ? 0 : waitTicks(last, zone) ?? 0));
   }
 
   /** The number of ticks in a second of real time at that rate; 0 before the first snapshot. */

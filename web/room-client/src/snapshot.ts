@@ -49,6 +49,8 @@ export interface Snapshot {
   readonly timeUs: number;
   /** The rate of the room's clock at this tick, in thousandths, if it is not 1,000. An overloaded room runs slower. */
   readonly ratePermille?: number;
+  /** The waits of the zones of the view as one number, if cells have waited for a bandwidth limit (see `waitTicks`). */
+  readonly waited?: number;
   readonly grid: GridShape | null;
   /** What states are made of; in the first snapshot of a client that asked for it. */
   readonly schema?: Schema;
@@ -90,7 +92,8 @@ export function decodeSnapshot(bytes: Uint8Array): Snapshot {
     else if (tag === ((9 << 3) | LENGTH)) cells.push(decodeCell(reader.inner()));
     else if (tag === ((10 << 3) | LENGTH)) snapshot.schema = decodeSchema(reader.blob());
     else if (tag === ((11 << 3) | VARINT)) snapshot.ratePermille = reader.uint32();
-    else skipUnknown(reader, tag, 11);
+    else if (tag === ((12 << 3) | VARINT)) snapshot.waited = reader.uint32();
+    else skipUnknown(reader, tag, 12);
   }
   return checked(snapshot);
 }
@@ -104,6 +107,7 @@ export function snapshotFromJson(value: unknown): Snapshot {
   return checked({
     ...(schema === undefined || schema === null ? {} : { schema: schemaFromJson(schema) }),
     ...(fields["rate"] === undefined ? {} : { ratePermille: uint32(fields, "rate") }),
+    ...(fields["waited"] === undefined ? {} : { waited: uint32(fields, "waited") }),
     ack: uint32(fields, "ack"),
     avatar: uint32(fields, "avatar"),
     own: own === undefined || own === null ? null : list(object(own, "own"), "objects").map(objectFromJson),
@@ -114,6 +118,11 @@ export function snapshotFromJson(value: unknown): Snapshot {
     view: uint32(fields, "view"),
     cells: list(fields, "cells").map(cellFromJson),
   });
+}
+
+/** By how many ticks before the base the client's cells of a zone were sent last; null if the snapshot does not say. */
+export function waitTicks({ waited = 0 }: Snapshot, zone: number): number | null {
+  return waited === 0 ? null : (waited >>> (4 * zone)) & 15;
 }
 
 function checked(snapshot: Snapshot): Snapshot {

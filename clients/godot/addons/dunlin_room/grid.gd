@@ -6,6 +6,9 @@ const NAMES: PackedStringArray = ["columns", "rows", "cell_units", "near_cells",
 const LEAST: Array[int] = [1, 1, 1, 0, 0, 1, 1]
 const MOST: Array[int] = [1024, 1024, 65_536, 65_535, 65_535, 15, 0xffffffff]
 const CELLS_MAX := 1024 * 1024
+## The zones of a view: those of near cells, 0 to 2, the nearest first, and that of the far cells.
+const ZONES := 4
+const FAR_ZONE := ZONES - 1
 
 var columns := 0
 var rows := 0
@@ -43,8 +46,15 @@ func is_visible(view: int, cell: int) -> bool:
 	return distance(view, cell) <= near_cells + far_cells
 
 
-func is_far(view: int, cell: int) -> bool:
-	return cell >= 0 and distance(view, cell) > near_cells
+## The zone of a visible cell: cells that wait together if the server limits the player's bandwidth. Objects in no cell do not wait.
+func zone(view: int, cell: int) -> int:
+	var cells := 0 if cell < 0 else distance(view, cell)
+	if cells <= mini(near_cells, 1):
+		return 0
+	@warning_ignore("integer_division")
+	if cells <= (near_cells + 1) / 2:
+		return 1
+	return 2 if cells <= near_cells else FAR_ZONE
 
 
 ## The last tick up to this one at which far cells are due.

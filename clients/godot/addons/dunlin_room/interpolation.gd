@@ -1,8 +1,10 @@
 class_name DunlinInterpolation
 extends RefCounted
 ## Smooth movement of objects that others control. They are shown with a delay, just long enough that the snapshot after the shown time has
-## usually arrived. Far cells do not come with each snapshot, so objects in them are shown later by a second delay.
+## usually arrived. Far cells do not come with each snapshot, nor do other cells under a bandwidth limit, so objects in them are shown later by a
+## second delay.
 
+const Grid := preload("grid.gd")
 const DELAY_MIN_MS := 10.0
 const DELAY_MAX_MS := 500.0
 ## The recent arrivals that determine the delay, the share of them that it covers, and what is added.
@@ -18,9 +20,9 @@ const BYTES_OF_SAMPLE := 1500
 ## The shown time runs at most this much faster or slower than the clock; at a larger difference, it jumps.
 const SLEW_MAX := 0.1
 const JUMP_MS := 500.0
-## The same for objects that enter or leave the far cells.
-const FAR_UPDATES := 30
-const FAR_SLEW_MAX := 0.25
+## The same for objects that enter or leave a zone.
+const ZONE_UPDATES := 30
+const ZONE_SLEW_MAX := 0.25
 ## A server that limits bandwidth sends far cells when they are this old, and is expected to do so again for some seconds.
 const FAR_WAIT_TICKS := 13
 const FAR_LATE_S := 2
@@ -33,7 +35,8 @@ class Track:
 	var times := PackedFloat64Array()
 	var objects: Array[DunlinObject] = []
 	var bytes := PackedInt32Array()
-	var is_far := false
+	## The zone of its cell when it changed last.
+	var zone := 0
 	## How much later than others it is shown.
 	var lag_ms := 0.0
 	## The last shown time.
@@ -41,12 +44,18 @@ class Track:
 
 
 var delay_ms := DELAY_MIN_MS
-var far_delay_ms := 0.0
+var far_delay_ms: float:
+	get:
+		return _zone_delays_ms[Grid.FAR_ZONE]
 
 var _tracks := {}
 var _sample_bytes := 0
 var _needs_ms := PackedFloat64Array()
-var _far_needs_ms := PackedFloat64Array()
+## By zone: what its last updates needed besides the delay, and the second delay. The nearest zone never waits.
+var _zone_needs_ms: Array[PackedFloat64Array]
+var _zone_delays_ms: PackedFloat64Array
+## The view of the last snapshot.
+var _last_view := 0
 var _replica: DunlinReplica
 var _far_tick := 0
 var _far_late_tick := 0
@@ -55,13 +64,19 @@ var _shown_ms := NAN
 var _shown_at_ms := 0.0
 
 
+func _init() -> void:
+	clear()
+
+
 func clear() -> void:
 	delay_ms = DELAY_MIN_MS
-	far_delay_ms = 0.0
 	_tracks = {}
 	_sample_bytes = 0
 	_needs_ms = PackedFloat64Array()
-	_far_needs_ms = PackedFloat64Array()
+	_zone_needs_ms = []
+	for zone in Grid.ZONES:
+		_zone_needs_ms.append(PackedFloat64Array())
+	_zone_delays_ms = PackedFloat64Array([0, 0, 0, 0])
 	_far_tick = 0
 	_far_late_tick = 0
 	_last_ms = NAN
@@ -83,8 +98,8 @@ func observe(replica: DunlinReplica, arrived_ms: float) -> void:
 		# What it needs besides the interval of a slowed room is kept, so that it follows the rate at once.
 		var slowed_ms := (1000.0 / replica.rate_permille - 1.0) * (1000.0 / replica.grid.ticks_per_second)
 		delay_ms = clampf(_cover(_needs_ms, ARRIVALS, arrived_ms - _last_ms - slowed_ms) + slowed_ms + MARGIN_MS, DELAY_MIN_MS, DELAY_MAX_MS)
-	if not is_nan(_last_ms) and replica.has_far_update:
-		_measure_far(at_ms)
+	if not is_nan(_last_ms):
+		_measure_zones(at_ms)
 	for one in changes.removed:
 		_remove(one.id)
 	for one in changes.added:
@@ -92,14 +107,15 @@ func observe(replica: DunlinReplica, arrived_ms: float) -> void:
 		var track := _begin_track(one.id)
 		if track == null:
 			continue
-		track.is_far = replica.grid.is_far(replica.view, one.cell)
-		track.lag_ms = far_delay_ms if track.is_far else 0.0
+		track.zone = replica.grid.zone(replica.view, one.cell)
+		track.lag_ms = _zone_delays_ms[track.zone]
 		_add(track, one, at_ms)
 	for at in changes.changed.size():
 		_follow(changes.before[at], changes.changed[at], at_ms)
-	if changes.is_full or replica.has_far_update:
+	if changes.is_full or replica.updated_zones[Grid.FAR_ZONE]:
 		_far_tick = replica.tick
 	_last_ms = at_ms
+	_last_view = replica.view
 
 
 ## The server time to show at a time of the server's clock. It never decreases.
@@ -182,8 +198,8 @@ func _share(track: Track, at_ms: float) -> float:
 ## The delay of an object changes slowly, so that it does not jump.
 func _lag(track: Track, at_ms: float) -> float:
 	var passed_ms := 0.0 if is_nan(track.shown_ms) else maxf(0, at_ms - track.shown_ms)
-	var wanted_ms := (far_delay_ms if track.is_far else 0.0) - track.lag_ms
-	track.lag_ms += clampf(wanted_ms, -FAR_SLEW_MAX * passed_ms, FAR_SLEW_MAX * passed_ms)
+	var wanted_ms := _zone_delays_ms[track.zone] - track.lag_ms
+	track.lag_ms += clampf(wanted_ms, -ZONE_SLEW_MAX * passed_ms, ZONE_SLEW_MAX * passed_ms)
 	track.shown_ms = at_ms if is_nan(track.shown_ms) else maxf(at_ms, track.shown_ms)
 	return track.lag_ms
 
@@ -196,13 +212,24 @@ func _follow(before: DunlinObject, after: DunlinObject, at_ms: float) -> void:
 		track = _begin_track(after.id)
 	if track == null:
 		return
-	track.is_far = _replica.grid.is_far(_replica.view, after.cell)
-	var stood_until_ms := _stood_until(_replica.grid.is_far(_replica.view, before.cell), at_ms)
-	# The object did not change until the base of this snapshot, or the last update of far cells.
+	track.zone = _replica.grid.zone(_replica.view, after.cell)
+	var zone_before := _replica.grid.zone(_last_view, before.cell)
+	var stood_until_ms := _stood_until(zone_before, at_ms)
+	# The object did not change until the base of this snapshot, or the last update of its zone.
 	if track.times.is_empty() or track.times[-1] < stood_until_ms:
 		_add(track, before, stood_until_ms)
+	if _replica.wait_ticks(zone_before) > 0:
+		_resume(track)
 	_add(track, after, at_ms)
 	_forget(track, track.times.size() - SAMPLES_MAX)
+
+
+## An object whose cell waited for longer than the delay was shown where it was then. It goes on from there.
+func _resume(track: Track) -> void:
+	if track.times.is_empty() or is_nan(track.shown_ms):
+		return
+	var stood_ms := maxf(0, track.shown_ms - track.lag_ms - track.times[-1])
+	track.lag_ms = maxf(track.lag_ms, minf(DELAY_MAX_MS, track.lag_ms + stood_ms))
 
 
 ## Null if there is no room for another one.
@@ -250,26 +277,33 @@ func _bytes_of(one: DunlinObject) -> int:
 	return BYTES_OF_SAMPLE + one.state.size() + (0 if kind == null else kind.bytes_of_values(one.state))
 
 
-## Until when an object that has changed was as it was before.
-func _stood_until(is_far: bool, at_ms: float) -> float:
+## Until when an object in this zone, as seen from the last view, had not changed.
+func _stood_until(zone: int, at_ms: float) -> float:
 	if _replica.base == 0:
 		return at_ms
 	var per_second := _replica.ticks_per_second()
 	# After a longer time far cells were sent, but nothing had changed in them.
 	var is_postponed := _far_late_tick > 0 and _replica.tick - _far_late_tick < FAR_LATE_S * per_second and _replica.base - _far_tick < FAR_WAIT_TICKS
 	var known_tick := _replica.base
-	if is_far:
+	if _replica.waited != 0:
+		known_tick -= _replica.wait_ticks(zone)
+	elif zone == Grid.FAR_ZONE:
 		known_tick = _far_tick if is_postponed else _replica.grid.far_multiple(_replica.base)
 	if known_tick == _replica.base and not is_nan(_last_ms):
 		return minf(_last_ms, at_ms)
 	return at_ms - (_replica.tick - known_tick) / per_second * 1000.0
 
 
-## Measures how much longer it is from one update of far cells to the next than between snapshots.
-func _measure_far(at_ms: float) -> void:
-	if _replica.grid.far_multiple(_replica.tick) <= _replica.base:
+## Measures how much longer it is from one update of a zone to the next than between snapshots.
+func _measure_zones(at_ms: float) -> void:
+	# A server that does not say that far cells have waited.
+	var is_far_late := _replica.waited == 0 and _replica.grid.far_multiple(_replica.tick) <= _replica.base
+	if _replica.updated_zones[Grid.FAR_ZONE] and is_far_late:
 		_far_late_tick = _replica.tick
-	far_delay_ms = minf(DELAY_MAX_MS, _cover(_far_needs_ms, FAR_UPDATES, maxf(0, _last_ms - _stood_until(true, at_ms))))
+	for zone in Grid.ZONES:
+		if _replica.updated_zones[zone]:
+			var needed_ms := maxf(0, _last_ms - _stood_until(zone, at_ms))
+			_zone_delays_ms[zone] = minf(DELAY_MAX_MS, _cover(_zone_needs_ms[zone], ZONE_UPDATES, needed_ms))
 
 
 ## Adds a value, and returns the delay that covers nearly all of the last ones.

@@ -22,6 +22,8 @@ var base := 0
 var time_us := 0
 ## The rate of the room's clock at that tick, in thousandths: 1000 is real time. An overloaded room runs slower.
 var rate_permille := 1000
+## The waits of the zones of the view as one number, see [method wait_ticks]; 0 if no cells have waited for a bandwidth limit.
+var waited := 0
 ## The number of the last input that the room has applied.
 var ack := 0
 ## The id of the player's own object; 0: none.
@@ -34,8 +36,8 @@ var schema: Schema
 ## By id. Do not change it.
 var objects := {}
 var changes: DunlinChanges
-## Whether the last snapshot has brought far cells.
-var has_far_update := false
+## By zone, whether the last snapshot has updated it.
+var updated_zones: Array[bool] = [false, false, false, false]
 
 var _state_bytes := 0
 var _outcome: Dictionary
@@ -49,6 +51,7 @@ func clear() -> void:
 	base = 0
 	time_us = 0
 	rate_permille = 1000
+	waited = 0
 	ack = 0
 	avatar = 0
 	view = 0
@@ -56,7 +59,7 @@ func clear() -> void:
 	schema = null
 	objects = {}
 	changes = null
-	has_far_update = false
+	updated_zones.fill(false)
 	_state_bytes = 0
 
 
@@ -90,6 +93,11 @@ func field(object: DunlinObject, field_name: String) -> Variant:
 ## The number of ticks in a second of real time at the current rate; 0 before the first snapshot.
 func ticks_per_second() -> float:
 	return 0.0 if grid == null else grid.ticks_per_second * (rate_permille / 1000.0)
+
+
+## By how many ticks before the base of the last snapshot the cells of a zone were sent last.
+func wait_ticks(zone: int) -> int:
+	return waited >> 4 * zone & 15
 
 
 ## The tick that a player sees at a server time; 0 before the first snapshot.
@@ -276,9 +284,11 @@ func _take(snapshot: Snapshot, map: Grid) -> void:
 		elif was != null and not was.is_same_as(now):
 			changes.changed.append(now)
 			changes.before.append(was)
-	has_far_update = false
+	updated_zones.fill(false)
 	for cell in snapshot.cells:
-		has_far_update = has_far_update or not cell.is_full and map.is_far(snapshot.view, cell.cell)
+		# A cell in full may only have come into view.
+		if not cell.is_full:
+			updated_zones[map.zone(snapshot.view, cell.cell)] = true
 	objects = _outcome
 	_state_bytes = _outcome_bytes
 	grid = map
@@ -288,6 +298,7 @@ func _take(snapshot: Snapshot, map: Grid) -> void:
 	base = snapshot.base
 	time_us = snapshot.time_us
 	rate_permille = snapshot.rate_permille
+	waited = snapshot.waited
 	ack = snapshot.ack
 	avatar = snapshot.avatar
 	view = snapshot.view

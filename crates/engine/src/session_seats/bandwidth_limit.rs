@@ -3,7 +3,8 @@
 //! The limit is a token bucket of one second. Below half of it, the zones of the view around the first wait for their
 //! turn; when it is empty, ticks are skipped. A frame is always sent whole, so the credit can become negative.
 //!
-//! The turn is that of the zone with the highest priority: its weight times the ticks since it was sent. It is sent when
+//! The turn is that of the zone with the highest priority: its weight, times that of the most important kind of object in
+//! it, which the game declares, times the ticks since it was sent. It is sent when
 //! the credit covers what it took the last time. So the ages of the zones keep the ratio of their weights, however little
 //! the limit leaves for them, and the credit stays at the reserve.
 //!
@@ -13,7 +14,7 @@
 
 use std::num::NonZeroU32;
 
-use dunlin_rooms::{Mirror, SnapshotBody, ZONES, Zones};
+use dunlin_rooms::{CellIndex, Mirror, SnapshotBody, ZONES, Zones};
 
 use super::{SeatIndex, Seats};
 
@@ -92,12 +93,12 @@ impl Allowance {
     }
 
     /// How its next frame treats the zones.
-    pub(super) fn zones(&self, limit: Option<NonZeroU32>, mirror: &Mirror) -> Option<Zones> {
+    pub(super) fn zones(&self, limit: Option<NonZeroU32>, view: CellIndex, mirror: &mut Mirror) -> Option<Zones> {
         let sent = self.zones?;
         let is_low = |limit: &NonZeroU32| self.credit_millionths < i64::from(limit.get()) * ONE / 2;
         let waiting = limit.filter(is_low).map_or([false; ZONES], |limit| {
             let left_bytes = self.credit_millionths / ONE - i64::from(limit.get()) / RESERVE_DIVISOR;
-            waiting_zones(left_bytes, sent.bytes, mirror.due_ages(sent.ticks))
+            waiting_zones(left_bytes, sent.bytes, mirror.due_ages(sent.ticks), mirror.zone_weights(view))
         });
         Some(Zones { known_ticks: sent.ticks, waiting })
     }
@@ -105,11 +106,17 @@ impl Allowance {
 
 /// The zones for which the bytes do not suffice, in the order of their priority. Whoever does not fit holds up those
 /// after it, or a large zone would never get its turn.
-fn waiting_zones(left_bytes: i64, bytes: [u32; ZONES], ages_ticks: [u32; ZONES]) -> [bool; ZONES] {
+fn waiting_zones(
+    left_bytes: i64,
+    bytes: [u32; ZONES],
+    ages_ticks: [u32; ZONES],
+    weights: [u8; ZONES],
+) -> [bool; ZONES] {
+    let priority = |zone: usize| u64::from(WEIGHTS[zone]) * u64::from(weights[zone]) * u64::from(ages_ticks[zone]);
     let mut left_bytes = left_bytes.saturating_sub(bytes[0].into());
     let mut waiting = [false; ZONES];
     let mut order: [usize; ZONES] = std::array::from_fn(|zone| zone);
-    order[1..].sort_by_key(|zone| std::cmp::Reverse(u64::from(WEIGHTS[*zone]) * u64::from(ages_ticks[*zone])));
+    order[1..].sort_by_key(|zone| std::cmp::Reverse(priority(*zone)));
     // A zone that is not due or in which nothing changes costs nothing.
     for zone in order.into_iter().skip(1).filter(|zone| ages_ticks[*zone] > 0 && bytes[*zone] > 0) {
         left_bytes = left_bytes.saturating_sub(bytes[zone].into());
@@ -216,14 +223,29 @@ mod tests {
     #[test]
     fn the_zone_with_the_highest_priority_has_its_turn() {
         const BYTES: [u32; ZONES] = [100, 200, 300, 400];
-        let waiting = |left_bytes, ages| waiting_zones(left_bytes, BYTES, ages);
+        let waiting = |left_bytes, ages| waiting_zones(left_bytes, BYTES, ages, [1; ZONES]);
         // Four times 3, twice 7, and 13.
         assert_eq!(waiting(1_000, [1, 3, 7, 13]), [false; ZONES], "all fit");
         assert_eq!(waiting(999, [1, 3, 7, 13]), [false, true, false, false], "the last in the order waits");
         assert_eq!(waiting(400, [1, 3, 7, 13]), [false, true, false, true]);
         assert_eq!(waiting(399, [1, 3, 7, 13]), [false, true, true, true], "a large zone holds up those after it");
         assert_eq!(waiting(i64::MIN, [1, 3, 0, 13]), [false, true, false, true], "the third is not due");
-        assert_eq!(waiting_zones(-1, [100, 0, 300, 400], [1, 3, 7, 13]), [false, false, true, true], "all is quiet");
+        let quiet = waiting_zones(-1, [100, 0, 300, 400], [1, 3, 7, 13], [1; ZONES]);
+        assert_eq!(quiet, [false, false, true, true], "all is quiet");
+    }
+
+    #[test]
+    fn an_important_object_brings_its_zone_forward() {
+        const BYTES: [u32; ZONES] = [100, 200, 300, 400];
+        let waiting = |weights| waiting_zones(500, BYTES, [1, 1, 1, 1], weights);
+        assert_eq!(waiting([1, 1, 1, 1]), [false, false, true, true], "4, 2 and 1");
+        assert_eq!(waiting([1, 1, 1, 4]), [false, false, true, true], "as soon as the second, which is nearer");
+        assert_eq!(waiting([1, 1, 1, 5]), [false, true, true, false]);
+        assert_eq!(
+            waiting([1, u8::MAX, u8::MAX, u8::MAX]),
+            [false, false, true, true],
+            "what is equal keeps its order"
+        );
     }
 
     /// Each tick, the frame is what the limit says; a frame takes as many bytes as its zones.
@@ -234,7 +256,7 @@ mod tests {
             let (mut credit, mut ages, mut sums) = (0, [1; ZONES], [0; ZONES]);
             for tick in 0..3_000 {
                 credit += left_bytes_a_tick;
-                let waiting = waiting_zones(credit, BYTES, ages);
+                let waiting = waiting_zones(credit, BYTES, ages, [1; ZONES]);
                 for zone in 0..ZONES {
                     sums[zone] += if tick < 300 { 0 } else { ages[zone] - 1 };
                     ages[zone] = if waiting[zone] { ages[zone] + 1 } else { 1 };

@@ -4,7 +4,7 @@ use dunlin_protocol::Encoding;
 
 use super::{Base, Mirror, ZONES, Zones};
 use crate::{
-    CellIndex, ClockRate, FormatSet, Grid, GridShape, ObjectId, ObjectView, TickTime, TickUpdate, UpdateWriter,
+    CellIndex, ClockRate, FormatSet, Grid, GridShape, ObjectId, ObjectView, Schema, TickTime, TickUpdate, UpdateWriter,
     grid::HISTORY_TICKS,
 };
 
@@ -218,4 +218,31 @@ fn a_slowed_room_has_fewer_ticks_per_second() {
         Mirror::new(grid, 60, keyframe, [b"", b""]).ticks_per_real_second()
     };
     assert_eq!([1_000, 999, 250, 20, 1].map(at), [60, 59, 15, 1, 1]);
+}
+
+#[test]
+fn a_zone_is_as_important_as_its_most_important_object() {
+    let shape = GridShape { columns: 9, rows: 1, cell_units: 100, near_cells: 4, far_cells: 1, far_interval_ticks: 1 };
+    let grid = Grid::new(shape).expect("a good shape");
+    let mut writer = UpdateWriter::new(Arc::new(Schema::new().with_weight(2, 3).with_weight(4, 5)), 100);
+    let mut update = |tick, cells: &[(u32, &[u16])]| {
+        writer.begin(tick, u64::from(tick), FormatSet::default().with(Encoding::Json), tick == 1);
+        for (cell, kinds) in cells {
+            let object =
+                |(id, kind): (u32, &u16)| ObjectView { id: ObjectId(id), kind: *kind, x: tick, y: 0, state: b"" };
+            let objects = || (cell * 10 + 1..).zip(*kinds).map(object);
+            writer.cell(CellIndex(*cell), objects(), [].into_iter(), objects());
+        }
+        Arc::new(writer.finish(&grid))
+    };
+    let keyframe = update(1, &[(0, &[1]), (2, &[1, 2, 1]), (3, &[4]), (5, &[2])]);
+    let mut mirror = Mirror::new(grid.clone(), 60, keyframe, [b"}}}", b""]);
+    assert_eq!(mirror.zone_weights(CellIndex(0)), [1, 3, 5, 3]);
+    assert_eq!(mirror.zone_weights(CellIndex(4)), [5, 3, 1, 1]);
+    mirror.apply(update(2, &[(2, &[1]), (3, &[]), (5, &[1])]));
+    assert_eq!(mirror.zone_weights(CellIndex(0)), [1; ZONES], "they are gone");
+    mirror.apply(update(3, &[(5, &[4])]));
+    assert_eq!(mirror.zone_weights(CellIndex(0)), [1, 1, 1, 5]);
+    mirror.apply(update(1, &[(0, &[2])]));
+    assert_eq!(mirror.zone_weights(CellIndex(0)), [3, 1, 1, 1], "a keyframe has all cells");
 }

@@ -1,7 +1,7 @@
 //! The zones of a view, by their distance from its center. On a client whose bandwidth is limited, outer zones may wait.
 
 use super::Base;
-use crate::{CellIndex, Grid, GridShape, grid::HISTORY_TICKS};
+use crate::{CellIndex, Grid, GridShape, grid::HISTORY_TICKS, wire};
 
 /// Number of zones of a view: three of near cells, then the far cells.
 pub const ZONES: usize = 4;
@@ -70,6 +70,22 @@ impl ZonePlan {
         plan
     }
 
+    /// The waits of the zones, for the head of the body; 0 if each cell that is sent now was sent last when a client expects
+    /// it: near cells with the base, far cells at the last multiple of their interval.
+    pub(super) fn waited(&self, shape: &GridShape, base: Base, view: CellIndex) -> u32 {
+        let mut expected_ticks = [base.tick; ZONES];
+        expected_ticks[FAR] = base.tick / u32::from(shape.far_interval_ticks) * u32::from(shape.far_interval_ticks);
+        let has_waited = |zone: usize| {
+            // In a view that has moved, a zone that waits may have given cells to one that is sent.
+            let is_sent = self.is_sent[zone] || view != base.view;
+            is_sent && self.known_ticks[zone] < expected_ticks[zone]
+        };
+        if !(0..ZONES).any(has_waited) {
+            return 0;
+        }
+        wire::zone_waits(self.known_ticks.map(|known| base.tick.saturating_sub(known)))
+    }
+
     pub(super) fn is_far_sent(&self) -> bool {
         self.is_sent[FAR]
     }
@@ -130,6 +146,25 @@ mod tests {
         assert_eq!(zones(3, 0), numbers("0012"));
         assert_eq!(zones(4, 2), numbers("0012233"));
         assert_eq!(zones(u16::MAX, u16::MAX), numbers("001111111111"));
+    }
+
+    #[test]
+    fn a_wait_is_told_with_the_cells_that_have_waited() {
+        let shape =
+            GridShape { columns: 9, rows: 9, cell_units: 1, near_cells: 4, far_cells: 1, far_interval_ticks: 4 };
+        let base = Base { tick: 99, view: CellIndex(40) };
+        let waited = |known_ticks, waiting, view| {
+            let plan = ZonePlan::new(&shape, (100, CellIndex(view)), base, Zones { known_ticks, waiting });
+            plan.waited(&shape, base, CellIndex(view))
+        };
+        let (none, second) = ([false; ZONES], [false, true, false, false]);
+        assert_eq!(waited([99, 99, 99, 96], none, 40), 0, "the far cells are due at each fourth tick");
+        assert_eq!(waited([99, 98, 99, 96], none, 40), 0x3010);
+        assert_eq!(waited([99, 98, 99, 96], second, 40), 0, "it still waits");
+        assert_eq!(waited([99, 98, 99, 96], second, 41), 0x3010, "its cells may be in another zone now");
+        assert_eq!(waited([99, 99, 99, 95], none, 40), 0x4000, "the far cells were due with the base");
+        let on_time = ZonePlan::of_base(&shape, 100, base);
+        assert_eq!(on_time.waited(&shape, base, CellIndex(41)), 0);
     }
 
     #[test]

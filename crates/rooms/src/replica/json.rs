@@ -22,6 +22,7 @@ struct SnapshotFields<'a> {
     time_us: u64,
     #[serde(default = "full_rate")]
     rate: u32,
+    waited: u32,
     grid: Option<GridFields>,
     #[serde(borrow)]
     schema: Option<&'a serde_json::value::RawValue>,
@@ -89,6 +90,7 @@ pub(super) fn read(data: &[u8], schema: &Schema, staged: &mut Staged) -> Option<
     staged.time_us = fields.time_us;
     staged.view = fields.view;
     staged.rate = ClockRate::from_permille(fields.rate)?;
+    staged.waited = fields.waited;
     staged.has_own = fields.own.is_some();
     for object in fields.own.into_iter().flat_map(|own| own.objects) {
         let object = stage(&object, schema, &mut staged.states)?;

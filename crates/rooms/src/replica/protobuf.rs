@@ -25,6 +25,7 @@ pub(super) fn read(data: &[u8], staged: &mut Staged) -> Option<()> {
             snapshot::VIEW => staged.view = number(value)?,
             snapshot::SCHEMA => staged.schema = Some(Schema::from_document(value.bytes().ok()?).ok()?),
             snapshot::RATE => staged.rate = ClockRate::from_permille(number(value)?)?,
+            snapshot::WAITED => staged.waited = number(value)?,
             snapshot::CELLS => read_cell(data, value.bytes().ok()?, staged)?,
             _ => {}
         }

@@ -20,6 +20,7 @@ fn snapshot(encoding: Encoding, tick: u32, base: u32, departed: &[u32], objects:
         grid: (base == 0).then_some((&SHAPE, 60)),
         view: CellIndex(0),
         rate: ClockRate::FULL,
+        waited: 0,
     };
     wire::write_body_head(encoding, &head, &mut out);
     let mut upserts = Vec::new();
@@ -96,7 +97,8 @@ fn changes_end_at_the_limit_of_state_bytes() {
         assert_eq!(replica.apply(Encoding::Protobuf, &snapshot(Encoding::Protobuf, 1, 0, &[], &three)), Ok(()));
         let mut sent = Vec::new();
         wire::write_player_header(Encoding::Protobuf, 0, 0, None, &mut sent);
-        let head = BodyHead { tick: 2, base: 1, time_us: 1, grid: None, view: CellIndex(0), rate: ClockRate::FULL };
+        let head =
+            BodyHead { tick: 2, base: 1, time_us: 1, grid: None, view: CellIndex(0), rate: ClockRate::FULL, waited: 0 };
         wire::write_body_head(Encoding::Protobuf, &head, &mut sent);
         let head = SegmentHead { cell: CellIndex(0), is_full: false, departed: &[], changes: &written };
         wire::write_segment(Encoding::Protobuf.into(), &head, &[], &mut sent);

@@ -38,6 +38,10 @@ const KEYFRAME: u8 = 1;
 /// nodes that do not know rates.
 const SLOWED: u8 = 0x80;
 
+/// The bit of the first byte that marks cells with weights: the weight of each cell follows its numbers. If all are 1, the
+/// bytes are those of nodes that do not know weights.
+const WEIGHTED: u8 = 0x40;
+
 /// The forms that other nodes receive.
 const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobuf];
 
@@ -46,7 +50,9 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     let sent = || SENT.into_iter().filter(|format| update.formats.contains(*format));
     let formats = sent().fold(0, |bits, format| bits | (2 << format.index()));
     let TickTime { unix_us, rate } = update.time;
-    out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats | (u8::from(!rate.is_full()) * SLOWED));
+    let is_weighted = update.cells.iter().any(|cell| cell.weight != 1);
+    let marks = (u8::from(!rate.is_full()) * SLOWED) | (u8::from(is_weighted) * WEIGHTED);
+    out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats | marks);
     put_number(update.tick.into(), out);
     put_number(unix_us, out);
     if !rate.is_full() {
@@ -56,11 +62,14 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
         put_bytes(update.schema.document().as_bytes(), out);
     }
     put_number(update.cells.len() as u64, out);
-    let mut before = ChangedCell { cell: CellIndex(0), is_empty: false, departed_end: 0, upserted_end: 0 };
+    let mut before = ChangedCell { cell: CellIndex(0), is_empty: false, weight: 1, departed_end: 0, upserted_end: 0 };
     for cell in &update.cells {
         put_number(u64::from(cell.cell.0 - before.cell.0), out);
         put_number((((cell.departed_end - before.departed_end) as u64) << 1) | u64::from(cell.is_empty), out);
         put_number((cell.upserted_end - before.upserted_end) as u64, out);
+        if is_weighted {
+            put_number(cell.weight.into(), out);
+        }
         before = *cell;
     }
     let ids = update.departed[..before.departed_end].iter().chain(&update.upserted[..before.upserted_end]);
@@ -114,7 +123,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
         }
     }
     let cell_count = reader.count()?;
-    read_cells(&mut reader, cell_count, &mut update)?;
+    read_cells(&mut reader, (cell_count, first & WEIGHTED != 0), &mut update)?;
     let (departed_count, upserted_count) =
         update.cells.last().map_or((0, 0), |cell| (cell.departed_end, cell.upserted_end));
     for (ids, count) in [(&mut update.departed, departed_count), (&mut update.upserted, upserted_count)] {
@@ -133,7 +142,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
     if reader.left() > 0 { Err(MalformedUpdate) } else { Ok(update) }
 }
 
-fn read_cells(reader: &mut Reader<'_>, count: usize, update: &mut TickUpdate) -> Result<(), MalformedUpdate> {
+fn read_cells(
+    reader: &mut Reader<'_>,
+    (count, is_weighted): (usize, bool),
+    update: &mut TickUpdate,
+) -> Result<(), MalformedUpdate> {
     let (mut next, mut departed_end, mut upserted_end) = (0_u32, 0_usize, 0_usize);
     for place in 0..count {
         let distance: u32 = reader.number_of()?;
@@ -145,7 +158,12 @@ fn read_cells(reader: &mut Reader<'_>, count: usize, update: &mut TickUpdate) ->
         let departed: usize = reader.number_of()?;
         departed_end = departed_end.checked_add(departed >> 1).ok_or(MalformedUpdate)?;
         upserted_end = upserted_end.checked_add(reader.number_of()?).ok_or(MalformedUpdate)?;
-        let cell = ChangedCell { cell: CellIndex(next), is_empty: departed & 1 != 0, departed_end, upserted_end };
+        let weight = if is_weighted { reader.number_of()? } else { 1 };
+        let cell =
+            ChangedCell { cell: CellIndex(next), is_empty: departed & 1 != 0, weight, departed_end, upserted_end };
+        if weight == 0 {
+            return Err(MalformedUpdate);
+        }
         update.cells.push(cell);
     }
     // Each id takes at least one byte.
@@ -186,7 +204,7 @@ fn read_ranges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Grid, GridShape, ObjectId, ObjectView, UpdateWriter, state};
+    use crate::{Grid, GridShape, ObjectId, ObjectView, UpdateWriter, state, tick_update::StillObject};
 
     fn object(id: u32, state: &[u8]) -> ObjectView<'_> {
         ObjectView { id: ObjectId(id), kind: 7, x: id % 50, y: 3, state }
@@ -242,6 +260,49 @@ mod tests {
         let both = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
         let sets = SENT.map(one).into_iter().chain([FormatSet::default(), both]);
         sets.flat_map(|set| [false, true].map(|is_keyframe| update(is_keyframe, set)))
+    }
+
+    #[test]
+    fn a_cell_has_the_weight_of_its_most_important_object() {
+        let mut writer = UpdateWriter::new(Arc::new(Schema::new().with_weight(7, 2).with_weight(8, 3)), 100);
+        let mut weight = |changed: Option<u16>, still: Option<u16>| {
+            writer.begin(900, UNIX_US, FormatSet::default().with(SnapshotFormat::Json), false);
+            let of = |id, kind| ObjectView { kind, ..object(id, b"") };
+            let changed = changed.into_iter().map(|kind| of(1, kind).into());
+            let still = still.into_iter().map(|kind| StillObject { touched: 1, view: of(2, kind) });
+            writer.changed_cell(2, CellIndex(1), changed, [].into_iter(), &still);
+            writer.finish(&grid()).cells()[0].weight
+        };
+        assert_eq!((weight(Some(7), Some(8)), weight(Some(8), Some(7))), (3, 3));
+        assert_eq!((weight(Some(7), None), weight(None, Some(7))), (2, 2));
+        assert_eq!((weight(Some(9), Some(9)), weight(None, None)), (1, 1));
+    }
+
+    #[test]
+    fn weights_travel_with_the_cells() {
+        let weighted = |weight, is_keyframe| {
+            let mut writer = UpdateWriter::new(Arc::new(schema().with_weight(8, weight)), 100);
+            writer.begin(900, UNIX_US, FormatSet::default().with(SnapshotFormat::Json), is_keyframe);
+            let important = ObjectView { kind: 8, ..object(301, b"") };
+            let nothing = std::iter::empty::<ObjectView<'_>>;
+            writer.cell(CellIndex(1), nothing(), [].into_iter(), [object(300, b""), important].into_iter());
+            writer.cell(CellIndex(2), nothing(), [].into_iter(), [object(302, b"")].into_iter());
+            writer.cell(CellIndex(3), nothing(), [].into_iter(), nothing());
+            writer.finish(&grid()).to_bytes()
+        };
+        for is_keyframe in [false, true] {
+            for weight in [1, 2, 255] {
+                let bytes = weighted(weight, is_keyframe);
+                let arrived = TickUpdate::from_bytes(&bytes).expect("an update");
+                let weights: Vec<_> = arrived.cells().iter().map(|cell| cell.weight).collect();
+                assert_eq!((weights, arrived.to_bytes()), (vec![weight, 1, 1], bytes.clone()));
+                assert_eq!(bytes[0] & WEIGHTED != 0, weight > 1, "other nodes may not know weights");
+            }
+        }
+        let mut bytes = weighted(255, false);
+        let place = bytes.windows(2).position(|pair| pair == [255, 1]).expect("a weight of two bytes");
+        bytes.splice(place..place + 2, [0]);
+        assert_eq!(TickUpdate::from_bytes(&bytes).map(|_| ()), Err(MalformedUpdate), "no weight");
     }
 
     /// Updates of a room with players of all forms: other nodes receive those with whole states.

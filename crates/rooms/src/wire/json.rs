@@ -162,8 +162,11 @@ pub(super) fn write_body_head(head: &BodyHead<'_>, out: &mut Vec<u8>) {
     }
     out.extend_from_slice(b",\"view\":");
     write_number(head.view.0.into(), out);
-    if !head.rate.is_full() {
-        write_field(",\"rate\":", head.rate.permille().into(), out);
+    for number in head.numbers() {
+        if let Some(value) = number.value {
+            out.extend_from_slice(number.json.as_bytes());
+            write_number(value.into(), out);
+        }
     }
     out.extend_from_slice(b",\"cells\":[");
 }

@@ -20,6 +20,7 @@ pub(crate) mod snapshot {
     pub(crate) const CELLS: u32 = 9;
     pub(crate) const SCHEMA: u32 = 10;
     pub(crate) const RATE: u32 = 11;
+    pub(crate) const WAITED: u32 = 12;
 }
 
 /// Field numbers of `CellUpdate`.
@@ -192,8 +193,10 @@ pub(super) fn write_body_head(head: &BodyHead<'_>, out: &mut Vec<u8>) {
     }
     write_tag(snapshot::VIEW, VARINT, out);
     out.varint(head.view.0.into());
-    if !head.rate.is_full() {
-        write_number(out, snapshot::RATE, head.rate.permille().into());
+    for number in head.numbers() {
+        if let Some(value) = number.value {
+            write_number(out, number.field, value.into());
+        }
     }
 }
 

@@ -58,6 +58,7 @@ fn write(encoding: Encoding, meaning: &Value) -> Vec<u8> {
         time_us: meaning["time_us"].as_u64().expect("a time"),
         grid: shape.as_ref().map(|shape| (shape, number(&meaning["grid"], "ticks_per_second"))),
         view: CellIndex(number(meaning, "view")),
+        waited: number(meaning, "waited"),
         rate: meaning.get("rate").map_or(ClockRate::FULL, |_| rate(number(meaning, "rate"))),
     };
     write_body_head(encoding, &head, &mut out);

@@ -457,7 +457,7 @@ impl Objects {
     }
 
     /// The objects of a cell that are new or changed.
-    pub(super) fn changed_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> {
+    pub(super) fn changed_in(&self, cell: CellIndex) -> impl Iterator<Item = &Slot> + Clone {
         self.shown_in(cell).filter(|slot| slot.round == self.round)
     }
 

@@ -1,6 +1,6 @@
 // The vectors of movement, schema/vectors/room/movement.json: `play` runs the steps of a vector and returns their
 // results. As a program, this file writes the vectors with the current client.
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { Clock, Interpolation, Prediction, Replica, Smoothing, snapshotFromJson } from '../../dist/index.js';
 import { randomFrom } from './snapshots.mjs';
@@ -153,6 +153,25 @@ function slowedSteps(random) {
   return steps;
 }
 
+const VECTORS = new URL('../../../../schema/vectors/room/', import.meta.url);
+
+/** The snapshots of a player with a bandwidth limit, in whose view an object moves in each of the zones that may wait. */
+export function limitedSnapshots(index) {
+  const { vectors: limited } = JSON.parse(readFileSync(new URL('limited.json', VECTORS), 'utf8'));
+  return limited[index].steps.map(({ json }) => {
+    const { ack: _, avatar: __, ...snapshot } = JSON.parse(json);
+    return snapshot;
+  });
+}
+
+function limitedSteps(random, index) {
+  return limitedSnapshots(index).slice(0, 60).flatMap((snapshot) => {
+    const arrivedMs = snapshot.time_us / 1000 + (random() % 5);
+    const places = [3, 5, 7].map((id) => ({ place: [id, arrivedMs - 35] }));
+    return [{ snapshot, arrived_ms: arrivedMs }, ...places];
+  });
+}
+
 function smoothingSteps(random) {
   const steps = [];
   for (let count = 0; count < 20; count += 1) {
@@ -176,6 +195,8 @@ export function vectors() {
     { name: 'an interpolation whose far cells are postponed', kind: 'interpolation', steps: interpolationSteps(random, 20, { isPostponed: (age) => age < 13 }) },
     { name: 'a smoothing', kind: 'smoothing', steps: smoothingSteps(random) },
     { name: 'an interpolation in a room that is slowed', kind: 'interpolation', steps: slowedSteps(random) },
+    { name: 'an interpolation of a limited player who stands', kind: 'interpolation', steps: limitedSteps(random, 0) },
+    { name: 'an interpolation of a limited player who walks', kind: 'interpolation', steps: limitedSteps(random, 1) },
   ];
   return made.map((vector) => ({ ...vector, gives: play(vector) }));
 }
@@ -183,6 +204,5 @@ export function vectors() {
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const about = 'Clock, prediction, interpolation and smoothing, step by step. `gives` has the numbers that each step gives.';
   const lines = vectors().map((vector) => `    ${JSON.stringify(vector)}`).join(',\n');
-  const target = new URL('../../../../schema/vectors/room/movement.json', import.meta.url);
-  writeFileSync(target, `{\n  "about": ${JSON.stringify(about)},\n  "vectors": [\n${lines}\n  ]\n}\n`);
+  writeFileSync(new URL('movement.json', VECTORS), `{\n  "about": ${JSON.stringify(about)},\n  "vectors": [\n${lines}\n  ]\n}\n`);
 }

@@ -1,7 +1,8 @@
 // Clock, interpolation and prediction, on scripted clocks.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { AHEAD_TICKS_MAX, Clock, fieldsBetween, Grid, Interpolation, Prediction, Replica, Smoothing } from '../../dist/index.js';
+import { AHEAD_TICKS_MAX, Clock, fieldsBetween, Grid, Interpolation, Prediction, Replica, Smoothing, snapshotFromJson } from '../../dist/index.js';
+import { limitedSnapshots } from '../support/movement.mjs';
 import { cell, GRID, object, randomFrom, snapshot, START_US } from '../support/snapshots.mjs';
 
 const TICK_MS = 1000 / 60;
@@ -242,6 +243,50 @@ test('the shown time never goes back, and catches up in small steps', () => {
   }
   assert.ok(timeMs(400) - shown < TICK_MS + 60);
   assert.ok(interpolation.advance(timeMs(400) + 60_000) > shown + 59_000, 'after a pause it is set');
+});
+
+const WALK_UNITS_PER_TICK = 3;
+const FRAMES_PER_TICK = 3;
+
+/** For each object in the snapshots of a limited player, the largest step between two even frames, in frames of its walk. */
+function largestSteps(snapshots, hasWaits) {
+  const replica = new Replica();
+  const interpolation = new Interpolation();
+  const [first] = snapshots;
+  const tickMs = 1000 / first.grid.ticks_per_second;
+  const frameMs = tickMs / FRAMES_PER_TICK;
+  const shown = new Map();
+  const steps = new Map();
+  const waiting = [...snapshots];
+  for (let nowMs = first.time_us / 1000; waiting.length > 0; nowMs += frameMs) {
+    while (waiting.length > 0 && waiting[0].time_us / 1000 <= nowMs) {
+      const { waited, ...others } = waiting.shift();
+      const made = snapshotFromJson(hasWaits && waited !== undefined ? { ...others, waited } : others);
+      interpolation.observe(replica.apply(made), replica.grid, nowMs);
+    }
+    const atMs = interpolation.advance(nowMs);
+    for (const { id } of replica.objects()) {
+      const { x } = interpolation.place(id, atMs);
+      // The delay settles in the first ticks.
+      const isSettled = replica.tick > 10 && shown.has(id);
+      if (isSettled) steps.set(id, Math.max(steps.get(id) ?? 0, Math.abs(x - shown.get(id)) / (WALK_UNITS_PER_TICK / FRAMES_PER_TICK)));
+      shown.set(id, x);
+    }
+    for (const id of shown.keys()) if (replica.object(id) === undefined) shown.delete(id);
+  }
+  return steps;
+}
+
+test('objects in cells that have waited do not leap', (context) => {
+  for (const player of [0, 1]) {
+    const snapshots = limitedSnapshots(player);
+    const [before, after] = [false, true].map((hasWaits) => Object.fromEntries(largestSteps(snapshots, hasWaits)));
+    context.diagnostic(`largest step between two frames, in frames of a walk: ${JSON.stringify({ before, after })}`);
+    assert.ok(Math.max(...Object.values(before)) > 10, 'without the waits, objects leap');
+    // Objects in the nearest zone have no second delay. The others are a quarter faster at most when theirs gets shorter.
+    const others = Object.entries(after).filter(([id]) => Number(id) > 2).map(([, step]) => step);
+    assert.ok(Math.max(...others) < 1.26, JSON.stringify(after));
+  }
 });
 
 test('tracks are bounded, and gone with their object', () => {

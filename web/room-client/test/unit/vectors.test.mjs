@@ -36,6 +36,7 @@ function written(replica, hasFields = false) {
   const objects = [...replica.objects()].sort((a, b) => a.id - b.id);
   return {
     tick, time_us: timeUs, ack, avatar, view, ...(ratePermille === 1_000 ? {} : { rate: ratePermille }),
+    ...(replica.waitedTicks.every((ticks) => ticks === 0) ? {} : { waited: replica.waitedTicks }),
     grid: shape === undefined ? null : {
       columns: shape.columns, rows: shape.rows, cell_units: shape.cellUnits, near_cells: shape.nearCells,
       far_cells: shape.farCells, far_interval_ticks: shape.farIntervalTicks, ticks_per_second: shape.ticksPerSecond,
