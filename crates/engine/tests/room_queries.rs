@@ -448,6 +448,19 @@ fn recover_three(hall: &mut Hall) {
     }
 }
 
+/// `a` joins again the two rooms that it could not join, and reads.
+fn recover_again(hall: &mut Hall) {
+    for (id, channel) in [(21, "arena:2"), (22, "arena:3")] {
+        hall.send_json("a", &json!({"id": id, "subscribe": {"channel": channel, "recover": true, "epoch": ""}}));
+    }
+    for _ in 0..4 {
+        none_is_elsewhere(hall);
+        hall.take("a", usize::MAX);
+        hall.tick();
+    }
+    assert_eq!(answered(hall, "a", &[21, 22]), [21, 22]);
+}
+
 /// The other nodes do not have the rooms for which they are asked.
 fn none_is_elsewhere(hall: &mut Hall) {
     let channels = asked(hall);
@@ -552,6 +565,32 @@ fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
     nothing_is_left(&mut hall);
 }
 
+/// A client that answers pings and reads nothing keeps neither rooms open nor places taken.
+#[test]
+fn late_joins_whose_client_does_not_read_are_refused() {
+    let mut hall = hall_with_late_joins();
+    let unread = |hall: &Hall| hall.node.shards[0].counters().namespaces[1].rooms.joins_unread;
+    hall.node.wait(2_999);
+    assert_eq!((unread(&hall), hall.node.shards[0].unanswered_joins()), (0, 2), "at the limit");
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 3);
+    hall.node.wait(1);
+    assert_eq!((unread(&hall), hall.node.shards[0].unanswered_joins()), (2, 0), "past it");
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 1, "nobody joins the others any more");
+    hall.node.client("a").room_bytes = usize::MAX;
+    hall.take("a", usize::MAX);
+    hall.tick();
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    let replies = hall.seen["a"].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+    let codes: Vec<_> = replies
+        .filter_map(|reply| Some((reply["error"]["code"].as_u64()?, reply["error"]["temporary"].as_bool())))
+        .collect();
+    assert_eq!(codes, [(111, Some(true)); 2], "the client may try again");
+    recover_again(&mut hall);
+    nothing_is_left(&mut hall);
+}
+
 /// At the limits, and one below what the two joins need that are held at the same time.
 #[test]
 fn late_joins_are_bounded_in_number_and_in_bytes() {
@@ -571,7 +610,7 @@ fn late_joins_are_bounded_in_number_and_in_bytes() {
         let replies = hall.seen["a"].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
         let refused = replies.filter(|reply| reply["error"]["code"] == 111).count();
         assert_eq!(refused, usize::from(!has_space));
-        assert_eq!(hall.node.shards[0].counters().namespaces[1].rooms.joins_refused, u64::from(!has_space));
+        assert_eq!(hall.node.shards[0].counters().namespaces[1].rooms.joins_unheld, u64::from(!has_space));
         assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
         nothing_is_left(&mut hall);
     }

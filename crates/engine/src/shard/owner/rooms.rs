@@ -344,7 +344,7 @@ impl Rooms<'_> {
                 self.context.notify(request.asker.shard, Notice::JoinDue { request });
             }
             Err(refused) => {
-                self.context.count(channel.namespace).rooms.joins_refused += 1;
+                self.context.count(channel.namespace).rooms.joins_unheld += 1;
                 refuse_join(self.context, request, refused.into());
             }
         }
@@ -515,7 +515,7 @@ impl Rooms<'_> {
         let counters = namespace.map_or(&mut uncounted, |namespace| &mut self.context.count(namespace).rooms);
         let outcome = match (outcome, room) {
             (Err(NotJoined::Refused(refusal)), _) => {
-                counters.joins_refused += 1;
+                counters.joins_reserved += 1;
                 Err(NotSubscribed::Refused(refusal))
             }
             (Err(NotJoined::Reserved), _) => {
