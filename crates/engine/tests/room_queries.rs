@@ -824,6 +824,34 @@ fn joins_in_the_line_learn_what_others_are_told_of_their_room() {
     }
 }
 
+/// The questions of a channel's overdue joins are bounded, in whatever order these have come.
+#[test]
+fn joins_in_the_line_ask_a_last_time_together() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    join_own(&mut hall, 1);
+    for name in ["2", "3", "4"] {
+        hall.subscribe(name, "arena:2");
+        let channels = asked(&mut hall);
+        have_none(&mut hall, &channels);
+        hall.node.wait(100);
+    }
+    hall.node.wait(2_700);
+    let error = |hall: &Hall, name: &str| reply(hall, name).map(|reply| reply["error"]["code"].clone());
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:2"], "the first has waited for three seconds");
+    have_none(&mut hall, &channels);
+    assert_eq!(["2", "3", "4"].map(|name| error(&hall, name)), [Some(json!(111)), None, None]);
+    hall.node.wait(399);
+    assert_eq!(asked(&mut hall), [""; 0], "the others wait for each other");
+    hall.node.wait(1);
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:2"]);
+    have_none(&mut hall, &channels);
+    assert_eq!(["3", "4"].map(|name| error(&hall, name)), [Some(json!(111)), Some(json!(111))]);
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
+}
+
 #[test]
 fn joins_ask_again_when_fewer_rooms_are_being_opened() {
     let mut hall = hall_that_opens(|openings| openings.opening_max = 1);

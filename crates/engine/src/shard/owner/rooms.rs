@@ -26,7 +26,7 @@ use crate::{
 use super::{
     Context,
     channels::{Channels, NamedChannel},
-    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
+    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, Opener, RoomDirectory, send_to_room, why_unusable},
     room_queries::{
         ELSEWHERE, JoinPlace, Pausing, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open,
         not_here, waits_until_us, why_not_joined,
