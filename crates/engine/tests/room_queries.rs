@@ -824,6 +824,76 @@ fn joins_in_the_line_learn_what_others_are_told_of_their_room() {
     }
 }
 
+/// The answer to a request of the server API that opens a room which no other node has: `null`, or the code of its error.
+fn opened_by_api(hall: &mut Hall, channel: &str) -> Value {
+    hall.node.answers.clear();
+    hall.node.ask_api(&json!({"open_room": {"channel": channel}}));
+    have_none(hall, &[channel.to_owned()]);
+    answers(hall).pop().map_or(Value::Null, |answer| answer["error"].clone())
+}
+
+/// Requests of the server API take turns with the joins in the line, and the rate of both together is the limit.
+#[test]
+fn requests_of_the_api_open_rooms_while_joins_wait_in_the_line() {
+    let mut hall = hall_that_opens(|openings| openings.per_second = 4);
+    for number in 6..=8 {
+        hall.open(&number.to_string(), Encoding::Json, 0);
+    }
+    for number in 1..=8 {
+        join_own(&mut hall, number);
+    }
+    assert_eq!((hall.rooms.len(), asked(&mut hall)), (4, vec![]), "four wait in line");
+    for turn in 0..4 {
+        assert_eq!(opened_by_api(&mut hall, &format!("arena:first{turn}")), Value::Null, "turn {turn}");
+        asked(&mut hall);
+        assert_eq!(opened_by_api(&mut hall, &format!("arena:second{turn}")), 111, "turn {turn}: it is not its turn");
+        asked(&mut hall);
+        hall.node.wait(499);
+        assert_eq!(asked(&mut hall), [""; 0], "turn {turn}: one room of the second was opened by the request");
+        hall.node.wait(1);
+        let channels = asked(&mut hall);
+        assert_eq!(channels, [format!("arena:{}", 5 + turn)]);
+        have_none(&mut hall, &channels);
+        assert_eq!(hall.rooms.len(), 4 + 2 * (turn + 1));
+    }
+    let joined = |number: u32| reply(&hall, &number.to_string()).is_some_and(|reply| reply.get("error").is_none());
+    assert!((1..=8).all(joined), "no join was refused");
+}
+
+/// The joins in the line leave one of eight places, and do not wait for more.
+#[test]
+fn requests_of_the_api_open_rooms_while_joins_wait_for_worlds() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 8);
+    hall.reports_made = false;
+    for number in 6..=11 {
+        hall.open(&number.to_string(), Encoding::Json, 0);
+    }
+    for number in 1..=11 {
+        join_own(&mut hall, number);
+    }
+    assert_eq!(hall.rooms.len(), 8, "at the limit, and past it");
+    assert_eq!(opened_by_api(&mut hall, "arena:first"), 111, "the limit is for all");
+    asked(&mut hall);
+    make(&mut hall, "arena:1");
+    assert_eq!(asked(&mut hall), [""; 0]);
+    assert_eq!(opened_by_api(&mut hall, "arena:first"), Value::Null);
+    asked(&mut hall);
+    make(&mut hall, "arena:2");
+    assert_eq!(opened_by_api(&mut hall, "arena:second"), 111, "joins are next");
+    asked(&mut hall);
+    make(&mut hall, "arena:3");
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:9"]);
+    have_none(&mut hall, &channels);
+    assert_eq!(opened_by_api(&mut hall, "arena:second"), Value::Null);
+}
+
+/// The world of a room is created.
+fn make(hall: &mut Hall, channel: &str) {
+    let room = hall.rooms.iter().find(|(_, (host, _))| **host.channel() == *channel).map(|(room, _)| *room);
+    hall.on_message(0, FromRoom::Made { room: room.expect("it is open"), channel: channel.into() });
+}
+
 /// The questions of a channel's overdue joins are bounded, in whatever order these have come.
 #[test]
 fn joins_in_the_line_ask_a_last_time_together() {
