@@ -61,12 +61,14 @@ impl Scheduler {
                 }
                 FromRoom::Unseated { .. } => counters.unseated += 1,
                 FromRoom::Joined { outcome: Err(NotJoined::Reserved), .. } => counters.joins_reserved += 1,
-                FromRoom::Joined { outcome: Err(_), .. } => counters.joins_refused += 1,
+                FromRoom::Joined { outcome: Err(NotJoined::Refused(_)), .. } => counters.joins_refused += 1,
                 FromRoom::Event { .. } => counters.events += 1,
                 FromRoom::Publish { .. } => counters.publications += 1,
                 FromRoom::Keyframe { .. } => counters.keyframes += 1,
                 FromRoom::Tick { .. } => counters.updates += 1,
-                FromRoom::Made { .. }
+                // The owner counts the joins of a room that has ended.
+                FromRoom::Joined { outcome: Err(NotJoined::Gone | NotJoined::Unavailable), .. }
+                | FromRoom::Made { .. }
                 | FromRoom::Answered { .. }
                 | FromRoom::Idle { .. }
                 | FromRoom::Closing { .. }
