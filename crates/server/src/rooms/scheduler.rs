@@ -77,6 +77,9 @@ struct Running {
     namespace: u16,
     began_ns: u64,
 }
+    /// Since when the thread is busy, with messages first.
+    busy_since_ns: u64,
+    /// When the tick began.
 
 /// A room failed.
 #[derive(Debug)]
@@ -300,10 +303,11 @@ impl Scheduler {
         }
     }
 
-    /// The next tick, if one is due. A job is in progress until [`Scheduler::put_back`].
-    pub(super) fn next_job(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
+    /// The next tick, if one is due. A job is in progress until [`Scheduler::put_back`]. The thread is busy since `busy_since_ns`:
+    /// with the messages of all rooms, which are no part of this room's tick.
+    pub(super) fn next_job(&mut self, shared: &Shared, (busy_since_ns, now_ns): (u64, u64)) -> Option<Job> {
         let job = self.next_tick(shared, now_ns)?;
-        self.running = Some(Running { place: job.place, namespace: job.namespace, began_ns: now_ns });
+        self.running = Some(Running { place: job.place, namespace: job.namespace, busy_since_ns, began_ns: now_ns });
         Some(job)
     }
 
@@ -345,7 +349,7 @@ impl Scheduler {
         let running = self.running.take().expect("a job was given out");
         let Finished { place, steps, outcome } = finished;
         let took_ns = now_ns - running.began_ns;
-        self.counters.busy_ns += took_ns;
+        self.counters.busy_ns += now_ns - running.busy_since_ns;
         match outcome {
             Err(failure) => self.fail(place, failure),
             Ok((live, done)) => {
