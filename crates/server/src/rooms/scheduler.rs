@@ -63,6 +63,8 @@ pub(super) struct Scheduler {
     made: Receiver<Made>,
     /// Number of rooms whose game is being created.
     opening: u32,
+    /// Number of rooms whose clock runs slower while they are overloaded.
+    dilating: u32,
     /// Rooms that will not be created. Waiting joins must be refused first.
     refused: Vec<(usize, RoomKey, Failure)>,
     /// Rooms with messages that wait for their log.
@@ -75,11 +77,11 @@ pub(super) struct Scheduler {
 struct Running {
     place: usize,
     namespace: u16,
-    began_ns: u64,
-}
     /// Since when the thread is busy, with messages first.
     busy_since_ns: u64,
     /// When the tick began.
+    began_ns: u64,
+}
 
 /// A room failed.
 #[derive(Debug)]
@@ -122,6 +124,7 @@ impl Scheduler {
             tasks,
             made,
             opening: 0,
+            dilating: 0,
             refused: Vec::new(),
             holding: Vec::new(),
             messages: Vec::new(),
@@ -283,6 +286,7 @@ impl Scheduler {
             self.places.push(None);
             self.places.len() - 1
         });
+        self.dilating += u32::from(scheduled_room.may_dilate());
         self.places[place] = Some(scheduled_room);
         self.by_key.insert(key, place);
         self.opening += 1;
@@ -450,6 +454,7 @@ impl Scheduler {
         self.schedule.forget(place, &scheduled_room.timing);
         self.free.push(place);
         self.opening -= u32::from(matches!(scheduled_room.stage, Stage::Opening { .. }));
+        self.dilating -= u32::from(scheduled_room.may_dilate());
         if let Some(live) = scheduled_room.end(why, failed, &mut self.messages) {
             self.discard(live);
         }
@@ -475,6 +480,7 @@ impl Scheduler {
             .collect();
         let slots = std::mem::take(&mut self.places);
         self.by_key.clear();
+        self.dilating = 0;
         self.schedule = Schedule::default();
         slots
             .into_iter()
