@@ -94,3 +94,28 @@ fn the_defaults_are_those_of_the_engine() {
     assert!(config.token.connection.hmac.is_none());
     assert!((1..=256).contains(&config.shards));
 }
+
+/// What the keys of a namespace's rooms say about overload; `None` if the configuration has a problem.
+fn overrun_of(keys: &str) -> Option<OverrunPolicy> {
+    let text = format!(
+        r#"{{"channel": {{"namespaces": [{{"name": "field", "history_size": 100, "history_ttl": "1m",
+            "room": {{"simulation": "tag"{keys}}}}}]}}}}"#
+    );
+    let document = Document { name: "test.json".to_owned(), format: Format::Json, text };
+    let (config, _) = Config::from_input(&ConfigInput { document: Some(document), ..ConfigInput::default() }).ok()?;
+    config.rooms.namespaces.iter().flatten().map(|room| room.overrun).next()
+}
+
+#[test]
+fn the_lowest_rate_of_a_slowed_clock_is_above_zero_and_at_most_real_time() {
+    let dilate = |permille| {
+        let rate_min = dunlin_rooms::ClockRate::from_permille(permille).expect("a rate");
+        Some(OverrunPolicy::Dilate { rate_min })
+    };
+    let with_rate = |permille: i64| overrun_of(&format!(r#", "overrun": "dilate", "min_rate_permille": {permille}"#));
+    assert_eq!([overrun_of(""), overrun_of(r#", "overrun": "skip""#)], [Some(OverrunPolicy::Skip); 2]);
+    assert_eq!(overrun_of(r#", "overrun": "dilate""#), dilate(100));
+    assert_eq!([1, 250, 1_000].map(with_rate), [1, 250, 1_000].map(dilate), "at the limits");
+    assert_eq!([0, 1_001, -1, 66_536].map(with_rate), [None; 4], "past them");
+    assert_eq!(overrun_of(r#", "overrun": "slow""#), None);
+}

@@ -240,10 +240,16 @@ counts! {
             joins_accepted: u64,
             /// Joins that took over a player who was already in the room, by the owner.
             seats_resumed: u64,
-            /// Joins that the game refused, by the owner.
+            /// Joins that the room refused, by the owner.
             joins_refused: u64,
+            /// Joins that were refused because all free places were reserved, by the owner.
+            joins_reserved: u64,
             /// Joins whose room ended before it answered, by the owner.
             joins_gone: u64,
+            /// Joins that were refused because too many waited until their clients read, by the owner.
+            joins_unheld: u64,
+            /// Joins that were refused because their clients had not read for too long, by the session.
+            joins_unread: u64,
             /// Events accepted, by the owner.
             events: u64,
             /// Room frames with a base: an earlier frame to the same player.

@@ -83,7 +83,8 @@ pub struct JoinParams {
     pub waits_until_us: u64,
 }
 
-/// Maximum time for which a join waits for a room that moves to another node. SDKs give up after 5 s.
+/// Maximum time for which a join waits for a room that moves to another node, and after that until its client reads. SDKs give
+/// up after 5 s.
 pub(crate) const JOIN_WAIT_MAX_MS: u64 = 3_000;
 
 /// A secret of 128 random bits that brings a client back to its player.

@@ -125,10 +125,18 @@ pub(crate) struct SessionExtra {
     pub(crate) refresh: Option<ProxyRequestId>,
     /// When the session was admitted, if its end will be an event for the backend.
     pub(crate) connected_us: Option<u64>,
-    /// Joins whose rooms are open, and whose answers do not fit into the session's queue now.
-    pub(crate) due_joins: VecDeque<Box<SubscriptionRequest>>,
+    /// Joins whose rooms are open, and whose answers do not fit into the session's queue now. The first has waited longest.
+    pub(crate) due_joins: VecDeque<DueJoin>,
     /// When its latest lane and its rooms may be sent to again, if it has been sent the bytes that its pace allows.
     pub(crate) held_until_us: Option<u64>,
+}
+
+/// A join that waits until its answer fits into the session's queue.
+#[derive(Debug)]
+pub(crate) struct DueJoin {
+    pub(crate) request: Box<SubscriptionRequest>,
+    /// When it is refused: its room stays open for it until then.
+    pub(crate) until_us: u64,
 }
 
 /// A session's deadlines on the monotonic clock; `u64::MAX` for never.
@@ -257,8 +265,16 @@ impl Session {
 
     /// The time of its next deadline; `u64::MAX` for never.
     pub(crate) fn next_us(&self) -> u64 {
-        let held_until_us = self.extra.as_ref().and_then(|extra| extra.held_until_us);
-        self.deadlines.next_us().min(held_until_us.unwrap_or(u64::MAX))
+        let Some(extra) = &self.extra else { return self.deadlines.next_us() };
+        let join_until_us = extra.due_joins.front().map(|join| join.until_us);
+        let next_us = extra.held_until_us.into_iter().chain(join_until_us).min();
+        self.deadlines.next_us().min(next_us.unwrap_or(u64::MAX))
+    }
+
+    /// Removes the first of the joins that wait until their answers fit, if it has waited too long.
+    pub(crate) fn take_overdue_join(&mut self, now_us: u64) -> Option<Box<SubscriptionRequest>> {
+        let joins = &mut self.extra.as_mut()?.due_joins;
+        joins.pop_front_if(|join| join.until_us <= now_us).map(|join| join.request)
     }
 
     /// The session's subscription to `channel`.

@@ -154,7 +154,8 @@ pub(crate) struct FrameWritten {
     pub(crate) namespace: NamespaceIndex,
     /// The zones of its view that were due and were left out.
     pub(crate) is_postponed: [bool; ZONES],
-    /// For a limited seat, the age of the oldest zone of its view before this frame.
+    /// For a limited seat, the age of the oldest zone of its view before this frame, without the ticks that its pace has left
+    /// out.
     pub(crate) view_age_us: Option<u64>,
     /// Ticks before this one that the seat's pace has left out.
     pub(crate) paced_ticks: u32,
@@ -389,7 +390,10 @@ impl Seats {
         let seated = &mut room.seated[place as usize];
         (seated.is_due, seated.rests_until_tick) = (false, after.tick.saturating_add(interval_ticks));
         let paced_ticks = interval_ticks - 1;
-        let view_age_us = view_age_ticks.map(|ticks| ticks_us(ticks, room.ticks_per_second()));
+        // What the subscriber chose is no age: without the ticks that its pace has left out since the last frame.
+        let left_out_ticks = paced_ticks.min(base_age_ticks.unwrap_or_default().saturating_sub(1));
+        let view_age_us =
+            view_age_ticks.map(|ticks| ticks_us(ticks.saturating_sub(left_out_ticks), room.ticks_per_second()));
         FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_postponed, view_age_us, paced_ticks }
     }
 

@@ -293,6 +293,13 @@ impl Shard {
         self.owner.room_queries.unanswered()
     }
 
+    /// When the first of the joins that wait for their clients is given up; `None` if none waits.
+    pub fn next_join_given_up_us(&self) -> Option<u64> {
+        let first =
+            |session: &crate::session::Session| session.extra.as_ref()?.due_joins.front().map(|join| join.until_us);
+        self.sessions.all.table.iter().filter_map(first).min()
+    }
+
     /// Entries of the counts of channels per creator, and channels without subscribers. Both are 0 when all channels
     /// have been dropped.
     pub fn channel_holdings(&self) -> [usize; 2] {

@@ -68,6 +68,12 @@ impl Bucket {
         then_ns.is_some()
     }
 
+    /// Takes one token, which may be the one that comes next.
+    pub(crate) fn take_ahead(&mut self, now_us: u64) {
+        let Some(rate) = self.rate else { return };
+        self.full_at_ns = self.full_at_ns.max(now_us.saturating_mul(1_000)).saturating_add(rate.interval_ns);
+    }
+
     /// Returns a token that was taken.
     pub(crate) fn put_back(&mut self) {
         self.full_at_ns = self.rate.map_or(self.full_at_ns, |rate| rate.put_back(self.full_at_ns));

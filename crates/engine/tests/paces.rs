@@ -1,5 +1,7 @@
 //! Paces that subscribers state, where scripts cannot show them: in rooms, and for many subscribers.
 
+use std::num::NonZeroU32;
+
 use dunlin_protocol::Encoding;
 use serde_json::json;
 
@@ -81,6 +83,22 @@ fn a_player_is_sent_the_newest_tick_at_its_pace() {
     hall.check("a", ARENA);
     assert_eq!(hall.node.shards[0].counters().namespaces[1].paced_subscriptions, 0);
     hall.leave("a");
+}
+
+/// The age of what a player with a bandwidth limit sees is that of zones that wait.
+#[test]
+fn a_pace_does_not_make_a_view_old() {
+    let mut options = options();
+    let room = options.namespaces.last_mut().and_then(|arena| arena.room.as_mut()).expect("rooms");
+    room.frame_bytes_per_second = NonZeroU32::new(100_000_000);
+    let mut hall = Hall::new(1, options);
+    hall.meadow.shape.far_interval_ticks = 1;
+    hall.open("a", Encoding::Json, 0);
+    hall.join("a", ARENA, &json!({"updates_per_second_max": 10}));
+    run(&mut hall, 62);
+    let rooms = hall.node.shards[0].counters().namespaces[1].rooms;
+    assert_eq!((rooms.frames, rooms.limited_ticks, rooms.view_age.count()), (11, 0, 10));
+    assert_eq!(rooms.view_age.sum_us, 10 * 16_666, "one tick each");
 }
 
 /// Publishes to each of the keys.

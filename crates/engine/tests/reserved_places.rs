@@ -299,7 +299,7 @@ fn the_owner_registers_reservations_and_reports_refused_ones() {
     hall.open("b", Encoding::Json, 0);
     hall.subscribe("b", "arena:a");
     hall.tick();
-    let refused: u64 = hall.node.shards.iter().map(|shard| shard.counters().namespaces[1].rooms.joins_refused).sum();
+    let refused: u64 = hall.node.shards.iter().map(|shard| shard.counters().namespaces[1].rooms.joins_reserved).sum();
     assert_eq!(refused, 1);
     let answer = r#"{"id":2,"error":{"code":409,"message":"all free places are reserved for other users"}}"#;
     assert_eq!(hall.seen["b"].messages, [answer]);

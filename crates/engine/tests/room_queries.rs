@@ -448,6 +448,19 @@ fn recover_three(hall: &mut Hall) {
     }
 }
 
+/// `a` joins again the two rooms that it could not join, and reads.
+fn recover_again(hall: &mut Hall) {
+    for (id, channel) in [(21, "arena:2"), (22, "arena:3")] {
+        hall.send_json("a", &json!({"id": id, "subscribe": {"channel": channel, "recover": true, "epoch": ""}}));
+    }
+    for _ in 0..4 {
+        none_is_elsewhere(hall);
+        hall.take("a", usize::MAX);
+        hall.tick();
+    }
+    assert_eq!(answered(hall, "a", &[21, 22]), [21, 22]);
+}
+
 /// The other nodes do not have the rooms for which they are asked.
 fn none_is_elsewhere(hall: &mut Hall) {
     let channels = asked(hall);
@@ -552,6 +565,32 @@ fn a_room_that_ends_before_a_late_join_is_asked_for_again() {
     nothing_is_left(&mut hall);
 }
 
+/// A client that answers pings and reads nothing keeps neither rooms open nor places taken.
+#[test]
+fn late_joins_whose_client_does_not_read_are_refused() {
+    let mut hall = hall_with_late_joins();
+    let unread = |hall: &Hall| hall.node.shards[0].counters().namespaces[1].rooms.joins_unread;
+    hall.node.wait(2_999);
+    assert_eq!((unread(&hall), hall.node.shards[0].unanswered_joins()), (0, 2), "at the limit");
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 3);
+    hall.node.wait(1);
+    assert_eq!((unread(&hall), hall.node.shards[0].unanswered_joins()), (2, 0), "past it");
+    report_idle(&mut hall);
+    assert_eq!(hall.rooms.len(), 1, "nobody joins the others any more");
+    hall.node.client("a").room_bytes = usize::MAX;
+    hall.take("a", usize::MAX);
+    hall.tick();
+    assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
+    let replies = hall.seen["a"].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
+    let codes: Vec<_> = replies
+        .filter_map(|reply| Some((reply["error"]["code"].as_u64()?, reply["error"]["temporary"].as_bool())))
+        .collect();
+    assert_eq!(codes, [(111, Some(true)); 2], "the client may try again");
+    recover_again(&mut hall);
+    nothing_is_left(&mut hall);
+}
+
 /// At the limits, and one below what the two joins need that are held at the same time.
 #[test]
 fn late_joins_are_bounded_in_number_and_in_bytes() {
@@ -571,7 +610,7 @@ fn late_joins_are_bounded_in_number_and_in_bytes() {
         let replies = hall.seen["a"].messages.iter().map(|text| serde_json::from_str::<Value>(text).expect("JSON"));
         let refused = replies.filter(|reply| reply["error"]["code"] == 111).count();
         assert_eq!(refused, usize::from(!has_space));
-        assert_eq!(hall.node.shards[0].counters().namespaces[1].rooms.joins_refused, u64::from(!has_space));
+        assert_eq!(hall.node.shards[0].counters().namespaces[1].rooms.joins_unheld, u64::from(!has_space));
         assert_eq!(answered(&hall, "a", &[11, 12, 13]), [11, 12, 13]);
         nothing_is_left(&mut hall);
     }
@@ -783,6 +822,104 @@ fn joins_in_the_line_learn_what_others_are_told_of_their_room() {
         hall.seen("2").messages.clear();
         join_own(&mut hall, 2);
     }
+}
+
+/// The answer to a request of the server API that opens a room which no other node has: `null`, or the code of its error.
+fn opened_by_api(hall: &mut Hall, channel: &str) -> Value {
+    hall.node.answers.clear();
+    hall.node.ask_api(&json!({"open_room": {"channel": channel}}));
+    have_none(hall, &[channel.to_owned()]);
+    answers(hall).pop().map_or(Value::Null, |answer| answer["error"].clone())
+}
+
+/// Requests of the server API take turns with the joins in the line, and the rate of both together is the limit.
+#[test]
+fn requests_of_the_api_open_rooms_while_joins_wait_in_the_line() {
+    let mut hall = hall_that_opens(|openings| openings.per_second = 4);
+    for number in 6..=8 {
+        hall.open(&number.to_string(), Encoding::Json, 0);
+    }
+    for number in 1..=8 {
+        join_own(&mut hall, number);
+    }
+    assert_eq!((hall.rooms.len(), asked(&mut hall)), (4, vec![]), "four wait in line");
+    for turn in 0..4 {
+        assert_eq!(opened_by_api(&mut hall, &format!("arena:first{turn}")), Value::Null, "turn {turn}");
+        asked(&mut hall);
+        assert_eq!(opened_by_api(&mut hall, &format!("arena:second{turn}")), 111, "turn {turn}: it is not its turn");
+        asked(&mut hall);
+        hall.node.wait(499);
+        assert_eq!(asked(&mut hall), [""; 0], "turn {turn}: one room of the second was opened by the request");
+        hall.node.wait(1);
+        let channels = asked(&mut hall);
+        assert_eq!(channels, [format!("arena:{}", 5 + turn)]);
+        have_none(&mut hall, &channels);
+        assert_eq!(hall.rooms.len(), 4 + 2 * (turn + 1));
+    }
+    let joined = |number: u32| reply(&hall, &number.to_string()).is_some_and(|reply| reply.get("error").is_none());
+    assert!((1..=8).all(joined), "no join was refused");
+}
+
+/// The joins in the line leave one of eight places, and do not wait for more.
+#[test]
+fn requests_of_the_api_open_rooms_while_joins_wait_for_worlds() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 8);
+    hall.reports_made = false;
+    for number in 6..=11 {
+        hall.open(&number.to_string(), Encoding::Json, 0);
+    }
+    for number in 1..=11 {
+        join_own(&mut hall, number);
+    }
+    assert_eq!(hall.rooms.len(), 8, "at the limit, and past it");
+    assert_eq!(opened_by_api(&mut hall, "arena:first"), 111, "the limit is for all");
+    asked(&mut hall);
+    make(&mut hall, "arena:1");
+    assert_eq!(asked(&mut hall), [""; 0]);
+    assert_eq!(opened_by_api(&mut hall, "arena:first"), Value::Null);
+    asked(&mut hall);
+    make(&mut hall, "arena:2");
+    assert_eq!(opened_by_api(&mut hall, "arena:second"), 111, "joins are next");
+    asked(&mut hall);
+    make(&mut hall, "arena:3");
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:9"]);
+    have_none(&mut hall, &channels);
+    assert_eq!(opened_by_api(&mut hall, "arena:second"), Value::Null);
+}
+
+/// The world of a room is created.
+fn make(hall: &mut Hall, channel: &str) {
+    let room = hall.rooms.iter().find(|(_, (host, _))| **host.channel() == *channel).map(|(room, _)| *room);
+    hall.on_message(0, FromRoom::Made { room: room.expect("it is open"), channel: channel.into() });
+}
+
+/// The questions of a channel's overdue joins are bounded, in whatever order these have come.
+#[test]
+fn joins_in_the_line_ask_a_last_time_together() {
+    let mut hall = hall_that_opens(|openings| openings.opening_max = 1);
+    hall.reports_made = false;
+    join_own(&mut hall, 1);
+    for name in ["2", "3", "4"] {
+        hall.subscribe(name, "arena:2");
+        let channels = asked(&mut hall);
+        have_none(&mut hall, &channels);
+        hall.node.wait(100);
+    }
+    hall.node.wait(2_700);
+    let error = |hall: &Hall, name: &str| reply(hall, name).map(|reply| reply["error"]["code"].clone());
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:2"], "the first has waited for three seconds");
+    have_none(&mut hall, &channels);
+    assert_eq!(["2", "3", "4"].map(|name| error(&hall, name)), [Some(json!(111)), None, None]);
+    hall.node.wait(399);
+    assert_eq!(asked(&mut hall), [""; 0], "the others wait for each other");
+    hall.node.wait(1);
+    let channels = asked(&mut hall);
+    assert_eq!(channels, ["arena:2"]);
+    have_none(&mut hall, &channels);
+    assert_eq!(["3", "4"].map(|name| error(&hall, name)), [Some(json!(111)), Some(json!(111))]);
+    assert_eq!(hall.node.shards[0].unanswered_joins(), 0);
 }
 
 #[test]

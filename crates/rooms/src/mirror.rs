@@ -251,7 +251,7 @@ impl Mirror {
         let shape = self.grid.shape();
         let plan = base.map(|base| match zones {
             None => ZonePlan::of_base(shape, body.tick, base),
-            Some(zones) => ZonePlan::new(shape, (body.tick, view), base, zones),
+            Some(zones) => ZonePlan::new(shape, body.tick, base, zones),
         });
         let head = BodyHead {
             tick: body.tick,
@@ -331,16 +331,16 @@ impl Mirror {
             let Some(zone) = zones::zone(grid, view, cell) else { continue };
             let before = if view == base.view { Some(zone) } else { zones::zone(grid, base.view, cell) };
             let bytes_before = out.len() + steps.waiting_bytes();
-            match before.map(|before| plan.known_ticks[before]) {
-                None => {
-                    steps.flush(out);
-                    out.extend_from_slice(history.full(format, cell).unwrap_or_default());
-                    continue;
-                }
-                Some(_) if !plan.is_sent[zone] => {}
+            let Some(before) = before else {
+                steps.flush(out);
+                out.extend_from_slice(history.full(format, cell).unwrap_or_default());
+                continue;
+            };
+            match plan.known_ticks[before] {
+                _ if plan.leaves_out(before, zone) => {}
                 // Then the zone was sent with the base, so its cells are as of the base, and not of a later tick.
-                Some(since) if since == base.tick && steps.is_one() => steps.cell(cell, out),
-                Some(since) => {
+                since if since == base.tick && steps.is_one() => steps.cell(cell, out),
+                since => {
                     steps.flush(out);
                     merges.write_or_full(history, states, (format, cell, since), out);
                 }

@@ -30,7 +30,7 @@ impl SnapshotFormat {
     }
 
     /// Its index in [`SnapshotFormat::ALL`].
-    pub fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         self as usize
     }
 

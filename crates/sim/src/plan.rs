@@ -1,6 +1,6 @@
 //! The plan of a run, which the seed determines: the node, its limits, its channels and its clients.
 
-use std::sync::Arc;
+use std::{num::NonZeroU32, sync::Arc};
 
 use dunlin_engine::{
     Options, Wire,
@@ -32,6 +32,9 @@ pub const NUMBERS: [&str; 6] = ["0", "1", "1.0", "-2.5", "12", "many"];
 
 /// A channel that requires a token for everything.
 pub const RESTRICTED: &str = "alone";
+
+/// Longer than most runs take.
+const SELDOM_PINGS_MS: u64 = 60_000;
 
 /// The error code that the backend returns.
 pub const BACKEND_ERROR: u16 = 777;
@@ -72,6 +75,8 @@ pub struct RoomPlan {
     pub seat_grace_ticks: u32,
     /// Whether the node asks other nodes for a room before it opens it. The simulator answers for them.
     pub asks_nodes: bool,
+    /// Whether slow clients of such a node read nothing until the node settles, and it does not close them for a missing pong.
+    pub seldom_pings: bool,
     /// The limits that shards enforce.
     pub limits: RoomLimits,
     /// The options of the rooms.
@@ -148,8 +153,8 @@ impl Plan {
         let mut options = options(chance, shards);
         // With few channels, the node might have to reject the channel of a room.
         let may_have_rooms = options.channel.channels_max > 1_000;
-        let rooms =
-            (may_have_rooms && chance.percent(35)).then(|| RoomPlan::new(chance).with_seats(seed).with_nodes(seed));
+        let rooms = (may_have_rooms && chance.percent(35))
+            .then(|| RoomPlan::new(chance).with_seats(seed).with_nodes(seed).with_limit(seed));
         if chance.percent(30) {
             configure_backends(chance, &mut options);
         }
@@ -222,6 +227,7 @@ impl RoomPlan {
             empty_ticks_max: *chance.pick(&[1, 4, 40]),
             seat_grace_ticks: 0,
             asks_nodes: false,
+            seldom_pings: false,
             limits: RoomLimits {
                 inputs_per_second: *chance.pick(&[3, 20, 1_000]),
                 input_bytes_max: INPUT_BYTES_MAX,
@@ -253,12 +259,30 @@ impl RoomPlan {
 
     /// Puts the node into a cluster in some plans.
     fn with_nodes(self, seed: u64) -> Self {
-        Self { asks_nodes: Chance::new(seed ^ 0x6e6f_6465).percent(40), ..self }
+        let mut chance = Chance::new(seed ^ 0x6e6f_6465);
+        let asks_nodes = chance.percent(40);
+        Self { asks_nodes, seldom_pings: asks_nodes && chance.percent(50), ..self }
+    }
+
+    /// Limits the bandwidth of players in some plans: the zones of their views wait. Some far cells are due so rarely that they are
+    /// nearly as old as the history.
+    fn with_limit(mut self, seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0x6c69_6d69);
+        if chance.percent(30) {
+            self.limits.frame_bytes_per_second = NonZeroU32::new(*chance.pick(&[1_500, 3_000, 6_000]));
+            let shape = &mut self.game_options.shape;
+            shape.near_cells = *chance.pick(&[1, 2, 3, 4]);
+            shape.far_interval_ticks = *chance.pick(&[1, 3, 13, 15]);
+        }
+        self
     }
 
     fn ask_nodes(&self, options: &mut Options) {
         if self.asks_nodes {
             options.log.peer_queries_max = 8;
+            if self.seldom_pings {
+                options.client.ping_interval_ms = SELDOM_PINGS_MS;
+            }
             // Other nodes would be asked for presence as well.
             options.namespaces.iter_mut().for_each(|namespace| namespace.presence = false);
         }

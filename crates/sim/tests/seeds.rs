@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 113] = [
+const REACHED: [&str; 115] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -112,6 +112,8 @@ const REACHED: [&str; 113] = [
     "snapshot: first",
     "snapshot: from an expired base",
     "snapshot: next tick",
+    "snapshot: a zone waits",
+    "snapshot: skipped by the limit",
     "seat: resumed",
     "seat: resumed over a half-open connection",
     "seat: displaced",

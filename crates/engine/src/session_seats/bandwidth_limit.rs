@@ -6,7 +6,8 @@
 //! The turn is that of the zone with the highest priority: its weight, times that of the most important kind of object in
 //! it, which the game declares, times the ticks since it was sent. It is sent when
 //! the credit covers what it took the last time. So the ages of the zones keep the ratio of their weights, however little
-//! the limit leaves for them, and the credit stays at the reserve.
+//! the limit leaves for them, and the credit stays at the reserve. A zone that took nothing the last time does not wait: mostly
+//! it takes nothing again. When something begins in it, it is sent once whatever is left, and waits from then on.
 //!
 //! A seat that has waited for longer than the history reaches needs the full state. If that were sent as soon as the
 //! credit is positive, paying for it could outlast the history again, and all its frames would be full ones. So the

@@ -260,6 +260,7 @@ impl Sessions {
     pub(super) fn take_due(&mut self, context: &mut Context, due_us: u64, key: SessionKey) -> bool {
         let counts = self.all.table.get_mut(key).is_some_and(|session| session.scheduled.take(due_us));
         if counts {
+            self.subscribing(context, key).refuse_overdue_joins();
             self.due(context, key).meet();
             self.all.table.schedule(key, &mut context.timers);
         }

@@ -2,7 +2,7 @@ use std::{rc::Rc, sync::Arc};
 
 use dunlin_protocol::Encoding;
 
-use super::{Base, Mirror, ZONES, Zones};
+use super::{Base, Mirror, SnapshotBody, ZONES, Zones};
 use crate::{
     CellIndex, ClockRate, FormatSet, Grid, GridShape, ObjectId, ObjectView, Schema, TickTime, TickUpdate, UpdateWriter,
     grid::HISTORY_TICKS,
@@ -245,4 +245,46 @@ fn a_zone_is_as_important_as_its_most_important_object() {
     assert_eq!(mirror.zone_weights(CellIndex(0)), [1, 1, 1, 5]);
     mirror.apply(update(1, &[(0, &[2])]));
     assert_eq!(mirror.zone_weights(CellIndex(0)), [3, 1, 1, 1], "a keyframe has all cells");
+}
+
+/// A row of cells, each with an object that changes in each tick, and a player who sees six cells in each direction.
+fn row() -> Mirror {
+    let shape =
+        GridShape { columns: 20, rows: 1, cell_units: 100, near_cells: 4, far_cells: 2, far_interval_ticks: 15 };
+    let grid = Grid::new(shape).expect("a good shape");
+    let update = |tick: u32| {
+        let mut writer = UpdateWriter::new(Arc::default(), 100);
+        writer.begin(tick, u64::from(tick), FormatSet::default().with(Encoding::Json), tick == 1);
+        for cell in 0..20 {
+            let object = || [ObjectView { id: ObjectId(cell + 1), kind: 1, x: tick, y: 0, state: b"s" }].into_iter();
+            writer.cell(CellIndex(cell), object(), [].into_iter(), object());
+        }
+        Arc::new(writer.finish(&grid))
+    };
+    let mut mirror = Mirror::new(grid.clone(), 60, update(1), [b"}}}", b""]);
+    (2..=14).for_each(|tick| mirror.apply(update(tick)));
+    mirror
+}
+
+fn cells_of(body: &SnapshotBody) -> Vec<u64> {
+    let bytes = [b"{", &body.bytes[..body.data_bytes]].concat();
+    let value: serde_json::Value = serde_json::from_slice(&bytes).expect("a header's brace and a body are an object");
+    value["cells"].as_array().into_iter().flatten().filter_map(|cell| cell["cell"].as_u64()).collect()
+}
+
+/// The far cells are nearly as old as the history. What is near waits nevertheless, except what comes from an older zone.
+#[test]
+fn zones_keep_their_ticks_when_the_view_moves() {
+    let mut mirror = row();
+    let zones = Zones { known_ticks: [13, 12, 11, 1], waiting: [true; ZONES] };
+    let mut body_at = |view| {
+        let base = Base { tick: 13, view: CellIndex(8) };
+        mirror.body_of_zones(Encoding::Json, CellIndex(view), base, Some(zones))
+    };
+    let stays = body_at(8);
+    assert_eq!((cells_of(&stays), stays.zone_ticks), (vec![7, 8, 9], [14, 12, 11, 1]));
+    let moves = body_at(9);
+    assert_eq!((moves.zone_ticks, moves.is_postponed), ([14, 12, 11, 1], [false, true, true, false]));
+    // The nearest three; 11 and 13 from the next older zone; and 15, which comes into view.
+    assert_eq!(cells_of(&moves), [8, 9, 10, 11, 13, 15]);
 }

@@ -47,15 +47,13 @@ impl ZonePlan {
         Self { known_ticks, is_sent: [true, true, true, far_is_sent], is_postponed: [false; ZONES], ticks_after }
     }
 
-    pub(super) fn new(shape: &GridShape, (tick, view): (u32, CellIndex), base: Base, zones: Zones) -> Self {
+    /// A zone keeps its tick when the view moves: see [`ZonePlan::leaves_out`].
+    pub(super) fn new(shape: &GridShape, tick: u32, base: Base, zones: Zones) -> Self {
         let known_ticks = zones.known_ticks.map(|known| known.min(base.tick));
-        let oldest = known_ticks.into_iter().min().unwrap_or_default();
         let gap_ticks = tick.saturating_sub(base.tick);
         let mut plan =
             Self { known_ticks, is_sent: [true; ZONES], is_postponed: [false; ZONES], ticks_after: [tick; ZONES] };
         for (zone, known) in known_ticks.into_iter().enumerate() {
-            // Cells may have come from another zone, whose state is older.
-            let known = if view == base.view { known } else { oldest };
             let is_due = zone != FAR || is_far_due(shape, tick, known);
             let age_ticks = tick.saturating_sub(known);
             // Past the history, whole cells would be sent. The next body may come as late as this one.
@@ -84,6 +82,12 @@ impl ZonePlan {
             return 0;
         }
         wire::zone_waits(self.known_ticks.map(|known| base.tick.saturating_sub(known)))
+    }
+
+    /// Whether a cell of `zone` waits that was in the zone `before` of the base's view. A cell whose state is older than that of
+    /// its new zone does not wait with it: the tick of the zone would have to become that of the cell.
+    pub(super) fn leaves_out(&self, before: usize, zone: usize) -> bool {
+        !self.is_sent[zone] && self.known_ticks[before] >= self.known_ticks[zone]
     }
 
     pub(super) fn is_far_sent(&self) -> bool {
@@ -173,15 +177,16 @@ mod tests {
             GridShape { columns: 9, rows: 9, cell_units: 1, near_cells: 4, far_cells: 1, far_interval_ticks: 4 };
         let base = Base { tick: 99, view: CellIndex(40) };
         let zones = |known| Zones { known_ticks: [99, known, 99, 99], waiting: [true; ZONES] };
-        let plan = |known, view| ZonePlan::new(&shape, (100, CellIndex(view)), base, zones(known));
-        let at_the_limit = plan(100 - WAIT_TICKS_MAX + 1, 40);
+        let plan = |known| ZonePlan::new(&shape, 100, base, zones(known));
+        let at_the_limit = plan(100 - WAIT_TICKS_MAX + 1);
         assert_eq!(at_the_limit.is_sent, [true, false, false, false]);
         assert_eq!(at_the_limit.ticks_after, [100, 88, 99, 99]);
-        let past_it = plan(100 - WAIT_TICKS_MAX, 40);
+        let past_it = plan(100 - WAIT_TICKS_MAX);
         assert_eq!(past_it.is_sent, [true, true, false, false]);
         assert_eq!(past_it.ticks_after, [100, 100, 99, 99]);
-        let moved = plan(100 - WAIT_TICKS_MAX + 1, 41);
-        assert_eq!(moved.ticks_after, [100, 88, 88, 88], "cells have changed their zones");
+        let from = |before| [1, 2, 3].map(|zone| at_the_limit.leaves_out(before, zone));
+        assert_eq!(from(1), [true, false, false], "a cell that is older than its new zone does not wait with it");
+        assert_eq!(from(2), [true; 3]);
     }
 
     #[test]
@@ -191,7 +196,7 @@ mod tests {
         let is_sent = |base_tick| {
             let base = Base { tick: base_tick, view: CellIndex(40) };
             let zones = Zones { known_ticks: [base_tick; ZONES], waiting: [true; ZONES] };
-            ZonePlan::new(&shape, (100, base.view), base, zones).is_sent
+            ZonePlan::new(&shape, 100, base, zones).is_sent
         };
         assert_eq!(is_sent(93), [true, false, false, false], "after a body in every 7th tick, the next has 14 ticks");
         assert_eq!(is_sent(92), [true; ZONES], "twice 8 ticks may be too many");

@@ -45,10 +45,18 @@ const WEIGHTED: u8 = 0x40;
 /// The forms that other nodes receive.
 const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobuf];
 
+/// All bits of the first byte.
+const KNOWN_BITS: u8 = KEYFRAME | SLOWED | bit(SENT[0]) | bit(SENT[1]);
+
+/// The bit of the first byte that says that an update has this form.
+const fn bit(format: SnapshotFormat) -> u8 {
+    2 << format.index()
+}
+
 /// Appends an update.
 pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     let sent = || SENT.into_iter().filter(|format| update.formats.contains(*format));
-    let formats = sent().fold(0, |bits, format| bits | (2 << format.index()));
+    let formats = sent().fold(0, |bits, format| bits | bit(format));
     let TickTime { unix_us, rate } = update.time;
     let is_weighted = update.cells.iter().any(|cell| cell.weight != 1);
     let marks = (u8::from(!rate.is_full()) * SLOWED) | (u8::from(is_weighted) * WEIGHTED);
@@ -103,7 +111,11 @@ fn write_parts(bytes: &[u8], ends: &[usize], out: &mut Vec<u8>) {
 pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
     let mut reader = Reader::new(bytes);
     let first = reader.byte()?;
-    let formats = SENT.into_iter().filter(|format| first & (2 << format.index()) != 0);
+    // What a later version marks with other bits would be taken for something else.
+    if first & !KNOWN_BITS != 0 {
+        return Err(MalformedUpdate);
+    }
+    let formats = SENT.into_iter().filter(|format| first & bit(*format) != 0);
     let formats = formats.fold(FormatSet::default(), FormatSet::with);
     let mut update = TickUpdate {
         is_keyframe: first & KEYFRAME != 0,
@@ -319,12 +331,20 @@ mod tests {
         let typed = FormatSet::default().with(SnapshotFormat::TypedProtobuf);
         let plain = FormatSet::default().with(SnapshotFormat::Protobuf);
         assert_eq!(update(false, typed).to_bytes(), update(false, plain).to_bytes());
+    }
+
+    #[test]
+    fn unknown_bits_are_malformed() {
+        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let bytes = update(false, sent).to_bytes();
+        let known = [KEYFRAME, SLOWED, bit(SnapshotFormat::Json), bit(SnapshotFormat::Protobuf)];
         // No other form can arrive.
-        for format in [SnapshotFormat::TypedJson, SnapshotFormat::TypedProtobuf] {
-            let mut bytes = update(false, sent).to_bytes();
-            bytes[0] |= 2 << format.index();
-            assert_eq!(TickUpdate::from_bytes(&bytes).map(|update| update.formats()), Ok(sent));
+        for unknown in (0..8).map(|place| 1 << place).filter(|bit| !known.contains(bit)) {
+            let mut changed = bytes.clone();
+            changed[0] |= unknown;
+            assert_eq!(TickUpdate::from_bytes(&changed).err(), Some(MalformedUpdate), "{unknown:#x}");
         }
+        assert!(TickUpdate::from_bytes(&bytes).is_ok());
     }
 
     /// Nodes of one version may talk to those of the next.

@@ -119,14 +119,8 @@ impl Client {
 
         let interval = u32::from(grid.shape().far_interval_ticks);
         let is_full = body.base_tick == 0;
-        // Cells may have come from another zone.
-        let is_moved = self.view != self.base.view;
-        let oldest = self.zones.and_then(|zones| zones.known_ticks.into_iter().min());
-        let known_tick = |zone: usize| match (self.zones, oldest) {
-            (Some(_), Some(oldest)) if is_moved => oldest.min(body.base_tick),
-            (Some(zones), _) => zones.known_ticks[zone].min(body.base_tick),
-            (None, _) => body.base_tick,
-        };
+        let known_tick =
+            |zone: usize| self.zones.map_or(body.base_tick, |zones| zones.known_ticks[zone].min(body.base_tick));
         let is_due = |zone: usize| is_full || zone < 3 || body.tick / interval > known_tick(zone) / interval;
         let is_postponed: [bool; ZONES] = std::array::from_fn(|zone| {
             let (age, gap) = (body.tick - known_tick(zone), body.tick - body.base_tick);
@@ -138,9 +132,11 @@ impl Client {
         self.cell_ticks = grid
             .visible(self.view)
             .map(|(cell, _)| {
-                let zone = zone(grid, self.view, cell);
+                let now = zone(grid, self.view, cell);
+                // One that has come from a zone with an older tick does not wait.
+                let is_older = || known_tick(zone(grid, self.base.view, cell)) < known_tick(now);
                 match before.get(&cell) {
-                    Some(tick) if !is_due(zone) || is_postponed[zone] => (cell, *tick),
+                    Some(tick) if (!is_due(now) || is_postponed[now]) && !is_older() => (cell, *tick),
                     _ => (cell, body.tick),
                 }
             })

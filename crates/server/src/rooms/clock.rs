@@ -31,6 +31,15 @@ pub(super) struct Clock {
     unraised_ns: u64,
 }
 
+/// The share of its thread that a room needs, in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Demand {
+    /// At full rate.
+    pub(super) full_ppm: u32,
+    /// At the lowest rate of its clock.
+    pub(super) least_ppm: u32,
+}
+
 /// The smoothed duration of a room's ticks. It rises quickly and falls slowly. A single long tick does not change it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct TickLoad {
@@ -59,10 +68,18 @@ impl Clock {
         matches!(self.policy, OverrunPolicy::Dilate { rate_min } if self.rate > rate_min)
     }
 
-    /// The share of its thread that the room needs at full rate, in millionths.
-    pub(super) fn demand_ppm(&self) -> u32 {
+    /// The share of its thread that the room needs.
+    pub(super) fn demand(&self) -> Demand {
         let ppm = self.load.smoothed_ns.saturating_mul(1_000_000) / self.step_ns.max(1);
-        u32::try_from(ppm).unwrap_or(u32::MAX)
+        let full_ppm = u32::try_from(ppm).unwrap_or(u32::MAX);
+        let least_ppm = match self.policy {
+            OverrunPolicy::Skip => full_ppm,
+            OverrunPolicy::Dilate { rate_min } => {
+                let least = u64::from(full_ppm) * u64::from(rate_min.permille()) / 1_000;
+                u32::try_from(least).unwrap_or(u32::MAX)
+            }
+        };
+        Demand { full_ppm, least_ppm }
     }
 
     /// Processes the duration of a tick. `share_ppm` is the share of its thread that the room may use. Returns whether the
@@ -109,24 +126,26 @@ impl TickLoad {
     }
 }
 
-/// The share of a thread that each of its rooms may use, in millionths, if they need `demands` at full rate. Rooms that need
-/// less get all they need, and the others share the rest equally.
-pub(super) fn share_ppm(mut demands: Vec<u32>) -> u32 {
-    let total: u64 = demands.iter().map(|demand| u64::from(*demand)).sum();
-    if total <= SHARE_MAX_PPM.into() {
-        return SHARE_MAX_PPM;
-    }
-    demands.sort_unstable();
-    let (mut left, mut rooms) = (SHARE_MAX_PPM, u32::try_from(demands.len()).unwrap_or(u32::MAX));
-    for demand in demands {
-        let equal = left / rooms.max(1);
-        if demand > equal {
-            return equal.max(1);
+/// The share of a thread that each of its rooms may use, in millionths. Rooms that need less get all they need, and the others
+/// share the rest equally. Rooms that need more even at their lowest rate take that, and the others get less, but never less than
+/// an equal part of the thread: rooms that need no more keep their rate.
+pub(super) fn share_ppm(demands: &[Demand]) -> u32 {
+    let taken_ppm = |share_ppm: u32| -> u64 {
+        let taken = |demand: &Demand| u64::from(demand.full_ppm.min(demand.least_ppm.max(share_ppm)));
+        demands.iter().map(taken).sum()
+    };
+    let rooms = u32::try_from(demands.len()).unwrap_or(u32::MAX).max(1);
+    // The largest share with which all fit. They take no less of a larger one.
+    let (mut share_ppm, mut above_ppm) = ((SHARE_MAX_PPM / rooms).max(1), SHARE_MAX_PPM + 1);
+    while above_ppm - share_ppm > 1 {
+        let middle_ppm = share_ppm.midpoint(above_ppm);
+        if taken_ppm(middle_ppm) <= SHARE_MAX_PPM.into() {
+            share_ppm = middle_ppm;
+        } else {
+            above_ppm = middle_ppm;
         }
-        left -= demand;
-        rooms -= 1;
     }
-    SHARE_MAX_PPM
+    share_ppm
 }
 
 #[cfg(test)]

@@ -63,6 +63,8 @@ pub(super) struct Scheduler {
     made: Receiver<Made>,
     /// Number of rooms whose game is being created.
     opening: u32,
+    /// Number of rooms whose clock runs slower while they are overloaded.
+    dilating: u32,
     /// Rooms that will not be created. Waiting joins must be refused first.
     refused: Vec<(usize, RoomKey, Failure)>,
     /// Rooms with messages that wait for their log.
@@ -75,6 +77,9 @@ pub(super) struct Scheduler {
 struct Running {
     place: usize,
     namespace: u16,
+    /// Since when the thread is busy, with messages first.
+    busy_since_ns: u64,
+    /// When the tick began.
     began_ns: u64,
 }
 
@@ -119,6 +124,7 @@ impl Scheduler {
             tasks,
             made,
             opening: 0,
+            dilating: 0,
             refused: Vec::new(),
             holding: Vec::new(),
             messages: Vec::new(),
@@ -280,6 +286,7 @@ impl Scheduler {
             self.places.push(None);
             self.places.len() - 1
         });
+        self.dilating += u32::from(scheduled_room.may_dilate());
         self.places[place] = Some(scheduled_room);
         self.by_key.insert(key, place);
         self.opening += 1;
@@ -300,10 +307,11 @@ impl Scheduler {
         }
     }
 
-    /// The next tick, if one is due. A job is in progress until [`Scheduler::put_back`].
-    pub(super) fn next_job(&mut self, shared: &Shared, now_ns: u64) -> Option<Job> {
+    /// The next tick, if one is due. A job is in progress until [`Scheduler::put_back`]. The thread is busy since `busy_since_ns`:
+    /// with the messages of all rooms, which are no part of this room's tick.
+    pub(super) fn next_job(&mut self, shared: &Shared, (busy_since_ns, now_ns): (u64, u64)) -> Option<Job> {
         let job = self.next_tick(shared, now_ns)?;
-        self.running = Some(Running { place: job.place, namespace: job.namespace, began_ns: now_ns });
+        self.running = Some(Running { place: job.place, namespace: job.namespace, busy_since_ns, began_ns: now_ns });
         Some(job)
     }
 
@@ -345,7 +353,7 @@ impl Scheduler {
         let running = self.running.take().expect("a job was given out");
         let Finished { place, steps, outcome } = finished;
         let took_ns = now_ns - running.began_ns;
-        self.counters.busy_ns += took_ns;
+        self.counters.busy_ns += now_ns - running.busy_since_ns;
         match outcome {
             Err(failure) => self.fail(place, failure),
             Ok((live, done)) => {
@@ -446,6 +454,7 @@ impl Scheduler {
         self.schedule.forget(place, &scheduled_room.timing);
         self.free.push(place);
         self.opening -= u32::from(matches!(scheduled_room.stage, Stage::Opening { .. }));
+        self.dilating -= u32::from(scheduled_room.may_dilate());
         if let Some(live) = scheduled_room.end(why, failed, &mut self.messages) {
             self.discard(live);
         }
@@ -471,6 +480,7 @@ impl Scheduler {
             .collect();
         let slots = std::mem::take(&mut self.places);
         self.by_key.clear();
+        self.dilating = 0;
         self.schedule = Schedule::default();
         slots
             .into_iter()

@@ -253,7 +253,7 @@ families! {
     ROOMS_REFUSED = Counter "dunlin_rooms_refused_total" ["namespace", "reason"] "Rooms that were not opened because of a limit (open rooms, memory, worlds being created, or rooms per second of the node, a session or an address), or because another node of the cluster has the room, or has not answered whether it has it.";
     ROOMS_CLOSED = Counter "dunlin_rooms_closed_total" [] "Rooms closed by the server API or because they were empty.";
     ROOMS_FAILED = Counter "dunlin_rooms_failed_total" ["reason"] "Rooms that failed, by reason.";
-    ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by outcome: accepted, refused by the game or a limit, or refused because all free places were reserved.";
+    ROOM_JOINS = Counter "dunlin_room_joins_total" ["outcome"] "Joins of players, by outcome: accepted; refused by the game, or because the room was full; reserved: all free places were; gone: the room ended or could not be read; not_read: the answer did not fit into the session's queue for 3 s; too_many_wait: too many joins waited for their clients.";
     ROOM_SEATS = Counter "dunlin_room_seats_total" ["outcome"] "Seats of players: resumed by a client that came back, expired after seat_grace, displaced because their user had more than max_away_per_user without a client, or unseated because another connection took the seat or the game removed the player; and joins whose seat token had no effect, because no player of the room had it (token_unknown) or the player of another user (token_of_other_user).";
     ROOM_TICKS = Counter "dunlin_room_ticks_total" ["thread"] "Ticks of rooms.";
     ROOM_TICK_DURATION = Histogram "dunlin_room_tick_seconds" ["thread"] "Duration of ticks.";
@@ -297,7 +297,7 @@ families! {
 families! {
     MATCHES_TOKENS_AND_BACKENDS:
     ROOM_ASSEMBLIES = Counter "dunlin_room_assemblies_total" ["namespace", "kind"] "Snapshot bodies assembled, by kind: from the last tick, from an older tick, or in full.";
-    ROOM_VIEW_AGE = Histogram "dunlin_room_view_age_seconds" ["namespace"] "Of players with `room.player_bandwidth_limit`: how old the oldest cells of the view have become when a snapshot is written, in ticks of the room. One tick if nothing waits; far cells wait for their interval.";
+    ROOM_VIEW_AGE = Histogram "dunlin_room_view_age_seconds" ["namespace"] "Of players with `room.player_bandwidth_limit`: how old the oldest cells of the view have become when a snapshot is written, in ticks of the room. One tick if nothing waits; far cells wait for their interval. Ticks that a subscriber's pace leaves out do not count.";
 
     MATCH_PENDING = Gauge "dunlin_match_pending_tickets" ["namespace"] "Tickets that are unconfirmed or wait for a room.";
     MATCH_RESERVED = Gauge "dunlin_match_reserved_places" ["namespace"] "Places in rooms that are reserved for users who have not joined.";

@@ -17,6 +17,8 @@ use super::{RecoveryLimits, Subscription, recovery::check_flags};
 
 /// Maximum bytes of an event in a reply.
 const EVENT_BYTES_MAX: usize = 800;
+/// The most ticks for which a cell waits because of the bandwidth limit.
+const WAIT_TICKS_MAX: u32 = 12;
 /// Ticks after which a snapshot is too old to be a base.
 const HISTORY_TICKS: u32 = 16;
 
@@ -212,7 +214,8 @@ impl Seat {
         if replica.grid() != Some(&record.grid) {
             return Err(format!("tick {tick}: a different grid, {:?}", replica.grid()));
         }
-        self.check_world(record).map_err(|error| format!("tick {tick} after {before}: {error}"))?;
+        let checked = if record.is_limited { self.check_limited_world(record) } else { self.check_world(record) };
+        checked.map_err(|error| format!("tick {tick} after {before}: {error}"))?;
         self.check_form(encoding, &seen.data).map_err(|error| format!("tick {tick} after {before}: {error}"))?;
         room_model.count(match tick - before {
             _ if before == 0 => "snapshot: first",
@@ -299,6 +302,48 @@ impl Seat {
         }
     }
 
+    /// As [`Seat::check_world`], for a player whose bandwidth is limited: what is nearest is as it is now, and other objects as they
+    /// were a short time ago. An object is not seen if it has come from a cell that was sent to one that waits.
+    fn check_limited_world(&self, record: &RoomRecord) -> Result<(), String> {
+        let (view, tick) = (self.replica.view(), self.replica.tick());
+        let interval = u32::from(record.grid.shape().far_interval_ticks);
+        let from = (tick - tick % interval).min(tick.saturating_sub(WAIT_TICKS_MAX));
+        let mut seen_count = 0;
+        for (id, versions) in record.histories() {
+            let now = between(versions, tick, tick).next().flatten();
+            let seen = self.replica.object(id);
+            seen_count += usize::from(seen.is_some());
+            let is_own = now.is_some_and(|now| now.visibility == Visibility::Owner(self.player));
+            let is_seen_near = seen.and_then(|seen| seen.cell).is_some_and(|cell| record.is_nearest_cell(view, cell));
+            let is_valid = if is_own {
+                seen.is_some_and(|seen| seen.cell.is_none() && is_like(seen, now))
+            } else if is_seen_near || record.is_nearest(view, now) {
+                seen.is_some_and(|seen| seen.cell == now.and_then(|now| record.cell(now)) && is_like(seen, now))
+            } else if let Some(seen) = seen {
+                between(versions, from, tick).any(|then| {
+                    let is_visible = record.band(view, then).is_some();
+                    is_visible && seen.cell == then.and_then(|then| record.cell(then)) && is_like(seen, then)
+                })
+            } else {
+                let is_here = |then: Option<&Version>| {
+                    record.band(view, then).is_some()
+                        && then.and_then(|then| record.cell(then)) == now.and_then(|now| record.cell(now))
+                };
+                !between(versions, from, tick).all(is_here)
+            };
+            if !is_valid {
+                let then: Vec<_> = between(versions, from, tick).collect();
+                return Err(format!("from {view:?} {id:?} is seen as {seen:?}, but since tick {from} it was {then:?}"));
+            }
+        }
+        let all = self.replica.objects().count();
+        if all == seen_count {
+            Ok(())
+        } else {
+            Err(format!("the replica has {} objects that never existed", all - seen_count))
+        }
+    }
+
     /// Whether the server may end the subscription with the unsubscribe code `code`.
     pub fn has_ended(&self, model: &Model, code: u32) -> bool {
         let room_model = model.rooms.lock();
@@ -322,6 +367,9 @@ impl Seat {
                 record.ended,
                 record.players
             ));
+        }
+        if record.is_limited {
+            self.check_world(record).map_err(|error| format!("with a limit, at rest: {error}"))?;
         }
         if let Some((_, event)) = self.next_event(room_model) {
             return Err(format!(

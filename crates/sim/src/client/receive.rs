@@ -326,7 +326,8 @@ impl Client {
         } else if !allowed_expiries.any(|expiry_s| check_ttl(receiving, expiry_s, result.expires, result.ttl).is_ok()) {
             check_ttl(receiving, self.expiry_s, result.expires, result.ttl)?;
         }
-        if result.ping != 2 || result.pong == self.profile.wire.is_unidirectional() {
+        let ping_s = receiving.options.client.ping_interval_ms / 1_000;
+        if u64::from(result.ping) != ping_s || result.pong == self.profile.wire.is_unidirectional() {
             return Err("the connect reply has wrong ping options".to_owned());
         }
         self.on_server_side(receiving, request, subs, &result.subs)

@@ -28,6 +28,8 @@ pub struct PlayerAt {
 /// Everything recorded about a room, from when it is opened until it ends.
 pub struct RoomRecord {
     pub grid: Grid,
+    /// Whether the bandwidth of players is limited.
+    pub is_limited: bool,
     pub tick: u32,
     /// How it ended. It has two codes if the owner closed it while it failed.
     pub ended: Vec<UnsubscribeCode>,
@@ -57,9 +59,10 @@ pub struct RoomRecord {
 }
 
 impl RoomRecord {
-    pub fn new(grid: Grid) -> Self {
+    pub fn new(grid: Grid, is_limited: bool) -> Self {
         Self {
             grid,
+            is_limited,
             tick: 0,
             ended: Vec::new(),
             objects: BTreeMap::new(),
@@ -122,6 +125,17 @@ impl RoomRecord {
     /// The cell of this version, if everybody may see it.
     pub fn cell(&self, version: &Version) -> Option<CellIndex> {
         (version.visibility == Visibility::Everyone).then(|| self.grid.cell_of(version.position))
+    }
+
+    /// Whether a viewer in cell `view` sees this version in a cell that is in each of its snapshots, even if zones wait.
+    pub fn is_nearest(&self, view: CellIndex, version: Option<&Version>) -> bool {
+        version.and_then(|version| self.cell(version)).is_some_and(|cell| self.is_nearest_cell(view, cell))
+    }
+
+    /// Whether a cell is in each snapshot of a viewer in cell `view`.
+    pub fn is_nearest_cell(&self, view: CellIndex, cell: CellIndex) -> bool {
+        let ((x, y), (cell_x, cell_y)) = (self.grid.place(view), self.grid.place(cell));
+        x.abs_diff(cell_x).max(y.abs_diff(cell_y)) <= self.grid.shape().near_cells.min(1)
     }
 
     /// The band in which a viewer in cell `view` sees this version, or `None` if it is out of range.

@@ -205,9 +205,21 @@ impl NodeWorld {
             self.wake_shards()?;
         }
         self.harness.now_us = self.harness.now_us.max(until_us);
+        self.check_waiting_joins()?;
         self.finish_verifications()?;
         self.answer_for_other_nodes()?;
         self.send_proxy_responses()
+    }
+
+    /// Checks that no join waits for its client any more whose time is over.
+    fn check_waiting_joins(&self) -> Result<(), String> {
+        let given_up_us = self.node.threads.iter().filter_map(|thread| thread.shard.next_join_given_up_us()).min();
+        match given_up_us.filter(|until_us| until_us + LATE_WAKE_US < self.harness.now_us) {
+            Some(until_us) => {
+                Err(format!("a join waits at {} for a client, although it ends at {until_us}", self.harness.now_us))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Runs a random action of a client.
@@ -338,5 +350,8 @@ fn count(counters: &Counters, add: &mut impl FnMut(String, u64)) {
         add("recovered".to_owned(), namespace.recovered);
         add("recovery reply shared".to_owned(), namespace.answers_shared);
         add("not recovered".to_owned(), namespace.unrecovered);
+        add("join given up: its client does not read".to_owned(), namespace.rooms.joins_unread);
+        add("snapshot: a zone waits".to_owned(), namespace.rooms.near_postponed + namespace.rooms.far_postponed);
+        add("snapshot: skipped by the limit".to_owned(), namespace.rooms.limited_ticks);
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct OpeningLine {
     waiting: BTreeMap<PlaceInLine, Arc<str>>,
     /// Channels whose turn has come, until the other nodes have answered. Each holds one of the openings.
     called: BTreeSet<Arc<str>>,
+    /// Whether a request that does not wait in line was the last to open a room while channels waited.
+    was_passed: bool,
 }
 
 impl OpeningLine {
@@ -40,7 +42,14 @@ impl OpeningLine {
     pub(super) fn call_first(&mut self) -> Option<Arc<str>> {
         let (_, channel) = self.waiting.pop_first()?;
         self.called.insert(Arc::clone(&channel));
+        self.was_passed = false;
         Some(channel)
+    }
+
+    /// A request that does not wait in line opens a room before the first channel, if it is its turn: after each of them, one of the
+    /// channels is next.
+    pub(super) fn pass(&mut self) -> bool {
+        !std::mem::replace(&mut self.was_passed, true)
     }
 
     /// Removes the first channel, for which there is no opening.

@@ -59,6 +59,21 @@ pub(super) struct RoomDirectory {
     waiting_openings: BTreeMap<u64, Vec<Ticket>>,
 }
 
+/// Who opens a room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opener {
+    /// A join, which may wait in line.
+    Join(Opening),
+    /// A request of the server API, of matchmaking, or of the node itself. They do not wait.
+    Request,
+}
+
+/// A channel in the line: its joins were not refused by the limits of their sessions and addresses.
+const IN_LINE: Opener = Opener::Join(Opening::Reserved);
+
+/// With this many worlds of a shard that may be created at a time, or more, the channels in the line leave one to requests.
+const LEFT_TO_REQUESTS_FROM: usize = 8;
+
 /// What an owner stores about a room thread.
 #[derive(Clone, Copy, Debug, Default)]
 struct RoomThread {
@@ -91,33 +106,47 @@ impl RoomDirectory {
 
     /// Whether the room of a channel may be opened. Checked before the channel is created, so that a refusal leaves no
     /// state. Each shard has an equal share of the node's limits.
-    pub(super) fn check_opening(&mut self, context: &Context, name: &str, opening: Opening) -> Result<(), RoomRefusal> {
-        if let Opening::Refused(refusal) = opening {
+    pub(super) fn check_opening(&mut self, context: &Context, name: &str, opener: Opener) -> Result<(), RoomRefusal> {
+        if let Opener::Join(Opening::Refused(refusal)) = opener {
             return Err(refusal);
         }
         if self.line.end_turn(name) {
             return Ok(());
         }
-        self.check_numbers(context)?;
-        // Those in the line are first.
-        let may_take = self.line.first().is_none();
-        if may_take && self.openings.try_take(context.now.mono_us) { Ok(()) } else { Err(RoomRefusal::Rate) }
+        self.check_numbers(context, opener)?;
+        let now_us = context.now.mono_us;
+        let has_taken = match opener {
+            _ if self.line.first().is_none() => self.openings.try_take(now_us),
+            // Those in the line are first.
+            Opener::Join(_) => false,
+            // Those in the line take each token at once, so a request takes the one that comes next.
+            Opener::Request => {
+                let is_next = self.line.pass();
+                if is_next {
+                    self.openings.take_ahead(now_us);
+                }
+                is_next
+            }
+        };
+        if has_taken { Ok(()) } else { Err(RoomRefusal::Rate) }
     }
 
-    fn check_numbers(&self, context: &Context) -> Result<(), RoomRefusal> {
+    fn check_numbers(&self, context: &Context, opener: Opener) -> Result<(), RoomRefusal> {
         let part = |limit: usize| limit.div_ceil(usize::from(context.identity.count));
         let (open, called) = (self.threads.iter().map(|thread| thread.open as usize), self.line.called());
         if open.sum::<usize>() + called >= part(context.options.rooms_max) {
             return Err(RoomRefusal::Limit);
         }
-        let opening = self.opening + called;
-        if opening >= part(context.options.room_openings.opening_max) { Err(RoomRefusal::Queue) } else { Ok(()) }
+        let opening_max = part(context.options.room_openings.opening_max);
+        let is_from_line = opener != Opener::Request && self.line.first().is_some();
+        let left = usize::from(is_from_line && opening_max >= LEFT_TO_REQUESTS_FROM);
+        if self.opening + called >= opening_max - left { Err(RoomRefusal::Queue) } else { Ok(()) }
     }
 
     /// The next channel of the line that asks the other nodes for its room, if one may.
     pub(super) fn call_next(&mut self, context: &Context) -> Option<Arc<str>> {
         self.line.first()?;
-        match self.check_numbers(context) {
+        match self.check_numbers(context, IN_LINE) {
             // It does not wait for other rooms to end, and is refused.
             Err(RoomRefusal::Limit) => self.line.dismiss_first(),
             Ok(()) if self.openings.try_take(context.now.mono_us) => self.line.call_first(),
@@ -127,7 +156,7 @@ impl RoomDirectory {
 
     /// When the first channel of the line may ask; `None` if that takes the end of another opening.
     pub(super) fn next_call_us(&self, context: &Context) -> Option<u64> {
-        self.check_numbers(context).ok().map(|()| self.openings.next_us(context.now.mono_us))
+        self.check_numbers(context, IN_LINE).ok().map(|()| self.openings.next_us(context.now.mono_us))
     }
 
     /// The other nodes have answered a channel, or none of its joins waits. If it has not used its opening, another channel

@@ -94,6 +94,8 @@ pub(super) struct Pausing {
     pub(super) joins: VecDeque<Box<SubscriptionRequest>>,
     /// Set if they wait until this node may open the room.
     pub(super) in_line: Option<PlaceInLine>,
+    /// When those in the line that have waited too long may ask a last time: they do so together.
+    pub(super) last_ask_us: u64,
     scheduled: Scheduled,
 }
 
@@ -231,6 +233,31 @@ impl RoomQueries {
     /// The joins of a channel that are to ask again, if there are any.
     pub(super) fn pausing(&mut self, name: &str) -> Option<&mut Pausing> {
         self.pausing.get_mut(name)
+    }
+
+    /// Takes the joins of a channel in the line that have waited too long, and wakes the others in time. Each question goes to all
+    /// nodes, so those that follow shortly ask together.
+    pub(super) fn take_overdue(
+        &mut self,
+        context: &mut Context,
+        name: &Arc<str>,
+    ) -> VecDeque<Box<SubscriptionRequest>> {
+        let now_us = context.now.mono_us;
+        let Some(pausing) = self.pausing.get_mut(name) else { return VecDeque::new() };
+        let mut overdue = VecDeque::new();
+        if pausing.last_ask_us <= now_us {
+            while let Some(request) = pausing.joins.pop_front_if(|request| waits_until_us(request) <= now_us) {
+                overdue.push_back(request);
+            }
+        }
+        if !overdue.is_empty() {
+            pausing.last_ask_us = context.now.after_ms(*ASK_AGAIN_MS.end());
+        }
+        if let Some(until_us) = pausing.joins.front().map(|request| waits_until_us(request)) {
+            let due_us = until_us.max(pausing.last_ask_us);
+            context.timers.schedule(&mut pausing.scheduled, due_us, || TimerOwner::Channel(Arc::clone(name)));
+        }
+        overdue
     }
 
     /// Wakes the joins of a channel at `due_us`, or earlier.

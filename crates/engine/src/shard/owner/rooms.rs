@@ -26,7 +26,7 @@ use crate::{
 use super::{
     Context,
     channels::{Channels, NamedChannel},
-    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, RoomDirectory, send_to_room, why_unusable},
+    room_directory::{BackendMessage, NO_ROOMS, NOT_OPEN, Opener, RoomDirectory, send_to_room, why_unusable},
     room_queries::{
         ELSEWHERE, JoinPlace, Pausing, RoomQueries, TOO_MANY, UNANSWERED, WaitingRequest, count_refusal, may_open,
         not_here, waits_until_us, why_not_joined,
@@ -248,17 +248,9 @@ impl Rooms<'_> {
     /// The joins of a channel in the line that have waited too long ask a last time: while they waited, another node may have
     /// opened the room. If none has, they are refused.
     fn end_wait_in_line(&mut self, name: &Arc<str>) {
-        let now_us = self.context.now.mono_us;
-        let Some(Pausing { joins, in_line: Some(place), .. }) = self.queries.pausing(name) else { return };
-        let place = *place;
-        let mut overdue = Vec::new();
-        while let Some(request) = joins.pop_front_if(|request| waits_until_us(request) <= now_us) {
-            overdue.push(request);
-        }
-        if let Some(next_us) = joins.front().map(|request| waits_until_us(request)) {
-            self.queries.wake_at(self.context, name, next_us);
-        } else {
-            self.queries.take_pausing(self.context, name);
+        let overdue = self.queries.take_overdue(self.context, name);
+        let is_none_left = self.queries.pausing(name).is_none_or(|pausing| pausing.joins.is_empty());
+        if is_none_left && let Some(place) = self.queries.take_pausing(self.context, name).in_line {
             self.directory.line.leave(place);
         }
         for request in overdue {
@@ -344,7 +336,7 @@ impl Rooms<'_> {
                 self.context.notify(request.asker.shard, Notice::JoinDue { request });
             }
             Err(refused) => {
-                self.context.count(channel.namespace).rooms.joins_refused += 1;
+                self.context.count(channel.namespace).rooms.joins_unheld += 1;
                 refuse_join(self.context, request, refused.into());
             }
         }
@@ -367,11 +359,11 @@ impl Rooms<'_> {
                 return refuse_join(self.context, request, NotSubscribed::Refused(refusal));
             }
         };
-        let opening = request.join.as_ref().map_or(Opening::Reserved, |join| join.opening);
+        let opener = Opener::Join(request.join.as_ref().map_or(Opening::Reserved, |join| join.opening));
         let name = Arc::clone(&request.channel);
         let room = namespace.map_err(NoRoom::from).and_then(|namespace| {
             let mut channel = NamedChannel { name: &name, namespace, key };
-            self.room_to_join(&mut channel, opening, &overrides)
+            self.room_to_join(&mut channel, opener, &overrides)
         });
         match room {
             Ok((channel, is_new)) => {
@@ -409,7 +401,7 @@ impl Rooms<'_> {
     fn room_to_join(
         &mut self,
         channel: &mut NamedChannel<'_>,
-        opening: Opening,
+        opener: Opener,
         overrides: &RoomOverrides,
     ) -> Result<(ChannelKey, bool), NoRoom> {
         if self.context.namespace(channel.namespace).room.is_none() || !self.directory.has_threads() {
@@ -417,7 +409,7 @@ impl Rooms<'_> {
         }
         let is_open = channel.key.is_some_and(|key| self.channels.table[key].room.is_some());
         if !is_open {
-            self.directory.check_opening(self.context, channel.name, opening).map_err(NoRoom::NotOpened)?;
+            self.directory.check_opening(self.context, channel.name, opener).map_err(NoRoom::NotOpened)?;
             // First, so that no room is opened for a channel that the shard has no space for.
             let key = self.channels.ensure(self.context, channel)?;
             self.directory.open(self.context, &mut self.channels.table[key], overrides);
@@ -459,7 +451,7 @@ impl Rooms<'_> {
             return Err(Refused::new(refusal.code(), why));
         }
         let mut channel = NamedChannel { name, namespace, key: self.channels.table.find(name) };
-        let opened = self.room_to_join(&mut channel, Opening::Reserved, overrides);
+        let opened = self.room_to_join(&mut channel, Opener::Request, overrides);
         let (key, is_new) = opened.map_err(|why| self.refused(name, why))?;
         if is_new {
             self.serve_pausing(name);
@@ -519,7 +511,7 @@ impl Rooms<'_> {
                 Err(NotSubscribed::Refused(refusal))
             }
             (Err(NotJoined::Reserved), _) => {
-                counters.joins_refused += 1;
+                counters.joins_reserved += 1;
                 Err(NotSubscribed::Refused(Refusal { code: RESERVED_CODE, message: RESERVED.into() }))
             }
             // A join to a room that has ended is never confirmed. SDKs do not rejoin a closed room, as for the players

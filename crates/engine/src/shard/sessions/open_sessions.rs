@@ -15,15 +15,15 @@ use crate::{
     frame::{FrameRef, build_frame, close_frame, encode_push_on, reply_frame},
     hub::{Hub, HubEntry, ListKey, LocalChannelId},
     lifecycle::{ABNORMAL, BY_DISCONNECT, Lifecycle, LifecycleKind, NO_STATUS},
-    message::{Asker, Notice, ShardRequest, SubscriptionRequest},
+    message::{Asker, Notice, ShardRequest},
     names::NamespaceIndex,
     outbox::{Outgoing, Slots},
     record::{CommandSubject, RecordLevel, SessionIncident},
     refused::{Refused, RefusedCommand},
     room::{Departure, LeftSeat, RoomKey, SeatKey},
     session::{
-        Deadlines, Ending, PausedOn, Phase, ProxiedCommand, ProxyCall, SessionTable, Subscription, SubscriptionFlags,
-        UnparsedCommands,
+        Deadlines, DueJoin, Ending, PausedOn, Phase, ProxiedCommand, ProxyCall, SessionTable, Subscription,
+        SubscriptionFlags, UnparsedCommands,
     },
     session_seats::{LocalRoom, SeatIndex, Seats},
     shard::{NamespaceChange, ShardIdentity, hash_of},
@@ -781,11 +781,11 @@ impl OpenSessions {
         let seat_key = self.seats.key(context.identity.index, seat);
         let session = self.table.get_mut(self.seats.at(seat).session);
         let due_joins = session.and_then(|session| session.extra.as_mut()).map(|extra| &mut extra.due_joins);
-        let is_it = |request: &SubscriptionRequest| request.join.as_ref().is_some_and(|join| join.seat == seat_key);
-        let held = due_joins.and_then(|joins| joins.remove(joins.iter().position(|request| is_it(request))?));
+        let is_it = |due: &DueJoin| due.request.join.as_ref().is_some_and(|join| join.seat == seat_key);
+        let held = due_joins.and_then(|joins| joins.remove(joins.iter().position(is_it)?));
         match held {
             // It is refused when the current event has been handled: the session does not wait for it any more.
-            Some(request) => context.notify(context.identity.index, Notice::JoinDue { request }),
+            Some(DueJoin { request, .. }) => context.notify(context.identity.index, Notice::JoinDue { request }),
             None => context.abandon_join(Arc::clone(&self.hub.channel(channel).name), seat_key, departure),
         }
     }

@@ -28,8 +28,8 @@ use crate::{
         asks_to_spectate,
     },
     session::{
-        Ending, Paused, PausedOn, ProxiedCommand, Session, Share, Subscription, SubscriptionExtra, SubscriptionFlags,
-        SubscriptionParams,
+        DueJoin, Ending, Paused, PausedOn, ProxiedCommand, Session, Share, Subscription, SubscriptionExtra,
+        SubscriptionFlags, SubscriptionParams,
     },
     session_seats::{RoomRoute, SeatIndex},
 };
@@ -47,6 +47,7 @@ use super::{
 };
 
 const TOO_MANY_SUBSCRIPTIONS: &str = "the session has client.channel_limit subscriptions";
+const UNREAD: &str = "the room is open, and its answer has not fit into the session's queue for three seconds: the client reads too slowly";
 const REVOKED_TOKEN: &str = "the subscription token is revoked";
 const INVALID_TOKEN: &str = "the subscription token is not valid; a line about the token says why";
 
@@ -377,8 +378,25 @@ impl Subscribing<'_> {
         if subscription.is_none_or(Subscription::is_ending) {
             return self.refuse_due_join(*request, ErrorCode::Internal.into());
         }
-        self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default().due_joins.push_back(request);
+        let until_us = self.context.now.after_ms(JOIN_WAIT_MAX_MS);
+        let extra = self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default();
+        extra.due_joins.push_back(DueJoin { request, until_us });
         self.send_due_joins();
+        self.sessions.table.schedule(self.key, &mut self.context.timers);
+    }
+
+    /// Refuses the joins whose client has not read for too long. Whoever answers pings and reads nothing would keep their rooms
+    /// open, and the places of other sessions' joins taken.
+    pub(in crate::shard) fn refuse_overdue_joins(&mut self) {
+        let now_us = self.context.now.mono_us;
+        while let Some(request) =
+            self.sessions.table.get_mut(self.key).and_then(|session| session.take_overdue_join(now_us))
+        {
+            if let Ok(namespace) = self.context.names.resolve(&request.channel) {
+                self.context.count(namespace).rooms.joins_unread += 1;
+            }
+            self.refuse_due_join(*request, Refused::new(ErrorCode::TooManyRequests, UNREAD));
+        }
     }
 
     /// Each join that the owner has sent goes back to it, or is refused here: the owner counts it for its room until then.
@@ -402,7 +420,7 @@ impl Subscribing<'_> {
         }
         let session = self.sessions.table.at_mut(self.key.index);
         let next = session.extra.as_mut().and_then(|extra| extra.due_joins.pop_front());
-        let Some(mut request) = next else { return };
+        let Some(DueJoin { mut request, .. }) = next else { return };
         session.awaits_large_reply = true;
         request.answer = AnswerPace::Awaited;
         self.context.request(self.context.owner(&request.channel), ShardRequest::Subscribe(request));

@@ -108,7 +108,8 @@ fn without_dilation_the_rate_stays_full() {
     let mut clock = Clock::new(STEP_NS, OverrunPolicy::Skip);
     assert_eq!(rates(&mut clock, 100, |_| 500 * MS), [1_000; 100]);
     assert_eq!(clock.interval_ns(), STEP_NS);
-    assert_eq!(clock.demand_ppm(), u32::try_from(500 * MS * 1_000_000 / STEP_NS).expect("32 bits"));
+    let full_ppm = u32::try_from(500 * MS * 1_000_000 / STEP_NS).expect("32 bits");
+    assert_eq!(clock.demand(), Demand { full_ppm, least_ppm: full_ppm }, "its rate does not fall");
 }
 
 #[test]
@@ -129,6 +130,11 @@ fn extreme_durations_are_no_overflow() {
     assert!(clock.interval_ns() >= 1_000 * MS);
 }
 
+/// Rooms with these demands, whose rate may fall to nearly nothing.
+fn dilating_freely(demands: &[u32]) -> Vec<Demand> {
+    demands.iter().map(|full_ppm| Demand { full_ppm: *full_ppm, least_ppm: full_ppm / 1_000 }).collect()
+}
+
 #[test]
 fn rooms_of_a_thread_share_it() {
     for (demands, share) in [
@@ -143,15 +149,29 @@ fn rooms_of_a_thread_share_it() {
         (vec![u32::MAX; 3], 300_000),
         (vec![1; 900_000], SHARE_MAX_PPM),
     ] {
-        assert_eq!(share_ppm(demands.clone()), share, "{} rooms", demands.len());
+        assert_eq!(share_ppm(&dilating_freely(&demands)), share, "{} rooms", demands.len());
     }
     // Each room gets something.
-    assert_eq!(share_ppm(vec![2; 900_001]), 1);
+    assert_eq!(share_ppm(&dilating_freely(&vec![2; 900_001])), 1);
+}
+
+#[test]
+fn what_a_room_takes_at_its_lowest_rate_is_not_shared() {
+    let demand = |full_ppm, least_ppm| Demand { full_ppm, least_ppm };
+    let small = [demand(10_000, 1_000); 8];
+    let with = |rooms: &[Demand]| share_ppm(&[rooms, &small].concat());
+    // Of 900,000 millionths, the small ones take 80,000.
+    assert_eq!(with(&[demand(5_000_000, 410_000), demand(2_000_000, 200_000)]), 410_000);
+    assert_eq!(with(&[demand(5_000_000, 500_000), demand(2_000_000, 200_000)]), 320_000);
+    assert_eq!(with(&[demand(500_000, 500_000), demand(2_000_000, 200_000)]), 320_000, "one that skips ticks");
+    // A tenth of the thread is an equal part of it, whatever the others take.
+    assert_eq!(with(&[demand(5_000_000, 731_000), demand(2_000_000, 20_000)]), 90_000);
+    assert_eq!(with(&[demand(5_000_000, 5_000_000), demand(2_000_000, 20_000)]), 90_000);
 }
 
 #[test]
 fn a_room_that_needs_its_share_keeps_its_rate_and_a_larger_one_slows() {
-    let share = share_ppm(vec![100_000, 2_000_000]);
+    let share = share_ppm(&dilating_freely(&[100_000, 2_000_000]));
     let (mut small, mut large) = (dilating(100), dilating(100));
     for _ in 0..100 {
         small.observe(STEP_NS / 10, share);

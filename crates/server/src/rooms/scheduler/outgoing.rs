@@ -6,7 +6,11 @@ use dunlin_engine::{
 };
 
 use super::Scheduler;
-use crate::rooms::{FailureReason, clock, job::Failure, scheduled_room::ScheduledRoom};
+use crate::rooms::{
+    FailureReason,
+    clock::{self, Demand},
+    job::Failure,
+};
 
 /// The load of a thread, which is reported to shards at intervals.
 #[derive(Debug)]
@@ -61,12 +65,14 @@ impl Scheduler {
                 }
                 FromRoom::Unseated { .. } => counters.unseated += 1,
                 FromRoom::Joined { outcome: Err(NotJoined::Reserved), .. } => counters.joins_reserved += 1,
-                FromRoom::Joined { outcome: Err(_), .. } => counters.joins_refused += 1,
+                FromRoom::Joined { outcome: Err(NotJoined::Refused(_)), .. } => counters.joins_refused += 1,
                 FromRoom::Event { .. } => counters.events += 1,
                 FromRoom::Publish { .. } => counters.publications += 1,
                 FromRoom::Keyframe { .. } => counters.keyframes += 1,
                 FromRoom::Tick { .. } => counters.updates += 1,
-                FromRoom::Made { .. }
+                // The owner counts the joins of a room that has ended.
+                FromRoom::Joined { outcome: Err(NotJoined::Gone | NotJoined::Unavailable), .. }
+                | FromRoom::Made { .. }
                 | FromRoom::Answered { .. }
                 | FromRoom::Idle { .. }
                 | FromRoom::Closing { .. }
@@ -95,9 +101,9 @@ impl Scheduler {
         let permille = u16::try_from(permille).unwrap_or(1_000);
         let demands = self.demands();
         // Slowed rooms leave some time of a thread that has none to spare for further rooms.
-        let needed = demands.iter().map(|demand| u64::from(*demand)).sum::<u64>() / 1_000;
+        let needed = demands.iter().map(|demand| u64::from(demand.full_ppm)).sum::<u64>() / 1_000;
         let reported = u16::try_from(needed).unwrap_or(1_000).clamp(permille, 1_000);
-        let share_ppm = clock::share_ppm(demands);
+        let share_ppm = clock::share_ppm(&demands);
         let busy_ns_before = self.counters.busy_ns;
         self.load = Load { since_ns: now_ns, busy_ns_before, reported_rooms: rooms, permille, share_ppm };
         for shard in 0..self.links.shard_count() {
@@ -105,12 +111,11 @@ impl Scheduler {
         }
     }
 
-    /// The shares of the thread that its rooms need, in millionths; none if no room slows its clock.
-    fn demands(&self) -> Vec<u32> {
-        let rooms = || self.places.iter().flatten();
-        if !rooms().any(ScheduledRoom::may_dilate) {
+    /// The shares of the thread that its rooms need; none if no room slows its clock.
+    fn demands(&self) -> Vec<Demand> {
+        if self.dilating == 0 {
             return Vec::new();
         }
-        rooms().map(|scheduled_room| scheduled_room.timing.clock.demand_ppm()).collect()
+        self.places.iter().flatten().map(|scheduled_room| scheduled_room.timing.clock.demand()).collect()
     }
 }

@@ -53,7 +53,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
             samples.add(&[reason.name()], failed);
         }
     });
-    joins(page, threads);
+    joins(page, moment);
     ticks(page, moment);
     relay(page, moment.room_relay);
     page.family(&m::ROOM_INPUTS, |samples| {
@@ -94,12 +94,20 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
 }
 
 /// Adds the families of joins and seats.
-fn joins(page: &mut Page, threads: &[ThreadReport]) {
+fn joins(page: &mut Page, moment: &Moment<'_>) {
+    let (threads, shards) = (moment.room_threads, moment.shards);
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
     page.family(&m::ROOM_JOINS, |samples| {
         samples.add(&["accepted"], total(|counters| counters.joins));
         samples.add(&["refused"], total(|counters| counters.joins_refused));
         samples.add(&["reserved"], total(|counters| counters.joins_reserved));
+        let of_shards = |pick: OfNamespace| {
+            let namespaces = shards.iter().flat_map(|shard| &shard.counters.namespaces);
+            namespaces.map(|counters| pick(&counters.rooms)).sum::<u64>()
+        };
+        samples.add(&["gone"], of_shards(|rooms| rooms.joins_gone));
+        samples.add(&["not_read"], of_shards(|rooms| rooms.joins_unread));
+        samples.add(&["too_many_wait"], of_shards(|rooms| rooms.joins_unheld));
     });
     page.family(&m::ROOM_SEATS, |samples| {
         samples.add(&["resumed"], total(|counters| counters.seats_resumed));
