@@ -158,7 +158,7 @@ mod tests {
             GridShape { columns: 9, rows: 9, cell_units: 1, near_cells: 4, far_cells: 1, far_interval_ticks: 4 };
         let base = Base { tick: 99, view: CellIndex(40) };
         let waited = |known_ticks, waiting, view| {
-            let plan = ZonePlan::new(&shape, (100, CellIndex(view)), base, Zones { known_ticks, waiting });
+            let plan = ZonePlan::new(&shape, 100, base, Zones { known_ticks, waiting });
             plan.waited(&shape, base, CellIndex(view))
         };
         let (none, second) = ([false; ZONES], [false, true, false, false]);
