@@ -181,7 +181,7 @@ impl fmt::Display for SocketsKept {
             Self::Tables(size) => write!(f, "direct descriptors, {size} for each shard"),
             Self::Configured => write!(f, "file descriptors, as configured"),
             Self::NoTables(unavailable) => {
-                write!(f, "file descriptors, because {unavailable}; direct descriptors need Linux 6.8 or newer")
+                write!(f, "file descriptors, because {unavailable}; direct descriptors need Linux 6.13 or newer")
             }
         }
     }

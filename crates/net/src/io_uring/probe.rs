@@ -54,13 +54,15 @@ pub fn probe() -> Result<&'static str, Unavailable> {
 /// What the kernel cannot do.
 pub fn probe_table() -> Result<(), Unavailable> {
     on_ring(|ring, buffers| {
-        let table = SocketTable::new(ring, 1);
+        let table = SocketTable::new(ring, 2);
         let mut table = table.map_err(failed("IORING_REGISTER_FILES2"))?;
         let (mut near, far) = pair()?;
         let place = Target::Registered(0);
         table.insert(ring, 0, far.into()).map_err(failed("a table with a place"))?;
         near.write_all(MESSAGE).map_err(failed("a pair of sockets"))?;
         receive(ring, buffers, place)?;
+        // Its receive goes on from here to the end.
+        close_another(ring, &mut table)?;
         let mut read = [0; MESSAGE.len()];
         let send = place.request(|fd| opcode::Send::new(fd, MESSAGE.as_ptr(), MESSAGE.len() as u32).build());
         // SAFETY: the message is a constant.
@@ -77,6 +79,19 @@ pub fn probe_table() -> Result<(), Unavailable> {
     })
 }
 
+/// Closes a second socket. Before Linux 6.13, the kernel does that only when all earlier requests about sockets of the table have
+/// ended, and the receive of an idle connection does not end.
+fn close_another(ring: &mut Ring, table: &mut SocketTable) -> Result<(), Unavailable> {
+    let what = "closing a direct descriptor while another one receives";
+    let (mut near, far) = pair()?;
+    table.insert(ring, 1, far.into()).map_err(failed("a table with two places"))?;
+    ring.close(Target::Registered(1));
+    ring.look().map_err(failed("io_uring_enter"))?;
+    near.set_read_timeout(Some(CLOSE_PATIENCE)).map_err(failed("a pair of sockets"))?;
+    let is_closed = near.read(&mut [0]).is_ok_and(|bytes| bytes == 0);
+    if is_closed { Ok(()) } else { Err(Unavailable::new(what, &io::Error::from_raw_os_error(libc::ETIMEDOUT))) }
+}
+
 const MESSAGE: &[u8] = b"dunlin";
 
 fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Unavailable {
@@ -88,6 +103,9 @@ fn pair() -> Result<(UnixStream, UnixStream), Unavailable> {
     near.set_read_timeout(Some(PATIENCE)).map_err(failed("a pair of sockets"))?;
     Ok((near, far))
 }
+
+/// How long a start waits for a socket to be closed, on a kernel that does not do it.
+const CLOSE_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a probe waits for what the kernel does at once.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -609,3 +609,24 @@ fn a_socket_in_a_table_needs_no_descriptor_to_end() {
     client.write_all(b"goodbye").expect("it is still read from");
     assert_eq!(rig.receive(connection, 7), b"goodbye");
 }
+
+/// The kernel's own request for it looks the place up late, and then finds the next socket there.
+#[test]
+fn the_end_of_a_socket_is_not_that_of_the_next_one_in_its_place() {
+    let mut rig: Rig<Uring> = Rig::new(in_small_table);
+    for pretends_no_descriptor in [false, true] {
+        rig.reactor.pretends_no_descriptor = pretends_no_descriptor;
+        for round in 0..20 {
+            let (_old_client, old) = rig.connect(0);
+            let (mut client, stream) = rig.accept();
+            rig.reactor.finish(old);
+            rig.reactor.close(old);
+            let new = rig.open(0, stream).expect("it opens");
+            assert_eq!(rig.send(new, &[&[round]]).outcome, SendOutcome::All);
+            let mut byte = [u8::MAX];
+            client.read_exact(&mut byte).expect("its sending side is open");
+            assert_eq!(byte, [round]);
+            rig.reactor.close(new);
+        }
+    }
+}
