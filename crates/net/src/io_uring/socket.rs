@@ -88,7 +88,7 @@ impl Target {
     pub(super) fn request(self, build: impl FnOnce(Fd) -> Entry) -> Entry {
         match self {
             Self::Descriptor(fd) => build(Fd(fd)),
-            Self::Registered(place) => build(Fd(place as RawFd)).flags(Flags::FIXED_FILE),
+            Self::Registered(place) => build(Fd(place.cast_signed())).flags(Flags::FIXED_FILE),
         }
     }
 }

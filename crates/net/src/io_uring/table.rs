@@ -56,7 +56,7 @@ impl SocketTable {
         let moving = &mut self.moving[self.next];
         *moving = fd;
         self.next = (self.next + 1) % SUBMISSIONS as usize;
-        let request = opcode::FilesUpdate::new(moving, 1).offset(place as i32).build();
+        let request = opcode::FilesUpdate::new(moving, 1).offset(place.cast_signed()).build();
         // SAFETY: the kernel reads the descriptor when it takes the request. The element is unchanged until then: it is used
         // again after as many further requests as the queue has room for.
         unsafe { ring.push(&request.flags(Flags::SKIP_SUCCESS).user_data(Subject::Aside.user_data())) };

@@ -630,3 +630,49 @@ fn the_end_of_a_socket_is_not_that_of_the_next_one_in_its_place() {
         }
     }
 }
+
+/// Prints the processor time of a send, with descriptors and in a table. Only the median of many pairs says something.
+#[test]
+#[ignore = "a measurement, whose result is for people"]
+fn cost_of_sends_by_kind_of_socket() {
+    const CONNECTIONS: u32 = 1_000;
+    const BYTES: usize = 200;
+    let bytes = pattern(BYTES);
+    let made: [(&str, Make<Uring>); 2] = [("descriptors", Uring::new), ("table", in_table)];
+    let mut rigs = made.map(|(name, make)| {
+        let mut rig = Rig::new(make);
+        let clients: Vec<_> = (0..CONNECTIONS).map(|index| rig.connect(index)).collect();
+        (name, rig, clients, Vec::new())
+    });
+    for _ in 0..101 {
+        for (_, rig, clients, took_ns) in &mut rigs {
+            let begun_ns = thread_cpu_ns();
+            for (_, connection) in clients.iter() {
+                // SAFETY: the bytes are borrowed until the results are there.
+                unsafe { rig.reactor.send(*connection, std::iter::once(&bytes[..])) };
+            }
+            while let Some(sent) = rig.reactor.sent() {
+                assert_eq!(sent.outcome, SendOutcome::All);
+            }
+            took_ns.push((thread_cpu_ns() - begun_ns) / u64::from(CONNECTIONS));
+            for (client, _) in clients {
+                client.read_exact(&mut [0; BYTES]).expect("what was sent");
+            }
+        }
+    }
+    let ratios = rigs[0].3.iter().zip(&rigs[1].3).map(|(descriptors, table)| *table as f64 / *descriptors as f64);
+    let mut ratios: Vec<_> = ratios.collect();
+    ratios.sort_by(f64::total_cmp);
+    for (name, _, _, mut took_ns) in rigs {
+        took_ns.sort_unstable();
+        println!("{name}: {} ns", took_ns[took_ns.len() / 2]);
+    }
+    println!("table / descriptors: {:.3}, half of the pairs {:.3} to {:.3}", ratios[50], ratios[25], ratios[75]);
+}
+
+fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the pointer is valid for the call.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+    u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("time does not run backwards")
+}
