@@ -130,11 +130,15 @@ enum SocketsKept {
 /// Runs on a temporary thread. The kernel ties a ring to the thread that created it, and would interrupt a system call
 /// of that thread when the ring is dropped.
 fn on_io_uring(listeners: &[TcpListener], limits: ReactorLimits) -> Result<Made, Unavailable> {
-    let made = thread::scope(|scope| scope.spawn(|| make(listeners, limits)).join());
+    let made = thread::scope(|scope| scope.spawn(|| make(listeners, limits, probe_table)).join());
     made.unwrap_or_else(|_| Err(Unavailable::new("a thread to set rings up", &io::Error::from_raw_os_error(libc::EIO))))
 }
 
-fn make(listeners: &[TcpListener], limits: ReactorLimits) -> Result<Made, Unavailable> {
+fn make(
+    listeners: &[TcpListener],
+    limits: ReactorLimits,
+    probe_table: fn() -> Result<(), Unavailable>,
+) -> Result<Made, Unavailable> {
     let set_up = probe()?;
     let reactors = || -> Result<Vec<_>, Unavailable> {
         let made: io::Result<_> =
@@ -144,7 +148,7 @@ fn make(listeners: &[TcpListener], limits: ReactorLimits) -> Result<Made, Unavai
     let mut made = reactors()?;
     let sockets = match limits.connections_max {
         0 => SocketsKept::Configured,
-        connections_max => match keep_in_tables(&mut made, connections_max) {
+        connections_max => match probe_table().and_then(|()| keep_in_tables(&mut made, connections_max)) {
             Ok(size) => SocketsKept::Tables(size),
             Err(unavailable) => {
                 // Some may have a table.
@@ -157,7 +161,6 @@ fn make(listeners: &[TcpListener], limits: ReactorLimits) -> Result<Made, Unavai
 }
 
 fn keep_in_tables(reactors: &mut [(Uring, Arc<Waker>)], connections_max: u32) -> Result<u32, Unavailable> {
-    probe_table()?;
     let mut size = 0;
     for (reactor, _) in reactors {
         let used = reactor.use_table(connections_max);
@@ -201,3 +204,39 @@ impl fmt::Display for NoReactor {
 }
 
 impl std::error::Error for NoReactor {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(connections_max: u32, probe_table: fn() -> Result<(), Unavailable>) -> Option<Made> {
+        let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+        let limits = ReactorLimits { read_bytes_max: 4_096, connections_max };
+        // `None` where all rings are forbidden.
+        make(&listeners, limits, probe_table).ok()
+    }
+
+    #[test]
+    fn sockets_are_in_tables_where_the_kernel_can_do_it() {
+        let Some(made) = made(100, || Ok(())) else { return };
+        assert_eq!((made.reactors.len(), made.sockets.connections_max()), (2, Some(100)));
+        assert_eq!(made.sockets.to_string(), "direct descriptors, 100 for each shard");
+    }
+
+    #[test]
+    fn sockets_have_descriptors_if_they_are_wanted() {
+        let Some(made) = made(0, || unreachable!("nothing is to be tried")) else { return };
+        assert_eq!((made.reactors.len(), made.sockets.connections_max()), (2, None));
+        assert_eq!(made.sockets.to_string(), "file descriptors, as configured");
+    }
+
+    #[test]
+    fn sockets_have_descriptors_where_the_kernel_lacks_an_operation() {
+        let lacks = || Err(Unavailable::new("IORING_OP_FIXED_FD_INSTALL", &io::Error::from_raw_os_error(libc::EINVAL)));
+        let Some(made) = made(100, lacks) else { return };
+        assert_eq!((made.reactors.len(), made.sockets.connections_max()), (2, None));
+        let reason = made.sockets.to_string();
+        assert!(reason.starts_with("file descriptors, because IORING_OP_FIXED_FD_INSTALL failed: "), "{reason}");
+        assert!(reason.ends_with("; direct descriptors need Linux 6.13 or newer"), "{reason}");
+    }
+}
