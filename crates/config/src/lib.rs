@@ -292,6 +292,9 @@ pub struct NetOptions {
     pub linger_timeout_ms: u64,
     /// Maximum number of connections per address and shard that have no session; 0 for no limit.
     pub pending_address_connections_max: u32,
+    /// Maximum number of connections of each shard on `io_uring`, where they use no file descriptors; 0 to use file
+    /// descriptors.
+    pub shard_connections_max: u32,
     /// Maximum difference between the connections of a shard and of the emptiest shard; 0 for no limit.
     pub shard_imbalance_max: u32,
     /// Resident memory above which new sessions are refused; 0 for no limit.

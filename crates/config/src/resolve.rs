@@ -315,6 +315,7 @@ fn net(r: &mut Reader<'_>) -> NetOptions {
         idle_timeout_ms: r.ms_above_zero("net.idle_timeout"),
         linger_timeout_ms: r.ms_above_zero("net.linger_timeout"),
         pending_address_connections_max: r.narrow("net.pending_address_connections_limit"),
+        shard_connections_max: r.narrow("net.shard_connections_limit"),
         shard_imbalance_max: r.narrow("net.shard_imbalance_limit"),
         memory_bytes_max: r.narrow("net.memory_limit"),
         read_bytes_per_turn: r.count("net.read_bytes_per_turn"),

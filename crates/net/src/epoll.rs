@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     io::{self, IoSlice, Read as _, Write as _},
     net::{Shutdown, TcpListener, TcpStream},
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
+    os::fd::{AsFd as _, AsRawFd as _},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,7 +18,7 @@ use super::{
     listener::{Accept, Listener},
     reactor::{
         Completion, ConnectionKey, OFFERED_TWICE, READ_BUFFER_BYTES, Reactor, Released, SEND_SLICES_MAX,
-        SendCompletion, SendOutcome,
+        SendCompletion, SendOutcome, SocketDescriptor,
     },
     waker::Waker,
 };
@@ -284,9 +284,9 @@ impl Reactor for Epoll {
         self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && !slot.full)
     }
 
-    fn socket(&self, connection: ConnectionKey) -> Option<BorrowedFd<'_>> {
-        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.is_of(connection))?;
-        slot.stream.as_ref().map(TcpStream::as_fd)
+    fn socket(&mut self, connection: ConnectionKey) -> Option<SocketDescriptor<'_>> {
+        let slot = live(&mut self.slots, connection)?;
+        slot.stream.as_ref().map(|stream| SocketDescriptor::Own(stream.as_fd()))
     }
 
     #[inline]
@@ -331,11 +331,12 @@ impl Reactor for Epoll {
         }
     }
 
-    fn release(&mut self, connection: ConnectionKey) -> Option<Released> {
-        let stream = live(&mut self.slots, connection)?.stream.take()?;
+    fn release(&mut self, connection: ConnectionKey) -> io::Result<Released> {
+        let stream = live(&mut self.slots, connection).and_then(|slot| slot.stream.take());
+        let stream = stream.ok_or(io::ErrorKind::NotConnected)?;
         // Fails only for a socket that is not registered, which is harmless.
         let _ = self.poll.registry().deregister(&mut SourceFd(&stream.as_raw_fd()));
-        Some(Released { stream, read: Vec::new() })
+        Ok(Released { stream, read: Vec::new() })
     }
 
     fn close(&mut self, connection: ConnectionKey) {

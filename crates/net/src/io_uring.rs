@@ -11,20 +11,22 @@ mod probe;
 mod ring;
 mod sends;
 mod slots;
+mod socket;
+mod table;
 
 use std::{
     collections::{HashMap, VecDeque},
     io,
     mem::ManuallyDrop,
     net::{Shutdown, TcpListener, TcpStream},
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _},
+    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
-use ::io_uring::{opcode, types::Fd};
+use ::io_uring::{opcode, squeue::Entry, types::Fd};
 
-pub use probe::{Unavailable, probe};
+pub use probe::{Unavailable, probe, probe_table};
 
 use self::{
     acceptor::MultishotAcceptor,
@@ -32,12 +34,14 @@ use self::{
     intake::{BorrowedBuffer, HeldBytes},
     ring::{Cqe, Ring},
     sends::{BATCH_MAX, Sends},
-    slots::{ARMED, ENDED, ENDING, FRESH, FULL, INDEX_MAX, OFFERED, PAUSED, Slot, Subject, WAITS_TO_ARM, live},
+    slots::{ARMED, ENDED, ENDING, FRESH, FULL, INDEX_MAX, OFFERED, PAUSED, Slot, Subject, WAITS_TO_ARM, live, target},
+    socket::{Socket, Target},
+    table::{SocketTable, installation, size_for},
 };
 use super::{
     reactor::{
         Completion, ConnectionKey, OFFERED_TWICE, READ_BUFFER_BYTES, Reactor, ReactorCounters, Released,
-        SendCompletion, SendOutcome,
+        SendCompletion, SendOutcome, SocketDescriptor,
     },
     waker::Waker,
 };
@@ -54,6 +58,10 @@ pub struct Uring {
     sends: ManuallyDrop<Sends>,
     /// Indexed by `ConnectionKey::index`.
     slots: Vec<Slot>,
+    /// The sockets' table; `None` if they use descriptors.
+    table: Option<SocketTable>,
+    /// The result of the request that this reactor waits for.
+    awaited: Option<i32>,
     acceptor: MultishotAcceptor,
     waker: Arc<Waker>,
     /// A poll request for the waker is pending.
@@ -76,6 +84,9 @@ pub struct Uring {
     /// A buffer to join the bytes of several buffers; reused to keep its capacity.
     together: Vec<u8>,
     counters: ReactorCounters,
+    /// Whether a test pretends that no descriptor is left for a socket of the table.
+    #[cfg(test)]
+    pub(super) pretends_no_descriptor: bool,
 }
 
 impl Uring {
@@ -95,6 +106,8 @@ impl Uring {
             buffers: ManuallyDrop::new(buffers),
             sends: ManuallyDrop::new(Sends::new()),
             slots: Vec::new(),
+            table: None,
+            awaited: None,
             acceptor: MultishotAcceptor::new(listener)?,
             waker: Arc::clone(&waker),
             listens_to_waker: false,
@@ -110,13 +123,22 @@ impl Uring {
             borrowed: BorrowedBuffer::Nothing,
             together: Vec::new(),
             counters: ReactorCounters::default(),
+            #[cfg(test)]
+            pretends_no_descriptor: false,
         };
         Ok((reactor, waker))
     }
 
-    /// The setup flags of the ring, for the log.
-    pub fn set_up(&self) -> &'static str {
-        self.ring.set_up().name()
+    /// Keeps the sockets of connections in a table of the ring from now on, so that they use no descriptors. Must be called
+    /// before a connection is opened. Returns the maximum number of connections, which is at most the limit of open files.
+    ///
+    /// # Errors
+    /// The error of the system call. Connections use descriptors then.
+    pub fn use_table(&mut self, connections_max: u32) -> io::Result<u32> {
+        assert!(self.slots.is_empty(), "connections have no places in the table");
+        let size = size_for(connections_max);
+        self.table = Some(SocketTable::new(&self.ring, size)?);
+        Ok(size)
     }
 
     /// Queues missing requests before a wait.
@@ -145,6 +167,7 @@ impl Uring {
     fn take(&mut self, cqe: Cqe) {
         match Subject::from_user_data(cqe.user_data) {
             Subject::Send(place) => self.sends.complete(place, cqe.result),
+            Subject::Awaited => self.awaited = Some(cqe.result),
             Subject::Receive(connection) => self.received(connection, cqe),
             Subject::Accept => self.acceptor.accepted(cqe, &mut self.ring),
             Subject::Listener => self.acceptor.on_readable(),
@@ -182,6 +205,41 @@ impl Uring {
             self.sends.give_up();
         }
         self.sends.reuse();
+    }
+
+    /// Submits a request and waits for its result.
+    ///
+    /// # Safety
+    /// The request refers to no memory.
+    ///
+    /// # Errors
+    /// The error of the request, or of the ring.
+    unsafe fn ask(&mut self, request: Entry) -> io::Result<i32> {
+        debug_assert_eq!(self.sends.outstanding(), 0, "a batch is complete before something else is asked");
+        self.awaited = None;
+        // SAFETY: guaranteed by the caller.
+        unsafe { self.ring.push(&request.user_data(Subject::Awaited.user_data())) };
+        let mut entered = self.ring.submit();
+        loop {
+            self.drain();
+            match self.awaited.take() {
+                Some(result) if result < 0 => return Err(io::Error::from_raw_os_error(-result)),
+                Some(result) => return Ok(result),
+                None => entered?,
+            }
+            entered = self.ring.wait(None);
+        }
+    }
+
+    /// A new descriptor of the socket at this place of the table.
+    pub(super) fn open_descriptor(&mut self, place: u32) -> io::Result<OwnedFd> {
+        #[cfg(test)]
+        if self.pretends_no_descriptor {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
+        }
+        // SAFETY: the request contains no pointers. The kernel opens the descriptor for this process, and nothing else owns
+        // it.
+        unsafe { Ok(OwnedFd::from_raw_fd(self.ask(installation(place))?)) }
     }
 
     /// The kernel has taken all queued requests.
@@ -262,8 +320,12 @@ impl Reactor for Uring {
             self.slots.resize_with(index + 1, Slot::default);
         }
         let slot = self.slots.get_mut(index).expect("the table has just been made long enough");
-        assert!(slot.stream.is_none(), "an index is used again only after its connection was closed");
-        *slot = Slot::new(stream, connection.generation);
+        assert!(!slot.socket.is_open(), "an index is used again only after its connection was closed");
+        let socket = match &mut self.table {
+            Some(table) => table.insert(&mut self.ring, connection.index, stream.into())?,
+            None => Socket::from(stream),
+        };
+        *slot = Slot::new(socket, connection.generation);
         self.arm(connection);
         Ok(())
     }
@@ -295,27 +357,30 @@ impl Reactor for Uring {
         self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && !slot.has(FULL))
     }
 
-    fn socket(&self, connection: ConnectionKey) -> Option<BorrowedFd<'_>> {
-        let slot = self.slots.get(connection.index as usize).filter(|slot| slot.is_of(connection))?;
-        slot.stream.as_ref().map(TcpStream::as_fd)
+    fn socket(&mut self, connection: ConnectionKey) -> Option<SocketDescriptor<'_>> {
+        match target(&self.slots, connection)? {
+            // SAFETY: the connection's slot owns the descriptor, and cannot close it while the result borrows the reactor.
+            Target::Descriptor(fd) => Some(SocketDescriptor::Own(unsafe { BorrowedFd::borrow_raw(fd) })),
+            Target::Registered(place) => self.open_descriptor(place).ok().map(SocketDescriptor::Opened),
+        }
     }
 
     #[inline]
     unsafe fn send<'a>(&mut self, connection: ConnectionKey, mut slices: impl Iterator<Item = &'a [u8]>) {
         let Some(slot) = live(&mut self.slots, connection).filter(|slot| !slot.has(FULL)) else { return };
-        let (Some(fd), Some(first)) = (slot.fd(), slices.next()) else { return };
+        let (Some(target), Some(first)) = (slot.socket.target(connection.index), slices.next()) else { return };
         if slot.has(OFFERED) {
             debug_assert!(false, "{OFFERED_TWICE}");
             return;
         }
         slot.set(OFFERED, true);
         let entry = match slices.next() {
-            None => self.sends.one(connection, fd, first),
+            None => self.sends.one(connection, target, first),
             Some(second) => {
                 if !self.sends.has_room() {
                     self.submit_sends();
                 }
-                self.sends.several(connection, fd, [first, second].into_iter().chain(slices))
+                self.sends.several(connection, target, [first, second].into_iter().chain(slices))
             }
         };
         // SAFETY: the caller guarantees that the slices stay valid until it fetches the results, which it does after
@@ -333,10 +398,10 @@ impl Reactor for Uring {
         let Some(slot) = live(&mut self.slots, sent.connection) else { return Some(sent) };
         slot.set(OFFERED, false);
         if sent.outcome == SendOutcome::Full
-            && let Some(fd) = slot.fd()
+            && let Some(target) = slot.socket.target(sent.connection.index)
         {
             slot.set(FULL, true);
-            let poll = opcode::PollAdd::new(fd, libc::POLLOUT as u32).build();
+            let poll = target.request(|fd| opcode::PollAdd::new(fd, libc::POLLOUT as u32).build());
             // SAFETY: the request contains no pointers.
             unsafe { self.ring.push(&poll.user_data(Subject::Writable(sent.connection).user_data())) };
         }
@@ -344,14 +409,25 @@ impl Reactor for Uring {
     }
 
     fn finish(&mut self, connection: ConnectionKey) {
-        if let Some(stream) = live(&mut self.slots, connection).and_then(|slot| slot.stream.as_ref()) {
+        if let Some(socket) = self.socket(connection) {
             // An error means that the connection is broken; the next read reports it.
-            let _ = stream.shutdown(Shutdown::Write);
+            let _ = socket2::SockRef::from(&socket).shutdown(Shutdown::Write);
+        } else if let Some(target) = target(&self.slots, connection) {
+            // No descriptor is left. The ring can do it without one, but on another thread: until that is done, the place
+            // must not be used again.
+            let request = target.request(|fd| opcode::Shutdown::new(fd, libc::SHUT_WR).build());
+            // SAFETY: the request contains no pointers.
+            let _ = unsafe { self.ask(request) };
         }
     }
 
-    fn release(&mut self, connection: ConnectionKey) -> Option<Released> {
-        let slot = live(&mut self.slots, connection)?;
+    fn release(&mut self, connection: ConnectionKey) -> io::Result<Released> {
+        let gone = || io::Error::from(io::ErrorKind::NotConnected);
+        let opened = match target(&self.slots, connection).ok_or_else(gone)? {
+            Target::Descriptor(_) => None,
+            Target::Registered(place) => Some(TcpStream::from(self.open_descriptor(place)?)),
+        };
+        let slot = live(&mut self.slots, connection).ok_or_else(gone)?;
         slot.set(PAUSED, true);
         if slot.has(FULL) {
             self.ring.cancel(Subject::Writable(connection));
@@ -359,15 +435,20 @@ impl Reactor for Uring {
         self.end_receive(connection);
         // Until its receive has ended, it could consume bytes of the socket's next owner.
         while self.slots.get(connection.index as usize).is_some_and(|slot| slot.has(ARMED)) {
-            if self.ring.wait(None).is_err() {
-                return None;
-            }
+            self.ring.wait(None)?;
             self.drain();
         }
         self.hold_bytes(connection);
         let read = self.held.remove(&connection.index).map_or_else(Vec::new, HeldBytes::into_rest);
-        let stream = live(&mut self.slots, connection)?.stream.take()?;
-        Some(Released { stream, read })
+        let socket = &mut live(&mut self.slots, connection).ok_or_else(gone)?.socket;
+        let Some(stream) = opened else { return Ok(Released { stream: socket.take_stream().ok_or_else(gone)?, read }) };
+        if let Some(target) = socket.take(connection.index) {
+            self.ring.close(target);
+            // From now on, the socket ends when its new owner closes it.
+            self.ring.submit()?;
+            self.drain();
+        }
+        Ok(Released { stream, read })
     }
 
     fn close(&mut self, connection: ConnectionKey) {
@@ -378,11 +459,11 @@ impl Reactor for Uring {
             self.ring.cancel(Subject::Writable(connection));
         }
         let Some(slot) = live(&mut self.slots, connection) else { return };
-        let Some(stream) = slot.stream.take() else { return };
+        let Some(target) = slot.socket.take(connection.index) else { return };
         self.buffers.discard(&mut slot.received);
         self.held.remove(&connection.index);
-        // Queued after earlier requests, which may refer to the socket by its descriptor.
-        self.ring.close(stream.into_raw_fd());
+        // Queued after earlier requests, which may refer to the socket by its descriptor or its place.
+        self.ring.close(target);
     }
 
     fn counters(&self) -> ReactorCounters {
@@ -402,6 +483,10 @@ impl Drop for Uring {
                 ManuallyDrop::drop(&mut self.buffers);
                 ManuallyDrop::drop(&mut self.sends);
             }
+        }
+        if self.table.is_some() {
+            // An error leaves this to the kernel.
+            let _ = self.ring.unregister_table();
         }
         // Otherwise the memory is leaked, because the kernel may still use it. The process is about to end.
     }

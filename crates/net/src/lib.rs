@@ -31,13 +31,13 @@ pub use epoll::Epoll;
 pub use forwarded::TrustedProxies;
 pub use head::{HeadBuffer, HeadLimits};
 pub use headers::{HeaderPicker, PickedField, PickedHeaders};
-pub use io_uring::{Unavailable, Uring, probe};
+pub use io_uring::{Unavailable, Uring};
 pub use listener::{SocketOptions, bind, is_out_of_files, set_up_adopted};
 pub use reactor::{
     Completion, ConnectionKey, READ_BUFFER_BYTES, Reactor, ReactorCounters, Released, SEND_SLICES_MAX, SendCompletion,
-    SendOutcome,
+    SendOutcome, SocketDescriptor,
 };
-pub use reactor_choice::{NoReactor, ReactorChoice, ReactorKind, ReactorOption, Reactors, choose};
+pub use reactor_choice::{NoReactor, ReactorChoice, ReactorKind, ReactorLimits, ReactorOption, Reactors, choose};
 pub use request_scanner::{RequestScanner, Scanned};
 pub use response::{RefusalReason, Refused};
 pub use socket_facts::{SegmentCounts, SocketFacts, Traffic};

@@ -5,7 +5,12 @@
 //! than the information that a socket is readable. So a reactor may read into one shared buffer on demand, or into a
 //! ring of buffers in advance.
 
-use std::{io, net::TcpStream, os::fd::BorrowedFd, time::Duration};
+use std::{
+    io,
+    net::TcpStream,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Duration,
+};
 
 use dunlin_engine::SessionKey;
 
@@ -104,7 +109,8 @@ pub trait Reactor {
     /// Registers a connection.
     ///
     /// # Errors
-    /// The error of the system call. The stream is closed.
+    /// The error of the system call, or [`io::ErrorKind::QuotaExceeded`] if the reactor has no place with this index. The
+    /// stream is closed.
     fn open(&mut self, connection: ConnectionKey, stream: TcpStream) -> io::Result<()>;
 
     /// Stops reading from the connection until [`Reactor::resume`].
@@ -119,8 +125,9 @@ pub trait Reactor {
     /// Whether the connection is open and its socket is not full.
     fn takes_bytes(&self, connection: ConnectionKey) -> bool;
 
-    /// The socket of an open connection, to read what the kernel knows about it.
-    fn socket(&self, connection: ConnectionKey) -> Option<BorrowedFd<'_>>;
+    /// The socket of an open connection, to read what the kernel knows about it. `None` also if the socket has no descriptor
+    /// and none is left. Must not be called between two sends of a batch.
+    fn socket(&mut self, connection: ConnectionKey) -> Option<SocketDescriptor<'_>>;
 
     /// Offers `slices` to the connection's socket, as one send of the current batch. Ignored while the socket is full,
     /// and when there are no slices. A connection may occur once per batch: a second send would send the same slices
@@ -140,16 +147,35 @@ pub trait Reactor {
 
     /// Removes the connection and returns its socket, without sending anything. Must not be called between two sends of
     /// a batch.
-    fn release(&mut self, connection: ConnectionKey) -> Option<Released>;
+    ///
+    /// # Errors
+    /// The connection is not open, or its socket has no descriptor and none is left. Nothing has changed then.
+    fn release(&mut self, connection: ConnectionKey) -> io::Result<Released>;
 
     /// Closes the connection.
-    fn close(&mut self, connection: ConnectionKey) {
-        drop(self.release(connection));
-    }
+    fn close(&mut self, connection: ConnectionKey);
 
     /// The reactor's counters.
     fn counters(&self) -> ReactorCounters {
         ReactorCounters::default()
+    }
+}
+
+/// A descriptor of an open connection's socket.
+#[derive(Debug)]
+pub enum SocketDescriptor<'a> {
+    /// The only one.
+    Own(BorrowedFd<'a>),
+    /// One that was opened for this call.
+    Opened(OwnedFd),
+}
+
+impl AsFd for SocketDescriptor<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(fd) => *fd,
+            Self::Opened(fd) => fd.as_fd(),
+        }
     }
 }
 

@@ -422,6 +422,7 @@ fn net_options(config: &Config, open_files: OpenFiles) -> NodeNetOptions {
         handed_over_reserved: HANDED_OVER_RESERVED,
         admission: config.admission.clone(),
         shard_imbalance_max: config.net.shard_imbalance_max,
+        shard_connections_max: config.net.shard_connections_max,
         sessions_max: narrow(config.net.connections_max),
         descriptors_below: open_files.connections_below(),
         backlog: config.net.accept_backlog,
@@ -542,7 +543,7 @@ fn log_start(config: &Config, node: &Node, identity: &NodeIdentity, open_files: 
     if own_pages == OwnPages::None && config.admits_no_page() {
         config_events::NoPageAdmitted.emit();
     }
-    open_files.warn(config);
+    open_files.warn(config, node);
     if let Some(demo) = &config.demo {
         events::DemoStarted { dir: &demo.dir, address: node.local_addr() }.emit();
     }

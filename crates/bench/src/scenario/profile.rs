@@ -25,6 +25,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("durable-memory", include_str!("../../../../bench/scenarios/durable-memory.toml")),
     ("fanout", include_str!("../../../../bench/scenarios/fanout.toml")),
     ("idle", include_str!("../../../../bench/scenarios/idle.toml")),
+    ("idle-many", include_str!("../../../../bench/scenarios/idle-many.toml")),
     ("own-game", include_str!("../../../../bench/scenarios/own-game.toml")),
     ("publish", include_str!("../../../../bench/scenarios/publish.toml")),
     ("soak", include_str!("../../../../bench/scenarios/soak.toml")),

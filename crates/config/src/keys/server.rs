@@ -541,6 +541,12 @@ const NET: &[Key] = &[
         "Maximum number of bytes read from one connection before the next connection is served.",
     ),
     own(
+        "shard_connections_limit",
+        Int(0, 1 << 20),
+        "262144",
+        "Maximum number of connections of each shard on `io_uring`, handshakes included. Their sockets are in a table of the shard and use no file descriptors, but the hard limit of open files bounds each table, so the lower of both counts; `dunlin_connections_max` shows it. A full shard passes connections to another one; if all are full, the connection is closed, and counted in `dunlin_accept_failures_total{reason=\"shard_full\"}`. An entry takes 8 bytes of kernel memory. 0: connections use file descriptors, as with epoll and before Linux 6.13.",
+    ),
+    own(
         "shard_imbalance_limit",
         Int(0, 1 << 20),
         "32",

@@ -17,6 +17,7 @@ use super::{
     },
     ring::{Cqe, Ring},
     slots::Subject,
+    socket::Target,
 };
 
 /// Connections reported per turn. The limit leaves time for the existing connections during a connection storm.
@@ -179,6 +180,6 @@ impl MultishotAcceptor {
             ring.cancel(Subject::Listener);
         }
         self.by_hand = ByHand::No;
-        ring.close(listener.into_raw_fd());
+        ring.close(Target::Descriptor(listener.into_raw_fd()));
     }
 }

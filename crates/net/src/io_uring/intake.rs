@@ -6,7 +6,7 @@ use super::{
     ARMED, Cqe, ENDED, ENDING, FRESH, PAUSED, Slot, Subject, Uring, WAITS_TO_ARM,
     buffers::GROUP,
     live,
-    slots::{QUEUED, STASHED},
+    slots::{QUEUED, STASHED, target},
 };
 use crate::{Completion, ConnectionKey};
 
@@ -191,10 +191,10 @@ impl Uring {
 
     /// Arms a connection's receive.
     pub(super) fn arm(&mut self, connection: ConnectionKey) {
+        let Some(target) = target(&self.slots, connection) else { return };
         let Some(slot) = live(&mut self.slots, connection) else { return };
-        let Some(fd) = slot.fd() else { return };
         slot.set(ARMED | FRESH, true);
-        let receive = opcode::RecvMulti::new(fd, GROUP).build();
+        let receive = target.request(|fd| opcode::RecvMulti::new(fd, GROUP).build());
         // SAFETY: the kernel receives into buffers that exist as long as the ring.
         unsafe { self.ring.push(&receive.user_data(Subject::Receive(connection).user_data())) };
         self.fresh.push(connection);

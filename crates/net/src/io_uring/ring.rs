@@ -1,17 +1,17 @@
 //! The submission and completion rings, and the three ways to enter the kernel with them.
 
-use std::{collections::VecDeque, io, os::fd::RawFd, thread, time::Duration};
+use std::{collections::VecDeque, io, thread, time::Duration};
 
 use ::io_uring::{
     EnterFlags, IoUring, cqueue, opcode,
     squeue::{Entry, Flags},
-    types::{CancelBuilder, Fd, SubmitArgs, Timespec},
+    types::{CancelBuilder, Fd, Fixed, SubmitArgs, Timespec},
 };
 
-use super::slots::Subject;
+use super::{slots::Subject, socket::Target};
 
 /// Size of the submission queue: room for a batch of sends and the other requests of a turn.
-const SUBMISSIONS: u32 = 2_048;
+pub(super) const SUBMISSIONS: u32 = 2_048;
 
 /// Size of the completion queue. The kernel keeps further completions and ends multishot requests; nothing is lost, but
 /// each of these must be armed again.
@@ -151,6 +151,22 @@ impl Ring {
         unsafe { self.inner.submitter().register_buf_ring_with_flags(address, entries, group, 0) }
     }
 
+    /// Registers a table of files with `size` empty places.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub(super) fn register_table(&self, size: u32) -> io::Result<()> {
+        self.inner.submitter().register_files_sparse(size)
+    }
+
+    /// Closes all files of the table. Otherwise the kernel does it some time after the ring is dropped.
+    ///
+    /// # Errors
+    /// The error of the system call; also if there is no table.
+    pub(super) fn unregister_table(&self) -> io::Result<()> {
+        self.inner.submitter().unregister_files()
+    }
+
     /// Queues a request for the next submission. If the queue is full, it is submitted first. If the kernel accepts no
     /// requests for too long, the ring has failed.
     ///
@@ -178,9 +194,13 @@ impl Ring {
     }
 
     /// Closes a file after all requests that were queued before. Submitted requests hold their own reference to the
-    /// file; queued requests refer to it by its descriptor, which must still be open when they are submitted.
-    pub(super) fn close(&mut self, fd: RawFd) {
-        let entry = opcode::Close::new(Fd(fd)).build().user_data(Subject::Aside.user_data());
+    /// file; queued requests refer to it by its descriptor or its place, which must still be its own when they are submitted.
+    pub(super) fn close(&mut self, target: Target) {
+        let close = match target {
+            Target::Descriptor(fd) => opcode::Close::new(Fd(fd)),
+            Target::Registered(place) => opcode::Close::new(Fixed(place)),
+        };
+        let entry = close.build().user_data(Subject::Aside.user_data());
         // SAFETY: the request contains no pointers.
         unsafe { self.push(&entry.flags(Flags::SKIP_SUCCESS)) };
     }

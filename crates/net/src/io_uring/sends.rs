@@ -2,11 +2,12 @@
 
 use std::ptr;
 
-use ::io_uring::{opcode, squeue::Entry, types::Fd};
+use ::io_uring::{opcode, squeue::Entry};
 
 use super::{
     super::reactor::{ConnectionKey, SEND_SLICES_MAX, SendCompletion, SendOutcome},
     slots::Subject,
+    socket::Target,
 };
 
 /// Maximum number of sends in a batch. Measurements: 256 save most of the cost, 1,024 a little more.
@@ -89,15 +90,15 @@ impl Sends {
 
     /// The request to send one slice.
     #[inline]
-    pub(super) fn one(&mut self, connection: ConnectionKey, fd: Fd, slice: &[u8]) -> Entry {
-        self.entry(connection, fd, 1, slice.len(), &Payload::Bytes(slice.as_ptr(), slice.len()))
+    pub(super) fn one(&mut self, connection: ConnectionKey, target: Target, slice: &[u8]) -> Entry {
+        self.entry(connection, target, 1, slice.len(), &Payload::Bytes(slice.as_ptr(), slice.len()))
     }
 
     /// The request to send several slices, or as many of them as fit. Requires [`Self::has_room`].
     pub(super) fn several<'a>(
         &mut self,
         connection: ConnectionKey,
-        fd: Fd,
+        target: Target,
         slices: impl Iterator<Item = &'a [u8]>,
     ) -> Entry {
         let first = self.slices_used;
@@ -124,22 +125,29 @@ impl Sends {
             self.headers_used += 1;
             Payload::Message(ptr::from_ref(header))
         };
-        self.entry(connection, fd, count, bytes, &payload)
+        self.entry(connection, target, count, bytes, &payload)
     }
 
     #[inline]
-    fn entry(&mut self, connection: ConnectionKey, fd: Fd, slices: usize, bytes: usize, payload: &Payload) -> Entry {
+    fn entry(
+        &mut self,
+        connection: ConnectionKey,
+        target: Target,
+        slices: usize,
+        bytes: usize,
+        payload: &Payload,
+    ) -> Entry {
         let place = self.offers.len() as u32;
         let offer = Offer { connection, slices: slices as u32, offered_bytes: bytes, result: -libc::ECANCELED };
         self.offers.push(offer);
         self.outstanding += 1;
-        let entry = match *payload {
+        let entry = target.request(|fd| match *payload {
             // Bytes beyond the range of the field are offered again with the rest.
             Payload::Bytes(start, bytes) => {
                 opcode::Send::new(fd, start, u32::try_from(bytes).unwrap_or(u32::MAX)).flags(FLAGS).build()
             }
             Payload::Message(header) => opcode::SendMsg::new(fd, header).flags(FLAGS as u32).build(),
-        };
+        });
         entry.user_data(Subject::Send(place).user_data())
     }
 

@@ -1,15 +1,15 @@
 //! The reactor's state of each connection, and the identifiers of its requests.
 
-use std::{net::TcpStream, os::fd::AsRawFd as _};
-
-use ::io_uring::types::Fd;
-
-use super::{super::reactor::ConnectionKey, buffers::List};
+use super::{
+    super::reactor::ConnectionKey,
+    buffers::List,
+    socket::{Socket, Target},
+};
 
 /// A socket and its state.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    pub(super) stream: Option<TcpStream>,
+    pub(super) socket: Socket,
     generation: u32,
     /// Received bytes that were not reported.
     pub(super) received: List,
@@ -40,13 +40,13 @@ pub(super) const FULL: u16 = 1 << 8;
 pub(super) const OFFERED: u16 = 1 << 9;
 
 impl Slot {
-    pub(super) fn new(stream: TcpStream, generation: u32) -> Self {
-        Self { stream: Some(stream), generation, ..Self::default() }
+    pub(super) fn new(socket: Socket, generation: u32) -> Self {
+        Self { socket, generation, ..Self::default() }
     }
 
     #[inline]
     pub(super) fn is_of(&self, connection: ConnectionKey) -> bool {
-        self.generation == connection.generation && self.stream.is_some()
+        self.generation == connection.generation && self.socket.is_open()
     }
 
     #[inline]
@@ -63,10 +63,6 @@ impl Slot {
         }
     }
 
-    pub(super) fn fd(&self) -> Option<Fd> {
-        self.stream.as_ref().map(|stream| Fd(stream.as_raw_fd()))
-    }
-
     /// Whether there is something to report.
     pub(super) fn has_news(&self) -> bool {
         !self.received.is_empty() || self.has(STASHED | ENDED)
@@ -77,6 +73,12 @@ impl Slot {
 #[inline]
 pub(super) fn live(slots: &mut [Slot], key: ConnectionKey) -> Option<&mut Slot> {
     slots.get_mut(key.index as usize).filter(|slot| slot.is_of(key))
+}
+
+/// The target of requests for an open connection.
+#[inline]
+pub(super) fn target(slots: &[Slot], key: ConnectionKey) -> Option<Target> {
+    slots.get(key.index as usize).filter(|slot| slot.is_of(key))?.socket.target(key.index)
 }
 
 /// The subject of a completion, encoded in the `user_data` of its request.
@@ -96,6 +98,8 @@ pub(super) enum Subject {
     Writable(ConnectionKey),
     /// The send with this index in the batch.
     Send(u32),
+    /// The request whose result the reactor waits for.
+    Awaited,
 }
 
 /// Maximum index that fits next to the generation and the kind.
@@ -113,6 +117,7 @@ impl Subject {
             Self::Receive(key) => of(4, key),
             Self::Writable(key) => of(5, key),
             Self::Send(place) => 6 << 60 | u64::from(place),
+            Self::Awaited => 7 << 60,
         }
     }
 
@@ -126,6 +131,7 @@ impl Subject {
             4 => Self::Receive(key),
             5 => Self::Writable(key),
             6 => Self::Send(user_data as u32),
+            7 => Self::Awaited,
             _ => Self::Aside,
         }
     }
@@ -140,8 +146,9 @@ mod tests {
         let key = ConnectionKey { index: INDEX_MAX, generation: u32::MAX };
         let other = ConnectionKey { index: 0, generation: 7 };
         let subjects = [Subject::Aside, Subject::Wake, Subject::Accept, Subject::Listener, Subject::Send(255)];
+        let subjects = subjects.into_iter().chain([Subject::Awaited]);
         let of_connections = [key, other].into_iter().flat_map(|key| [Subject::Receive(key), Subject::Writable(key)]);
-        for subject in subjects.into_iter().chain(of_connections) {
+        for subject in subjects.chain(of_connections) {
             assert_eq!(Subject::from_user_data(subject.user_data()), subject);
         }
     }

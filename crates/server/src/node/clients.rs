@@ -203,10 +203,10 @@ impl<R: Reactor> Clients<R> {
     }
 
     fn count_failed_accept(&mut self, error: &io::Error) {
-        let count = if is_out_of_files(error) {
-            &mut self.counters.accepts_out_of_files
-        } else {
-            &mut self.counters.accepts_failed
+        let count = match error.kind() {
+            io::ErrorKind::QuotaExceeded => &mut self.counters.accepts_shard_full,
+            _ if is_out_of_files(error) => &mut self.counters.accepts_out_of_files,
+            _ => &mut self.counters.accepts_failed,
         };
         *count += 1;
     }
@@ -357,9 +357,18 @@ impl<R: Reactor> Clients<R> {
         let Some(place) = place.filter(|_| may_hand_over) else {
             return self.refuse(connection, &RefusalReason::ControlBusy.into(), engine);
         };
+        let mut behind_head = Vec::new();
+        let (stream, tls) = match self.sockets.release(connection, &mut behind_head) {
+            Ok(released) => released,
+            Err(error) => {
+                // The socket has no file descriptor, and none is left for it.
+                self.count_failed_accept(&error);
+                return self.refuse(connection, &RefusalReason::ControlBusy.into(), engine);
+            }
+        };
         let Some(ConnectionStage::Head(HeadStage { buffer })) = self.forget(connection) else { return };
         let mut head = buffer.into_bytes();
-        let Some((stream, tls)) = self.sockets.release(connection, &mut head) else { return };
+        head.append(&mut behind_head);
         match stream.peer_addr() {
             Ok(peer) => {
                 self.counters.handed_over += 1;
@@ -443,7 +452,7 @@ impl<R: Reactor> Clients<R> {
     }
 
     /// Passes events to the webhooks. Must be called before the sockets of sessions that have ended are closed.
-    pub(super) fn tell_backend(&self, engine: &mut Engine) {
+    pub(super) fn tell_backend(&mut self, engine: &mut Engine) {
         let Some(webhooks) = &self.shared.webhooks else { return };
         for event in engine.take_lifecycle() {
             let traffic = match event.what {
@@ -476,7 +485,7 @@ impl<R: Reactor> Clients<R> {
     }
 
     /// Must be called before the socket is closed.
-    fn log_end(&self, connection: ConnectionKey, stage: &ConnectionStage, took_us: Option<u64>) {
+    fn log_end(&mut self, connection: ConnectionKey, stage: &ConnectionStage, took_us: Option<u64>) {
         let (address, traffic) = (self.admission.address_so_far(connection), self.sockets.traffic(connection));
         let (stage, took) = (stage.name(), took_us.map(Duration::from_micros));
         ConnectionEnded { shard: self.index, connection, stage, address, took, traffic }.emit();
@@ -632,6 +641,7 @@ impl<R: Reactor> Clients<R> {
     pub(super) fn counters(&self) -> NetCounters {
         let mut net = self.counters.clone();
         net.connections = self.table.len() as u64;
+        net.connections_max = self.shared.loads.connections_max().map_or(0, u64::from);
         net.sessions = u64::from(self.sessions);
         self.sockets.count_into(&mut net);
         net

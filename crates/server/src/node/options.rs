@@ -35,6 +35,8 @@ pub struct NodeNetOptions {
     /// Maximum difference between the connections of a shard and of the emptiest shard, above which new connections are
     /// moved; 0 to keep the kernel's choice.
     pub shard_imbalance_max: u32,
+    /// Maximum number of connections of each shard, on `io_uring` with direct descriptors; 0 to use file descriptors.
+    pub shard_connections_max: u32,
     /// Maximum number of sessions of the node; further ones receive status 503. 0 for no limit except that on files.
     pub sessions_max: u32,
     /// Connections whose file descriptor is not below this number are closed, so that others find some.
@@ -85,6 +87,7 @@ impl Default for NodeNetOptions {
             handed_over_reserved: 0,
             admission: AdmissionOptions::default(),
             shard_imbalance_max: 32,
+            shard_connections_max: 262_144,
             sessions_max: 0,
             descriptors_below: u32::MAX,
             backlog: 4_096,

@@ -93,6 +93,8 @@ pub struct NetCounters {
     pub accepts_out_of_files: u64,
     /// Accepted connections that were closed at once, because their file descriptor is reserved for others.
     pub accepts_reserved: u64,
+    /// Accepted connections that were closed at once, because all shards had as many as they may have.
+    pub accepts_shard_full: u64,
     /// Accepts that failed for other reasons.
     pub accepts_failed: u64,
     /// Sockets that this shard accepted and passed to another shard.
@@ -109,6 +111,8 @@ pub struct NetCounters {
     pub abandoned: u64,
     /// Open sockets (gauge).
     pub connections: u64,
+    /// Maximum number of connections of this shard; 0 if only file descriptors limit them (gauge).
+    pub connections_max: u64,
     /// Completed TLS handshakes.
     pub tls_handshakes: u64,
     /// Connections that ended because of a TLS failure.

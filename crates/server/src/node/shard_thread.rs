@@ -288,7 +288,7 @@ impl<R: Reactor> ShardThread<R> {
             Asker::Sessions(reply) => {
                 let Ok(ApiAnswer::Sessions(page)) = answer else { unreachable!("sessions are what was asked for") };
                 let now_us = self.engine.now().mono_us;
-                let sockets = &self.clients.sockets;
+                let sockets = &mut self.clients.sockets;
                 let sockets = page.sessions.iter().map(|facts| sockets.facts(facts.session, now_us)).collect();
                 let turns = self.times.shares(now_us);
                 drop(reply.send(Box::new(ShardSessions { shard: self.index, page: *page, sockets, turns })));

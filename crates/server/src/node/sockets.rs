@@ -4,7 +4,7 @@
 //! counts as written from then on. If the socket does not take all of it, the rest waits with the connection, and the
 //! session's lanes provide no more data until it is sent. So at most one write waits here.
 
-use std::{io, net::TcpStream, sync::Arc, time::Duration};
+use std::{io, net::TcpStream, os::fd::AsFd as _, sync::Arc, time::Duration};
 
 use dunlin_engine::{Effect, Event, SessionKey};
 use dunlin_net::{
@@ -141,15 +141,19 @@ impl<R: Reactor> Sockets<R> {
     #[inline]
     pub(super) fn sample(&mut self, connection: ConnectionKey, now_us: u64) {
         if self.retransmissions.is_due(connection, now_us)
-            && let Some(kernel) = self.reactor.socket(connection).and_then(SocketFacts::read)
+            && let Some(kernel) = self.kernel_facts(connection)
         {
             self.retransmissions.note(connection, &kernel, now_us);
         }
     }
 
+    fn kernel_facts(&mut self, connection: ConnectionKey) -> Option<SocketFacts> {
+        SocketFacts::read(self.reactor.socket(connection)?.as_fd())
+    }
+
     /// What is known about the connection's socket.
-    pub(super) fn facts(&self, connection: ConnectionKey, now_us: u64) -> SessionSocket {
-        let kernel = self.reactor.socket(connection).and_then(SocketFacts::read);
+    pub(super) fn facts(&mut self, connection: ConnectionKey, now_us: u64) -> SessionSocket {
+        let kernel = self.kernel_facts(connection);
         SessionSocket {
             is_full: !self.reactor.takes_bytes(connection),
             tls_bytes: self.secure.as_ref().map_or(0, |secure| secure.waiting(connection).len()),
@@ -182,8 +186,8 @@ impl<R: Reactor> Sockets<R> {
     }
 
     /// What the kernel has counted about an open connection.
-    pub(super) fn traffic(&self, connection: ConnectionKey) -> Option<Traffic> {
-        Traffic::of(self.reactor.socket(connection)?)
+    pub(super) fn traffic(&mut self, connection: ConnectionKey) -> Option<Traffic> {
+        Traffic::of(self.reactor.socket(connection)?.as_fd())
     }
 
     pub(super) fn close(&mut self, connection: ConnectionKey) {
@@ -195,11 +199,14 @@ impl<R: Reactor> Sockets<R> {
     }
 
     /// Removes a connection, and adds what it has received to `read`. Returns its socket and its TLS state.
+    ///
+    /// # Errors
+    /// See [`Reactor::release`]. Nothing has changed then.
     pub(super) fn release(
         &mut self,
         connection: ConnectionKey,
         read: &mut Vec<u8>,
-    ) -> Option<(TcpStream, Option<Box<TlsSession>>)> {
+    ) -> io::Result<(TcpStream, Option<Box<TlsSession>>)> {
         let Released { stream, read: mut left } = self.reactor.release(connection)?;
         let mut tls = self.secure.as_mut().and_then(|secure| secure.remove(connection));
         match &mut tls {
@@ -207,7 +214,7 @@ impl<R: Reactor> Sockets<R> {
             Some(tls) => drop(tls.decrypt(&mut left, read)),
             None => read.extend_from_slice(&left),
         }
-        Some((stream, tls))
+        Ok((stream, tls))
     }
 
     /// Writes every dirty session.

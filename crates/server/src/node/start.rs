@@ -11,7 +11,9 @@ use std::{
 };
 
 use dunlin_engine::{NamespaceNames, Options, Seed, ShardIdentity, ShardIndex};
-use dunlin_net::{Acceptor, HeadLimits, Reactor, ReactorChoice, Reactors, SocketOptions, Waker, bind, choose};
+use dunlin_net::{
+    Acceptor, HeadLimits, Reactor, ReactorChoice, ReactorLimits, Reactors, SocketOptions, Waker, bind, choose,
+};
 use dunlin_queues::declared::{REPORT_REQUESTS, SHARD_INBOX, SHARD_RING};
 use tokio::sync::Semaphore;
 
@@ -57,7 +59,8 @@ pub(super) fn start(start: NodeStart) -> Result<Node, StartError> {
     let listeners = bind(net.listen, net.shard_count, socket_options).map_err(listen_error)?;
     let local_addr = listeners.first().expect("there is a shard").local_addr().map_err(listen_error)?;
 
-    let (reactors, choice) = choose(net.reactor, listeners, net.read_bytes_per_turn).map_err(StartError::Reactor)?;
+    let limits = ReactorLimits { read_bytes_max: net.read_bytes_per_turn, connections_max: net.shard_connections_max };
+    let (reactors, choice) = choose(net.reactor, listeners, limits).map_err(StartError::Reactor)?;
     let start = NodeStart { net, engine, rooms, tokens, backends, webhooks, tracer, logs, origins, hand_over };
     match reactors {
         Reactors::IoUring(reactors) => start_with(start, reactors, choice, local_addr),
@@ -88,7 +91,7 @@ fn start_with<R: Reactor + Send + 'static>(
         cluster,
         hand_over,
         gate: Gate::new(&net.admission, net.sessions_max),
-        loads: Loads::new(count, net.shard_imbalance_max),
+        loads: Loads::new(count, net.shard_imbalance_max, choice.connections_max.unwrap_or(u32::MAX)),
         net,
         clock: Clock::start(),
         stopping: AtomicBool::new(false),

@@ -1,9 +1,9 @@
-//! The limit on open file descriptors. Each connection uses one, and the storage, the internal port, NATS and backends
-//! need some at any time: without one, the storage can write no further table.
+//! The limit on open file descriptors. Each connection uses one, at least while it is accepted, and the storage, the internal
+//! port, NATS and backends need some at any time: without one, the storage can write no further table.
 
 use dunlin_config::Config;
 
-use crate::telemetry::config_events;
+use crate::{node::Node, telemetry::config_events};
 
 /// Files other than sessions and HTTP connections: listeners, reactors, logs, connections to backends.
 const OTHER_FILES: u64 = 256;
@@ -59,11 +59,27 @@ impl OpenFiles {
     }
 
     /// Warns if the limit is too low.
-    pub(super) fn warn(&self, config: &Config) {
-        let needed = needed(config.net.connections_max, config.net.http_connections_max);
+    pub(super) fn warn(&self, config: &Config, node: &Node) {
+        let (sessions_max, http_connections_max) = (config.net.connections_max, config.net.http_connections_max);
+        let (needed, what_allows) = match node.reactor().connections_max {
+            None => (
+                needed(sessions_max, http_connections_max),
+                "client.connection_limit and net.http_connections_limit allow",
+            ),
+            Some(connections_max) => {
+                warn_few_places(u64::from(connections_max), u64::from(node.shard_count()), sessions_max as u64);
+                (http_connections_max as u64 + OTHER_FILES, "net.http_connections_limit allows")
+            }
+        };
         if let Some(limit) = self.limit.filter(|limit| *limit < needed) {
-            config_events::FewOpenFiles { limit, needed, reserved: self.reserved }.emit();
+            config_events::FewOpenFiles { limit, needed, reserved: self.reserved, what_allows }.emit();
         }
+    }
+}
+
+fn warn_few_places(connections_max: u64, shards: u64, connection_limit: u64) {
+    if connections_max * shards < connection_limit {
+        config_events::FewPlaces { connections_max, shards, connection_limit }.emit();
     }
 }
 

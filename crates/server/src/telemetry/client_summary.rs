@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dunlin_net::RefusalReason;
 
-use super::session_events::ClientsMisbehaved;
+use super::session_events::{ClientsMisbehaved, ShardsFull};
 use crate::node::{Node, ShardReport};
 
 /// Interval between two checks.
@@ -26,6 +26,7 @@ pub async fn watch(node: Node) {
             continue;
         }
         let now = Totals::of(&survey.reports);
+        now.full_since(&before).emit();
         now.since(&before).emit();
         before = now;
     }
@@ -37,6 +38,9 @@ struct Totals {
     violations: u64,
     slow_sessions: u64,
     accept_failures: u64,
+    shard_full: u64,
+    /// Maximum number of connections of a shard.
+    connections_max: u64,
     refused: [u64; RefusalReason::ALL.len()],
 }
 
@@ -48,11 +52,21 @@ impl Totals {
             totals.violations += counters.violations;
             totals.slow_sessions += counters.slow_bytes + counters.slow_frames;
             totals.accept_failures += net.accepts_out_of_files + net.accepts_reserved + net.accepts_failed;
+            totals.shard_full += net.accepts_shard_full;
+            totals.connections_max = net.connections_max;
             for (total, count) in totals.refused.iter_mut().zip(net.refused) {
                 *total += count;
             }
         }
         totals
+    }
+
+    fn full_since(&self, before: &Self) -> ShardsFull {
+        ShardsFull {
+            interval_s: INTERVAL.as_secs(),
+            refused: self.shard_full.saturating_sub(before.shard_full),
+            connections_max: self.connections_max,
+        }
     }
 
     fn since(&self, before: &Self) -> ClientsMisbehaved {

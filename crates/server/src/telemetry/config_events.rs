@@ -65,6 +65,8 @@ pub struct FewOpenFiles {
     pub needed: u64,
     /// The number of files that connections on the public port leave for others.
     pub reserved: u64,
+    /// The settings that require them, and the verb.
+    pub what_allows: &'static str,
 }
 
 impl FewOpenFiles {
@@ -74,8 +76,33 @@ impl FewOpenFiles {
             limit = self.limit,
             needed = self.needed,
             reserved = self.reserved,
-            "the limit of open files is below what client.connection_limit and net.http_connections_limit allow; raise the \
-             hard limit (LimitNOFILE in systemd, ulimit -Hn in a shell), or lower them"
+            "the limit of open files is below what {}; raise the hard limit (LimitNOFILE in systemd, ulimit -Hn in a \
+             shell), or lower them",
+            self.what_allows
+        );
+    }
+}
+
+/// The shards may have fewer connections than the configured number.
+pub struct FewPlaces {
+    /// Maximum number of connections of each shard.
+    pub connections_max: u64,
+    /// The number of shards.
+    pub shards: u64,
+    /// The configured number of connections.
+    pub connection_limit: u64,
+}
+
+impl FewPlaces {
+    /// Logs it.
+    pub fn emit(&self) {
+        warn!(
+            connections_max = self.connections_max,
+            shards = self.shards,
+            connection_limit = self.connection_limit,
+            "the shards may have connections_max connections each, fewer together than client.connection_limit; raise \
+             net.shard_connections_limit and the hard limit of open files (LimitNOFILE in systemd, ulimit -Hn in a shell), \
+             the lower of which counts, use more shards, or lower client.connection_limit"
         );
     }
 }

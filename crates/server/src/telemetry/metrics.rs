@@ -191,7 +191,7 @@ families! {
     CONNECTIONS = Gauge "dunlin_connections" ["shard"] "Open sockets of shards, including handshakes.";
     WEBSOCKETS = Gauge "dunlin_websockets" ["shard"] "Open WebSockets of shards.";
     ACCEPTED = Counter "dunlin_connections_accepted_total" ["shard"] "Sockets accepted.";
-    ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Failed accepts, by reason. reserved: the file descriptor is one that net.reserved_open_files leaves for others.";
+    ACCEPT_FAILURES = Counter "dunlin_accept_failures_total" ["reason"] "Failed accepts, by reason. reserved: the file descriptor is one that net.reserved_open_files leaves for others. shard_full: each shard has as many connections as net.shard_connections_limit and the limit of open files allow.";
     REFUSED = Counter "dunlin_connections_refused_total" ["reason"] "Connections refused before they became sessions, by reason.";
     PLACED = Counter "dunlin_connections_placed_total" ["shard"] "Sockets accepted by the shard and passed to a shard with fewer connections.";
     IMBALANCE = Gauge "dunlin_shard_imbalance_ratio" [] "Largest number of sessions of a shard, divided by the mean. 1 means an even distribution.";
@@ -207,6 +207,7 @@ families! {
 readings! {
     /// Sockets of a shard.
     SOCKETS of NetCounters, ["shard"]:
+    Gauge "dunlin_connections_max" "Maximum number of connections of the shard: net.shard_connections_limit, at most the limit of open files. 0: connections use file descriptors, and only their limit counts." = |net| net.connections_max;
     Counter "dunlin_read_bytes_total" "Bytes read from sockets of shards." = |net| net.read_bytes;
     Counter "dunlin_written_bytes_total" "Bytes written to sockets of shards." = |net| net.write_bytes;
     Counter "dunlin_writes_total" "Writes to sockets of shards." = |net| net.writes;

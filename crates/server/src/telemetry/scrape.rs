@@ -323,6 +323,7 @@ fn connections(page: &mut Page, shards: &[ShardReport]) {
     page.family(&m::ACCEPT_FAILURES, |samples| {
         samples.add(&["out_of_files"], total(|net| net.accepts_out_of_files));
         samples.add(&["reserved"], total(|net| net.accepts_reserved));
+        samples.add(&["shard_full"], total(|net| net.accepts_shard_full));
         samples.add(&["other"], total(|net| net.accepts_failed));
     });
     page.family(&m::REFUSED, |samples| {

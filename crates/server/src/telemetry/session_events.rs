@@ -113,6 +113,33 @@ impl ClientsMisbehaved {
     }
 }
 
+/// Connections were closed because all shards had as many as they may have.
+pub struct ShardsFull {
+    /// The length of the interval.
+    pub interval_s: u64,
+    /// The number of connections that were closed.
+    pub refused: u64,
+    /// Maximum number of connections of each shard.
+    pub connections_max: u64,
+}
+
+impl ShardsFull {
+    /// Logs it, unless there were none.
+    pub fn emit(&self) {
+        let Self { interval_s, refused, connections_max } = *self;
+        if refused > 0 {
+            warn!(
+                interval_s,
+                refused,
+                connections_max,
+                "closed new connections, because each shard has connections_max; raise net.shard_connections_limit and the \
+                 hard limit of open files (LimitNOFILE in systemd, ulimit -Hn in a shell), the lower of which counts, or \
+                 use more shards"
+            );
+        }
+    }
+}
+
 /// Whether lines about connections are written.
 pub fn logs_connections() -> bool {
     tracing::enabled!(tracing::Level::DEBUG)

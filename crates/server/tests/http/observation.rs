@@ -207,8 +207,8 @@ fn a_node_that_no_page_can_reach_warns() {
 
 #[test]
 fn the_open_file_limit_is_raised_and_a_low_one_is_logged() {
-    let mut server =
-        Server::start_below("ulimit -n 6000 && ulimit -Sn 64", &json!({ "client": { "connection_limit": 9_000 } }));
+    let settings = json!({ "client": { "connection_limit": 9_000 }, "net": { "shard_connections_limit": 0 } });
+    let mut server = Server::start_below("ulimit -n 6000 && ulimit -Sn 64", &settings);
     let log_line = server.logged(
         "the limit of open files is below what client.connection_limit and net.http_connections_limit allow; raise the hard \
          limit (LimitNOFILE in systemd, ulimit -Hn in a shell), or lower them",
@@ -221,8 +221,35 @@ fn the_open_file_limit_is_raised_and_a_low_one_is_logged() {
 }
 
 #[test]
+fn connections_in_tables_may_be_more_than_the_open_file_limit() {
+    const FILES: u64 = 200;
+    let settings = json!({ "shards": 2, "client": { "connection_limit": 500 } });
+    let mut server = Server::start_below(&format!("ulimit -n {FILES}"), &settings);
+    if each_reactor::current() != dunlin_net::ReactorOption::IoUring {
+        assert!(server.metric("dunlin_connections_max{shard=\"0\"}") < 0.5);
+        return;
+    }
+    let log_line = server.logged(
+        "the shards may have connections_max connections each, fewer together than client.connection_limit; raise \
+         net.shard_connections_limit and the hard limit of open files (LimitNOFILE in systemd, ulimit -Hn in a shell), the \
+         lower of which counts, use more shards, or lower client.connection_limit",
+    );
+    assert_eq!((&log_line["connections_max"], &log_line["shards"]), (&json!(FILES), &json!(2)));
+    let mut sessions: Vec<_> = (0..300).map(|_| server.open_session()).collect();
+    let files = std::fs::read_dir(format!("/proc/{}/fd", server.process())).expect("it runs").count();
+    assert!(files < 100, "{files}");
+    let all: f64 = (0..2).map(|shard| server.metric(&format!("dunlin_connections{{shard=\"{shard}\"}}"))).sum();
+    assert!(all >= 300.0, "{all}");
+    assert!((server.metric("dunlin_connections_max{shard=\"1\"}") - FILES as f64).abs() < 0.5);
+    // A shard asks the kernel about a session's socket with a descriptor of its own.
+    sessions.truncate(1);
+    assert_eq!(server.ask("GET", "/health", "").status, 200);
+}
+
+#[test]
 fn accepts_with_a_reserved_file_descriptor_are_counted() {
-    let server = Server::start_below("ulimit -n 96", &json!({ "net": { "reserved_open_files": 1 } }));
+    let settings = json!({ "net": { "reserved_open_files": 1, "shard_connections_limit": 0 } });
+    let server = Server::start_below("ulimit -n 96", &settings);
     let mut scraper = server.connect();
     let failures = |scraper: &mut Client, reason: &str| -> u64 {
         let name = format!("dunlin_accept_failures_total{{reason=\"{reason}\"}} ");
@@ -257,6 +284,7 @@ fn connections_leave_file_descriptors_for_the_storage_and_the_internal_port() {
         "ulimit -n 256",
         &json!({
             "http_server": { "internal_port": internal.port().to_string() },
+            "net": { "shard_connections_limit": 0 },
             "storage": { "path": storage, "memtable_size": 65_536, "wal_size_limit": 65_536 },
             "channel": { "namespaces": [
                 { "name": "disk", "history_size": 100, "history_ttl": "1h", "durability": "disk" },
@@ -309,5 +337,6 @@ on_io_uring![
     a_refused_origin_is_named_with_the_key_to_set,
     a_node_that_no_page_can_reach_warns,
     the_open_file_limit_is_raised_and_a_low_one_is_logged,
+    connections_in_tables_may_be_more_than_the_open_file_limit,
     accepts_with_a_reserved_file_descriptor_are_counted,
 ];

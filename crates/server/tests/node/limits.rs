@@ -1,4 +1,4 @@
-//! A node that has run out of file descriptors.
+//! A node that has run out of file descriptors, or of places for connections.
 
 use std::{
     env,
@@ -6,13 +6,14 @@ use std::{
     process::{Command, Stdio},
 };
 
+use dunlin::node::NodeNetOptions;
 use dunlin_net::ReactorOption;
 
 use crate::{
     each_reactor,
     node::{
         client::Client,
-        rig::{Rig, wait_until},
+        rig::{Rig, engine_options, net_options, wait_until},
     },
 };
 
@@ -74,11 +75,44 @@ fn a_node_out_of_file_descriptors_sheds_clients_and_recovers() {
 }
 
 fn serve_with_few_files() {
-    let rig = Rig::simple();
+    let rig = Rig::start(NodeNetOptions { shard_connections_max: 0, ..net_options() }, engine_options());
     println!("\nlistening={}", rig.address());
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the parent ends the wait");
     println!("\nout_of_files={}", rig.count(|net| net.accepts_out_of_files));
 }
 
-on_io_uring![a_node_out_of_file_descriptors_sheds_clients_and_recovers,];
+/// Direct descriptors have a limit for each shard. Without them, only the number of files is limited.
+#[test]
+fn one_connection_more_than_the_shards_have_places_for_is_closed() {
+    const PLACES: u32 = 4;
+    let net = NodeNetOptions { shard_count: 2, shard_connections_max: PLACES, ..net_options() };
+    let rig = Rig::start(net, engine_options());
+    let has_limit = each_reactor::current() == ReactorOption::IoUring;
+    assert_eq!(rig.node.reactor().connections_max, has_limit.then_some(PLACES));
+    assert_eq!(rig.count(|net| net.connections_max), if has_limit { 8 } else { 0 });
+    // Wherever the kernel puts them, both shards become full.
+    let mut sessions: Vec<Client> = (0..8).map(|_| Client::session(rig.address())).collect();
+    assert_eq!(rig.count(|net| net.connections), 8);
+    let mut ninth = Client::connect(rig.address());
+    if !has_limit {
+        ninth.write(crate::node::client::upgrade_request("").as_bytes());
+        assert!(ninth.read_head().starts_with("HTTP/1.1 101 "));
+        return;
+    }
+    assert_eq!(ninth.read_to_end(), "");
+    assert_eq!(rig.count(|net| net.accepts_shard_full), 1);
+    assert_eq!(rig.count(|net| net.accepts_out_of_files + net.accepts_reserved + net.accepts_failed), 0);
+    // Whoever leaves makes room for one more, many times.
+    for round in 0..3 * 8 {
+        drop(sessions.remove(0));
+        wait_until("the place to be free", || rig.count(|net| net.connections) == 7);
+        sessions.push(Client::session(rig.address()));
+        assert_eq!(rig.count(|net| net.accepts_shard_full), 1, "{round}");
+    }
+}
+
+on_io_uring![
+    a_node_out_of_file_descriptors_sheds_clients_and_recovers,
+    one_connection_more_than_the_shards_have_places_for_is_closed,
+];

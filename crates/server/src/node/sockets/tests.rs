@@ -4,7 +4,6 @@ use std::{
     collections::{HashMap, HashSet, VecDeque},
     io,
     net::{TcpListener, TcpStream},
-    os::fd::BorrowedFd,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -17,7 +16,7 @@ use dunlin_engine::{
     event::{Ticket, TokenError},
     options,
 };
-use dunlin_net::{Acceptor, Completion, ConnectionKey, HeadLimits, HeaderPicker, Released, Waker};
+use dunlin_net::{Acceptor, Completion, ConnectionKey, HeadLimits, HeaderPicker, Released, SocketDescriptor, Waker};
 use dunlin_protocol::{Encoding, Payload};
 use dunlin_token::{Judged, TokenRequest, VerifyTokens};
 use tokio::sync::mpsc;
@@ -79,7 +78,7 @@ impl Reactor for Scripted {
         true
     }
 
-    fn socket(&self, _connection: ConnectionKey) -> Option<BorrowedFd<'_>> {
+    fn socket(&mut self, _connection: ConnectionKey) -> Option<SocketDescriptor<'_>> {
         None
     }
 
@@ -110,9 +109,11 @@ impl Reactor for Scripted {
 
     fn finish(&mut self, _connection: ConnectionKey) {}
 
-    fn release(&mut self, _connection: ConnectionKey) -> Option<Released> {
-        None
+    fn release(&mut self, _connection: ConnectionKey) -> io::Result<Released> {
+        Err(io::ErrorKind::NotConnected.into())
     }
+
+    fn close(&mut self, _connection: ConnectionKey) {}
 }
 
 struct NoTokens;
@@ -159,7 +160,7 @@ fn shard_thread() -> ShardThread<Scripted> {
                 headers: HeaderPicker::default(),
             },
             gate: Gate::new(&net.admission, 0),
-            loads: Loads::new(1, net.shard_imbalance_max),
+            loads: Loads::new(1, net.shard_imbalance_max, u32::MAX),
             net,
             tokens: Arc::new(NoTokens),
             backends: Arc::new(NoBackends::default()),
