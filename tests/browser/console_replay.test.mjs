@@ -23,7 +23,7 @@ const CHANNEL = "arena:hunt";
 const PASSWORD = "look";
 const TICKS = 300;
 /** Would run if it became markup. */
-const HOSTILE = `<img src=x onerror="window.hacked=1">`;
+const HOSTILE = "<b onclick=h()>x</b>";
 
 const folder = mkdtempSync(join(tmpdir(), "dunlin-console-replay-"));
 const recordings = join(folder, "recordings");

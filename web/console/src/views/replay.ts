@@ -5,7 +5,7 @@ import { closeReplay, NotThere, openReplay, Refused, replayIndex, replayTicks, S
 import { el, fill, setText } from "../dom";
 import { count } from "../format";
 import type { ReplayFrame, ReplayIndex } from "../types";
-import { type Context, link, noticePlace, type View } from "../view";
+import { type Context, link, type View } from "../view";
 
 const POLL_MS = 500;
 /** The node ends a replay that nobody has asked for a minute. */
@@ -19,7 +19,7 @@ export function replay(context: Context, file: string): View {
 
 class Opened {
   readonly element: HTMLElement;
-  private readonly about = noticePlace();
+  private readonly about = el("p", { role: "status" });
   private readonly fault = el("p", { class: "bad", role: "alert", hidden: true });
   private readonly again = el("button", { type: "button", onclick: () => void this.openAgain() }, "Load what has been recorded since");
   private readonly place = el("div", { class: "replay" });

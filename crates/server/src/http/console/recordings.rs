@@ -94,7 +94,7 @@ pub(super) fn list(directories: &BTreeSet<PathBuf>, wanted: &RecordingsWanted) -
 
 /// The path of a recording with this name, if there is one.
 pub(super) fn find(directories: &BTreeSet<PathBuf>, file: &str) -> Option<PathBuf> {
-    began_ms(file)?;
+    parts_of(file)?;
     let paths = directories.iter().map(|directory| directory.join(file));
     paths.into_iter().find(|path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()))
 }
@@ -112,7 +112,7 @@ fn collect(
         }
         let entry = entry?;
         let Ok(file) = entry.file_name().into_string() else { continue };
-        let Some(began_ms) = began_ms(&file).filter(|_| wanted.may_be(&file)) else { continue };
+        let Some((_, began_ms)) = parts_of(&file).filter(|(name, _)| wanted.may_be(name)) else { continue };
         newest.insert((Reverse(began_ms), file, entry.path()));
         if newest.len() > LISTED_MAX {
             newest.pop_last();
@@ -122,19 +122,19 @@ fn collect(
     Ok(false)
 }
 
-/// The time in a name such as `chat_1-5000.dunlin-room`; `None` for any other name, such as one with a path.
-fn began_ms(file: &str) -> Option<u64> {
+/// The room and the time in a name such as `chat_1-5000.dunlin-room`; `None` for any other name, such as one with a path.
+fn parts_of(file: &str) -> Option<(&str, u64)> {
     let (name, time) = file.strip_suffix(RECORDING_EXTENSION)?.strip_suffix('.')?.rsplit_once('-')?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (name.bytes().all(is_plain) && time.bytes().all(|byte| byte.is_ascii_digit())).then(|| time.parse().ok())?
+    let is_recording = name.bytes().all(is_plain) && time.bytes().all(|byte| byte.is_ascii_digit());
+    if is_recording { time.parse().ok().map(|began_ms| (name, began_ms)) } else { None }
 }
 
 impl RecordingsWanted {
-    /// Whether a file with this name may be one of them.
-    fn may_be(&self, file: &str) -> bool {
-        let stem = file.rsplit_once('-').map_or(file, |(stem, _)| stem);
-        stem.contains(&name_of_recordings(&self.find))
-            && (self.channel.is_empty() || stem == name_of_recordings(&self.channel))
+    /// Whether a file whose name begins so may be one of them.
+    fn may_be(&self, name: &str) -> bool {
+        name.contains(&name_of_recordings(&self.find))
+            && (self.channel.is_empty() || name == name_of_recordings(&self.channel))
     }
 
     fn takes(&self, recording: &Recording) -> bool {
@@ -234,6 +234,7 @@ mod tests {
         assert_eq!(channels(&folder.list("", "")), ["arena:hunt", "tag_1", "tag:1"]);
         assert_eq!(channels(&folder.list("g:1", "")), ["tag_1", "tag:1"], "as they are written in names of files");
         assert_eq!(channels(&folder.list("", "tag:1")), ["tag:1"], "and no other channel with such a name");
+        assert_eq!(channels(&folder.list("5000", "")), [""; 0], "the time is no part of the name");
         let listed = folder.list("", "");
         assert_eq!((listed.left_out, listed.cut, listed.directories), (0, 0, 2));
         assert_eq!(listed.unreadable, [""; 0]);
@@ -244,7 +245,7 @@ mod tests {
         let folder = Folder::new("faults");
         folder.put("tag_1-1.dunlin-room", b"nonsense");
         folder.put("tag_1-2.dunlin-room", b"DUNLINRR\xff");
-        folder.put("tag_1-3.dunlin-room", b"DUNL");
+        folder.put("tag_1-3.dunlin-room", b"DUNLINRR\x03");
         let faults: Vec<_> = folder.list("", "").recordings.into_iter().map(|recording| recording.fault).collect();
         let faults: Vec<_> = faults.iter().map(|fault| fault.as_deref().expect("a fault")).collect();
         assert_eq!(

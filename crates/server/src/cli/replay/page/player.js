@@ -90,11 +90,11 @@ function side() {
     made("p", { class: "why", id: "why" }),
     made("dl", { id: "fields" }),
     made("h2", {}, "Before this tick"),
-    made("ul", { id: "steps", class: "lines" }),
+    made("ul", { id: "steps", class: "entries" }),
     made("h2", {}, "Events of this tick"),
-    made("ul", { id: "events", class: "lines" }),
+    made("ul", { id: "events", class: "entries" }),
     made("h2", {}, "What happened"),
-    made("ol", { id: "marks-list", class: "lines jump" }),
+    made("ol", { id: "marks-list", class: "entries jump" }),
     made("p", { class: "hint", id: "connection" }),
   );
 }
