@@ -352,7 +352,7 @@ impl Console {
             Ok(request) => request,
             Err(refused) => return refused,
         };
-        let asked = match (name, is_post) {
+        let answered = match (name, is_post) {
             ("recordings", true) => match of_body(&body) {
                 Ok(wanted) => Ok(self.recordings(wanted).await),
                 Err(refused) => Err(refused),
@@ -369,7 +369,7 @@ impl Console {
             ("replay_close", true) => of_body(&body).map(|named: ReplayNamed| self.replays.close(&named)),
             _ => Err(StatusCode::METHOD_NOT_ALLOWED.into_response()),
         };
-        asked.unwrap_or_else(|refused| refused)
+        answered.unwrap_or_else(|refused| refused)
     }
 
     async fn recordings(&self, wanted: RecordingsWanted) -> Response {
@@ -386,12 +386,11 @@ impl Console {
         let directories = self.parts.reloader.record_directories().await;
         let wanted = file.clone();
         let found = spawn_blocking(move || recordings::find(&directories, &wanted)).await;
-        let (response, outcome) = match found {
-            Ok(Some(path)) => self.replays.open(&path),
-            _ => {
-                let why = "this node has no such recording".to_owned();
-                (refusal(StatusCode::NOT_FOUND, &why), why)
-            }
+        let (response, outcome) = if let Ok(Some(path)) = found {
+            self.replays.open(&path)
+        } else {
+            let why = "this node has no such recording".to_owned();
+            (refusal(StatusCode::NOT_FOUND, &why), why)
         };
         let sign_in: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
         let (target, Asker { role, address, .. }) = (format!("file={}", Value::from(file)), asker);
