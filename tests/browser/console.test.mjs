@@ -110,6 +110,7 @@ const VIEWS = {
   channel: { hash: `#/channels/${encodeURIComponent(HOSTILE_CHANNEL)}`, ready: "td code >> text=window.hacked" },
   rooms: { hash: "#/rooms", ready: `td >> text=${HOSTILE_ROOM}` },
   room: { hash: `#/rooms/${encodeURIComponent(HOSTILE_ROOM)}`, ready: "text=per second" },
+  recordings: { hash: "#/recordings", ready: "text=No namespace of this node has room.record_directory" },
   cluster: { hash: "#/cluster", ready: "text=no cluster" },
   storage: { hash: "#/storage", ready: "text=Group commits" },
   configuration: { hash: "#/configuration", ready: "td >> text=admin.password" },

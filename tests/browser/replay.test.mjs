@@ -182,6 +182,12 @@ test("on a phone, in the dark", async () => {
   await untilTick(page, 200);
   const { scroll, width } = await page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: innerWidth }));
   assert.ok(scroll <= width, `it is ${scroll} wide on a screen of ${width}`);
+  const mapHeight = () => page.evaluate(() => document.querySelector("#map").clientHeight);
+  const before = await mapHeight();
+  await page.setViewportSize({ ...PHONE.viewport, height: 1_600 });
+  await page.waitForFunction((before) => document.querySelector("#map").clientHeight > before, before);
+  await page.setViewportSize(PHONE.viewport);
+  await page.waitForFunction((before) => document.querySelector("#map").clientHeight === before, before);
   await page.screenshot({ path: join(SHOTS, "replay-phone-dark.png"), fullPage: true });
   assert.deepEqual(faults, []);
   await close();

@@ -17,6 +17,17 @@ pub struct AdminOptions {
     pub sign_in_lifetime_ms: u64,
     /// Wrong passwords per minute and address.
     pub sign_ins_per_minute: u32,
+    /// How recordings of rooms are replayed.
+    pub replays: ReplayOptions,
+}
+
+/// How the console replays recordings of rooms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// Maximum number of recordings that are open at a time; 0: none is opened.
+    pub limit: usize,
+    /// Maximum memory of each of them.
+    pub memory_bytes_max: u64,
 }
 
 /// Who may use the console.
@@ -39,7 +50,8 @@ impl AdminOptions {
     /// The options after a reload of `wanted`. A console that was switched off stays as it is until a restart.
     pub(super) fn succeeded_by(&self, wanted: Option<&Self>) -> Self {
         let wanted = wanted.unwrap_or(self).clone();
-        Self { handler_prefix: self.handler_prefix.clone(), external: self.external, ..wanted }
+        let Self { handler_prefix, external, replays, .. } = self;
+        Self { handler_prefix: handler_prefix.clone(), external: *external, replays: *replays, ..wanted }
     }
 }
 
@@ -50,6 +62,10 @@ pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
     let (secret, is_insecure) = (r.secret("admin.secret"), r.bool("admin.insecure"));
     let (external, sign_in_lifetime_ms) = (r.bool("admin.external"), r.ms_above_zero("admin.sign_in_lifetime"));
     let sign_ins_per_minute = r.narrow("admin.sign_in_limit");
+    let replays = ReplayOptions {
+        limit: r.count("admin.replays_limit"),
+        memory_bytes_max: r.narrow("admin.replay_memory_limit"),
+    };
     let handler_prefix = handler_prefix?;
     if is_insecure {
         let text = "is enabled: anyone who can reach the port can use the console. Use it only for development";
@@ -68,5 +84,5 @@ pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
         r.warning("admin.secret", text);
     }
     let access = if is_insecure { AdminAccess::Everyone } else { AdminAccess::Passwords { operator, reader, secret } };
-    Some(AdminOptions { handler_prefix, external, access, sign_in_lifetime_ms, sign_ins_per_minute })
+    Some(AdminOptions { handler_prefix, external, access, sign_in_lifetime_ms, sign_ins_per_minute, replays })
 }

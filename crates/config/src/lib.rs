@@ -58,7 +58,7 @@ use dunlin_storage::StorageOptions;
 use dunlin_token::TokenOptions;
 
 pub use self::{
-    admin::{AdminAccess, AdminOptions},
+    admin::{AdminAccess, AdminOptions, ReplayOptions},
     api_keys::ApiKeys,
     backend_options::{ProxyOptions, StatusTransform, Transformed, WebhookKey, WebhookOptions},
     broker::BrokerSettings,

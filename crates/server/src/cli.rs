@@ -45,6 +45,8 @@ use dunlin_storage::StorageError;
 
 use crate::demo::site;
 
+pub(crate) use replay::ANSWER_LINE_BYTES_MAX as REPLAY_LINE_BYTES_MAX;
+
 /// A realtime server: channels with history, recovery and presence, for clients that speak Centrifugo's protocol.
 #[derive(Debug, Parser)]
 #[command(name = "dunlin", version, arg_required_else_help = true)]

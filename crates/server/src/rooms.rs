@@ -60,6 +60,7 @@ use crate::{
 
 pub(crate) use links::RoomLinks;
 pub use paths::PathCounts;
+pub(crate) use recorder::{EXTENSION as RECORDING_EXTENSION, name_of_files as name_of_recordings};
 pub use report::{
     BuilderReport, FailureReason, FineHistogram, RoomCounters, RoomReport, TICK_BOUNDS_US, ThreadReport, TickHistogram,
 };

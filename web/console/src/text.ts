@@ -1,6 +1,3 @@
-/** Control characters except line ends and tabs, and format characters of Unicode. */
-const UNSEEN = /[\p{Cf}\p{Cc}\u2028\u2029]/gu;
+/** The text of the page is the one of the pages of commands. */
 
-export function visible(text: string): string {
-  return text.replace(UNSEEN, (c) => (c === "\n" || c === "\t" ? c : `\\u{${c.codePointAt(0)?.toString(16)}}`));
-}
+export { visible } from "../../../crates/server/src/cli/page/dom.js";

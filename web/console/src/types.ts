@@ -218,3 +218,26 @@ export interface LogPart {
   next: number;
   missed: number;
 }
+
+export interface Recording {
+  /** The name of the file. */
+  file: string;
+  began_ms: number;
+  written_ms: number;
+  bytes: number;
+  channel?: string;
+  simulation?: string;
+  /** Why it cannot be opened. */
+  fault?: string;
+}
+
+export interface Recordings {
+  recordings: Recording[];
+  left_out: number;
+  cut: number;
+  directories: number;
+  unreadable: string[];
+}
+
+export type ReplayIndex = import("../../../crates/server/src/cli/replay/page/player.js").Index;
+export type ReplayFrame = import("../../../crates/server/src/cli/replay/page/player.js").Frame;

@@ -6,6 +6,8 @@ import { cluster } from "./views/cluster";
 import { configuration } from "./views/configuration";
 import { log } from "./views/log";
 import { overview } from "./views/overview";
+import { recordings } from "./views/recordings";
+import { replay } from "./views/replay";
 import { oneRoom, rooms } from "./views/rooms";
 import { oneSession, sessions } from "./views/sessions";
 import { storage } from "./views/storage";
@@ -23,6 +25,10 @@ export const VIEWS: Record<string, Entry> = {
   },
   channels: { title: "Channels", open: (context, channel) => (channel ? oneChannel(context, channel) : channels(context)) },
   rooms: { title: "Rooms", open: (context, channel) => (channel ? oneRoom(context, channel) : rooms(context)) },
+  recordings: {
+    title: "Recordings",
+    open: (context, by, text) => (by === "file" && text ? replay(context, text) : recordings(context, by === "of" ? (text ?? "") : "")),
+  },
   cluster: { title: "Cluster", open: cluster },
   storage: { title: "Storage", open: storage },
   configuration: { title: "Configuration", open: configuration },

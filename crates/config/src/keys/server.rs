@@ -266,6 +266,18 @@ const ADMIN: &[Key] = &[
         "10",
         "Wrong passwords per minute and address (an IPv4 address, or an IPv6 network of 64 bits), and ten times as many of all addresses together that have not signed in before. Beyond it, sign-ins get status 429, with the right password as well.",
     ),
+    own(
+        "replays_limit",
+        Int(0, 64),
+        "2",
+        "Recordings of rooms that are open in the console at a time. Each is replayed in a process of its own, with the lowest priority. 0: none can be opened.",
+    ),
+    own(
+        "replay_memory_limit",
+        Int(64 << 20, 1 << 36),
+        "536870912",
+        "Bytes of memory of each of these processes. A recording may have a quarter of it. Beyond it, the replay ends and the page says so.",
+    ),
 ];
 
 const SWAGGER: &[Key] = &[

@@ -1,5 +1,6 @@
 //! `dunlin replay`.
 
+mod answers;
 mod difference;
 mod film;
 mod page;
@@ -22,6 +23,8 @@ use dunlin_rooms::{
 use serde_json::{Value, json};
 
 use super::{Failure, output};
+
+pub(crate) use answers::ANSWER_LINE_BYTES_MAX;
 
 /// Replay the recording of a room and compare the state hashes.
 #[derive(Debug, Args)]
@@ -58,6 +61,10 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "PORT", default_value_t = 0, requires = "page")]
     port: u16,
 
+    /// Answer the console of a node on standard output, in at most this much memory
+    #[arg(long, value_name = "BYTES", hide = true, conflicts_with_all = ["tick", "objects", "events", "steps", "diff", "page", "format"])]
+    answers: Option<u64>,
+
     /// Output format. In `json`, each line is a JSON object
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "text")]
     format: Format,
@@ -80,8 +87,11 @@ pub(super) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
     if let Some(other) = &args.diff {
         return difference::run([&args.file, other], args.format, registry);
     }
+    if let Some(memory_bytes_max) = args.answers {
+        return answers::run(&args.file, memory_bytes_max, registry);
+    }
     let failed = |text: String| Failure::Replay(args.file.clone(), text);
-    let bytes = read(&args.file)?;
+    let bytes = read(&args.file, RECORDING_BYTES_MAX)?;
     if args.page {
         return page::run(&args.file, bytes, args.port, registry);
     }
@@ -169,8 +179,8 @@ fn begin<'a>(path: &Path, bytes: &'a [u8], registry: &Registry) -> Result<(Heade
     Ok((header, replay))
 }
 
-/// Reads a complete recording, which must be a regular file.
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+/// Reads a complete recording, which must be a regular file of at most this length.
+fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Failure> {
     let failed = |error| Failure::File(path.to_owned(), error);
     let refused = |text: String| Failure::Replay(path.to_owned(), text);
     let file = File::open(path).map_err(failed)?;
@@ -178,9 +188,9 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
         return Err(refused("is not a regular file".to_owned()));
     }
     let mut bytes = Vec::new();
-    file.take(RECORDING_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > RECORDING_BYTES_MAX {
-        return Err(refused(format!("is larger than {RECORDING_BYTES_MAX} bytes, the limit of `dunlin replay`")));
+    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > bytes_max {
+        return Err(refused(format!("is larger than {bytes_max} bytes, the limit of this command")));
     }
     Ok(bytes)
 }

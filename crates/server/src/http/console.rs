@@ -5,6 +5,9 @@
 mod actions;
 mod console_access;
 mod page;
+mod recordings;
+mod replay_process;
+mod replays;
 mod sign_in_attempts;
 mod sign_in_cookies;
 
@@ -16,12 +19,14 @@ use std::{
 
 use axum::{
     extract::{Path, Query, Request, State},
-    http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method as HttpMethod, StatusCode, Uri, header},
     response::{IntoResponse, Response},
     routing::{MethodRouter, any, get},
 };
-use serde::Deserialize;
+use dunlin_config::ReplayOptions;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::{
     Peer,
@@ -41,6 +46,8 @@ use crate::{
 
 use actions::Kind;
 use console_access::Access;
+use recordings::RecordingsWanted;
+use replays::{ReplayNamed, Replays, TicksWanted};
 use sign_in_attempts::TooMany;
 use sign_in_cookies::{Role, SignIn};
 
@@ -70,6 +77,8 @@ pub struct ConsoleParts {
     pub log: Option<Arc<LogTail>>,
     /// Whether the port has TLS.
     pub has_tls: bool,
+    /// How recordings of rooms are replayed.
+    pub replays: ReplayOptions,
 }
 
 /// The console of one port.
@@ -77,6 +86,9 @@ pub struct Console {
     path: String,
     access: Arc<ConsoleAccess>,
     parts: ConsoleParts,
+    replays: Arc<Replays>,
+    /// One directory is looked through at a time.
+    listing: Semaphore,
 }
 
 /// Who sends a request.
@@ -91,7 +103,9 @@ struct Asker {
 impl Console {
     /// The console at this path.
     pub fn new(path: &str, access: Arc<ConsoleAccess>, parts: ConsoleParts) -> Self {
-        Self { path: path.trim_end_matches('/').to_owned(), access, parts }
+        let replays = Replays::new(parts.replays, Arc::clone(&parts.counters));
+        let path = path.trim_end_matches('/').to_owned();
+        Self { path, access, parts, replays, listing: Semaphore::new(1) }
     }
 
     /// Its path, without a slash at the end.
@@ -324,9 +338,83 @@ impl Console {
                 Ok(request) => self.channels(&request).await,
                 Err(refused) => refused,
             },
+            ("recordings" | "replay" | "replay_ticks" | "replay_close", _, Some(asker)) => {
+                self.recorded(asker, name, request).await
+            }
             _ => refusal(StatusCode::NOT_FOUND, "there is nothing here"),
         }
     }
+
+    /// Recordings of rooms: lists them, opens one, and answers about those that are open.
+    async fn recorded(&self, asker: Asker, name: &str, request: Request) -> Response {
+        let (is_post, uri) = (request.method() == HttpMethod::POST, request.uri().clone());
+        let body = match self.admitted(request).await {
+            Ok(request) => request,
+            Err(refused) => return refused,
+        };
+        let answered = match (name, is_post) {
+            ("recordings", true) => match of_body(&body) {
+                Ok(wanted) => Ok(self.recordings(wanted).await),
+                Err(refused) => Err(refused),
+            },
+            ("replay", true) => match of_body(&body) {
+                Ok(wanted) => Ok(self.open_recording(asker, wanted).await),
+                Err(refused) => Err(refused),
+            },
+            ("replay", false) => of_query(&uri).map(|named: ReplayNamed| self.replays.index(&named)),
+            ("replay_ticks", false) => match of_query::<TicksWanted>(&uri) {
+                Ok(wanted) => Ok(self.replays.ticks(&wanted).await),
+                Err(refused) => Err(refused),
+            },
+            ("replay_close", true) => of_body(&body).map(|named: ReplayNamed| self.replays.close(&named)),
+            _ => Err(StatusCode::METHOD_NOT_ALLOWED.into_response()),
+        };
+        answered.unwrap_or_else(|refused| refused)
+    }
+
+    async fn recordings(&self, wanted: RecordingsWanted) -> Response {
+        let directories = self.parts.reloader.record_directories().await;
+        let _permit = self.listing.acquire().await;
+        match spawn_blocking(move || recordings::list(&directories, &wanted)).await {
+            Ok(listed) => answer(&json!(listed)),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+
+    /// A recording has what players have sent, and maybe their addresses: the log says who has opened it.
+    async fn open_recording(&self, asker: Asker, RecordingWanted { file }: RecordingWanted) -> Response {
+        let directories = self.parts.reloader.record_directories().await;
+        let wanted = file.clone();
+        let found = spawn_blocking(move || recordings::find(&directories, &wanted)).await;
+        let (response, outcome) = if let Ok(Some(path)) = found {
+            self.replays.open(&path)
+        } else {
+            let why = "this node has no such recording".to_owned();
+            (refusal(StatusCode::NOT_FOUND, &why), why)
+        };
+        let sign_in: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
+        let (target, Asker { role, address, .. }) = (format!("file={}", Value::from(file)), asker);
+        let (action, target) = ("replay", target.as_str());
+        ConsoleAction { action, target, role: role.name(), sign_in, address, outcome: &outcome }.emit();
+        response
+    }
+}
+
+#[derive(Deserialize)]
+struct RecordingWanted {
+    file: String,
+}
+
+#[allow(clippy::result_large_err, reason = "a response is sent at once")]
+fn of_body<T: DeserializeOwned>(request: &AdmittedRequest) -> Result<T, Response> {
+    let read = serde_json::from_slice(&request.body);
+    read.map_err(|_| refusal(StatusCode::BAD_REQUEST, "the body does not say what is wanted"))
+}
+
+#[allow(clippy::result_large_err, reason = "a response is sent at once")]
+fn of_query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Response> {
+    let read = Query::try_from_uri(uri).map(|Query(wanted)| wanted);
+    read.map_err(|_| refusal(StatusCode::BAD_REQUEST, "the address does not say what is wanted"))
 }
 
 impl Asker {

@@ -29,7 +29,7 @@ use tokio::sync::mpsc;
 use crate::telemetry::events;
 
 /// The extension of recordings.
-const EXTENSION: &str = "dunlin-room";
+pub(crate) const EXTENSION: &str = "dunlin-room";
 /// Minimum size of a complete chunk.
 const CHUNK_BYTES: usize = 16 * 1_024;
 /// Number of ticks after which an incomplete chunk is written.
@@ -256,10 +256,15 @@ impl Drop for Tail {
 
 /// Channel `chat:1` at Unix time 5 s becomes `chat_1-5000.dunlin-room`.
 fn file_of(dir: &Path, channel: &str) -> PathBuf {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    let name: String = channel.chars().take(NAME_CHARS_MAX).map(|c| if is_plain(c) { c } else { '_' }).collect();
+    let name = name_of_files(channel);
     let unix_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
     dir.join(format!("{name}-{unix_ms}.{EXTENSION}"))
+}
+
+/// How the names of the recordings of a channel begin. Those of other channels may begin so as well.
+pub(crate) fn name_of_files(channel: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    channel.chars().take(NAME_CHARS_MAX).map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
 /// Never overwrites a file.

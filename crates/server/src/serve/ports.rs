@@ -71,6 +71,7 @@ impl Ports {
             counters: Arc::clone(counters),
             log: log::kept_tail(),
             has_tls: is_public && config.http_server.tls.is_some(),
+            replays: options.replays,
         };
         let port = self.internal.as_mut().filter(|_| !is_public).unwrap_or(&mut self.public);
         port.console = Some(Console::new(&options.handler_prefix, access, parts));

@@ -12,6 +12,8 @@ pub struct ControlCounters {
     errors: PerMethod<[AtomicU64; ApiError::INDICES]>,
     refused: [AtomicU64; HttpRefusal::ALL.len()],
     connections: AtomicU64,
+    /// Recordings that the console has open.
+    replays: AtomicU64,
     /// Successful and failed reloads of certificates.
     certificates: [AtomicU64; 2],
     /// Successful and failed backups of the storage.
@@ -95,11 +97,13 @@ pub enum HttpRefusal {
     Forwards,
     /// A password of the console is wrong, or was not judged because too many have been wrong.
     SignIn,
+    /// A recording was not opened in the console, because `admin.replays_limit` are open.
+    Replays,
 }
 
 impl HttpRefusal {
     /// All reasons, in the order of the counters.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Connections,
         Self::AddressConnections,
         Self::GaveWay,
@@ -115,6 +119,7 @@ impl HttpRefusal {
         Self::HeadTimeout,
         Self::Forwards,
         Self::SignIn,
+        Self::Replays,
     ];
 
     /// The reason as a metric label and in logs.
@@ -135,11 +140,22 @@ impl HttpRefusal {
             Self::HeadTimeout => "head_timeout",
             Self::Forwards => "forwards",
             Self::SignIn => "sign_in",
+            Self::Replays => "replays",
         }
     }
 }
 
 impl ControlCounters {
+    /// Sets how many recordings the console has open.
+    pub fn set_replays(&self, open: usize) {
+        self.replays.store(open as u64, Ordering::Relaxed);
+    }
+
+    /// How many recordings the console has open.
+    pub fn replays(&self) -> u64 {
+        self.replays.load(Ordering::Relaxed)
+    }
+
     /// Sets `net.memory_limit`.
     pub fn set_memory_bytes_max(&self, bytes_max: u64) {
         self.memory_bytes_max.store(bytes_max, Ordering::Relaxed);

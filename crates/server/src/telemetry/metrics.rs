@@ -457,6 +457,7 @@ families! {
     CONFIG_RELOADS = Counter "dunlin_config_reloads_total" ["outcome"] "Configuration reloads, by outcome.";
     CONFIG_LAST_RELOAD = Gauge "dunlin_config_last_reload_success_timestamp_seconds" [] "Unix time of the last successful configuration reload; 0 before the first one.";
     HTTP_CONNECTIONS = Gauge "dunlin_http_connections" [] "Open connections of the HTTP server.";
+    CONSOLE_REPLAYS = Gauge "dunlin_console_replays" [] "Recordings of rooms that are open in the console, each in a process of its own.";
     HTTP_REFUSED = Counter "dunlin_http_refused_total" ["reason"] "HTTP connections and requests refused by a limit, and idle connections that were closed, by reason (gave_way: closed in favor of another connection; origin: sent by a page of another site).";
 }
 

@@ -419,6 +419,7 @@ fn control(page: &mut Page, control: &ControlCounters) {
     });
     page.single(&m::CONFIG_LAST_RELOAD, control.last_reload_s());
     page.single(&m::HTTP_CONNECTIONS, control.connections());
+    page.single(&m::CONSOLE_REPLAYS, control.replays());
     page.family(&m::HTTP_REFUSED, |samples| {
         for reason in HttpRefusal::ALL {
             samples.add(&[reason.name()], control.refused(reason));

@@ -1,6 +1,11 @@
 //! `dunlin replay`: ticks, objects, events and differences of recordings. The tests create the recordings.
 
-use std::fs;
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::process::ExitStatusExt as _,
+    process::{Command, Stdio},
+};
 
 use dunlin_games::Registry;
 use dunlin_protocol::Encoding;
@@ -152,4 +157,46 @@ fn the_first_difference_of_two_recordings_is_shown() {
     assert!(!objects.is_empty() && objects.iter().all(|object| object["objects"][0] != object["objects"][1]));
     let unusable = dunlin(&folder, &["replay", &one, "--diff", "/dev/zero"]);
     assert!(stderr(&unusable).contains("/dev/zero: is not a regular file"), "{}", stderr(&unusable));
+}
+
+/// What the console of a node starts.
+#[test]
+fn questions_are_answered_within_the_memory_that_is_given() {
+    let folder = Folder::new("replay-answers");
+    let file = record(&folder, "a", 10, [0, 127, 0]);
+    let answers = |file: &str, memory: &str, questions: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+            .args(["replay", file, "--answers", memory])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("it starts");
+        // It reads nothing if it has no memory.
+        let _ = child.stdin.take().expect("a pipe").write_all(questions.as_bytes());
+        child.wait_with_output().expect("it ends")
+    };
+    let output = answers(&file, "67108864", "{\"from\":9,\"count\":5}\n{\"from\":12,\"count\":1}\nnonsense\n");
+    let [index, ticks, beyond, nonsense] = &lines(stdout(&output))[..] else { panic!("{output:?}") };
+    assert_eq!((&index["index"]["ticks"], &index["index"]["end"]), (&json!(10), &Value::Null));
+    let frames = ticks["ticks"]["frames"].as_array().expect("ticks");
+    assert_eq!(frames.iter().map(|frame| frame["tick"].clone()).collect::<Vec<_>>(), [9, 10]);
+    assert_eq!(beyond["error"], "there is no such tick");
+    assert!(nonsense["error"].as_str().is_some_and(|why| why.starts_with("expected")), "{nonsense}");
+
+    let crowd = Header {
+        simulation: "crowd".to_owned(),
+        params: r#"{"objects":100000}"#.to_owned(),
+        seed: SEED,
+        channel: String::new(),
+        options: RoomOptions::default(),
+    };
+    let crowd_file = folder.0.join("crowd");
+    fs::write(&crowd_file, Recorder::new(&crowd, Vec::new()).written()).expect("a temporary file");
+    let answers = |memory: &str| answers(&crowd_file.display().to_string(), memory, "");
+    let [index] = &lines(stdout(&answers("1073741824")))[..] else { panic!("one line") };
+    assert_eq!(index["index"]["ticks"], 0);
+    let starved = answers("4194304");
+    assert_eq!(starved.status.signal(), Some(libc::SIGABRT), "{starved:?}");
+    assert_eq!(stdout(&starved), "");
 }

@@ -8,6 +8,7 @@
 //! - `emulation.rs` commands in separate HTTP requests
 //! - `internal.rs` the internal port
 //! - `console.rs` the console
+//! - `console_replays.rs` recordings in the console
 //! - `upgrade.rs` `WebSocket`s on connections that have carried HTTP
 //! - `shutdown.rs` signals
 //! - `init.rs` the endpoint that tests the connection
@@ -39,6 +40,7 @@ mod backups;
 mod cluster;
 mod cluster_nats;
 mod console;
+mod console_replays;
 mod demo;
 mod emulation;
 mod framing;

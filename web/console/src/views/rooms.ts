@@ -116,7 +116,7 @@ export function oneRoom(context: Context, channel: string): View {
   const element = el(
     "div",
     {},
-    el("p", { class: "crumbs" }, link("Rooms", "rooms"), " / ", el("code", {}, channel)),
+    el("p", { class: "crumbs" }, link("Rooms", "rooms"), " / ", el("code", {}, channel), " · ", link("its recordings", "recordings", "of", channel)),
     notice,
     actions,
     about,

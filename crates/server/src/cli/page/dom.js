@@ -27,6 +27,18 @@ export function element(tag, name, ...inside) {
   return made;
 }
 
+/** Control characters except line ends and tabs, and format characters of Unicode. */
+const UNSEEN = /[\p{Cf}\p{Cc}\u2028\u2029]/gu;
+
+/**
+ * A text in which characters that are not seen, or change the direction of writing, are written as escapes, so that a name cannot
+ * look like another one.
+ * @param {string} text
+ */
+export function visible(text) {
+  return text.replace(UNSEEN, (c) => (c === "\n" || c === "\t" ? c : `\\u{${c.codePointAt(0)?.toString(16)}}`));
+}
+
 /** The time of the day, to the millisecond. */
 export function clock() {
   const now = new Date();

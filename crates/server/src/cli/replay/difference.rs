@@ -10,13 +10,13 @@ use dunlin_rooms::{
 use serde_json::{Value, json};
 
 use super::{
-    Failure, Format, begin, hash_text, output, read,
+    Failure, Format, RECORDING_BYTES_MAX, begin, hash_text, output, read,
     state::{ObjectLine, object},
 };
 
 /// Compares two recordings. If they differ, prints the difference and fails.
 pub(super) fn run(files: [&PathBuf; 2], format: Format, registry: &Registry) -> Result<(), Failure> {
-    let [one, other] = [read(files[0])?, read(files[1])?];
+    let [one, other] = [read(files[0], RECORDING_BYTES_MAX)?, read(files[1], RECORDING_BYTES_MAX)?];
     let (_, mut one) = begin(files[0], &one, registry)?;
     let (_, mut other) = begin(files[1], &other, registry)?;
     let failed = |(is_second, error)| Failure::Replay(files[usize::from(is_second)].clone(), format!("{error}"));

@@ -10,7 +10,7 @@ use dunlin_rooms::{
     recording::{Checkpoint, Header, RecordedStep, Replay, ReplayError, ReplayedStep, replay},
     wire::encode_own,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Simulation, state, steps};
@@ -18,8 +18,8 @@ use super::{Simulation, state, steps};
 /// Ticks between two checkpoints, as long as these need little memory.
 const CHECKPOINT_TICKS: u32 = 240;
 
-/// Maximum memory of the checkpoints. With more, every second one is dropped.
-const CHECKPOINT_BYTES_MAX: usize = 256 << 20;
+/// Maximum memory of the checkpoints of a page on the machine of its user. With more, every second one is dropped.
+pub(super) const CHECKPOINT_BYTES_MAX: usize = 256 << 20;
 
 /// Maximum marks of the timeline, and players of the list. A page cannot show more.
 const MARKS_MAX: usize = 20_000;
@@ -38,6 +38,13 @@ const LINES_MAX: usize = 200;
 const LINE_BYTES_MAX: usize = 8 << 20;
 
 type Make<'a> = &'a (dyn Fn() -> Result<Box<dyn Simulation>, String> + Sync);
+
+/// The ticks that a page asks for.
+#[derive(Debug, Deserialize)]
+pub(super) struct Ticks {
+    pub(super) from: u32,
+    pub(super) count: u32,
+}
 
 /// A recording that has been replayed once.
 pub(super) struct Film<'a> {
@@ -69,6 +76,9 @@ pub(super) struct Index {
     marks_left_out: usize,
     players: Vec<Player>,
     players_left_out: usize,
+    /// Places in `players` by id.
+    #[serde(skip)]
+    places: BTreeMap<PlayerId, usize>,
 }
 
 /// Something on the timeline.
@@ -83,16 +93,19 @@ struct Mark {
 struct Player {
     id: u32,
     user: String,
+    /// The id of its last connection, by which the node knows the session; empty if unknown.
+    client: String,
     spectator: bool,
 }
 
 impl<'a> Film<'a> {
-    /// Replays the recording; `progress` is told each tick.
+    /// Replays the recording; `progress` is told each tick. The checkpoints take at most `checkpoint_bytes_max`.
     pub(super) fn new(
         recording: &'a [u8],
         header: &'a Header,
         make: Make<'a>,
-        progress: impl Fn(u32),
+        checkpoint_bytes_max: usize,
+        mut progress: impl FnMut(u32),
     ) -> Result<Self, String> {
         let simulation = make()?;
         let mut replay = replay(recording, |_| simulation).map_err(|error| error.to_string())?;
@@ -115,7 +128,7 @@ impl<'a> Film<'a> {
                 let checkpoint = replay.checkpoint();
                 checkpoint_bytes += checkpoint.memory_bytes();
                 film.checkpoints.push(checkpoint);
-                if checkpoint_bytes > CHECKPOINT_BYTES_MAX {
+                if checkpoint_bytes > checkpoint_bytes_max {
                     interval *= 2;
                     film.checkpoints.retain(|checkpoint| checkpoint.tick().is_multiple_of(interval));
                     checkpoint_bytes = film.checkpoint_bytes();
@@ -202,6 +215,7 @@ impl Index {
             marks_left_out: 0,
             players: Vec::new(),
             players_left_out: 0,
+            places: BTreeMap::new(),
         }
     }
 
@@ -211,8 +225,9 @@ impl Index {
             let (what, player) = match (step.step, &step.joined) {
                 (RecordedStep::Join { visitor, .. }, Some(Ok(player))) => {
                     if self.players.len() < PLAYERS_MAX {
-                        let user = visitor.user.to_owned();
-                        self.players.push(Player { id: player.0, user, spectator: visitor.is_spectator });
+                        let (user, client) = (visitor.user.to_owned(), visitor.client.to_owned());
+                        self.places.insert(*player, self.players.len());
+                        self.players.push(Player { id: player.0, user, client, spectator: visitor.is_spectator });
                     } else {
                         self.players_left_out += 1;
                     }
@@ -221,7 +236,13 @@ impl Index {
                 (RecordedStep::Join { .. }, _) => ("refused", None),
                 (RecordedStep::Leave { player }, _) => ("leave", Some(player)),
                 (RecordedStep::Away { player }, _) => ("away", Some(player)),
-                (RecordedStep::Back { player, .. }, _) => ("back", Some(player)),
+                (RecordedStep::Back { player, visitor, .. }, _) => {
+                    let place = self.places.get(&player).copied();
+                    if let Some(known) = place.and_then(|place| self.players.get_mut(place)) {
+                        visitor.client.clone_into(&mut known.client);
+                    }
+                    ("back", Some(player))
+                }
                 (RecordedStep::Kick { player, .. }, _) => ("kick", Some(player)),
                 (RecordedStep::Message { .. }, _) => ("message", None),
                 _ => continue,
@@ -329,6 +350,11 @@ mod tests {
                 let _ = room.join(&visitor, Encoding::Json, b"");
                 recorder.join(&visitor, Encoding::Json, b"");
             }
+            if tick == 400 {
+                let visitor = Visitor { user: "ada", client: "d", ..Visitor::default() };
+                room.back(PlayerId(1), &visitor, Encoding::Json);
+                recorder.back(PlayerId(1), &visitor, Encoding::Json);
+            }
             if tick == 500 {
                 room.leave(PlayerId(1));
                 recorder.leave(PlayerId(1));
@@ -343,7 +369,7 @@ mod tests {
         let header = Header::read(recording).expect("a header");
         let registry = Registry::built_in();
         let new_game = || make(&header, &registry);
-        test(&Film::new(recording, &header, &new_game, |_| {}).expect("a film"))
+        test(&Film::new(recording, &header, &new_game, CHECKPOINT_BYTES_MAX, |_| {}).expect("a film"))
     }
 
     /// The objects after `tick`, put together from an answer that begins at `from`.
@@ -400,7 +426,12 @@ mod tests {
     fn the_index_has_what_happened() {
         with_film(&recording(), |film| {
             let marks: Vec<_> = film.index.marks.iter().map(|mark| (mark.tick, mark.what, mark.player)).collect();
-            assert_eq!(marks, [(10, "join", Some(1)), (20, "refused", None), (500, "leave", Some(1))]);
+            assert_eq!(
+                marks,
+                [(10, "join", Some(1)), (20, "refused", None), (400, "back", Some(1)), (500, "leave", Some(1))]
+            );
+            let [ada] = &film.index.players[..] else { panic!("{:?}", film.index.players) };
+            assert_eq!((ada.id, ada.user.as_str(), ada.client.as_str()), (1, "ada", "d"), "the last connection");
             assert_eq!(film.index.kinds.get(&1).map(String::as_str), Some("Runner"));
             let frame = &film.ticks(10, 1).expect("a tick")["frames"][0];
             assert_eq!(frame["players"][0]["id"], 1);
@@ -409,6 +440,23 @@ mod tests {
                 assert!(object["fields"].is_object() && object["x"].is_u64() && object["y"].is_u64(), "{object}");
             }
         });
+    }
+
+    #[test]
+    fn checkpoints_take_no_more_memory_than_they_may() {
+        let recording = recording();
+        let header = Header::read(&recording).expect("a header");
+        let registry = Registry::built_in();
+        let new_game = || make(&header, &registry);
+        let film = |bytes_max| Film::new(&recording, &header, &new_game, bytes_max, |_| {}).expect("a film");
+        let whole = film(usize::MAX);
+        let ticks = |film: &Film<'_>| film.checkpoints.iter().map(Checkpoint::tick).collect::<Vec<_>>();
+        assert_eq!(ticks(&whole), [0, 240, 480]);
+        let bytes = whole.checkpoint_bytes();
+        assert_eq!(ticks(&film(bytes)), [0, 240, 480]);
+        let thinned = film(bytes - 1);
+        assert_eq!(ticks(&thinned), [0, 480]);
+        assert_eq!(objects_at(&thinned, 300, 300), objects_at(&whole, 300, 300));
     }
 
     #[test]

@@ -25,21 +25,26 @@ use axum::{
 use dunlin_games::Registry;
 use dunlin_queues::declared::REPLAY_QUESTIONS;
 use dunlin_rooms::recording::Header;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::{Failure, film::Film, make};
+use super::{
+    Failure,
+    film::{CHECKPOINT_BYTES_MAX, Film, Ticks},
+    make,
+};
 use crate::{
     cli::page,
     demo::site::{self, Site},
 };
 
 /// The files of this page alone.
-const PAGE: [(&str, &str); 7] = [
+const PAGE: [(&str, &str); 9] = [
     ("/index.html", include_str!("page/index.html")),
     ("/replay.css", include_str!("page/replay.css")),
     ("/replay.js", include_str!("page/replay.js")),
+    ("/player.css", include_str!("page/player.css")),
+    ("/player.js", include_str!("page/player.js")),
     ("/film.js", include_str!("page/film.js")),
     ("/map.js", include_str!("page/map.js")),
     ("/why.js", include_str!("page/why.js")),
@@ -47,13 +52,6 @@ const PAGE: [(&str, &str); 7] = [
 ];
 
 const PANICKED: &str = "the game has panicked: its message is in the terminal";
-
-/// The ticks that a page asks for.
-#[derive(Debug, Deserialize)]
-struct Ticks {
-    from: u32,
-    count: u32,
-}
 
 struct Question {
     ticks: Ticks,
@@ -149,7 +147,8 @@ fn answer_questions(
 ) {
     let _note = PanicNote(shared);
     let new_game = || make(header, registry);
-    let film = Film::new(recording, header, &new_game, |tick| shared.tick.store(tick, Ordering::Relaxed));
+    let progress = |tick| shared.tick.store(tick, Ordering::Relaxed);
+    let film = Film::new(recording, header, &new_game, CHECKPOINT_BYTES_MAX, progress);
     let index = film
         .as_ref()
         .map_err(Clone::clone)

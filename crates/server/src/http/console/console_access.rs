@@ -95,6 +95,7 @@ impl SignInRules {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_config::ReplayOptions;
     use dunlin_token::Secret;
 
     use super::*;
@@ -111,6 +112,7 @@ mod tests {
             access,
             sign_in_lifetime_ms: 1_000_000,
             sign_ins_per_minute: 1,
+            replays: ReplayOptions { limit: 1, memory_bytes_max: 1 << 26 },
         }
     }
 

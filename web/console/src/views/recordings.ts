@@ -1,0 +1,54 @@
+/** The recordings of rooms that this node has. */
+
+import { recordings as ask } from "../api";
+import { el, fill } from "../dom";
+import { bytes, count, time } from "../format";
+import { Table } from "../table";
+import type { Recording, Recordings } from "../types";
+import { type Context, link, noticePlace, Repeated, Submitted, type View } from "../view";
+
+const INTERVAL_MS = 10_000;
+
+/** Of all rooms, or of the room with this name. */
+export function recordings(context: Context, channel: string): View {
+  const notice = noticePlace();
+  const hint = el("p", { class: "hint" });
+  const input = el("input", { id: "text", type: "search", autocomplete: "off", spellcheck: "false" });
+  const submitted = new Submitted(() => input.value);
+  const table = new Table<Recording>(
+    "Recordings",
+    [
+      { title: "Room", cell: ({ channel, file }) => link(channel || file, "recordings", "file", file) },
+      { title: "Game", cell: ({ simulation, fault }) => simulation ?? `cannot be read: ${fault ?? "unknown"}` },
+      { title: "Opened", cell: ({ began_ms }) => time(began_ms) },
+      { title: "Last written", cell: ({ written_ms }) => time(written_ms) },
+      { title: "Size", cell: (recording) => bytes(recording.bytes), isNumber: true },
+      { title: "File", cell: ({ file }) => el("code", {}, file) },
+    ],
+    ({ file }) => file,
+    "There is no recording.",
+  );
+  const asked = new Repeated<Recordings>(context, notice, INTERVAL_MS, () => ask(submitted.value, channel), show);
+  const form = el(
+    "form",
+    { class: "find", role: "search", onsubmit: (event) => (event.preventDefault(), submitted.take(), asked.now()) },
+    el("label", { for: "text" }, "Part of a room's name"),
+    input,
+    el("button", {}, "Find"),
+  );
+  const crumbs = el("p", { class: "crumbs" }, link("Recordings", "recordings"), " / ", el("code", {}, channel), " · ", link("the room", "rooms", channel));
+
+  function show(answer: Recordings): void {
+    table.update(answer.recordings);
+    const places = answer.directories === 0
+      ? "No namespace of this node has room.record_directory, so its rooms are not recorded. "
+      : `Recordings of ${context.ownName()}: a room is recorded on the node that runs it. `;
+    const leftOut = answer.left_out > 0 ? `${count(answer.left_out)} older ones are not listed. ` : "";
+    const cut = answer.cut > 0 ? "A directory has more files than are looked at. " : "";
+    const unreadable = answer.unreadable.length > 0 ? `Cannot be read: ${answer.unreadable.join("; ")}.` : "";
+    fill(hint, places, leftOut, cut, unreadable);
+  }
+
+  asked.now();
+  return { title: "Recordings", element: el("div", {}, channel === "" ? form : crumbs, notice, hint, table.element), stop: () => asked.stop() };
+}
