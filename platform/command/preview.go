@@ -23,8 +23,9 @@ import (
 
 // Values of --migrations.
 const (
-	migrationsRun  = "run"
-	migrationsSkip = "skip"
+	migrationsRun       = "run"
+	migrationsRunShared = "run-shared"
+	migrationsSkip      = "skip"
 )
 
 // placeholder of the name of a preview in preview.host of roost.yaml.
@@ -40,8 +41,9 @@ type preview struct {
 	replicas   int32
 	hasCron    bool
 	migrations string
-	// envFiles are pairs OLD=NEW.
+	// envFiles are pairs OLD=NEW, and usedFiles those whose OLD an App has.
 	envFiles  []string
+	usedFiles map[string]bool
 	isDeleted bool
 }
 
@@ -55,7 +57,7 @@ func (preview *preview) addFlags(command *cobra.Command) {
 	flags.DurationVar(&preview.expires, "expires", v1alpha1.PreviewDefault, "time after which the operator deletes the preview, from 10m to 720h")
 	flags.Int32Var(&preview.replicas, "replicas", 1, "pods of each process of the preview that has any")
 	flags.BoolVar(&preview.hasCron, "cron", false, "let the preview have the cron tasks of the App")
-	flags.StringVar(&preview.migrations, "migrations", "", "run or skip spec.migrate and spec.runs; without it, a preview of an App that has them is refused")
+	flags.StringVar(&preview.migrations, "migrations", "", "what happens to spec.migrate and spec.runs: skip, run (needs --env-file) or run-shared (in the database of the App); without it, a preview of an App that has them is refused")
 	flags.StringArrayVar(&preview.envFiles, "env-file", nil, "OLD=NEW: read NEW beside the manifest instead of OLD of spec.envFiles; can be repeated")
 	flags.BoolVar(&preview.isDeleted, "delete", false, "delete the previews of these manifests")
 }
@@ -79,11 +81,11 @@ func (preview *preview) check(command *cobra.Command) error {
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
 	case preview.isDeleted && command.Flags().Changed("dry-run"):
 		return usageError{errors.New("--delete and --dry-run are mutually exclusive; `roost status` lists the previews that there are")}
-	case preview.migrations != "" && preview.migrations != migrationsRun && preview.migrations != migrationsSkip:
-		return usageError{fmt.Errorf("--migrations: %q is not known; set run or skip", preview.migrations)}
+	case !slices.Contains([]string{"", migrationsRun, migrationsRunShared, migrationsSkip}, preview.migrations):
+		return usageError{fmt.Errorf("--migrations: %q is not known; set skip, run or run-shared", preview.migrations)}
 	}
 	for _, pair := range preview.envFiles {
-		if before, after, _ := strings.Cut(pair, "="); before == "" || after == "" {
+		if before, after, _ := strings.Cut(pair, "="); before == "" || after == "" || before == after {
 			return usageError{fmt.Errorf("--env-file: %q does not name two files; write OLD=NEW, such as shop.env=preview.env", pair)}
 		}
 	}
@@ -110,12 +112,12 @@ func (preview *preview) change(repository *repository, made *manifest) []validat
 	preview.scale(spec)
 	preview.unshareVolumes(spec)
 	var found []validate.Problem
-	for _, problem := range []*validate.Problem{preview.setHost(repository, app.Name, spec), preview.setMigrations(spec)} {
+	hasOwnSettings := preview.setEnvFiles(spec)
+	for _, problem := range []*validate.Problem{preview.setHost(repository, app.Name, spec), preview.setMigrations(spec, hasOwnSettings)} {
 		if problem != nil {
 			found = append(found, *problem)
 		}
 	}
-	preview.setEnvFiles(spec)
 	if len(found) == 0 {
 		found = validate.App(app)
 	}
@@ -179,7 +181,8 @@ func (preview *preview) setHost(repository *repository, name string, spec *v1alp
 }
 
 // setMigrations asks for a decision: the settings of the original name its database.
-func (preview *preview) setMigrations(spec *v1alpha1.AppSpec) *validate.Problem {
+func (preview *preview) setMigrations(spec *v1alpha1.AppSpec, hasOwnSettings bool) *validate.Problem {
+	const withOwn = "give the preview the address of its own database with --env-file OLD=NEW and --migrations=run"
 	path := "spec.migrate"
 	if spec.Migrate == nil {
 		path = "spec.runs"
@@ -188,34 +191,40 @@ func (preview *preview) setMigrations(spec *v1alpha1.AppSpec) *validate.Problem 
 	case spec.Migrate == nil && len(spec.Runs) == 0:
 	case preview.migrations == "":
 		return &validate.Problem{Path: path, Message: "its commands would run with the settings of the original, so perhaps in its database; " +
-			"set --migrations=skip, or give the preview other settings with --env-file and set --migrations=run"}
+			"set --migrations=skip, or " + withOwn}
+	case preview.migrations == migrationsRun && !hasOwnSettings:
+		return &validate.Problem{Path: path, Message: "--migrations=run would run its commands with the settings of the original, so perhaps in its database; " +
+			withOwn + ", or set --migrations=run-shared if that is meant"}
 	case preview.migrations == migrationsSkip:
 		spec.Migrate, spec.Runs = nil, nil
 	}
 	return nil
 }
 
-// setEnvFiles replaces the files that the App has. Other Apps of the files may have the others.
-func (preview *preview) setEnvFiles(spec *v1alpha1.AppSpec) {
+// setEnvFiles replaces the files that the App has, and returns whether it has any of them. Other Apps of the files may have the others.
+func (preview *preview) setEnvFiles(spec *v1alpha1.AppSpec) bool {
+	original, hasOwn := slices.Clone(spec.EnvFiles), false
 	for _, pair := range preview.envFiles {
 		before, after, _ := strings.Cut(pair, "=")
-		if index := slices.Index(spec.EnvFiles, v1alpha1.FileName(before)); index >= 0 {
-			spec.EnvFiles[index] = v1alpha1.FileName(after)
+		if index := slices.Index(original, v1alpha1.FileName(before)); index >= 0 {
+			spec.EnvFiles[index], hasOwn = v1alpha1.FileName(after), true
+			if preview.usedFiles == nil {
+				preview.usedFiles = map[string]bool{}
+			}
+			preview.usedFiles[before] = true
 		}
 	}
+	return hasOwn
 }
 
-// checkUse refuses flags that no App has a use for, after all have been changed.
+// checkUse refuses flags that no App in the files has a use for. All Apps have been changed before.
 func (preview *preview) checkUse(manifests []manifest) error {
-	isUsed := func(has func(spec *v1alpha1.AppSpec) bool) bool {
-		return slices.ContainsFunc(manifests, func(made manifest) bool { return has(&made.app.Spec) })
-	}
-	if preview.host != "" && !isUsed(func(spec *v1alpha1.AppSpec) bool { return spec.Host != "" }) {
+	if preview.host != "" && !slices.ContainsFunc(manifests, func(made manifest) bool { return made.app.Spec.Host != "" }) {
 		return usageError{errors.New("--host: no App in the files has spec.host; remove the flag")}
 	}
 	for _, pair := range preview.envFiles {
-		before, after, _ := strings.Cut(pair, "=")
-		if !isUsed(func(spec *v1alpha1.AppSpec) bool { return slices.Contains(spec.EnvFiles, v1alpha1.FileName(after)) }) {
+		before, _, _ := strings.Cut(pair, "=")
+		if !preview.usedFiles[before] {
 			return usageError{fmt.Errorf("--env-file: no App in the files has %q in spec.envFiles; correct it", before)}
 		}
 	}
@@ -280,37 +289,38 @@ func (program *program) deletePreviews(cluster *cluster, preview *preview, paths
 	ctx, cancel := program.interruptible()
 	defer cancel()
 	made := []deletion{}
+	// A preview that cannot be deleted keeps the others from nothing.
+	var failures []error
 	var ended []*v1alpha1.App
 	for _, original := range apps {
 		app, err := cluster.endPreview(ctx, original, preview.nameOf(original.Name))
-		if err != nil {
-			return err
-		}
-		if app == nil {
+		switch {
+		case err != nil:
+			failures = append(failures, err)
+		case app == nil:
 			program.note("there is no App %s; nothing is to be deleted", preview.nameOf(original.Name))
-			continue
+		default:
+			ended = append(ended, app)
 		}
-		ended = append(ended, app)
 	}
 	for _, app := range ended {
+		one := deletionOf(app)
+		one.isInBackground = true
 		if wait > 0 {
-			if err := cluster.waitUntilGone(ctx, app, wait); err != nil {
-				return fmt.Errorf("App %s/%s has expired: %w", app.Namespace, app.Name, err)
+			err := cluster.waitUntilGone(ctx, app, wait)
+			if one.IsDeleted = err == nil; err != nil {
+				failures = append(failures, fmt.Errorf("App %s/%s has expired: %w", app.Namespace, app.Name, err))
 			}
 		}
-		one := deletionOf(app)
-		one.IsDeleted = wait > 0
 		made = append(made, one)
 	}
 	if program.isJSON() {
-		return program.printJSON(made)
+		return errors.Join(append(failures, program.printJSON(made))...)
 	}
 	for _, one := range made {
-		if err := program.printDeletion(one); err != nil {
-			return err
-		}
+		failures = append(failures, program.printDeletion(one))
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // endPreview sets the time of a preview to one that is over by each clock. It returns nil if there is no such App.
