@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,6 +46,8 @@ type preview struct {
 	envFiles  []string
 	usedFiles map[string]bool
 	isDeleted bool
+	// originalHosts are the hosts of the originals, by the address of the spec of the preview.
+	originalHosts map[*v1alpha1.AppSpec]string
 }
 
 // flagsOfPreview have no meaning without --as.
@@ -165,6 +168,10 @@ func (preview *preview) setHost(repository *repository, name string, spec *v1alp
 	case slices.Contains(spec.AllHosts(), host):
 		return &validate.Problem{Path: "spec.host", Message: fmt.Sprintf("%q is a host of the original; choose another one with --host", host)}
 	}
+	if preview.originalHosts == nil {
+		preview.originalHosts = map[*v1alpha1.AppSpec]string{}
+	}
+	preview.originalHosts[spec] = spec.Host
 	spec.Host, spec.Hosts = host, nil
 	if spec.TLS != nil {
 		// The Secret of the original has a certificate for other names. With an issuer, cert-manager would replace it there.
@@ -229,6 +236,22 @@ func (preview *preview) checkUse(manifests []manifest) error {
 		}
 	}
 	return nil
+}
+
+// shareHosts gives previews of Apps that share a host by their paths one host, that of the shortest path: a page at / that calls /api finds it.
+func (preview *preview) shareHosts(manifests []manifest) {
+	first := map[string]*v1alpha1.App{}
+	for _, manifest := range manifests {
+		app, host := manifest.app, preview.originalHosts[&manifest.app.Spec]
+		if best := first[host]; best == nil || cmp.Or(cmp.Compare(len(app.Spec.Path), len(best.Spec.Path)), cmp.Compare(app.Name, best.Name)) < 0 {
+			first[host] = app
+		}
+	}
+	for _, manifest := range manifests {
+		if host := preview.originalHosts[&manifest.app.Spec]; host != "" {
+			manifest.app.Spec.Host = first[host].Spec.Host
+		}
+	}
 }
 
 // connect has the previews of one deployment reach each other instead of the originals.
