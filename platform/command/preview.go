@@ -34,6 +34,9 @@ const placeholder = "{name}"
 
 var suffixPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
+// takenSuffixes end the names of objects of Apps and Dunlins: a preview with one of these names and its App would take each other's names (NameTaken).
+var takenSuffixes = []string{"pods", "internal", "backup", "drill", "nats"}
+
 // preview is how a manifest is deployed under another name.
 type preview struct {
 	suffix     string
@@ -80,6 +83,8 @@ func (preview *preview) check(command *cobra.Command) error {
 		return usageError{fmt.Errorf("--as: %q cannot end a name; use a-z, 0-9 and -, such as pr-42", preview.suffix)}
 	case strings.HasPrefix(preview.suffix, "process-"):
 		return usageError{fmt.Errorf("--as: %q makes names of processes of the App; use another one, such as pr-42", preview.suffix)}
+	case slices.Contains(takenSuffixes, preview.suffix):
+		return usageError{fmt.Errorf("--as: %q makes names of objects of the App; use another one, such as pr-42", preview.suffix)}
 	case preview.expires < v1alpha1.PreviewMin || preview.expires > v1alpha1.PreviewMax:
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
 	case preview.isDeleted && command.Flags().Changed("dry-run"):

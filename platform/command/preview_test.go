@@ -71,6 +71,7 @@ func TestPreviewsThatAreRefused(t *testing.T) {
 		{command.ExitUsage, "--as pr-42 --host pr.example.com --migrations run --env-file shop.env=shop.env @apps/whole/shop.yaml", `--env-file: "shop.env=shop.env" does not name two files`},
 		{command.ExitUsage, "--as pr-42 --host pr.example.com --env-file web.env=shop.env @apps/shop.yaml", `--env-file: no App in the files has "web.env" in spec.envFiles; correct it`},
 		{command.ExitUsage, "--as process-worker @apps/shop.yaml", `--as: "process-worker" makes names of processes of the App; use another one, such as pr-42`},
+		{command.ExitUsage, "--as backup @apps/shop.yaml", `--as: "backup" makes names of objects of the App; use another one, such as pr-42`},
 		{command.ExitUsage, "--as pr-42 --delete --dry-run @apps/shop.yaml", "--delete and --dry-run are mutually exclusive"},
 		{command.ExitUsage, "--as pr-42 --host pr.example.com --env-file web.env=new.env @apps/shop.yaml", `--env-file: no App in the files has "web.env" in spec.envFiles; correct it`},
 		{command.ExitUsage, "--as pr-42 --host pr.example.com @apps/inside.yaml", "--host: no App in the files has spec.host; remove the flag"},
