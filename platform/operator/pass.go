@@ -73,6 +73,9 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	if pods, input.UnlabeledPods, err = operator.pods(ctx, subject, owners); err != nil {
 		return 0, err
 	}
+	if pods, err = operator.podsAtEnd(ctx, subject, live, pods); err != nil {
+		return 0, err
+	}
 	mayStrand, err := operator.giveUpStranded(ctx, subject, pods)
 	if err != nil {
 		return 0, err
