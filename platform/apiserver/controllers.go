@@ -6,41 +6,126 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // FailingWord in the command of a Job makes it fail.
 const FailingWord = "must-fail"
 
+// workloads are empty lists of the kinds whose status FinishWorkloads and KeepFinished write.
+func workloads() []*unstructured.UnstructuredList {
+	var lists []*unstructured.UnstructuredList
+	for _, kind := range [][2]string{{"apps/v1", "DeploymentList"}, {"apps/v1", "StatefulSetList"}, {"batch/v1", "JobList"}} {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion(kind[0])
+		list.SetKind(kind[1])
+		lists = append(lists, list)
+	}
+	return lists
+}
+
 // FinishWorkloads writes the status that the controllers of Kubernetes write when all pods are ready and all Jobs have ended.
 // It returns whether anything has changed.
 func FinishWorkloads(ctx context.Context, admin client.Client, options ...client.ListOption) (bool, error) {
 	hasChanged := false
-	for version, kinds := range map[string][]string{"apps/v1": {"Deployment", "StatefulSet"}, "batch/v1": {"Job"}} {
-		for _, kind := range kinds {
-			var all unstructured.UnstructuredList
-			all.SetAPIVersion(version)
-			all.SetKind(kind + "List")
-			if err := admin.List(ctx, &all, options...); err != nil {
+	for _, all := range workloads() {
+		if err := admin.List(ctx, all, options...); err != nil {
+			return false, err
+		}
+		for index := range all.Items {
+			hasWritten, err := finish(ctx, admin, &all.Items[index])
+			if err != nil {
 				return false, err
 			}
-			for index := range all.Items {
-				object := &all.Items[index]
-				if isEnded(object) {
-					continue
-				}
-				before := object.GetResourceVersion()
-				object.Object["status"] = finalStatus(object)
-				if err := admin.Status().Update(ctx, object); err != nil {
-					return false, fmt.Errorf("%s/%s: %w", kind, object.GetName(), err)
-				}
-				hasChanged = hasChanged || object.GetResourceVersion() != before
-			}
+			hasChanged = hasChanged || hasWritten
 		}
 	}
 	return hasChanged, nil
+}
+
+// KeepFinished does what FinishWorkloads does, now and after each change, until the context ends. It watches, because a test that looks again and
+// again has the server do nothing else.
+func KeepFinished(ctx context.Context, admin client.WithWatch, options ...client.ListOption) error {
+	failures := make(chan error)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lists := workloads()
+	for _, list := range lists {
+		go func() {
+			failures <- Each(ctx, admin, list, func(object client.Object) error {
+				_, err := finish(ctx, admin, object.(*unstructured.Unstructured))
+				return err
+			}, options...)
+		}()
+	}
+	var first error
+	for range lists {
+		if err := <-failures; first == nil && err != nil {
+			first = err
+			cancel()
+		}
+	}
+	return first
+}
+
+// Each calls a function with each object of a kind, and again after each of its changes, until the context ends or the function fails. A conflict is no
+// failure: the change that caused it follows.
+func Each(ctx context.Context, admin client.WithWatch, list client.ObjectList, do func(client.Object) error, options ...client.ListOption) error {
+	for ctx.Err() == nil {
+		// The first changes are the objects that exist.
+		changes, err := admin.Watch(ctx, list, options...)
+		if err != nil {
+			return ignoreEnd(ctx, err)
+		}
+		for change := range changes.ResultChan() {
+			if change.Type != watch.Added && change.Type != watch.Modified {
+				continue
+			}
+			err := do(change.Object.(client.Object))
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				changes.Stop()
+				return ignoreEnd(ctx, err)
+			}
+		}
+	}
+	return nil
+}
+
+// ignoreEnd ignores the error of a call that the end of its context has caused.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// finish returns whether it has changed the object.
+func finish(ctx context.Context, admin client.Client, object *unstructured.Unstructured) (bool, error) {
+	final := finalStatus(object)
+	if isEnded(object) || isStatus(object, final) {
+		return false, nil
+	}
+	before := object.GetResourceVersion()
+	object.Object["status"] = final
+	if err := admin.Status().Update(ctx, object); err != nil {
+		return false, fmt.Errorf("%s/%s: %w", object.GetKind(), object.GetName(), err)
+	}
+	return object.GetResourceVersion() != before, nil
+}
+
+// isStatus reports whether an object has a status. The server leaves out some of the numbers that are 0.
+func isStatus(object *unstructured.Unstructured, status map[string]any) bool {
+	current, _, _ := unstructured.NestedMap(object.Object, "status")
+	for name, value := range status {
+		if found, isThere := current[name]; found != value && (isThere || value != int64(0)) {
+			return false
+		}
+	}
+	return len(current) <= len(status)
 }
 
 // isEnded reports whether a Job has ended. Its status does not change after that.

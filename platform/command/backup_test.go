@@ -10,11 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,7 +22,6 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/apiserver"
 	"github.com/dunlin-project/dunlin/platform/command"
-	"github.com/dunlin-project/dunlin/platform/operator"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -73,31 +70,20 @@ func newTaskMachine(site *site) *taskMachine {
 }
 
 // run acts as the controllers of workloads and of Jobs, and as the kubelet.
-func (machine *taskMachine) run(ctx context.Context) {
-	admin, err := client.New(machine.server.Admin, client.Options{Scheme: operator.NewScheme()})
-	if err != nil {
-		machine.t.Error(err)
-		return
-	}
-	seen := map[string]bool{}
-	for ctx.Err() == nil {
-		_, err := apiserver.FinishWorkloads(ctx, admin, client.InNamespace("web"), client.MatchingLabels{render.LabelPart: "main"})
-		if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+func (machine *taskMachine) run() {
+	machine.inBackground(func(ctx context.Context) {
+		if err := apiserver.KeepFinished(ctx, machine.admin, client.InNamespace("web"), client.MatchingLabels{render.LabelPart: "main"}); err != nil {
 			machine.t.Error(err)
-			return
 		}
-		var jobs batchv1.JobList
-		if err := admin.List(ctx, &jobs, client.InNamespace("web"), client.MatchingLabels{render.LabelPart: render.PartBackup}); err != nil {
-			continue
+	})
+	seen := map[string]bool{}
+	machine.forEach(&batchv1.JobList{}, func(ctx context.Context, job client.Object) error {
+		if !seen[job.GetName()] {
+			seen[job.GetName()] = true
+			machine.runJob(ctx, machine.admin, job.(*batchv1.Job))
 		}
-		for index := range jobs.Items {
-			if job := &jobs.Items[index]; !seen[job.Name] {
-				seen[job.Name] = true
-				machine.runJob(ctx, admin, job)
-			}
-		}
-		time.Sleep(controllerPause) // between two looks
-	}
+		return nil
+	}, client.MatchingLabels{render.LabelPart: render.PartBackup})
 }
 
 func (machine *taskMachine) runJob(ctx context.Context, admin client.Client, job *batchv1.Job) {
@@ -267,7 +253,7 @@ func TestBackupDrillAndRestore(t *testing.T) {
 	machine := newTaskMachine(site)
 	site.runOperator()
 	site.newKubelet()
-	site.inBackground(machine.run)
+	machine.run()
 	site.write("database/roost.yaml", site.read("apps/roost.yaml"))
 	site.write("database/database.yaml", database)
 	site.write("database/backup.env", "RESTIC_PASSWORD="+canary+"-repository\n")

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -57,7 +56,7 @@ func (person *person) stands(name, script string) {
 func bare(t *testing.T) *site {
 	t.Helper()
 	server := apiserver.ForTest(t)
-	admin, err := client.New(server.Admin, client.Options{})
+	admin, err := client.NewWithWatch(server.Admin, client.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,12 +101,8 @@ func (site *site) makeNodes(version string) {
 // runOperatorPods makes the Deployment of the operator available.
 func (site *site) runOperatorPods() {
 	site.inBackground(func(ctx context.Context) {
-		pause := time.NewTicker(controllerPause)
-		defer pause.Stop()
-		for ctx.Err() == nil {
-			<-pause.C
-			// The namespace may not exist yet, and the Deployment may change during the update.
-			_, _ = apiserver.FinishWorkloads(ctx, site.admin, client.InNamespace("roost-system"))
+		if err := apiserver.KeepFinished(ctx, site.admin, client.InNamespace("roost-system")); err != nil {
+			site.t.Error(err)
 		}
 	})
 }

@@ -40,7 +40,7 @@ const (
 type site struct {
 	*person
 	server *apiserver.Server
-	admin  client.Client
+	admin  client.WithWatch
 	// log of the operator.
 	log *sharedBuffer
 }
@@ -52,7 +52,7 @@ func newSite(t *testing.T) *site {
 	if err := rbacv1.AddToScheme(known); err != nil {
 		t.Fatal(err)
 	}
-	admin, err := client.New(server.Admin, client.Options{Scheme: known})
+	admin, err := client.NewWithWatch(server.Admin, client.Options{Scheme: known})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,21 +108,19 @@ func (site *site) runOperator() func() {
 // runControllers makes all pods ready, until the function that it returns is called.
 func (site *site) runControllers() func() {
 	return site.inBackground(func(ctx context.Context) {
-		pause := time.NewTicker(controllerPause)
 		own := client.MatchingLabels{render.LabelManagedBy: render.ManagedBy}
-		defer pause.Stop()
-		for {
-			_, err := apiserver.FinishWorkloads(ctx, site.admin, client.InNamespace("web"), own)
-			// The operator may change or delete an object between the read and the write.
-			if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				site.t.Errorf("%v", err)
-				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-pause.C:
-			}
+		if err := apiserver.KeepFinished(ctx, site.admin, client.InNamespace("web"), own); err != nil {
+			site.t.Error(err)
+		}
+	})
+}
+
+// forEach calls a function with each object of the namespace, and again after each of its changes.
+func (site *site) forEach(list client.ObjectList, do func(context.Context, client.Object) error, options ...client.ListOption) func() {
+	return site.inBackground(func(ctx context.Context) {
+		err := apiserver.Each(ctx, site.admin, list, func(object client.Object) error { return do(ctx, object) }, append(options, client.InNamespace("web"))...)
+		if err != nil {
+			site.t.Error(err)
 		}
 	})
 }

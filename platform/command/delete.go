@@ -28,6 +28,8 @@ type deletion struct {
 	// Objects are those that Kubernetes deletes with the App or the Dunlin, and Kept what stays.
 	Objects []string `json:"objects"`
 	Kept    []string `json:"kept"`
+	// isInBackground is true if the objects may still exist when the App is deleted.
+	isInBackground bool
 }
 
 func (program *program) deleteCommand() *cobra.Command {
@@ -130,6 +132,9 @@ func (program *program) printDeletion(made deletion) error {
 		verb = "deleted"
 	}
 	program.print("%s: %s %s/%s", verb, made.Kind, made.Namespace, made.Name)
+	if made.isInBackground {
+		verb = "deletes in the background"
+	}
 	for _, object := range made.Objects {
 		program.print("%s: %s", verb, object)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,28 +22,11 @@ import (
 
 // runCollector does what the garbage collector of Kubernetes does for a deletion in the foreground: it deletes what the App owns, and then the App.
 func (site *site) runCollector() func() {
-	return site.inBackground(func(ctx context.Context) {
-		pause := time.NewTicker(controllerPause)
-		defer pause.Stop()
-		for {
-			var apps v1alpha1.AppList
-			// An object may change between the read and the write; the next look repeats it.
-			if err := site.admin.List(ctx, &apps, client.InNamespace("web")); err == nil {
-				for index := range apps.Items {
-					_ = site.collect(ctx, &apps.Items[index])
-				}
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-pause.C:
-			}
-		}
-	})
+	return site.forEach(&v1alpha1.AppList{}, site.collect)
 }
 
-func (site *site) collect(ctx context.Context, app *v1alpha1.App) error {
-	if app.DeletionTimestamp == nil {
+func (site *site) collect(ctx context.Context, app client.Object) error {
+	if app.GetDeletionTimestamp() == nil {
 		return nil
 	}
 	lists := []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &corev1.ServiceList{}, &corev1.SecretList{}, &networkingv1.IngressList{}}
@@ -54,7 +36,7 @@ func (site *site) collect(ctx context.Context, app *v1alpha1.App) error {
 		}
 		err := meta.EachListItem(list, func(item runtime.Object) error {
 			object := item.(client.Object)
-			if owner := metav1.GetControllerOf(object); owner == nil || owner.UID != app.UID {
+			if owner := metav1.GetControllerOf(object); owner == nil || owner.UID != app.GetUID() {
 				return nil
 			}
 			return client.IgnoreNotFound(site.admin.Delete(ctx, object))
@@ -63,7 +45,7 @@ func (site *site) collect(ctx context.Context, app *v1alpha1.App) error {
 			return err
 		}
 	}
-	app.Finalizers = nil
+	app.SetFinalizers(nil)
 	return site.admin.Update(ctx, app)
 }
 

@@ -107,6 +107,7 @@ func (program *program) releases(paths, images []string, preview *preview) ([]*r
 		if err := preview.checkUse(result.manifests); err != nil {
 			return nil, err
 		}
+		preview.shareHosts(result.manifests)
 		preview.connect(result.manifests)
 	}
 	if err := pinImages(result.manifests, images); err != nil {

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,14 +24,18 @@ import (
 
 // Values of --migrations.
 const (
-	migrationsRun  = "run"
-	migrationsSkip = "skip"
+	migrationsRun       = "run"
+	migrationsRunShared = "run-shared"
+	migrationsSkip      = "skip"
 )
 
 // placeholder of the name of a preview in preview.host of roost.yaml.
 const placeholder = "{name}"
 
 var suffixPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+
+// takenSuffixes end the names of objects of Apps and Dunlins: a preview with one of these names and its App would take each other's names (NameTaken).
+var takenSuffixes = []string{"pods", "internal", "backup", "drill", "nats"}
 
 // preview is how a manifest is deployed under another name.
 type preview struct {
@@ -40,9 +45,12 @@ type preview struct {
 	replicas   int32
 	hasCron    bool
 	migrations string
-	// envFiles are pairs OLD=NEW.
+	// envFiles are pairs OLD=NEW, and usedFiles those whose OLD an App has.
 	envFiles  []string
+	usedFiles map[string]bool
 	isDeleted bool
+	// originalHosts are the hosts of the originals, by the address of the spec of the preview.
+	originalHosts map[*v1alpha1.AppSpec]string
 }
 
 // flagsOfPreview have no meaning without --as.
@@ -55,7 +63,7 @@ func (preview *preview) addFlags(command *cobra.Command) {
 	flags.DurationVar(&preview.expires, "expires", v1alpha1.PreviewDefault, "time after which the operator deletes the preview, from 10m to 720h")
 	flags.Int32Var(&preview.replicas, "replicas", 1, "pods of each process of the preview that has any")
 	flags.BoolVar(&preview.hasCron, "cron", false, "let the preview have the cron tasks of the App")
-	flags.StringVar(&preview.migrations, "migrations", "", "run or skip spec.migrate and spec.runs; without it, a preview of an App that has them is refused")
+	flags.StringVar(&preview.migrations, "migrations", "", "what happens to spec.migrate and spec.runs: skip, run (needs --env-file) or run-shared (in the database of the App); without it, a preview of an App that has them is refused")
 	flags.StringArrayVar(&preview.envFiles, "env-file", nil, "OLD=NEW: read NEW beside the manifest instead of OLD of spec.envFiles; can be repeated")
 	flags.BoolVar(&preview.isDeleted, "delete", false, "delete the previews of these manifests")
 }
@@ -75,15 +83,17 @@ func (preview *preview) check(command *cobra.Command) error {
 		return usageError{fmt.Errorf("--as: %q cannot end a name; use a-z, 0-9 and -, such as pr-42", preview.suffix)}
 	case strings.HasPrefix(preview.suffix, "process-"):
 		return usageError{fmt.Errorf("--as: %q makes names of processes of the App; use another one, such as pr-42", preview.suffix)}
+	case slices.Contains(takenSuffixes, preview.suffix):
+		return usageError{fmt.Errorf("--as: %q makes names of objects of the App; use another one, such as pr-42", preview.suffix)}
 	case preview.expires < v1alpha1.PreviewMin || preview.expires > v1alpha1.PreviewMax:
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
 	case preview.isDeleted && command.Flags().Changed("dry-run"):
 		return usageError{errors.New("--delete and --dry-run are mutually exclusive; `roost status` lists the previews that there are")}
-	case preview.migrations != "" && preview.migrations != migrationsRun && preview.migrations != migrationsSkip:
-		return usageError{fmt.Errorf("--migrations: %q is not known; set run or skip", preview.migrations)}
+	case !slices.Contains([]string{"", migrationsRun, migrationsRunShared, migrationsSkip}, preview.migrations):
+		return usageError{fmt.Errorf("--migrations: %q is not known; set skip, run or run-shared", preview.migrations)}
 	}
 	for _, pair := range preview.envFiles {
-		if before, after, _ := strings.Cut(pair, "="); before == "" || after == "" {
+		if before, after, _ := strings.Cut(pair, "="); before == "" || after == "" || before == after {
 			return usageError{fmt.Errorf("--env-file: %q does not name two files; write OLD=NEW, such as shop.env=preview.env", pair)}
 		}
 	}
@@ -110,12 +120,12 @@ func (preview *preview) change(repository *repository, made *manifest) []validat
 	preview.scale(spec)
 	preview.unshareVolumes(spec)
 	var found []validate.Problem
-	for _, problem := range []*validate.Problem{preview.setHost(repository, app.Name, spec), preview.setMigrations(spec)} {
+	hasOwnSettings := preview.setEnvFiles(spec)
+	for _, problem := range []*validate.Problem{preview.setHost(repository, app.Name, spec), preview.setMigrations(spec, hasOwnSettings)} {
 		if problem != nil {
 			found = append(found, *problem)
 		}
 	}
-	preview.setEnvFiles(spec)
 	if len(found) == 0 {
 		found = validate.App(app)
 	}
@@ -163,6 +173,10 @@ func (preview *preview) setHost(repository *repository, name string, spec *v1alp
 	case slices.Contains(spec.AllHosts(), host):
 		return &validate.Problem{Path: "spec.host", Message: fmt.Sprintf("%q is a host of the original; choose another one with --host", host)}
 	}
+	if preview.originalHosts == nil {
+		preview.originalHosts = map[*v1alpha1.AppSpec]string{}
+	}
+	preview.originalHosts[spec] = spec.Host
 	spec.Host, spec.Hosts = host, nil
 	if spec.TLS != nil {
 		// The Secret of the original has a certificate for other names. With an issuer, cert-manager would replace it there.
@@ -179,7 +193,8 @@ func (preview *preview) setHost(repository *repository, name string, spec *v1alp
 }
 
 // setMigrations asks for a decision: the settings of the original name its database.
-func (preview *preview) setMigrations(spec *v1alpha1.AppSpec) *validate.Problem {
+func (preview *preview) setMigrations(spec *v1alpha1.AppSpec, hasOwnSettings bool) *validate.Problem {
+	const withOwn = "give the preview the address of its own database with --env-file OLD=NEW and --migrations=run"
 	path := "spec.migrate"
 	if spec.Migrate == nil {
 		path = "spec.runs"
@@ -188,38 +203,60 @@ func (preview *preview) setMigrations(spec *v1alpha1.AppSpec) *validate.Problem 
 	case spec.Migrate == nil && len(spec.Runs) == 0:
 	case preview.migrations == "":
 		return &validate.Problem{Path: path, Message: "its commands would run with the settings of the original, so perhaps in its database; " +
-			"set --migrations=skip, or give the preview other settings with --env-file and set --migrations=run"}
+			"set --migrations=skip, or " + withOwn}
+	case preview.migrations == migrationsRun && !hasOwnSettings:
+		return &validate.Problem{Path: path, Message: "--migrations=run would run its commands with the settings of the original, so perhaps in its database; " +
+			withOwn + ", or set --migrations=run-shared if that is meant"}
 	case preview.migrations == migrationsSkip:
 		spec.Migrate, spec.Runs = nil, nil
 	}
 	return nil
 }
 
-// setEnvFiles replaces the files that the App has. Other Apps of the files may have the others.
-func (preview *preview) setEnvFiles(spec *v1alpha1.AppSpec) {
+// setEnvFiles replaces the files that the App has, and returns whether it has any of them. Other Apps of the files may have the others.
+func (preview *preview) setEnvFiles(spec *v1alpha1.AppSpec) bool {
+	original, hasOwn := slices.Clone(spec.EnvFiles), false
 	for _, pair := range preview.envFiles {
 		before, after, _ := strings.Cut(pair, "=")
-		if index := slices.Index(spec.EnvFiles, v1alpha1.FileName(before)); index >= 0 {
-			spec.EnvFiles[index] = v1alpha1.FileName(after)
+		if index := slices.Index(original, v1alpha1.FileName(before)); index >= 0 {
+			spec.EnvFiles[index], hasOwn = v1alpha1.FileName(after), true
+			if preview.usedFiles == nil {
+				preview.usedFiles = map[string]bool{}
+			}
+			preview.usedFiles[before] = true
 		}
 	}
+	return hasOwn
 }
 
-// checkUse refuses flags that no App has a use for, after all have been changed.
+// checkUse refuses flags that no App in the files has a use for. All Apps have been changed before.
 func (preview *preview) checkUse(manifests []manifest) error {
-	isUsed := func(has func(spec *v1alpha1.AppSpec) bool) bool {
-		return slices.ContainsFunc(manifests, func(made manifest) bool { return has(&made.app.Spec) })
-	}
-	if preview.host != "" && !isUsed(func(spec *v1alpha1.AppSpec) bool { return spec.Host != "" }) {
+	if preview.host != "" && !slices.ContainsFunc(manifests, func(made manifest) bool { return made.app.Spec.Host != "" }) {
 		return usageError{errors.New("--host: no App in the files has spec.host; remove the flag")}
 	}
 	for _, pair := range preview.envFiles {
-		before, after, _ := strings.Cut(pair, "=")
-		if !isUsed(func(spec *v1alpha1.AppSpec) bool { return slices.Contains(spec.EnvFiles, v1alpha1.FileName(after)) }) {
+		before, _, _ := strings.Cut(pair, "=")
+		if !preview.usedFiles[before] {
 			return usageError{fmt.Errorf("--env-file: no App in the files has %q in spec.envFiles; correct it", before)}
 		}
 	}
 	return nil
+}
+
+// shareHosts gives previews of Apps that share a host by their paths one host, that of the shortest path: a page at / that calls /api finds it.
+func (preview *preview) shareHosts(manifests []manifest) {
+	first := map[string]*v1alpha1.App{}
+	for _, manifest := range manifests {
+		app, host := manifest.app, preview.originalHosts[&manifest.app.Spec]
+		if best := first[host]; best == nil || cmp.Or(cmp.Compare(len(app.Spec.Path), len(best.Spec.Path)), cmp.Compare(app.Name, best.Name)) < 0 {
+			first[host] = app
+		}
+	}
+	for _, manifest := range manifests {
+		if host := preview.originalHosts[&manifest.app.Spec]; host != "" {
+			manifest.app.Spec.Host = first[host].Spec.Host
+		}
+	}
 }
 
 // connect has the previews of one deployment reach each other instead of the originals.
@@ -280,37 +317,38 @@ func (program *program) deletePreviews(cluster *cluster, preview *preview, paths
 	ctx, cancel := program.interruptible()
 	defer cancel()
 	made := []deletion{}
+	// A preview that cannot be deleted keeps the others from nothing.
+	var failures []error
 	var ended []*v1alpha1.App
 	for _, original := range apps {
 		app, err := cluster.endPreview(ctx, original, preview.nameOf(original.Name))
-		if err != nil {
-			return err
-		}
-		if app == nil {
+		switch {
+		case err != nil:
+			failures = append(failures, err)
+		case app == nil:
 			program.note("there is no App %s; nothing is to be deleted", preview.nameOf(original.Name))
-			continue
+		default:
+			ended = append(ended, app)
 		}
-		ended = append(ended, app)
 	}
 	for _, app := range ended {
+		one := deletionOf(app)
+		one.isInBackground = true
 		if wait > 0 {
-			if err := cluster.waitUntilGone(ctx, app, wait); err != nil {
-				return fmt.Errorf("App %s/%s has expired: %w", app.Namespace, app.Name, err)
+			err := cluster.waitUntilGone(ctx, app, wait)
+			if one.IsDeleted = err == nil; err != nil {
+				failures = append(failures, fmt.Errorf("App %s/%s has expired: %w", app.Namespace, app.Name, err))
 			}
 		}
-		one := deletionOf(app)
-		one.IsDeleted = wait > 0
 		made = append(made, one)
 	}
 	if program.isJSON() {
-		return program.printJSON(made)
+		return errors.Join(append(failures, program.printJSON(made))...)
 	}
 	for _, one := range made {
-		if err := program.printDeletion(one); err != nil {
-			return err
-		}
+		failures = append(failures, program.printDeletion(one))
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // endPreview sets the time of a preview to one that is over by each clock. It returns nil if there is no such App.

@@ -6,6 +6,51 @@ import (
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
 
+// TestMigrationsOfPreviews checks that no migration runs in the database of the App unless somebody says so.
+func TestMigrationsOfPreviews(t *testing.T) {
+	for _, row := range []struct {
+		migrations, envFile string
+		isRefused, isRun    bool
+	}{
+		{"", "", true, true},
+		{"", "shop.env=preview.env", true, true},
+		{migrationsSkip, "", false, false},
+		{migrationsRun, "", true, true},
+		// The file is of another App in the files.
+		{migrationsRun, "web.env=preview.env", true, true},
+		{migrationsRun, "shop.env=preview.env", false, true},
+		{migrationsRunShared, "", false, true},
+	} {
+		preview := &preview{migrations: row.migrations, envFiles: []string{row.envFile}}
+		spec := &v1alpha1.AppSpec{EnvFiles: v1alpha1.EnvFiles{"shop.env"}, Migrate: &v1alpha1.Migration{}}
+		problem := preview.setMigrations(spec, preview.setEnvFiles(spec))
+		if (problem != nil) != row.isRefused || (spec.Migrate != nil) != row.isRun {
+			t.Errorf("%+v: %v, %+v", row, problem, spec.Migrate)
+		}
+	}
+}
+
+// TestPreviewsShareAHost has two Apps at paths of one host, and one at another host.
+func TestPreviewsShareAHost(t *testing.T) {
+	settings := &repository{Preview: previewSettings{Host: "{name}.preview.example.com"}}
+	preview := &preview{suffix: "pr-42"}
+	var manifests []manifest
+	for _, row := range [][3]string{{"api", "shop.example.com", "/api"}, {"shop", "shop.example.com", ""}, {"docs", "docs.example.com", ""}, {"worker", "", ""}} {
+		app := &v1alpha1.App{}
+		app.Name, app.Spec.Host, app.Spec.Path = preview.nameOf(row[0]), row[1], row[2]
+		if problem := preview.setHost(settings, app.Name, &app.Spec); problem != nil {
+			t.Fatal(problem)
+		}
+		manifests = append(manifests, manifest{app: app})
+	}
+	preview.shareHosts(manifests)
+	for index, host := range []string{"shop-pr-42.preview.example.com", "shop-pr-42.preview.example.com", "docs-pr-42.preview.example.com", ""} {
+		if app := manifests[index].app; app.Spec.Host != host {
+			t.Errorf("%s: %s", app.Name, app.Spec.Host)
+		}
+	}
+}
+
 func TestCertificatesOfPreviews(t *testing.T) {
 	for _, row := range []struct{ host, wildcard, issuer, wantedSecret, wantedIssuer string }{
 		{"", "wildcard", "letsencrypt", "wildcard", ""},

@@ -61,13 +61,17 @@ func TestPreviewsThatAreRefused(t *testing.T) {
 		{command.ExitUsage, "--as PR_42 @apps/shop.yaml", `--as: "PR_42" cannot end a name; use a-z, 0-9 and -, such as pr-42`},
 		{command.ExitUsage, "--as pr-42 --expires 9m59s @apps/shop.yaml", `--expires: "9m59s" is out of range; set 10m to 720h (30 days)`},
 		{command.ExitUsage, "--as pr-42 --expires 720h0m1s @apps/shop.yaml", `--expires: "720h0m1s" is out of range; set 10m to 720h (30 days)`},
-		{command.ExitUsage, "--as pr-42 --migrations no @apps/shop.yaml", `--migrations: "no" is not known; set run or skip`},
+		{command.ExitUsage, "--as pr-42 --migrations no @apps/shop.yaml", `--migrations: "no" is not known; set skip, run or run-shared`},
 		{command.ExitUsage, "--as pr-42 --env-file shop.env @apps/shop.yaml", `--env-file: "shop.env" does not name two files; write OLD=NEW`},
 		{command.ExitFound, "--as pr-42 @apps/shop.yaml", `spec.host: "shop.example.com" is the host of the original; set preview.host in roost.yaml, such as "{name}.preview.example.com", or --host`},
 		{command.ExitFound, "--as pr-42 --host shop.example.com @apps/shop.yaml", `spec.host: "shop.example.com" is a host of the original; choose another one with --host`},
 		{command.ExitFound, "--as pr-42 --migrations skip --host www.shop.example.com @apps/whole/shop.yaml", `spec.host: "www.shop.example.com" is a host of the original`},
 		{command.ExitFound, "--as pr-42 --host pr.example.com @apps/whole/shop.yaml", "spec.migrate: its commands would run with the settings of the original, so perhaps in its database; set --migrations=skip"},
+		{command.ExitFound, "--as pr-42 --host pr.example.com --migrations run @apps/whole/shop.yaml", "spec.migrate: --migrations=run would run its commands with the settings of the original, so perhaps in its database; give the preview the address of its own database with --env-file OLD=NEW and --migrations=run, or set --migrations=run-shared if that is meant"},
+		{command.ExitUsage, "--as pr-42 --host pr.example.com --migrations run --env-file shop.env=shop.env @apps/whole/shop.yaml", `--env-file: "shop.env=shop.env" does not name two files`},
+		{command.ExitUsage, "--as pr-42 --host pr.example.com --env-file web.env=shop.env @apps/shop.yaml", `--env-file: no App in the files has "web.env" in spec.envFiles; correct it`},
 		{command.ExitUsage, "--as process-worker @apps/shop.yaml", `--as: "process-worker" makes names of processes of the App; use another one, such as pr-42`},
+		{command.ExitUsage, "--as backup @apps/shop.yaml", `--as: "backup" makes names of objects of the App; use another one, such as pr-42`},
 		{command.ExitUsage, "--as pr-42 --delete --dry-run @apps/shop.yaml", "--delete and --dry-run are mutually exclusive"},
 		{command.ExitUsage, "--as pr-42 --host pr.example.com --env-file web.env=new.env @apps/shop.yaml", `--env-file: no App in the files has "web.env" in spec.envFiles; correct it`},
 		{command.ExitUsage, "--as pr-42 --host pr.example.com @apps/inside.yaml", "--host: no App in the files has spec.host; remove the flag"},
@@ -116,7 +120,7 @@ func TestPreviews(t *testing.T) {
 	site.rollBackPreview(after.Spec.Preview.Expires)
 
 	out, _ = site.roost(command.ExitFine, "deploy", "--as", "pr-42", "--delete", "@apps/shop.yaml")
-	contains(t, out, "deleted: App web/shop-pr-42\n", "deleted: Deployment shop-pr-42\n")
+	contains(t, out, "deleted: App web/shop-pr-42\n", "deletes in the background: Deployment shop-pr-42\n")
 	if err := site.admin.Get(t.Context(), client.ObjectKey{Namespace: "web", Name: "shop-pr-42"}, &after); !apierrors.IsNotFound(err) {
 		t.Errorf("%v", err)
 	}
@@ -185,8 +189,18 @@ func (site *site) keepOthers() {
 	if err := site.admin.Create(t.Context(), app); err != nil {
 		t.Fatal(err)
 	}
-	_, stderr := site.roost(command.ExitFailed, "deploy", "--as", "pr-43", "--delete", "@apps/shop.yaml")
+	// A preview after it in the files is deleted nevertheless.
+	site.write("apps/shop.yaml", wholeApp+"---\n"+strings.Replace(wholeApp, "name: shop", "name: store", 1))
+	preview := &v1alpha1.App{}
+	preview.Namespace, preview.Name, preview.Spec = "web", "store-pr-43", *app.Spec.DeepCopy()
+	preview.Spec.Preview = &v1alpha1.Preview{Of: "store", Expires: v1alpha1.ExpiryText(time.Now().Add(time.Hour))}
+	if err := site.admin.Create(t.Context(), preview); err != nil {
+		t.Fatal(err)
+	}
+	out, stderr := site.roost(command.ExitFailed, "deploy", "--as", "pr-43", "--delete", "@apps/shop.yaml")
 	contains(t, stderr, "App web/shop-pr-43 is no preview of shop; `roost delete -n web shop-pr-43` deletes it")
+	contains(t, out, "deleted: App web/store-pr-43\n")
+	site.write("apps/shop.yaml", wholeApp)
 	// Its deployer cannot make it a preview either.
 	_, stderr = site.roost(command.ExitFailed, "deploy", "--as", "pr-43", "--migrations", "skip", "@apps/shop.yaml")
 	contains(t, stderr, "an App cannot become a preview or stop being one", "Nothing is written")

@@ -16,7 +16,6 @@ import (
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/command"
-	"github.com/dunlin-project/dunlin/platform/operator"
 	"github.com/dunlin-project/dunlin/platform/render"
 )
 
@@ -40,28 +39,14 @@ func (shared *sharedBuffer) text() string {
 
 // runJobs acts as the controller of Jobs and the kubelet for the Jobs of `roost run`. The first argument of the program controls the pod.
 func (site *site) runJobs(kubelet *kubelet) {
-	site.inBackground(func(ctx context.Context) {
-		admin, err := client.New(site.server.Admin, client.Options{Scheme: operator.NewScheme()})
-		if err != nil {
-			site.t.Error(err)
-			return
+	seen := map[string]bool{}
+	site.forEach(&batchv1.JobList{}, func(_ context.Context, job client.Object) error {
+		if !seen[job.GetName()] {
+			seen[job.GetName()] = true
+			site.startJob(site.admin, kubelet, job.(*batchv1.Job))
 		}
-		seen := map[string]bool{}
-		for ctx.Err() == nil {
-			var jobs batchv1.JobList
-			selector := client.MatchingLabels{render.LabelManagedBy: render.ManagedByRun}
-			if err := admin.List(ctx, &jobs, client.InNamespace("web"), selector); err != nil {
-				continue
-			}
-			for index := range jobs.Items {
-				if job := &jobs.Items[index]; !seen[job.Name] {
-					seen[job.Name] = true
-					site.startJob(admin, kubelet, job)
-				}
-			}
-			time.Sleep(controllerPause) // between two looks
-		}
-	})
+		return nil
+	}, client.MatchingLabels{render.LabelManagedBy: render.ManagedByRun})
 }
 
 func (site *site) startJob(admin client.Client, kubelet *kubelet, job *batchv1.Job) {

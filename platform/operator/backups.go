@@ -2,6 +2,7 @@ package operator
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
@@ -143,6 +145,37 @@ func taskOutcomes(pods []corev1.Pod, repository string) []taskOutcome {
 	}
 	slices.SortFunc(found, func(a, b taskOutcome) int { return cmp.Or(a.ended.Compare(b.ended), cmp.Compare(a.job, b.job)) })
 	return found
+}
+
+// podsAtEnd returns the pods. If the Job of an operation counts more ended pods than the cache has, it reads them from the API server: pods and Jobs arrive
+// by different watches, and the end of an operation is recorded once, with what its pods have said.
+func (operator *Operator) podsAtEnd(ctx context.Context, subject *subject, live map[objectName]reconcile.Manifest, pods []corev1.Pod) ([]corev1.Pod, error) {
+	status := subject.status.Backup
+	if subject.backup == nil || status == nil || status.Operation.IsEnded() {
+		return pods, nil
+	}
+	job := render.OperationName(subject.object.GetName(), status.Operation)
+	isOfJob := func(pod corev1.Pod) bool { return pod.Labels[batchv1.JobNameLabel] == job }
+	number := func(field string) int64 {
+		found, _, _ := unstructured.NestedInt64(live[objectName{"batch/v1", "Job", job}], "status", field)
+		return found
+	}
+	known := int64(0)
+	for index := range pods {
+		if isOfJob(pods[index]) && outcomeOfTask(&pods[index]) != nil {
+			known++
+		}
+	}
+	if number("active") > 0 || known >= number("succeeded")+number("failed") {
+		return pods, nil
+	}
+	var now corev1.PodList
+	if err := operator.Live.List(ctx, &now, client.InNamespace(subject.object.GetNamespace()), client.MatchingLabels{batchv1.JobNameLabel: job}); err != nil {
+		return nil, fmt.Errorf("reading the pods of the Job %s, which has ended: %w", job, err)
+	}
+	owners := podOwnersOf(live, subject.object.GetUID())
+	now.Items = slices.DeleteFunc(now.Items, func(pod corev1.Pod) bool { return owners.excludes(&pod) })
+	return append(slices.DeleteFunc(slices.Clone(pods), isOfJob), now.Items...), nil
 }
 
 func isPodRunning(pods []corev1.Pod, job string) bool {

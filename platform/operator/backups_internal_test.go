@@ -1,13 +1,16 @@
 package operator
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 	"github.com/dunlin-project/dunlin/platform/backup"
@@ -36,6 +39,59 @@ func TestAnOperationIsKnownWithoutABackup(t *testing.T) {
 	}
 	if status := new(Operator).backupStatus(&subject{status: &v1alpha1.Status{}}, reconcile.Input{}, nil, podOwners{}, ""); status != nil {
 		t.Errorf("nothing was asked for: %+v", status)
+	}
+}
+
+// listOnly is a client.Reader with pods.
+type listOnly struct {
+	client.Reader
+	pods  []corev1.Pod
+	calls int
+}
+
+func (reader *listOnly) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	reader.calls++
+	list.(*corev1.PodList).Items = reader.pods
+	return nil
+}
+
+// TestTheEndOfAJobArrivesBeforeThatOfItsPod has a Job that counts a pod which the cache does not know, or knows as running.
+func TestTheEndOfAJobArrivesBeforeThatOfItsPod(t *testing.T) {
+	operation := &v1alpha1.Operation{ID: "a", Kind: render.TaskSave, Phase: v1alpha1.OperationRuns}
+	job := render.OperationName("shop", operation)
+	ended := endedPod(t, "", backup.Report{Kind: render.TaskSave}, time.Unix(1_700_000_000, 0))
+	ended.Labels[batchv1.JobNameLabel] = job
+	ended.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: job, UID: "job", Controller: new(true)}}
+	running := *ended.DeepCopy()
+	running.Status = corev1.PodStatus{Phase: corev1.PodRunning}
+	other := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
+	counts := func(active, succeeded int64) map[objectName]reconcile.Manifest {
+		return map[objectName]reconcile.Manifest{{"batch/v1", "Job", job}: {"status": map[string]any{"active": active, "succeeded": succeeded}}}
+	}
+	for name, row := range map[string]struct {
+		live         map[objectName]reconcile.Manifest
+		cached       []corev1.Pod
+		calls, found int
+	}{
+		"no Job":          {nil, []corev1.Pod{other}, 0, 0},
+		"a running Job":   {counts(1, 0), []corev1.Pod{other, running}, 0, 0},
+		"an unknown pod":  {counts(0, 1), []corev1.Pod{other}, 1, 1},
+		"a late pod":      {counts(0, 1), []corev1.Pod{other, running}, 1, 1},
+		"both are known":  {counts(0, 1), []corev1.Pod{other, ended}, 0, 1},
+		"the pod is gone": {counts(0, 2), []corev1.Pod{other, ended}, 1, 1},
+	} {
+		// Anyone who may create pods may label them, but they have no owner.
+		reader := &listOnly{pods: []corev1.Pod{ended, {ObjectMeta: metav1.ObjectMeta{Labels: ended.Labels}, Status: ended.Status}}}
+		app := &v1alpha1.App{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "shop"}}
+		of := &subject{object: app, backup: &v1alpha1.Backup{}, status: &v1alpha1.Status{Backup: &v1alpha1.BackupStatus{Operation: operation}}}
+		pods, err := (&Operator{Live: reader}).podsAtEnd(t.Context(), of, row.live, row.cached)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := len(taskOutcomes(pods, ""))
+		if reader.calls != row.calls || found != row.found || pods[0].Name != "other" {
+			t.Errorf("%s: %d calls, %d outcomes, %d pods", name, reader.calls, found, len(pods))
+		}
 	}
 }
 

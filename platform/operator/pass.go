@@ -36,10 +36,11 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 		// Kubernetes deletes the objects that it owns.
 		return 0, err
 	}
-	if isOver, err := operator.expire(ctx, subject); isOver || err != nil {
+	preview := operator.previewState(subject)
+	if isOver, err := operator.expire(ctx, subject, preview); isOver || err != nil {
 		return 0, err
 	}
-	input := reconcile.Input{Owner: subject.owner(), Inventory: subject.status.Inventory, Preview: operator.previewState(subject)}
+	input := reconcile.Input{Owner: subject.owner(), Inventory: subject.status.Inventory, Preview: preview}
 	if input.Blocked, err = operator.blocked(ctx, subject); err != nil {
 		return 0, err
 	}
@@ -70,6 +71,9 @@ func (operator *Operator) Pass(ctx context.Context, kind string, name types.Name
 	owners := podOwnersOf(live, subject.object.GetUID())
 	var pods []corev1.Pod
 	if pods, input.UnlabeledPods, err = operator.pods(ctx, subject, owners); err != nil {
+		return 0, err
+	}
+	if pods, err = operator.podsAtEnd(ctx, subject, live, pods); err != nil {
 		return 0, err
 	}
 	mayStrand, err := operator.giveUpStranded(ctx, subject, pods)

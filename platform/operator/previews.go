@@ -9,6 +9,7 @@ import (
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,25 +37,44 @@ func (operator *Operator) previewState(subject *subject) *reconcile.PreviewState
 	if err != nil {
 		return nil
 	}
-	left := math.Ceil(ends.Sub(operator.now()).Seconds())
-	return &reconcile.PreviewState{Of: subject.preview.Of, Expires: subject.preview.Expires, SecondsLeft: int64(left)}
+	state := &reconcile.PreviewState{Of: subject.preview.Of, Expires: subject.preview.Expires}
+	if operator.isTooFar(ends) {
+		ends = operator.endOfRefused(subject)
+		state.Expires = v1alpha1.ExpiryText(ends)
+	}
+	state.SecondsLeft = int64(math.Ceil(ends.Sub(operator.now()).Seconds()))
+	return state
+}
+
+func (operator *Operator) isTooFar(ends time.Time) bool {
+	return ends.Sub(operator.now()) > v1alpha1.PreviewMax+previewSkew
+}
+
+// endOfRefused returns when a preview ends whose time is too far away: the longest time after it was refused. Otherwise it would run for good with the
+// last spec that was not refused.
+func (operator *Operator) endOfRefused(subject *subject) time.Time {
+	refused := meta.FindStatusCondition(subject.status.Conditions, reconcile.ConditionDegraded)
+	if refused == nil || refused.Reason != reconcile.ReasonSpecInvalid {
+		return operator.now().Add(v1alpha1.PreviewMax).Truncate(time.Second)
+	}
+	return refused.LastTransitionTime.Add(v1alpha1.PreviewMax)
 }
 
 // expire deletes a preview whose time is over, and reports whether it has. Kubernetes then deletes what the preview owns.
-func (operator *Operator) expire(ctx context.Context, subject *subject) (bool, error) {
-	state := operator.previewState(subject)
+func (operator *Operator) expire(ctx context.Context, subject *subject, state *reconcile.PreviewState) (bool, error) {
 	// Another problem of the spec keeps a preview from being applied, and not from being deleted.
 	isAboutPreview := func(problem validate.Problem) bool { return strings.HasPrefix(problem.Path, "spec.preview.") }
 	if state == nil || state.SecondsLeft > 0 || slices.ContainsFunc(subject.problems(), isAboutPreview) {
 		return false, nil
 	}
-	if err := operator.checkClock(ctx, subject.preview); err != nil {
-		return false, fmt.Errorf("deleting the expired preview %s: %w", subject.scope(), err)
+	isOver, err := operator.isOverByServer(ctx, state)
+	if state.IsClockAhead = err == nil && !isOver; err != nil || !isOver {
+		return false, err
 	}
 	uid, version := subject.object.GetUID(), subject.object.GetResourceVersion()
 	// With the version, the server refuses the deletion if a deploy has extended the preview and the cache does not know it yet.
 	gone := client.Preconditions{UID: &uid, ResourceVersion: &version}
-	err := operator.Writer.Delete(ctx, subject.object, gone, client.PropagationPolicy("Background"))
+	err = operator.Writer.Delete(ctx, subject.object, gone, client.PropagationPolicy("Background"))
 	if client.IgnoreNotFound(err) != nil {
 		return false, fmt.Errorf("deleting the expired preview %s: %w", subject.scope(), err)
 	}
@@ -66,23 +86,18 @@ func (operator *Operator) expire(ctx context.Context, subject *subject) (bool, e
 	return true, nil
 }
 
-// checkClock returns an error if the time of a preview is over by the operator's clock alone: a wrong one would delete all previews at once.
-func (operator *Operator) checkClock(ctx context.Context, preview *v1alpha1.Preview) error {
-	if operator.ServerNow == nil || preview.Expires == v1alpha1.ExpiredAlready {
-		return nil
-	}
-	ends, err := preview.ExpiresAt()
-	if err != nil {
-		return err
+// isOverByServer reports whether the time of a preview is over by the clock of the API server as well: a wrong clock of the operator would delete all
+// previews at once.
+func (operator *Operator) isOverByServer(ctx context.Context, state *reconcile.PreviewState) (bool, error) {
+	if operator.ServerNow == nil || state.Expires == v1alpha1.ExpiredAlready {
+		return true, nil
 	}
 	now, err := operator.ServerNow(ctx)
 	if err != nil {
-		return fmt.Errorf("asking the API server for its time: %w", err)
+		return false, fmt.Errorf("deleting the expired preview of %s: asking the API server for its time: %w", state.Of, err)
 	}
-	if now.Add(serverSkew).Before(ends) {
-		return fmt.Errorf("the clock of the operator is at least %s ahead of the API server's; set the clocks of the nodes", ends.Sub(now))
-	}
-	return nil
+	left := time.Duration(state.SecondsLeft)*time.Second + operator.now().Sub(now)
+	return left <= serverSkew, nil
 }
 
 // ServerTime returns a function that asks an API server for its time. The answer to a review has it, and each account may ask for a review of itself.
@@ -100,11 +115,14 @@ func ServerTime(writer client.Writer) func(ctx context.Context) (time.Time, erro
 
 // tooLong returns a block if a preview would live for longer than the maximum.
 func (operator *Operator) tooLong(subject *subject) *reconcile.Block {
-	state := operator.previewState(subject)
-	if state == nil || state.SecondsLeft <= int64((v1alpha1.PreviewMax+previewSkew)/time.Second) {
+	if !subject.isPreview() {
 		return nil
 	}
-	message := fmt.Sprintf("spec.preview.expires: %q is more than 30 days away; deploy it with --expires of at most 720h", state.Expires)
+	ends, err := subject.preview.ExpiresAt()
+	if err != nil || !operator.isTooFar(ends) {
+		return nil
+	}
+	message := fmt.Sprintf("spec.preview.expires: %q is more than 30 days away; deploy it with --expires of at most 720h", subject.preview.Expires)
 	return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: message}
 }
 

@@ -42,7 +42,7 @@ type team struct {
 	t      *testing.T
 	folder string
 	home   string
-	admin  client.Client
+	admin  client.WithWatch
 	// argo applies what kustomize builds, as Argo CD does.
 	argo   client.Client
 	health string
@@ -64,7 +64,7 @@ func newTeamOn(t *testing.T) (*team, *apiserver.Server) {
 			t.Fatal(err)
 		}
 	}
-	admin, err := client.New(server.Admin, client.Options{Scheme: known})
+	admin, err := client.NewWithWatch(server.Admin, client.Options{Scheme: known})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,13 +284,8 @@ func (team *team) serving() string {
 // runControllers has all pods become ready.
 func (team *team) runControllers() func() {
 	return team.inBackground(func(ctx context.Context) {
-		for ctx.Err() == nil {
-			_, err := apiserver.FinishWorkloads(ctx, team.admin, client.InNamespace("web"))
-			if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				team.t.Error(err)
-				return
-			}
-			time.Sleep(20 * time.Millisecond) // between two looks
+		if err := apiserver.KeepFinished(ctx, team.admin, client.InNamespace("web")); err != nil {
+			team.t.Error(err)
 		}
 	})
 }

@@ -44,6 +44,7 @@ const (
 	ReasonNodeOutOfCluster   = "NodeOutOfCluster"
 	ReasonExpiresLater       = "ExpiresLater"
 	ReasonExpiresSoon        = "ExpiresSoon"
+	ReasonClockWrong         = "ClockWrong"
 )
 
 // ConditionMeaning describes a condition for the reference.
@@ -94,6 +95,7 @@ var Reasons = []ReasonMeaning{
 	{ReasonRestoreFailed, "BackupFresh=False", "The last drill failed, so the backups may not be restorable.", "The message has its last output; see docs/backups.md."},
 	{ReasonExpiresLater, "Expiring=False", "The preview is deleted at the time in the message, which is more than an hour away.", "Nothing. `roost deploy --as` again extends it."},
 	{ReasonExpiresSoon, "Expiring=True", "The preview is deleted at the time in the message, within an hour.", "To keep it, run `roost deploy --as` again."},
+	{ReasonClockWrong, "Expiring=True", "The preview is over by the clock of the operator, and not by that of the API server. Nothing is deleted.", "Set the clocks of the nodes: they should follow NTP. The preview is deleted when its time is over by both."},
 }
 
 // IsReason reports whether a reason is in the list.

@@ -65,6 +65,26 @@ var (
 // relaxedAnnotations begin the keys of annotations that change the security of containers.
 var relaxedAnnotations = []string{"container.apparmor.security.beta.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/", "seccomp.security.alpha.kubernetes.io/"}
 
+// networkDomains are those of network plugins, with the domains below them. Their annotations give a pod further networks, addresses or rates, and their
+// labels are what their policies select: both reach past spec.network.
+var networkDomains = []string{"cni.cncf.io", "multus-cni.io", "projectcalico.org", "cilium.io", "ovn.org", "ovn.kubernetes.io", "antrea.io"}
+
+// rateAnnotations limit the traffic of a pod, in plugins of any kind.
+var rateAnnotations = []string{"kubernetes.io/ingress-bandwidth", "kubernetes.io/egress-bandwidth"}
+
+func isOfNetwork(domain string) bool {
+	return slices.ContainsFunc(networkDomains, func(of string) bool { return isBelow(domain, of) })
+}
+
+// isBelow reports whether a domain is another one or below it.
+func isBelow(domain, other string) bool {
+	return domain == other || strings.HasSuffix(domain, "."+other)
+}
+
+// PatchVolumeBytesMax bounds each temporary volume of a patch that is not relaxed. Data of an app belongs to spec.volumes, where `roost status` and those
+// who review a manifest see it.
+const PatchVolumeBytesMax = 10 << 30
+
 // PatchProblem is what a patch of pods must not have.
 type PatchProblem struct{ Path, Message string }
 
@@ -96,9 +116,11 @@ func PodPatchProblems(patch *v1alpha1.PodPatch) []PatchProblem {
 		}
 	}
 	if len(checked.problems) == 0 {
-		if _, err := patched(corev1.PodTemplateSpec{}, patch); err != nil {
+		pod, err := patched(corev1.PodTemplateSpec{}, patch)
+		if err != nil {
 			checked.refuse(patchPath, fmt.Sprintf("%s; correct the patch", err))
 		}
+		checked.volumes(pod.Spec.Volumes)
 	}
 	return checked.problems
 }
@@ -182,13 +204,24 @@ func (check *patchCheck) affinity(path string, value any) {
 	}
 }
 
+// volumes refuses temporary volumes that could fill the disk of a node. They have a size, because the patch was applied.
+func (check *patchCheck) volumes(volumes []corev1.Volume) {
+	for _, volume := range volumes {
+		if !check.isRelaxed && volume.EmptyDir != nil && volume.EmptyDir.SizeLimit.CmpInt64(PatchVolumeBytesMax) > 0 {
+			check.refuse(fmt.Sprintf("%s.spec.volumes[%s].emptyDir.sizeLimit", patchPath, volume.Name),
+				fmt.Sprintf("%s is more than 10Gi; use spec.volumes with temporary, or set spec.podPatch.relaxed", volume.EmptyDir.SizeLimit))
+		}
+	}
+}
+
 // isOfSystem reports whether the name of a priority class is one of those that Kubernetes keeps for itself.
 func isOfSystem(class any) bool {
 	name, _ := class.(string)
 	return strings.HasPrefix(name, "system-")
 }
 
-// metadata refuses labels by which Roost and Kubernetes select pods, and annotations that mean something to Roost or to the security of a pod.
+// metadata refuses labels by which Roost, Kubernetes and network plugins select pods, and annotations that mean something to Roost, to the security of a pod
+// or to its network.
 func (check *patchCheck) metadata(path string, value any) {
 	metadata, _ := value.(map[string]any)
 	for _, field := range []string{"annotations", "labels"} {
@@ -198,12 +231,14 @@ func (check *patchCheck) metadata(path string, value any) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			domain, _, _ := strings.Cut(key, "/")
-			isOwn := domain == v1alpha1.Group || strings.HasPrefix(key, "$") ||
+			isOwn := isBelow(domain, "roost.dev") || strings.HasPrefix(key, "$") ||
 				field == "labels" && (strings.HasSuffix(domain, "kubernetes.io") || strings.HasSuffix(domain, "k8s.io") || !strings.Contains(key, "/") && isOfKubernetes(key))
 			at := fmt.Sprintf("%s.%s[%s]", path, field, key)
 			switch {
 			case isOwn:
 				check.refuse(at, "belongs to Roost or Kubernetes; use another key")
+			case !check.isRelaxed && (isOfNetwork(domain) || slices.Contains(rateAnnotations, key)):
+				check.refuse(at, "changes the network of the pod, which spec.network restricts; remove it, or set spec.podPatch.relaxed")
 			case field == "annotations" && !check.isRelaxed && slices.ContainsFunc(relaxedAnnotations, func(start string) bool { return strings.HasPrefix(key, start) }):
 				check.refuse(at, "is below the security settings of Roost; remove it, or set spec.podPatch.relaxed")
 			}

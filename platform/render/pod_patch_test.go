@@ -81,6 +81,51 @@ func TestAddedVolumesHaveABound(t *testing.T) {
 	}
 }
 
+// TestKeysThatReachTheNetwork has keys that network plugins read, and others that only look like them.
+func TestKeysThatReachTheNetwork(t *testing.T) {
+	for row, sentence := range map[string]string{
+		"annotations k8s.v1.cni.cncf.io/networks":            "changes the network of the pod",
+		"annotations v1.multus-cni.io/default-network":       "changes the network of the pod",
+		"annotations cni.projectcalico.org/ipAddrs":          "changes the network of the pod",
+		"annotations kubernetes.io/egress-bandwidth":         "changes the network of the pod",
+		"annotations policy.cilium.io/no-track-port":         "changes the network of the pod",
+		"annotations ovn.kubernetes.io/ip_address":           "changes the network of the pod",
+		"labels projectcalico.org/orchestrator":              "changes the network of the pod",
+		"labels roost.dev/app":                               "belongs to Roost or Kubernetes",
+		"labels apps.roost.dev/app":                          "belongs to Roost or Kubernetes",
+		"labels lab.roost.dev/app":                           "belongs to Roost or Kubernetes",
+		"annotations apps.roost.dev/app":                     "belongs to Roost or Kubernetes",
+		"labels example.com/cilium.io":                       "",
+		"labels not-cilium.io/app":                           "",
+		"annotations example.com/networks":                   "",
+		"annotations cluster-autoscaler.kubernetes.io/evict": "",
+	} {
+		field, key, _ := strings.Cut(row, " ")
+		raw := []byte(`{"metadata": {"` + field + `": {"` + key + `": "a"}}}`)
+		problems := render.PodPatchProblems(&v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: raw}})
+		if sentence == "" && len(problems) > 0 || sentence != "" && (len(problems) != 1 || !strings.HasPrefix(problems[0].Message, sentence)) {
+			t.Errorf("%s: %v", row, problems)
+		}
+		relaxed := render.PodPatchProblems(&v1alpha1.PodPatch{Relaxed: true, Template: &runtime.RawExtension{Raw: raw}})
+		if (len(relaxed) > 0) != strings.HasPrefix(sentence, "belongs") {
+			t.Errorf("%s, relaxed: %v", row, relaxed)
+		}
+	}
+}
+
+// TestTheSizeOfVolumesOfAPatch has a volume of the maximum, and one past it.
+func TestTheSizeOfVolumesOfAPatch(t *testing.T) {
+	for size, isRefused := range map[string]bool{"10Gi": false, "10737418241": true, "500Gi": true} {
+		for _, isRelaxed := range []bool{false, true} {
+			raw := []byte(`{"spec": {"volumes": [{"name": "a", "emptyDir": {"sizeLimit": "` + size + `"}}]}}`)
+			problems := render.PodPatchProblems(&v1alpha1.PodPatch{Relaxed: isRelaxed, Template: &runtime.RawExtension{Raw: raw}})
+			if (len(problems) > 0) != (isRefused && !isRelaxed) {
+				t.Errorf("%s, relaxed: %v: %v", size, isRelaxed, problems)
+			}
+		}
+	}
+}
+
 func TestAPatchMayReplaceAProbe(t *testing.T) {
 	problems := render.PodPatchProblems(&v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: []byte(
 		`{"spec": {"containers": [{"name": "app", "livenessProbe": null, "readinessProbe": {"httpGet": null, "tcpSocket": {"port": 8080}}}]}}`)}})

@@ -12,7 +12,8 @@ import (
 	"slices"
 )
 
-// OfPrograms lists the crates of Rust programs, and the programs themselves. Their files have the names of their packages in the workspace.
+// OfPrograms lists the modules of Go programs, the crates of Rust programs, and the programs themselves. The files of Rust programs have the names of their
+// packages in the workspace.
 func OfPrograms(name, version string, files []string, workspace Workspace) (Document, error) {
 	var components []Component
 	digest := sha256.New()
@@ -21,14 +22,12 @@ func OfPrograms(name, version string, files []string, workspace Workspace) (Docu
 		if err != nil {
 			return Document{}, err
 		}
-		target, err := targetOf(content)
-		if err != nil {
-			return Document{}, fmt.Errorf("%s: %w", file, err)
-		}
 		program := filepath.Base(file)
-		linked, err := crates(workspace.Folder, program, target, content)
-		if err != nil {
-			return Document{}, fmt.Errorf("%s: %w", file, err)
+		linked, isGo := goModules(content)
+		if !isGo {
+			if linked, err = cratesOf(program, content, workspace); err != nil {
+				return Document{}, fmt.Errorf("%s: %w", file, err)
+			}
 		}
 		sum := sha256.Sum256(content)
 		fmt.Fprintf(digest, "%s %x\n", program, sum)
@@ -39,10 +38,21 @@ func OfPrograms(name, version string, files []string, workspace Workspace) (Docu
 	return documentOf(subject, "sha256:"+hex.EncodeToString(digest.Sum(nil)), components), nil
 }
 
+func cratesOf(program string, content []byte, workspace Workspace) ([]Component, error) {
+	target, err := targetOf(content)
+	if err != nil {
+		return nil, err
+	}
+	if workspace.Folder == "" {
+		return nil, errors.New("was compiled from Rust; set --workspace to the folder with its Cargo.lock")
+	}
+	return crates(workspace.Folder, program, target, content)
+}
+
 // targetOf returns the target that a program was compiled for.
 func targetOf(program []byte) (string, error) {
 	if rustCompiler(program) == "" {
-		return "", errors.New("is not a program that was compiled from Rust")
+		return "", errors.New("is not a program that was compiled from Rust or Go")
 	}
 	file, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {

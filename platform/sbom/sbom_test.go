@@ -151,11 +151,27 @@ func TestProgramsOfARelease(t *testing.T) {
 	}
 }
 
+// TestAGoProgramOfARelease lists the modules of this test.
+func TestAGoProgramOfARelease(t *testing.T) {
+	program, err := os.Executable()
+	must(t, err)
+	document, err := OfPrograms("roost", "1.2.3", []string{program}, Workspace{})
+	must(t, err)
+	if subject := document.Metadata.Component; subject.PackageURL != "pkg:generic/roost@1.2.3" {
+		t.Errorf("%+v", subject)
+	}
+	for _, want := range []string{"pkg:golang/stdlib@", "pkg:golang/github.com/dunlin-project/dunlin/platform@", "file:" + filepath.Base(program)} {
+		if !slices.ContainsFunc(document.Components, func(one Component) bool { return strings.HasPrefix(one.Reference, want) }) {
+			t.Errorf("%s is not listed", want)
+		}
+	}
+}
+
 func TestOnlyRustProgramsHaveCrates(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dunlin")
 	must(t, os.WriteFile(file, []byte("#!/bin/sh"), 0o755))
 	_, err := OfPrograms("dunlin", "1.2.3", []string{file}, Workspace{Folder: "../.."})
-	if err == nil || !strings.Contains(err.Error(), "is not a program that was compiled from Rust") {
+	if err == nil || !strings.Contains(err.Error(), "is not a program that was compiled from Rust or Go") {
 		t.Error(err)
 	}
 }

@@ -82,6 +82,7 @@ def listed(output: Path, version: str) -> None:
         f"dunlin-room-godot-{version}.zip",
         f"dunlin_{version}-1_{debian}.deb",
         f"io.github.dunlin-project.rooms-{version}.tgz",
+        f"roost-{version}-linux-{MACHINE}.cdx.json",
         f"roost-{version}-linux-{MACHINE}.tar.gz",
         f"roost-{version}.tgz",
     ]
@@ -134,10 +135,28 @@ def programs(output: Path, version: str, work: Path) -> None:
 
 
 def roost(output: Path, version: str, work: Path) -> None:
-    program = unpacked(output / f"roost-{version}-linux-{MACHINE}.tar.gz", work) / "bin/roost"
+    top = unpacked(output / f"roost-{version}-linux-{MACHINE}.tar.gz", work)
+    program = top / "bin/roost"
     expect("roost helps", "  deploy " in run(program, "help"), True)
     expect("libraries that roost loads", "NEEDED" in run("readelf", "--dynamic", program), False)
     expect("roost has a path of this machine", str(ROOT).encode() in program.read_bytes(), False)
+    # What bash has when TAB is pressed behind `roost `.
+    script = top / "share/bash-completion/completions/roost"
+    expect("bash completes roost", "__start_roost" in run("bash", "-c", 'source "$1"; complete -p roost', "bash", script), True)
+    zsh, fish = top / "share/zsh/site-functions/_roost", top / "share/fish/vendor_completions.d/roost.fish"
+    expect("the scripts of zsh and fish", (zsh.read_text().startswith("#compdef roost\n"), "complete -c roost " in fish.read_text()), (True, True))
+    document = json.loads((output / f"roost-{version}-linux-{MACHINE}.cdx.json").read_text())
+    expect("the version of its bill of materials", document["metadata"]["component"]["version"], version)
+    components = {component["bom-ref"]: component for component in document["components"]}
+    expect("the checksum of roost", components["file:roost"]["hashes"][0]["content"], hashlib.sha256(program.read_bytes()).hexdigest())
+    # Each module of others is in the bill, and its terms are in the archive.
+    modules = re.findall(r"^\tdep\t(\S+)\t(\S+)", run("go", "version", "-m", program), re.MULTILINE)
+    terms = (top / "THIRD_PARTY_NOTICES.txt").read_text()
+    without = [path for path, named in modules if f"\n{path} {named}: " not in terms]
+    expect("modules without terms", without, [])
+    names = {component["name"] for component in document["components"]}
+    expect("modules that the bill lacks", {path for path, _ in modules} - names, set())
+    expect("roost has modules", len(modules) > 30, True)
 
 
 def completions(top: Path, commands: set[str]) -> None:

@@ -51,11 +51,12 @@ func newProgramSBOM() *cobra.Command {
 	var name, version, output string
 	var workspace sbom.Workspace
 	command := &cobra.Command{
-		Use:   "program-sbom --name NAME --version VERSION --workspace FOLDER --output FILE PROGRAM...",
-		Short: "Write the bill of materials of Rust programs, as CycloneDX JSON",
-		Long: `Write the bill of materials of Rust programs that are released outside of an image, as CycloneDX 1.6 JSON.
+		Use:   "program-sbom --name NAME --version VERSION [--workspace FOLDER] --output FILE PROGRAM...",
+		Short: "Write the bill of materials of programs, as CycloneDX JSON",
+		Long: `Write the bill of materials of programs that are released outside of an image, as CycloneDX 1.6 JSON.
 
-Cargo lists the crates from the workspace that the programs were compiled from, as dependencies of the packages of their names.`,
+A Go program lists its modules itself. For Rust programs, Cargo lists the crates from the workspace that they were compiled from, as dependencies of the
+packages of their names.`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(_ *cobra.Command, programs []string) error {
 			document, err := sbom.OfPrograms(name, version, programs, workspace)
@@ -73,8 +74,8 @@ Cargo lists the crates from the workspace that the programs were compiled from, 
 	flags.StringVar(&name, "name", "", "what the programs are released as")
 	flags.StringVar(&version, "version", "", "version of the release")
 	flags.StringVar(&output, "output", "", "file to write")
-	flags.StringVar(&workspace.Folder, "workspace", "", "folder with the Cargo.lock of the programs")
-	require(command, "name", "version", "output", "workspace")
+	flags.StringVar(&workspace.Folder, "workspace", "", "folder with the Cargo.lock of Rust programs")
+	require(command, "name", "version", "output")
 	return command
 }
 
