@@ -36,6 +36,7 @@ mod relations;
 mod resolve;
 mod room_settings;
 mod rooms;
+mod secret_files;
 mod settings;
 mod tokens;
 mod transports;

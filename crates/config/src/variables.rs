@@ -1,20 +1,16 @@
-//! Environment variables that set keys, and the secret files that they name.
-
-use std::{fs::File, io::Read as _};
+//! Environment variables that set keys.
 
 use super::{
     input::{FORMER_PREFIX, PREFIX, setting_of},
     keys::{self, Groups, ValueKind},
     nearest,
     problem::{Problems, SettingSource},
+    secret_files,
     settings::Settings,
 };
 
 /// The suffix of a variable whose value is the path of a file with the secret.
 const FILE_SUFFIX: &str = "_FILE";
-
-/// Maximum length of such a file. The longest secret is a private key as PEM text.
-const SECRET_BYTES_MAX: u64 = 64 << 10;
 
 /// Variables for header fields: `${CENTRIFUGO_VAR_NAME}` is replaced by the variable's value. They set no key.
 pub(super) const PLACEHOLDERS: [&str; 2] = ["CENTRIFUGO_VAR_", "DUNLIN_VAR_"];
@@ -75,7 +71,7 @@ pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, probl
         } else if let Some(path) = of_file() {
             let twin = name.strip_suffix(FILE_SUFFIX).unwrap_or(name);
             let has_twin = variables.iter().any(|(name, value)| name == twin && !value.is_empty());
-            match secret_of_file(&path, value, has_twin.then_some(twin)) {
+            match secret_files::read(&path, value, has_twin.then_some(twin)) {
                 Ok(secret) => settings.set_text(&path, &secret, &source, problems),
                 Err(why) => problems.error(&source, &path, why),
             }
@@ -84,37 +80,6 @@ pub(super) fn set(variables: &[(String, String)], settings: &mut Settings, probl
             problems.error(&source, "", nearest::unknown_variable(name, &known));
         }
     }
-}
-
-/// Reads a secret from the file that a variable names. A trailing newline is removed.
-fn secret_of_file(path: &str, file: &str, twin: Option<&str>) -> Result<String, String> {
-    if !matches!(keys::at(path).map(|key| key.kind), Some(ValueKind::Secret | ValueKind::Url)) {
-        return Err(
-            "is neither a secret nor a URL, and only these can be read from files: set the variable without _FILE"
-                .into(),
-        );
-    }
-    if let Some(twin) = twin {
-        return Err(format!("is set together with {twin}: unset one of them"));
-    }
-    let mut text = String::new();
-    let opened = File::open(file)
-        .map_err(|error| format!("{file:?} cannot be opened: {error}. Name a file that Dunlin's user can read"))?;
-    opened
-        .take(SECRET_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(|error| format!("{file:?} cannot be read: {error}. Name a text file that contains only the secret"))?;
-    if text.len() as u64 > SECRET_BYTES_MAX {
-        return Err(format!(
-            "{file:?} is larger than {SECRET_BYTES_MAX} bytes: name a file that contains only the secret"
-        ));
-    }
-    let end = text.strip_suffix('\n').map_or(text.len(), |line| line.strip_suffix('\r').unwrap_or(line).len());
-    text.truncate(end);
-    if text.is_empty() {
-        return Err(format!("{file:?} is empty: write the secret into it, or unset this variable"));
-    }
-    Ok(text)
 }
 
 /// Whether Kubernetes has set the variable for a service. It sets, in every pod of the namespace, for a service `dunlin-api`

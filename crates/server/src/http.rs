@@ -24,7 +24,7 @@ pub mod shared_shard_reports;
 mod stream;
 pub mod swagger;
 mod tls_stream;
-mod upgrade;
+mod upgrade_behind_proxy;
 
 use std::{
     collections::BTreeSet,
@@ -212,7 +212,7 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
     if let Some(sessions) = parts.sessions {
         for ClientEndpoint { path, transport } in &sessions.acceptor.places {
             let answer = match transport {
-                Transport::WebSocket { .. } | Transport::UniWebSocket { .. } => any(upgrade::open),
+                Transport::WebSocket { .. } | Transport::UniWebSocket { .. } => any(upgrade_behind_proxy::open),
                 _ => any(stream::open),
             };
             by_path.push((literal(path), answer.with_state(Arc::clone(&sessions))));

@@ -10,8 +10,8 @@ use serde_json::value::RawValue;
 
 use super::{
     SecretUrl, TokenFault,
+    jws::Algorithm,
     public_key::{Jwk, PublicKey},
-    signed::Algorithm,
 };
 
 pub use endpoint::Endpoint;

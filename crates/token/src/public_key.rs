@@ -14,7 +14,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use rustls::pki_types::pem::{self, SectionKind};
 use serde::Deserialize;
 
-use super::signed::{Algorithm, Signed};
+use super::jws::{Algorithm, Signed};
 
 /// Minimum size of an RSA key in bits. Smaller keys can be broken.
 pub(super) const RSA_BITS_MIN: usize = 2_048;

@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Sha256, Sha384, Sha512};
 
-use super::signed::{Algorithm, Signed, USUAL_HEADER};
+use super::jws::{Algorithm, Signed, USUAL_HEADER};
 
 /// An HMAC key, prepared for each hash function.
 pub(super) struct HmacKey {

@@ -74,7 +74,7 @@ fn the_example_of_rfc_7515_verifies() {
                  eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ.\
                  dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
     let key = signature::HmacKey::new(&key);
-    let signed = signed::Signed::parse(token).unwrap();
+    let signed = jws::Signed::parse(token).unwrap();
     assert!(key.has_signed(&signed));
     assert!(!signature::HmacKey::new(b"another").has_signed(&signed));
 }

@@ -18,8 +18,8 @@ use super::{
     cache::Fingerprint,
     claims::{Claims, VerifiedClaims},
     jwks::{Fetched, JwksOptions, KeySets, LookUp, fetch},
+    jws::Signed,
     public_key::PublicKey,
-    signed::Signed,
     verify::{Judge, Method},
 };
 

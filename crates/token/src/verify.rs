@@ -8,10 +8,10 @@ use super::{
     claims::{Claims, Validity, VerifiedClaims},
     counters::TokenCounters,
     jwks::JwksOptions,
+    jws::{Algorithm, Signed},
     public_key::PublicKey,
     rules::Rules,
     signature::HmacKey,
-    signed::{Algorithm, Signed},
 };
 
 /// The result of a local verification.

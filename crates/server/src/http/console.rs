@@ -32,7 +32,7 @@ use super::{
     Peer,
     api::{AdmittedRequest, ChannelsWanted, Executed, Method, Service},
     browser::{is_own_host, is_same_origin},
-    upgrade::head_of,
+    upgrade_behind_proxy::head_of,
 };
 use crate::{
     node::{Node, SourceNetwork},

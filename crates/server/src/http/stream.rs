@@ -50,7 +50,7 @@ pub async fn open(State(sessions): State<Arc<SessionAcceptor>>, request: Request
     if request.method() == Method::OPTIONS {
         return preflight(&sessions, &request);
     }
-    let head = upgrade::head_of(&request);
+    let head = upgrade_behind_proxy::head_of(&request);
     let (wire, response, body, headers) = match sessions.acceptor.judge(&mut HeadBuffer::default(), &head) {
         HeadVerdict::Stream { wire, response, body, headers, .. } => (wire, response, body, headers),
         HeadVerdict::Refused(refused) => return sessions.refused(&request, &refused),
