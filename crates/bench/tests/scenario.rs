@@ -507,7 +507,8 @@ fn publications_of_clients_and_of_the_api_are_accepted_and_delivered() {
     assert_eq!((figure(&result, "published"), figure(&result, "accepted")), (1_200, 1_200), "{result:#}");
     assert_eq!(figure(&result, "delivered"), 6_000);
     assert!(result["counts"]["dunlin_publications_total"].as_f64() > Some(0.0), "{}", result["counts"]);
-    assert!(figure(&result, "open_files") > 70, "{result:#}");
+    // Sockets of sessions that io_uring keeps in its tables are no open files.
+    assert!(figure(&result, "open_files") > 10, "{result:#}");
 }
 
 #[test]

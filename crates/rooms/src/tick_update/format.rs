@@ -46,7 +46,7 @@ const WEIGHTED: u8 = 0x40;
 const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobuf];
 
 /// All bits of the first byte.
-const KNOWN_BITS: u8 = KEYFRAME | SLOWED | bit(SENT[0]) | bit(SENT[1]);
+const KNOWN_BITS: u8 = KEYFRAME | SLOWED | WEIGHTED | bit(SENT[0]) | bit(SENT[1]);
 
 /// The bit of the first byte that says that an update has this form.
 const fn bit(format: SnapshotFormat) -> u8 {
@@ -337,7 +337,7 @@ mod tests {
     fn unknown_bits_are_malformed() {
         let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
         let bytes = update(false, sent).to_bytes();
-        let known = [KEYFRAME, SLOWED, bit(SnapshotFormat::Json), bit(SnapshotFormat::Protobuf)];
+        let known = [KEYFRAME, SLOWED, WEIGHTED, bit(SnapshotFormat::Json), bit(SnapshotFormat::Protobuf)];
         // No other form can arrive.
         for unknown in (0..8).map(|place| 1 << place).filter(|bit| !known.contains(bit)) {
             let mut changed = bytes.clone();
