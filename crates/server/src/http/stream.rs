@@ -13,7 +13,7 @@ use dunlin_net::{HeadBuffer, HeadVerdict};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::sync::Notify;
 
-use super::{SessionAcceptor, upgrade};
+use super::{SessionAcceptor, upgrade_behind_proxy};
 use crate::node::Adoption;
 
 /// Where a service requests that a connection becomes a session.
