@@ -3,10 +3,13 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    time::SystemTime,
+    time::{Duration, SystemTime},
 };
 
-use crate::mappings::{self, Mapping};
+use crate::{
+    mappings::{self, Mapping},
+    waits::Wait,
+};
 
 /// A profile before its addresses have names.
 pub(crate) struct Profile {
@@ -31,6 +34,13 @@ pub(crate) struct Sample {
     pub(crate) frames: Box<[usize]>,
     pub(crate) values: Vec<i64>,
     pub(crate) thread: Option<String>,
+}
+
+/// The types of a profile without addresses.
+pub(crate) struct ValueTypes {
+    pub(crate) types: &'static [(&'static str, &'static str)],
+    pub(crate) default: &'static str,
+    pub(crate) period: (&'static str, &'static str),
 }
 
 /// Maximum number of addresses whose names are kept: with files and inlined functions some 8 MB.
@@ -73,9 +83,7 @@ impl Profile {
             out.mapping(id, mapping, is_named(id));
         }
         out.places(&places);
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        out.number(9, now.as_nanos() as i64);
-        out.number(10, self.duration_ns);
+        out.when(self.duration_ns);
         out.value_type(11, self.period_type);
         out.number(12, self.period);
         for comment in &self.comments {
@@ -105,6 +113,48 @@ impl Profile {
             out.message(2, &sample);
         }
     }
+}
+
+/// A profile whose stacks are names.
+pub(crate) fn encode_named(types: &ValueTypes, over: Duration, waits: &[Wait]) -> Vec<u8> {
+    let mut out = Encoder::default();
+    for (kind, unit) in types.types {
+        out.value_type(1, (kind, unit));
+    }
+    // A name is a function with one location, and both have the same id. 0 means that there is none.
+    let mut ids = HashMap::<&str, u64>::new();
+    for Wait { place, count, total } in waits {
+        let of_place: Vec<u64> = place
+            .iter()
+            .map(|name| {
+                let next = ids.len() as u64 + 1;
+                *ids.entry(name).or_insert(next)
+            })
+            .collect();
+        let nanoseconds = u64::try_from(total.as_nanos()).unwrap_or(u64::MAX);
+        let mut sample = Message::default();
+        sample.packed(1, of_place.into_iter());
+        sample.packed(2, [*count, nanoseconds].into_iter());
+        out.message(2, &sample);
+    }
+    for (name, id) in ids {
+        let mut line = Message::default();
+        line.number(1, id.cast_signed());
+        let mut location = Message::default();
+        location.number(1, id.cast_signed());
+        location.message(4, &line);
+        out.message(4, &location);
+        let mut function = Message::default();
+        function.number(1, id.cast_signed());
+        function.number(2, out.text(name));
+        out.message(5, &function);
+    }
+    out.when(over.as_nanos() as i64);
+    out.value_type(11, types.period);
+    out.number(12, 1);
+    let default_type = out.text(types.default);
+    out.number(14, default_type);
+    out.finish()
 }
 
 impl Names {
@@ -180,6 +230,13 @@ impl Encoder {
 
     fn message(&mut self, field: u32, message: &Message) {
         self.profile.message(field, message);
+    }
+
+    /// The profile ends now, and covers this time.
+    fn when(&mut self, duration_ns: i64) {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.number(9, now.as_nanos() as i64);
+        self.number(10, duration_ns);
     }
 
     fn value_type(&mut self, field: u32, (kind, unit): (&str, &str)) {

@@ -50,7 +50,7 @@ use crate::{
     matchmaking::MatchHandle,
     node::{Node, NodeCluster, NodeStorage},
     otlp::{Otlp, Tracer},
-    profiling::Profiling,
+    profiling::{Profiling, WaitTotals},
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
     webhooks::Webhooks,
 };
@@ -199,6 +199,7 @@ pub fn router(parts: HttpParts) -> Result<Router, PathTaken> {
         by_path.push((below("profile"), get(profiles::cpu)));
         by_path.push((below("heap"), get(profiles::heap)));
         by_path.push((below("allocs"), get(profiles::allocs)));
+        by_path.push((below("block"), get(profiles::block).with_state(debug.metrics())));
         by_path.push((literal(&path), get(debug::answer).with_state(Arc::new(debug))));
     }
     if let Some(console) = parts.console {
@@ -297,6 +298,11 @@ impl Metrics {
                 otlp.put_metrics(&families, started_unix);
             }
         }
+    }
+
+    /// What the node has waited for since its start.
+    async fn wait_totals(&self) -> WaitTotals {
+        self.at_this_moment(|scrape, moment| WaitTotals::at(moment, &scrape.namespaces())).await
     }
 
     /// Asks the shards, and returns what `read` makes of the state of the node.

@@ -14,6 +14,7 @@ mod push;
 mod record;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::{
     fmt, io,
@@ -34,6 +35,7 @@ use push::Pusher;
 use record::Recorder;
 
 pub use counters::{ProfileCounts, ProfileKind, PushOutcome};
+pub use waits::WaitTotals;
 
 /// How long an operator's request waits for the profile in progress to end.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);

@@ -12,7 +12,7 @@ use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use super::shared_shard_reports::SharedShardReports;
+use super::{Metrics, shared_shard_reports::SharedShardReports};
 use crate::node::ShardReport;
 
 /// Number of channels on the page: those with the most subscribers.
@@ -21,6 +21,7 @@ const CHANNELS_SHOWN: usize = 20;
 /// The sources of the page.
 pub struct Debug {
     surveys: Arc<SharedShardReports>,
+    metrics: Arc<Metrics>,
     /// Allows one request at a time, because each reads the names of all channels.
     permit: Semaphore,
 }
@@ -61,9 +62,13 @@ struct Channel {
 }
 
 impl Debug {
-    /// The page for these reports.
-    pub fn new(surveys: Arc<SharedShardReports>) -> Self {
-        Self { surveys, permit: Semaphore::new(1) }
+    /// The page for these reports, and the profile of the waits that these metrics have.
+    pub fn new(surveys: Arc<SharedShardReports>, metrics: Arc<Metrics>) -> Self {
+        Self { surveys, metrics, permit: Semaphore::new(1) }
+    }
+
+    pub(super) fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.metrics)
     }
 
     async fn page(&self) -> Page {

@@ -1,4 +1,4 @@
-//! Profiles in pprof format, below the path of the debug page: `profile` (processor time), `heap` and `allocs`.
+//! Profiles in pprof format, below the path of the debug page: `profile` (processor time), `heap`, `allocs` and `block` (waits).
 
 use std::{
     sync::{
@@ -9,24 +9,36 @@ use std::{
 };
 
 use axum::{
-    extract::Query,
+    extract::{Query, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use dunlin_profiles::{CpuError, HeapError, HeapView};
+use dunlin_profiles::{CpuError, HeapError, HeapView, wait_profile};
 use serde::Deserialize;
 use tokio::task::spawn_blocking;
 
-use crate::profiling::{cpu_profile_for_operator, heap_profile_for_operator};
+use super::Metrics;
+use crate::profiling::{WaitTotals, cpu_profile_for_operator, heap_profile_for_operator};
 
-/// Default and maximum duration of a CPU profile.
+/// Default duration of a CPU profile, and maximum duration of a profile.
 const SECONDS_DEFAULT: u64 = 30;
 const SECONDS_MAX: u64 = 300;
 
-/// The parameters of a CPU profile.
+/// Over which time a profile is taken.
 #[derive(Deserialize)]
-pub(super) struct CpuParams {
+pub(super) struct ProfiledTime {
     seconds: Option<String>,
+}
+
+impl ProfiledTime {
+    /// The time in the request, or `default_s`. An error is the answer.
+    fn seconds(&self, default_s: u64) -> Result<u64, Response> {
+        let seconds = self.seconds.as_ref().map_or(Some(default_s), |seconds| seconds.parse().ok());
+        let is_valid = |seconds: &u64| (1..=SECONDS_MAX).contains(seconds);
+        seconds
+            .filter(is_valid)
+            .ok_or_else(|| failure(StatusCode::BAD_REQUEST, &format!("seconds must be from 1 to {SECONDS_MAX}")))
+    }
 }
 
 /// Ends a recording when nobody waits for it any more.
@@ -39,10 +51,10 @@ impl Drop for CancelOnDrop {
 }
 
 /// `GET {prefix}/profile?seconds=N`
-pub(super) async fn cpu(Query(CpuParams { seconds }): Query<CpuParams>) -> Response {
-    let seconds = seconds.map_or(Some(SECONDS_DEFAULT), |seconds| seconds.parse().ok());
-    let Some(seconds) = seconds.filter(|seconds| (1..=SECONDS_MAX).contains(seconds)) else {
-        return failure(StatusCode::BAD_REQUEST, &format!("seconds must be from 1 to {SECONDS_MAX}"));
+pub(super) async fn cpu(Query(time): Query<ProfiledTime>) -> Response {
+    let seconds = match time.seconds(SECONDS_DEFAULT) {
+        Ok(seconds) => seconds,
+        Err(answer) => return answer,
     };
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let _cancel = CancelOnDrop(Arc::clone(&is_cancelled));
@@ -65,6 +77,23 @@ pub(super) async fn heap() -> Response {
 /// `GET {prefix}/allocs`
 pub(super) async fn allocs() -> Response {
     memory("allocs", HeapView::Allocated).await
+}
+
+/// `GET {prefix}/block?seconds=N`: the waits of N seconds, or those since the start.
+pub(super) async fn block(State(metrics): State<Arc<Metrics>>, Query(time): Query<ProfiledTime>) -> Response {
+    let (before, over) = if time.seconds.is_none() {
+        (WaitTotals::default(), metrics.started.elapsed())
+    } else {
+        let seconds = match time.seconds(SECONDS_MAX) {
+            Ok(seconds) => seconds,
+            Err(answer) => return answer,
+        };
+        let (before, over) = (metrics.wait_totals().await, Duration::from_secs(seconds));
+        tokio::time::sleep(over).await;
+        (before, over)
+    };
+    let waits = metrics.wait_totals().await.since(&before);
+    answer("block", wait_profile(&waits, over))
 }
 
 async fn memory(name: &str, view: HeapView) -> Response {

@@ -155,6 +155,10 @@ pub struct NetCounters {
     pub events_refused: u64,
     /// Turns without input from sockets and from the control thread because of an overflow.
     pub held_turns: u64,
+    /// Times that such turns began.
+    pub holds: u64,
+    /// Time from the first such turn of each time to the first turn with input.
+    pub held_us: u64,
     /// Number of times that this shard woke another thread.
     pub wakes: u64,
 }

@@ -17,29 +17,45 @@ pub(super) struct Rings {
     index: ShardIndex,
     peers: Peers,
     rooms: RoomLinks,
-    /// Whether the last turn read no input because of an overflow.
-    is_held: bool,
+    /// Until when `held_us` has been counted, if the last turn read no input because of an overflow.
+    held_since_us: Option<u64>,
     /// Counters; see [`NetCounters`].
     messages: u64,
     overflowed: u64,
     held_turns: u64,
+    holds: u64,
+    held_us: u64,
     wakes: u64,
 }
 
 impl Rings {
     pub(super) const fn new(index: ShardIndex, peers: Peers, rooms: RoomLinks) -> Self {
-        Self { index, peers, rooms, is_held: false, messages: 0, overflowed: 0, held_turns: 0, wakes: 0 }
+        Self {
+            index,
+            peers,
+            rooms,
+            held_since_us: None,
+            messages: 0,
+            overflowed: 0,
+            held_turns: 0,
+            holds: 0,
+            held_us: 0,
+            wakes: 0,
+        }
     }
 
     /// Begins a turn. Returns whether it may read input that can cause messages.
-    pub(super) fn begin_turn(&mut self) -> bool {
+    pub(super) fn begin_turn(&mut self, now_us: u64) -> bool {
         self.flush();
         let intake = self.may_take_in();
         self.held_turns += u64::from(!intake);
-        if intake == self.is_held {
-            self.is_held = !intake;
+        // In each turn and not at the end of the hold only, so that a report during a long hold has it.
+        self.held_us += self.held_since_us.map_or(0, |since_us| now_us - since_us);
+        if intake == self.held_since_us.is_some() {
+            self.holds += u64::from(!intake);
             RingOverflow { shard: self.index, waiting: self.peers.overflow_len() }.emit();
         }
+        self.held_since_us = (!intake).then_some(now_us);
         intake
     }
 
@@ -124,6 +140,8 @@ impl Rings {
         net.ring_messages += self.messages;
         net.ring_overflowed += self.overflowed;
         net.held_turns += self.held_turns;
+        net.holds += self.holds;
+        net.held_us += self.held_us;
         net.wakes += self.wakes;
         net.ring_overflow = (self.peers.overflow_len() + self.rooms.overflow_len()) as u64;
         net.ring_depth = (self.peers.depth() + self.rooms.depth()) as u64;

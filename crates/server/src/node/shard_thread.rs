@@ -90,7 +90,7 @@ impl<R: Reactor> ShardThread<R> {
         self.engine.read_clock();
         self.times.turn_began(self.engine.now().mono_us);
 
-        let intake = self.rings.begin_turn();
+        let intake = self.rings.begin_turn(self.engine.now().mono_us);
         self.read_sockets(intake);
         self.rings.deliver(&mut self.engine);
         self.take_report_requests();

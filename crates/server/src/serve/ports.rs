@@ -215,12 +215,12 @@ pub(super) fn places(config: &Config) -> Vec<ClientEndpoint> {
     websocket.into_iter().chain(config.transports.places.iter().cloned()).collect()
 }
 
-/// What collects all metrics, for Prometheus or for a collector.
+/// What collects all metrics, for Prometheus, for a collector or for the profile of waits.
 fn metrics(served: Served<'_>, (asked, matchmaking): (Asked, Option<MatchHandle>)) -> Option<Arc<Metrics>> {
     let Served { config, identity, counters, surveys, .. } = served;
     let Asked { tokens, backends, webhooks, profiling, otlp } = asked;
     let is_pushed = otlp.as_ref().is_some_and(|otlp| otlp.metrics_interval().is_some());
-    if config.prometheus_prefix.is_none() && !is_pushed {
+    if config.prometheus_prefix.is_none() && config.debug_prefix.is_none() && !is_pushed {
         return None;
     }
     let namespaces = config.engine.namespaces.iter().map(|namespace| namespace.name.clone());
@@ -247,8 +247,12 @@ fn for_operators(served: Served<'_>, metrics: Option<Arc<Metrics>>) -> HttpParts
         surveys: Some(Arc::clone(surveys)),
         health_path: config.health_prefix.clone(),
         health_requires_cluster: config.health_requires_cluster,
-        metrics: config.prometheus_prefix.clone().zip(metrics),
-        debug: config.debug_prefix.clone().map(|path| (path, Debug::new(Arc::clone(surveys)))),
+        metrics: config.prometheus_prefix.clone().zip(metrics.clone()),
+        debug: config
+            .debug_prefix
+            .clone()
+            .zip(metrics)
+            .map(|(path, metrics)| (path, Debug::new(Arc::clone(surveys), metrics))),
         swagger_path: config.swagger_prefix.clone(),
         ..HttpParts::default()
     }

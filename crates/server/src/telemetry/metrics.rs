@@ -223,6 +223,7 @@ families! {
     SHARD_ANSWERED = Gauge "dunlin_shard_answered" ["shard"] "1 if the shard reported its metrics, 0 if it did not report within 750 ms and its other series are missing.";
     TURNS = Counter "dunlin_shard_turns_total" ["shard"] "Turns of the shard's event loop.";
     BUSY = Counter "dunlin_shard_busy_seconds_total" ["shard"] "Time that the shard was busy.";
+    HELD = Counter "dunlin_shard_held_seconds_total" ["shard"] "Time in which the shard did not read sockets and requests, because messages to other shards were waiting.";
     IDLE = Counter "dunlin_shard_idle_seconds_total" ["shard"] "Time that the shard was idle.";
     BUSY_RATIO = Gauge "dunlin_shard_busy_ratio" ["shard"] "Busy share of the shard over about five seconds, from 0 to 1.";
 }

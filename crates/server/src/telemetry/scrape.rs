@@ -114,7 +114,8 @@ impl Scrape {
         *self.namespaces.write().unwrap_or_else(PoisonError::into_inner) = labels(namespaces);
     }
 
-    fn namespaces(&self) -> Arc<[String]> {
+    /// The namespaces' names, in the order of [`Counters::namespaces`].
+    pub fn namespaces(&self) -> Arc<[String]> {
         Arc::clone(&self.namespaces.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -379,7 +380,8 @@ fn turns(page: &mut Page, shards: &[ShardReport], silent_shards: &[ShardIndex]) 
         }
     });
     page.family(&m::TURNS, |samples| per_shard(samples, shards, |shard| shard.net.turns));
-    let seconds: [(&'static m::Family, Pick); 2] = [(&m::BUSY, |net| net.busy_us), (&m::IDLE, |net| net.idle_us)];
+    let seconds: [(&'static m::Family, Pick); 3] =
+        [(&m::BUSY, |net| net.busy_us), (&m::HELD, |net| net.held_us), (&m::IDLE, |net| net.idle_us)];
     for (family, pick) in seconds {
         page.family(family, |samples| {
             for shard in shards {
