@@ -42,9 +42,8 @@ pub fn compare(one: &mut Replay<'_>, other: &mut Replay<'_>) -> Result<Compariso
     other.watch();
     let mut ticks = [0; 2];
     loop {
-        let hashes = [one.room().state_hash(), other.room().state_hash()];
-        if hashes[0] != hashes[1] {
-            return Ok(Comparison::Different(Box::new(difference(one, other, hashes))));
+        if let Some(difference) = Difference::between(one, other) {
+            return Ok(Comparison::Different(Box::new(difference)));
         }
         let next = [next_tick(one).map_err(|error| (false, error))?, next_tick(other).map_err(|error| (true, error))?];
         for (ticks, next) in ticks.iter_mut().zip(next) {
@@ -80,15 +79,28 @@ fn rest(replay: &mut Replay<'_>) -> Result<Option<u32>, ReplayError> {
     Ok(last)
 }
 
-fn difference(one: &Replay<'_>, other: &Replay<'_>, state_hashes: [u64; 2]) -> Difference {
-    let worlds = [one.room().world(), other.room().world()];
-    let steps = [one, other].map(|replay| replay.steps().iter().map(ToString::to_string).collect::<Vec<_>>());
-    Difference {
-        tick: one.room().tick_number(),
-        state_hashes,
-        steps: [only(&steps[0], &steps[1]), only(&steps[1], &steps[0])],
-        players: players(worlds),
-        objects: objects(worlds),
+impl Difference {
+    /// The difference between the rooms of two replays after their last tick; `None` if their state hashes are equal. The
+    /// steps are those that were collected.
+    pub fn between(one: &Replay<'_>, other: &Replay<'_>) -> Option<Self> {
+        let state_hashes = [one, other].map(|replay| replay.room().state_hash());
+        if state_hashes[0] == state_hashes[1] {
+            return None;
+        }
+        let worlds = [one.room().world(), other.room().world()];
+        let steps = [one, other].map(|replay| replay.steps().iter().map(ToString::to_string).collect::<Vec<_>>());
+        Some(Self {
+            tick: one.room().tick_number(),
+            state_hashes,
+            steps: [only(&steps[0], &steps[1]), only(&steps[1], &steps[0])],
+            players: players(worlds),
+            objects: objects(worlds),
+        })
+    }
+
+    /// Whether players are in only one of the rooms, or objects differ. Otherwise no client can see the difference yet.
+    pub fn is_in_world(&self) -> bool {
+        !self.objects.is_empty() || self.players.iter().any(|players| !players.is_empty())
     }
 }
 

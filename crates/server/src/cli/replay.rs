@@ -3,6 +3,7 @@
 mod answers;
 mod difference;
 mod film;
+mod other_rules;
 mod page;
 mod state;
 mod steps;
@@ -53,8 +54,13 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["tick", "objects", "events", "steps"])]
     diff: Option<PathBuf>,
 
+    /// Replay the recording with this simulation as well, and print the first tick after which players would see something
+    /// else, and how long the ticks of both take: exit code 1 if there is one
+    #[arg(long, value_name = "SIMULATION", conflicts_with_all = ["tick", "objects", "events", "steps", "diff"])]
+    with: Option<String>,
+
     /// Open a page that shows the room: a timeline, the map as the server had it or as a player could see it, inputs and events
-    #[arg(long, conflicts_with_all = ["tick", "objects", "events", "steps", "diff", "format"])]
+    #[arg(long, conflicts_with_all = ["tick", "objects", "events", "steps", "diff", "with", "format"])]
     page: bool,
 
     /// TCP port of the page on this machine; 0: any free port
@@ -62,7 +68,7 @@ pub(super) struct ReplayArgs {
     port: u16,
 
     /// Answer the console of a node on standard output, in at most this much memory
-    #[arg(long, value_name = "BYTES", hide = true, conflicts_with_all = ["tick", "objects", "events", "steps", "diff", "page", "format"])]
+    #[arg(long, value_name = "BYTES", hide = true, conflicts_with_all = ["tick", "objects", "events", "steps", "diff", "with", "page", "format"])]
     answers: Option<u64>,
 
     /// Output format. In `json`, each line is a JSON object
@@ -86,6 +92,9 @@ const PROGRESS_TICKS: u32 = 36_000;
 pub(super) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure> {
     if let Some(other) = &args.diff {
         return difference::run([&args.file, other], args.format, registry);
+    }
+    if let Some(simulation) = &args.with {
+        return other_rules::run(&args.file, simulation, args.format, registry);
     }
     if let Some(memory_bytes_max) = args.answers {
         return answers::run(&args.file, memory_bytes_max, registry);
@@ -196,11 +205,18 @@ fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Failure> {
 }
 
 fn make(header: &Header, registry: &Registry) -> Result<Box<dyn Simulation>, String> {
+    make_named(&header.simulation, header, registry)
+}
+
+/// The simulation `name` with the parameters of the recording.
+fn make_named(name: &str, header: &Header, registry: &Registry) -> Result<Box<dyn Simulation>, String> {
     let params =
         serde_json::from_str(&header.params).map_err(|error| format!("its parameters are not JSON: {error}"))?;
-    let made = registry.make(&header.simulation, &params);
-    let made = made.ok_or_else(|| format!("unknown simulation {:?}", header.simulation))?;
-    made.map_err(|error| error.to_string())
+    let made = registry.make(name, &params).ok_or_else(|| {
+        let names: Vec<_> = registry.names().collect();
+        format!("unknown simulation {name:?}: this program has {}", names.join(", "))
+    })?;
+    made.map_err(|error| format!("simulation {name:?}: {error}"))
 }
 
 fn hash_text(hash: u64) -> String {
@@ -226,7 +242,8 @@ mod tests {
             crate::cli::Cli::try_parse_from(["dunlin", "replay", "FILE", "--page"].iter().chain(options)).map(|_| ())
         };
         parse(&[]).expect("the page alone");
-        for options in [&["-o", "json"][..], &["--tick", "5"], &["--diff", "OTHER"], &["--events"]] {
+        for options in [&["-o", "json"][..], &["--tick", "5"], &["--diff", "OTHER"], &["--with", "tag"], &["--events"]]
+        {
             let error = parse(options).expect_err("they have no effect on the page");
             assert_eq!(error.kind(), ErrorKind::ArgumentConflict, "{options:?}");
         }

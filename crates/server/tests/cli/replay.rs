@@ -159,6 +159,24 @@ fn the_first_difference_of_two_recordings_is_shown() {
     assert!(stderr(&unusable).contains("/dev/zero: is not a regular file"), "{}", stderr(&unusable));
 }
 
+#[test]
+fn a_recording_is_played_to_another_simulation() {
+    let folder = Folder::new("replay-with");
+    let file = record(&folder, "a", 10, [0, 127, 0]);
+    let same = dunlin(&folder, &["replay", &file, "--with", "treasure_hunt"]);
+    assert!(same.status.success(), "{}", stderr(&same));
+    let printed: Vec<&str> = stdout(&same).lines().collect();
+    assert_eq!((printed.len(), printed[0]), (4, "nothing differs in 10 ticks"), "{printed:?}");
+    for (name, expected) in [
+        ("chess", r#"unknown simulation "chess": this program has crowd, tag, treasure_hunt"#),
+        ("tag", r#"simulation "tag": "#),
+    ] {
+        let refused = dunlin(&folder, &["replay", &file, "--with", name]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(stderr(&refused).contains(expected), "{}", stderr(&refused));
+    }
+}
+
 /// What the console of a node starts.
 #[test]
 fn questions_are_answered_within_the_memory_that_is_given() {

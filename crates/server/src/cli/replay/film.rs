@@ -308,7 +308,7 @@ fn player_of(replay: &Replay<'_>, player: PlayerId) -> Value {
 }
 
 /// An object as a client sees it, with its place on the map, and who may see it.
-fn object_of(replay: &Replay<'_>, id: ObjectId, object: &Object) -> Value {
+pub(super) fn object_of(replay: &Replay<'_>, id: ObjectId, object: &Object) -> Value {
     let (x, y) = (object.position.x, object.position.y);
     let view = ObjectView { id, kind: object.kind, x, y, state: &object.state };
     let mut written = Vec::new();
