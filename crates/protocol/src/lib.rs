@@ -14,11 +14,11 @@ mod delta;
 mod encoded;
 mod filter;
 mod json;
+mod json_limits;
 mod payload;
 pub mod protobuf;
 mod push;
 mod reply;
-mod shape;
 
 pub use codes::{Disconnect, ErrorCode, UnsubscribeCode};
 pub use command::{
@@ -29,12 +29,12 @@ pub use decimal::Decimal;
 pub use delta::DeltaEncoder;
 pub use encoded::{EncodedPublications, Gaps};
 pub use filter::{FilterError, FilterLimits, TagTest, TagsFilter};
+pub use json_limits::{JSON_DEPTH_MAX, ShapeLimits};
 pub use payload::{NotJson, NumberMember, Payload, text_member};
 pub use push::{ChannelRef, ClientInfo, DataForm, Publication, Push, Tags};
 pub use reply::{
     ConnectResult, HistoryResult, PresenceResult, PresenceStatsResult, RefreshResult, Reply, RpcResult, SubscribeResult,
 };
-pub use shape::{JSON_DEPTH_MAX, ShapeLimits};
 
 /// How the messages of a session are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

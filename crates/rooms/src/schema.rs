@@ -4,7 +4,7 @@
 //! receive. A schema says how these bytes are made of fields. So a room can write only the fields that changed, and a
 //! state that does not have the declared form is still a state: it is written whole.
 
-mod difference;
+mod conversion;
 mod document;
 mod fixed;
 mod layout;
@@ -12,8 +12,8 @@ mod typed;
 
 use std::borrow::Cow;
 
-pub use difference::SchemaDifference;
-pub(crate) use difference::{GoneFields, KindChange, StateChange};
+pub use conversion::SchemaDifference;
+pub(crate) use conversion::{GoneFields, KindChange, StateChange};
 pub use document::SchemaError;
 use fixed::FixedLayout;
 pub use layout::RawValue;

@@ -2,6 +2,7 @@
 
 mod endpoint;
 mod fetch;
+mod private_addresses;
 
 use std::collections::{HashMap, HashSet};
 

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::{
     Command, ConnectRequest, DecodeError, HistoryRequest, PublishRequest, Request, RpcRequest, ShapeLimits,
-    StreamPosition, SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once, shape,
+    StreamPosition, SubRefreshRequest, SubscribeFlags, SubscribeRequest, command::each_channel_once, json_limits,
 };
 
 /// Reads the commands of a text frame.
@@ -40,8 +40,8 @@ impl<'a> JsonDecoder<'a> {
     pub(crate) fn next(&mut self) -> Option<Result<Command<'a>, DecodeError>> {
         let lines = self.rest.take()?;
         let (line, rest) = split_line(lines);
-        let shape = self.limits.map_or(Ok(()), |limits| shape::check_json(line, limits));
-        let command = shape.and_then(|()| read_command(line));
+        let within_limits = self.limits.map_or(Ok(()), |limits| json_limits::check_json(line, limits));
+        let command = within_limits.and_then(|()| read_command(line));
         if command.is_ok() {
             self.rest = Some(rest).filter(|rest| !rest.is_empty());
         }
@@ -62,7 +62,7 @@ pub(crate) fn read_connect(text: &[u8], limits: ShapeLimits) -> Result<ConnectRe
     if text.is_empty() {
         return Ok(ConnectRequest::default());
     }
-    shape::check_json(text, limits)?;
+    json_limits::check_json(text, limits)?;
     let text = std::str::from_utf8(text).map_err(|_| DecodeError { what: "text is not UTF-8" })?;
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let reader = ObjectReader::<ConnectRequest<'_>>(PhantomData);
