@@ -88,7 +88,8 @@ fn close_another(ring: &mut Ring, table: &mut SocketTable) -> Result<(), Unavail
     ring.close(Target::Registered(1));
     ring.look().map_err(failed("io_uring_enter"))?;
     near.set_read_timeout(Some(CLOSE_PATIENCE)).map_err(failed("a pair of sockets"))?;
-    let is_closed = near.read(&mut [0]).is_ok_and(|bytes| bytes == 0);
+    // Not `read`: the kernel closes the socket in work of this thread, for which a call that waits may return `EINTR`.
+    let is_closed = near.read_to_end(&mut Vec::new()).is_ok_and(|bytes| bytes == 0);
     if is_closed { Ok(()) } else { Err(Unavailable::new(what, &io::Error::from_raw_os_error(libc::ETIMEDOUT))) }
 }
 
