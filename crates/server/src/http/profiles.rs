@@ -31,14 +31,15 @@ pub(super) struct ProfiledTime {
 }
 
 impl ProfiledTime {
-    /// The time in the request, or `default_s`. An error is the answer.
-    fn seconds(&self, default_s: u64) -> Result<u64, Response> {
+    /// The time in the request, or `default_s`; `None` if it may not be so long or so short.
+    fn seconds(&self, default_s: u64) -> Option<u64> {
         let seconds = self.seconds.as_ref().map_or(Some(default_s), |seconds| seconds.parse().ok());
-        let is_valid = |seconds: &u64| (1..=SECONDS_MAX).contains(seconds);
-        seconds
-            .filter(is_valid)
-            .ok_or_else(|| failure(StatusCode::BAD_REQUEST, &format!("seconds must be from 1 to {SECONDS_MAX}")))
+        seconds.filter(|seconds| (1..=SECONDS_MAX).contains(seconds))
     }
+}
+
+fn wrong_time() -> Response {
+    failure(StatusCode::BAD_REQUEST, &format!("seconds must be from 1 to {SECONDS_MAX}"))
 }
 
 /// Ends a recording when nobody waits for it any more.
@@ -52,10 +53,7 @@ impl Drop for CancelOnDrop {
 
 /// `GET {prefix}/profile?seconds=N`
 pub(super) async fn cpu(Query(time): Query<ProfiledTime>) -> Response {
-    let seconds = match time.seconds(SECONDS_DEFAULT) {
-        Ok(seconds) => seconds,
-        Err(answer) => return answer,
-    };
+    let Some(seconds) = time.seconds(SECONDS_DEFAULT) else { return wrong_time() };
     let is_cancelled = Arc::new(AtomicBool::new(false));
     let _cancel = CancelOnDrop(Arc::clone(&is_cancelled));
     let record =
@@ -84,10 +82,7 @@ pub(super) async fn block(State(metrics): State<Arc<Metrics>>, Query(time): Quer
     let (before, over) = if time.seconds.is_none() {
         (WaitTotals::default(), metrics.started.elapsed())
     } else {
-        let seconds = match time.seconds(SECONDS_MAX) {
-            Ok(seconds) => seconds,
-            Err(answer) => return answer,
-        };
+        let Some(seconds) = time.seconds(SECONDS_MAX) else { return wrong_time() };
         let (before, over) = (metrics.wait_totals().await, Duration::from_secs(seconds));
         tokio::time::sleep(over).await;
         (before, over)

@@ -97,7 +97,9 @@ mod tests {
 
     fn totals(waits: &[(&str, u64, u64)]) -> WaitTotals {
         let mut totals = WaitTotals::default();
-        waits.iter().for_each(|&(place, count, ns)| totals.add([place, "group"], count, ns));
+        for &(place, count, ns) in waits {
+            totals.add([place, "group"], count, ns);
+        }
         totals
     }
 

@@ -178,11 +178,11 @@ impl Seen {
         for ((id, _), objects) in difference.objects.iter().zip(objects).take(OBJECTS_SHOWN) {
             match objects {
                 [Some(recorded), Some(changed)] => {
-                    let changes: Vec<_> = changes("", recorded, changed);
-                    output::line(format_args!("object {}: {}", id.0, changes.join(", ")))?;
+                    let members = changes("", recorded, changed).join(", ");
+                    output::line(format_args!("object {}: {members}", id.0))?;
                 }
                 [Some(object), None] => {
-                    output::line(format_args!("only with {}: object {}: {object}", names[0], id.0))?
+                    output::line(format_args!("only with {}: object {}: {object}", names[0], id.0))?;
                 }
                 [None, object] => {
                     let object = object.as_ref().unwrap_or(&Value::Null);
