@@ -292,7 +292,12 @@ const DEBUG: &[Key] = &[
         "false",
         "Serve profiles and the debug page, on the internal port only. The page shows channel names. While this is on, one allocation in about 512 KiB is sampled.",
     ),
-    yes("handler_prefix", Text, "/debug/pprof", "Path of the debug page. `profile`, `heap`, `allocs` and `block` are below it."),
+    yes(
+        "handler_prefix",
+        Text,
+        "/debug/pprof",
+        "Path of the debug page. `profile`, `heap`, `allocs` and `block` are below it.",
+    ),
 ];
 
 const PROFILING: &[Key] =
