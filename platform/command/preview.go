@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
@@ -33,9 +34,6 @@ const (
 const placeholder = "{name}"
 
 var suffixPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-
-// takenSuffixes end the names of objects of Apps and Dunlins: a preview with one of these names and its App would take each other's names (NameTaken).
-var takenSuffixes = []string{"pods", "internal", "backup", "drill", "nats"}
 
 // preview is how a manifest is deployed under another name.
 type preview struct {
@@ -81,14 +79,17 @@ func (preview *preview) check(command *cobra.Command) error {
 	switch {
 	case !suffixPattern.MatchString(preview.suffix):
 		return usageError{fmt.Errorf("--as: %q cannot end a name; use a-z, 0-9 and -, such as pr-42", preview.suffix)}
-	case strings.HasPrefix(preview.suffix, "process-"):
+	case strings.HasPrefix(preview.nameOf("app"), render.ProcessName("app", "")):
 		return usageError{fmt.Errorf("--as: %q makes names of processes of the App; use another one, such as pr-42", preview.suffix)}
-	case slices.Contains(takenSuffixes, preview.suffix):
+	// The preview and its App would take each other's names.
+	case slices.Contains(render.OwnNames("app"), preview.nameOf("app")):
 		return usageError{fmt.Errorf("--as: %q makes names of objects of the App; use another one, such as pr-42", preview.suffix)}
 	case preview.expires < v1alpha1.PreviewMin || preview.expires > v1alpha1.PreviewMax:
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
 	case preview.isDeleted && command.Flags().Changed("dry-run"):
 		return usageError{errors.New("--delete and --dry-run are mutually exclusive; `roost status` lists the previews that there are")}
+	case preview.isDeleted && unusedByDeletion(command) != "":
+		return usageError{fmt.Errorf("--delete needs no --%s, which says how a preview is deployed; remove one of them", unusedByDeletion(command))}
 	case !slices.Contains([]string{"", migrationsRun, migrationsRunShared, migrationsSkip}, preview.migrations):
 		return usageError{fmt.Errorf("--migrations: %q is not known; set skip, run or run-shared", preview.migrations)}
 	}
@@ -98,6 +99,16 @@ func (preview *preview) check(command *cobra.Command) error {
 		}
 	}
 	return nil
+}
+
+// unusedByDeletion returns the first flag that says how a preview is deployed, or an empty string.
+func unusedByDeletion(command *cobra.Command) string {
+	for _, name := range append([]string{"image"}, flagsOfPreview...) {
+		if name != "delete" && command.Flags().Changed(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // nameOf returns the name of the preview of an App.
