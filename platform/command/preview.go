@@ -51,8 +51,12 @@ type preview struct {
 	originalHosts map[*v1alpha1.AppSpec]string
 }
 
-// flagsOfPreview have no meaning without --as.
-var flagsOfPreview = []string{"host", "expires", "replicas", "cron", "migrations", "env-file", "delete"}
+var (
+	// flagsOfPreview have no meaning without --as.
+	flagsOfPreview = []string{"host", "expires", "replicas", "cron", "migrations", "env-file", "delete"}
+	// flagsOfDeployment have no meaning with --delete.
+	flagsOfDeployment = []string{"image", "host", "expires", "replicas", "cron", "migrations", "env-file"}
+)
 
 func (preview *preview) addFlags(command *cobra.Command) {
 	flags := command.Flags()
@@ -69,10 +73,8 @@ func (preview *preview) addFlags(command *cobra.Command) {
 // check refuses flags that do not fit together.
 func (preview *preview) check(command *cobra.Command) error {
 	if preview.suffix == "" {
-		for _, name := range append([]string{"as"}, flagsOfPreview...) {
-			if command.Flags().Changed(name) {
-				return usageError{fmt.Errorf("--%s belongs to a preview; name one with --as, such as --as pr-42", name)}
-			}
+		if name := changedOf(command, append([]string{"as"}, flagsOfPreview...)); name != "" {
+			return usageError{fmt.Errorf("--%s belongs to a preview; name one with --as, such as --as pr-42", name)}
 		}
 		return nil
 	}
@@ -88,8 +90,8 @@ func (preview *preview) check(command *cobra.Command) error {
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
 	case preview.isDeleted && command.Flags().Changed("dry-run"):
 		return usageError{errors.New("--delete and --dry-run are mutually exclusive; `roost status` lists the previews that there are")}
-	case preview.isDeleted && unusedByDeletion(command) != "":
-		return usageError{fmt.Errorf("--delete needs no --%s, which says how a preview is deployed; remove one of them", unusedByDeletion(command))}
+	case preview.isDeleted && changedOf(command, flagsOfDeployment) != "":
+		return usageError{fmt.Errorf("--delete needs no --%s, which says how a preview is deployed; remove one of them", changedOf(command, flagsOfDeployment))}
 	case !slices.Contains([]string{"", migrationsRun, migrationsRunShared, migrationsSkip}, preview.migrations):
 		return usageError{fmt.Errorf("--migrations: %q is not known; set skip, run or run-shared", preview.migrations)}
 	}
@@ -99,16 +101,6 @@ func (preview *preview) check(command *cobra.Command) error {
 		}
 	}
 	return nil
-}
-
-// unusedByDeletion returns the first flag that says how a preview is deployed, or an empty string.
-func unusedByDeletion(command *cobra.Command) string {
-	for _, name := range append([]string{"image"}, flagsOfPreview...) {
-		if name != "delete" && command.Flags().Changed(name) {
-			return name
-		}
-	}
-	return ""
 }
 
 // nameOf returns the name of the preview of an App.
