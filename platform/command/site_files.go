@@ -87,7 +87,7 @@ func (spec *siteSpec) files(pins pins, key, recipient string) ([]siteFile, error
 		return nil, err
 	}
 	release := releaseOfK3s(spec.downloads, spec.k3sVersion)
-	fill := strings.NewReplacer("USER", siteUser, "SERVER", parsed[0].public.String(), "EMAIL", spec.email, "KEY", strconv.Quote(key), "RECIPIENT", recipient,
+	fill := strings.NewReplacer("USER", siteUser, "SERVER", parsed[0].public.String(), "EMAIL", strconv.Quote(spec.email), "KEY", strconv.Quote(key), "RECIPIENT", recipient,
 		"VERSION", spec.k3sVersion, "AMD64", strconv.Quote(pins.amd64), "ARM64", strconv.Quote(pins.arm64), "RELEASE", release)
 	app := strings.NewReplacer("NAMESPACE", siteNamespace, "NAME", siteApp, "IMAGE", spec.image, "HOST", siteApp+"."+spec.domain).Replace(appManifest)
 	return []siteFile{

@@ -108,12 +108,12 @@ func TestTheFilesOfASite(t *testing.T) {
 	out, _ = person.roost(command.ExitFine, "up", "--plan", "@site")
 	contains(t, out, "set up or check the nodes server1, worker1", "read the kubeconfig of ops@203.0.113.11")
 	contains(t, person.read("site/roost/operator.yaml"), "image: registry.example.net/team/roost-operator:", "--backup-image=registry.example.net/team/roost-backup:", "--https-entry-point=websecure")
-	contains(t, person.read("site/issuer.yaml"), "email: ops@example.com")
+	contains(t, person.read("site/issuer.yaml"), `email: "ops@example.com"`)
 	contains(t, person.read("site/.gitignore"), "k3s.kubeconfig\n")
 	if person.read("site/cert-manager.yaml") != certManager {
 		t.Error("cert-manager.yaml is not what was downloaded")
 	}
-	for _, name := range []string{"roost/machines/roles/k3s/tasks/main.yml", "roost/machines/private_interface.yml", "roost/machines/ansible.cfg", "roost/crd/apps.roost.dev_apps.yaml", "roost/roles.yaml", "roost/namespace.yaml"} {
+	for _, name := range []string{"roost/machines/roles/k3s/tasks/main.yml", "roost/machines/tasks/private_interface.yml", "roost/machines/ansible.cfg", "roost/crd/apps.roost.dev_apps.yaml", "roost/roles.yaml", "roost/namespace.yaml"} {
 		person.read("site/" + name)
 	}
 	if text := person.all.String(); strings.Contains(text, "AGE-SECRET-KEY") {

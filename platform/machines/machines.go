@@ -8,7 +8,7 @@ import (
 
 // Files contains the playbooks, their roles and ansible.cfg.
 //
-//go:embed ansible.cfg *.yml all:roles
+//go:embed ansible.cfg *.yml roles tasks
 var Files embed.FS
 
 //go:embed requirements.txt

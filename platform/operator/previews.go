@@ -71,7 +71,7 @@ func (operator *Operator) endOfRefused(subject *subject, reason string) time.Tim
 
 // expire deletes a preview whose time is over, and reports whether it has. Kubernetes then deletes what the preview owns.
 func (operator *Operator) expire(ctx context.Context, subject *subject, state *reconcile.PreviewState) (bool, error) {
-	// Another problem of the spec keeps a preview from being applied, and not from being deleted. An App that is no preview of another one is.
+	// A preview with another problem is not applied, but deleted all the same. An App that only says to be a preview never is.
 	isNoPreview := func(problem validate.Problem) bool { return problem.Path == "spec.preview.of" }
 	if state == nil || state.SecondsLeft > 0 || slices.ContainsFunc(subject.problems(), isNoPreview) {
 		return false, nil
