@@ -81,10 +81,8 @@ func (preview *preview) check(command *cobra.Command) error {
 	switch {
 	case !suffixPattern.MatchString(preview.suffix):
 		return usageError{fmt.Errorf("--as: %q cannot end a name; use a-z, 0-9 and -, such as pr-42", preview.suffix)}
-	case strings.HasPrefix(preview.nameOf("app"), render.ProcessName("app", "")):
-		return usageError{fmt.Errorf("--as: %q makes names of processes of the App; use another one, such as pr-42", preview.suffix)}
 	// The preview and its App would take each other's names.
-	case slices.Contains(render.OwnNames("app"), preview.nameOf("app")):
+	case render.IsOwnName("app", preview.nameOf("app")):
 		return usageError{fmt.Errorf("--as: %q makes names of objects of the App; use another one, such as pr-42", preview.suffix)}
 	case preview.expires < v1alpha1.PreviewMin || preview.expires > v1alpha1.PreviewMax:
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}

@@ -80,7 +80,7 @@ type siteFile struct {
 func (spec *siteSpec) files(pins pins, key, recipient string) ([]siteFile, error) {
 	parsed, problems := spec.parseMachines()
 	if len(problems) > 0 {
-		return nil, problems[0]
+		return nil, errors.New(problems[0].String())
 	}
 	token, err := newToken(recipient)
 	if err != nil {

@@ -62,7 +62,7 @@ func downloads(t *testing.T, manifests string) string {
 	files := map[string]string{
 		"/k3s-io/k3s/releases/download/v1.36.3+k3s1/sha256sum-amd64.txt":               strings.Repeat("0", 64) + "  k3s-airgap-images-amd64.tar\n" + sumOfAMD64 + "  k3s\n",
 		"/k3s-io/k3s/releases/download/v1.36.3+k3s1/sha256sum-arm64.txt":               sumOfARM64 + "  k3s-arm64\n",
-		"/k3s-io/k3s/releases/download/v1.30.0+k3s1/sha256sum-amd64.txt":               "not found\n",
+		"/k3s-io/k3s/releases/download/v1.30.0+k3s1/sha256sum-amd64.txt":               strings.Repeat("x", 64<<10),
 		"/k3s-io/k3s/releases/download/v1.30.1+k3s1/sha256sum-amd64.txt":               strings.Repeat("x", 64<<10+1),
 		"/cert-manager/cert-manager/releases/download/v1.21.2/cert-manager.yaml":       manifests,
 		"/empty/k3s-io/k3s/releases/download/v1.36.3+k3s1/sha256sum-amd64.txt":         sumOfAMD64 + "  k3s\n",

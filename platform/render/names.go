@@ -1,6 +1,11 @@
 package render
 
-// The names of objects that are made of that of their App or Dunlin and a fixed end. OwnNames lists them, so that no App is deployed under one of them.
+import (
+	"slices"
+	"strings"
+)
+
+// The names of objects that are made of that of their App or Dunlin and an end without a hash. IsOwnName knows them, so that no App is deployed under one.
 
 // PodsName returns the name of the Service with an address for each pod.
 func PodsName(name string) string { return name + "-pods" }
@@ -20,7 +25,13 @@ func NATSName(dunlin string) string { return dunlin + "-nats" }
 // ProcessName returns the name of the Deployment of a process of an app.
 func ProcessName(app, process string) string { return app + "-process-" + process }
 
-// OwnNames returns the names that objects of an App or a Dunlin may have beside its own one, but for those of processes.
-func OwnNames(name string) []string {
-	return []string{PodsName(name), InternalName(name), BackupName(name), DrillName(name), NATSName(name)}
+// generationName returns the name of the StatefulSet of claims of a later generation.
+func generationName(name, generation string) string { return name + "-gen" + generation }
+
+// IsOwnName reports whether an object of an App or a Dunlin may have a name that an App could have as well: two objects of one kind would have the same name.
+func IsOwnName(owner, name string) bool {
+	generation, isOfClaims := strings.CutPrefix(name, generationName(owner, ""))
+	isOfClaims = isOfClaims && generation != "" && strings.Trim(generation, "0123456789") == ""
+	isFixed := slices.Contains([]string{PodsName(owner), InternalName(owner), BackupName(owner), DrillName(owner), NATSName(owner)}, name)
+	return isFixed || isOfClaims || strings.HasPrefix(name, ProcessName(owner, ""))
 }
