@@ -377,8 +377,8 @@ func TestAnAppWhoseNameAPreviewHas(t *testing.T) {
 	world.create(app)
 	world.converge("App", app.Name)
 	text, message := world.status(app)
-	want := ". The preview shop-pr-13 has some of them until " + preview.Spec.Preview.Expires + "; delete it with `roost deploy --as SUFFIX --delete` to have them now"
-	if !strings.Contains(text, "Degraded=True NameTaken") || !strings.Contains(message, "Deployment/shop-pr-13-process-worker; rename or delete them"+want) {
+	want := "; rename or delete them. The preview shop-pr-13 has some of them until " + preview.Spec.Preview.Expires + "; delete it with `roost deploy --as SUFFIX --delete` to have them now"
+	if !strings.Contains(text, "Degraded=True NameTaken") || !strings.Contains(message, "Deployment/shop-pr-13-process-worker") || !strings.HasSuffix(message, want) {
 		t.Errorf("%s: %s", text, message)
 	}
 }
