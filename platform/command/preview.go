@@ -384,6 +384,8 @@ type previewState struct {
 	Of          string `json:"of"`
 	Expires     string `json:"expires"`
 	SecondsLeft int64  `json:"secondsLeft"`
+	// isRefused is true if Expires is no time: the operator deletes the preview later.
+	isRefused bool
 }
 
 // previewOf returns nil for what is no preview.
@@ -393,7 +395,8 @@ func previewOf(subject client.Object) *previewState {
 		return nil
 	}
 	state := &previewState{Of: app.Spec.Preview.Of, Expires: app.Spec.Preview.Expires}
-	if ends, err := app.Spec.Preview.ExpiresAt(); err == nil {
+	ends, err := app.Spec.Preview.ExpiresAt()
+	if state.isRefused = err != nil; !state.isRefused {
 		state.SecondsLeft = max(0, int64(math.Ceil(time.Until(ends).Seconds())))
 	}
 	return state
@@ -403,6 +406,8 @@ func previewOf(subject client.Object) *previewState {
 func (state *previewState) left() string {
 	const minute, hour = 60, 3600
 	switch seconds := state.SecondsLeft; {
+	case state.isRefused:
+		return "its time cannot be read"
 	case seconds == 0:
 		return "expired"
 	case seconds <= 2*hour:
