@@ -205,7 +205,8 @@ func (program *program) initializeSite(folder string, spec *siteSpec) error {
 		return err
 	}
 	if spec.registry == deploy.Registry() && len(own) > 0 {
-		program.note("%s is a placeholder for a registry with Roost's images, which are not published yet; name yours with --registry", spec.registry)
+		program.note("%s is a placeholder for a registry with Roost's images, which are not published yet; delete %s, and run `roost init %s --registry REGISTRY`",
+			spec.registry, filepath.Join(folder, roostFolder), folder)
 	}
 	if len(files) == 0 {
 		return nil

@@ -226,15 +226,21 @@ func TestAnExistingSite(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(person.folder, "site/roost/crd")); err != nil {
 		t.Fatal(err)
 	}
-	out, _ := person.roost(command.ExitFine, "init", "@site")
+	out, stderr := person.roost(command.ExitFine, "init", "@site")
 	if out != "wrote "+filepath.Join(person.folder, "site/roost")+"\n" {
 		t.Error(out)
 	}
+	contains(t, stderr, "registry.example.com is a placeholder for a registry with Roost's images", "--registry REGISTRY`")
 	person.read("site/roost/crd/apps.roost.dev_apps.yaml")
+	if err := os.RemoveAll(filepath.Join(person.folder, "site/roost")); err != nil {
+		t.Fatal(err)
+	}
+	person.roost(command.ExitFine, "init", "@site", "--registry", "registry.example.net")
+	contains(t, person.read("site/roost/operator.yaml"), "image: registry.example.net/roost-operator:")
 	if person.read("site/token.env") != token || person.read("site/hosts.yml") != inventory {
 		t.Error("a file of the site was changed")
 	}
-	_, stderr := person.roost(command.ExitUsage, "init", "@site", "--registry", "registry.example.net", "--domain", "example.org")
+	_, stderr = person.roost(command.ExitUsage, "init", "@site", "--registry", "registry.example.net", "--domain", "example.org")
 	contains(t, stderr, "--domain: ", "bootstrap.yaml exists, so nothing is asked; change the files, or name another folder")
 }
 
