@@ -183,7 +183,7 @@ docs: site ## Build the documentation site, and check its pages, links and searc
 	tests/site/run $(SITE)/html
 
 platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server
-	@scripts/need go nats etcd kube-apiserver skopeo argocd-definitions restic postgresql prometheus kubeconform
+	@scripts/need go nats etcd kube-apiserver skopeo argocd-definitions restic postgresql prometheus kubeconform ansible
 	platform/test $(BINARIES)/dunlin
 
 watching: server-for-tests ## Check alerts, routes, the board and the runbook against Prometheus and live nodes

@@ -11,12 +11,31 @@ from release import Release, ReleaseError, run
 
 PROGRAMS = ("dunlin", "dunlin-bench")
 
-# The script of each shell: its file beside the programs, which the Debian package names as well, and its place in the archive.
-COMPLETIONS = {
-    "bash": ("dunlin.bash", "share/bash-completion/completions/dunlin"),
-    "zsh": ("_dunlin", "share/zsh/site-functions/_dunlin"),
-    "fish": ("dunlin.fish", "share/fish/vendor_completions.d/dunlin.fish"),
-}
+# The file of each shell's script beside the programs, which the Debian package names as well.
+COMPLETIONS = {"bash": "dunlin.bash", "zsh": "_dunlin", "fish": "dunlin.fish"}
+
+
+def completion_places(program: str) -> dict[str, str]:
+    """The place of each shell's script in the archive of a program."""
+    return {
+        "bash": f"share/bash-completion/completions/{program}",
+        "zsh": f"share/zsh/site-functions/_{program}",
+        "fish": f"share/fish/vendor_completions.d/{program}.fish",
+    }
+
+
+def top_of(release: Release, program: str, machine: str) -> str:
+    """The folder in the archive of a program, and the beginning of the names of its files."""
+    return f"{program}-{release.version}-linux-{machine}"
+
+
+def write_bill(release: Release, program: str, machine: str, *arguments: object) -> None:
+    """The bill of materials of a program, by a tool that is compiled once."""
+    tool = release.work / "roost-image"
+    if not tool.exists():
+        run("go", "build", "-o", tool, "./cmd/roost-image", folder=release.root / "platform")
+    output = release.output / f"{top_of(release, program, machine)}.cdx.json"
+    run(tool, "program-sbom", "--name", program, "--version", release.version, "--output", output, *arguments)
 
 
 def build(release: Release) -> Path:
@@ -53,7 +72,7 @@ def prepare(release: Release, binaries: Path) -> None:
         # As Debian's policy wants them. cargo-deb compresses only pages that lie outside of its target folder.
         (stage / "man" / f"{page.name}.gz").write_bytes(gzip.compress(page.read_bytes(), mtime=0))
     (stage / "completions").mkdir()
-    for shell, (name, _) in COMPLETIONS.items():
+    for shell, name in COMPLETIONS.items():
         (stage / "completions" / name).write_text(run(dunlin, "completion", shell))
 
 
@@ -68,15 +87,15 @@ def split_symbols(binary: Path, stage: Path) -> None:
 
 def archives(release: Release) -> None:
     stage = release.stage
-    top = f"dunlin-{release.version}-linux-{platform.machine()}"
+    top = top_of(release, "dunlin", platform.machine())
     files = {f"{top}/bin/{program}": File(stage / program, 0o755) for program in PROGRAMS}
     files[f"{top}/LICENSE"] = File(release.root / "LICENSE")
     files[f"{top}/README.md"] = published_page(release.root / "README.md", release.root, release.version)
     files[f"{top}/config.json"] = File(release.root / "packaging/config.json")
     for page in (stage / "man").glob("*.1"):
         files[f"{top}/share/man/man1/{page.name}"] = File(page)
-    for name, place in COMPLETIONS.values():
-        files[f"{top}/{place}"] = File(stage / "completions" / name)
+    for shell, place in completion_places("dunlin").items():
+        files[f"{top}/{place}"] = File(stage / "completions" / COMPLETIONS[shell])
     tar_gz(release.output / f"{top}.tar.gz", files, release.seconds, release.level)
     symbols = {f"{top}-symbols/{program}.debug": File(stage / f"{program}.debug") for program in PROGRAMS}
     tar_gz(release.output / f"{top}-symbols.tar.gz", symbols, release.seconds, release.level)
@@ -90,11 +109,7 @@ def debian_package(release: Release) -> None:
 
 
 def bill_of_materials(release: Release) -> None:
-    tool = release.work / "roost-image"
-    run("go", "build", "-o", tool, "./cmd/roost-image", folder=release.root / "platform")
-    name = f"dunlin-{release.version}-linux-{platform.machine()}.cdx.json"
-    run(tool, "program-sbom", "--name", "dunlin", "--version", release.version, "--workspace", release.root,
-        "--output", release.output / name, *(release.stage / program for program in PROGRAMS))
+    write_bill(release, "dunlin", platform.machine(), "--workspace", release.root, *(release.stage / program for program in PROGRAMS))
 
 
 def needed_libraries(release: Release) -> str:

@@ -5,17 +5,11 @@ import re
 from pathlib import Path
 
 from archives import File, tar_gz
+from programs import completion_places, top_of, write_bill
 from release import Release, ReleaseError, run
 
 # The names of Go, and those that `uname -m` prints and the other archives have.
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
-
-# The script of each shell, and its place in the archive.
-COMPLETIONS = {
-    "bash": "share/bash-completion/completions/roost",
-    "zsh": "share/zsh/site-functions/_roost",
-    "fish": "share/fish/vendor_completions.d/roost.fish",
-}
 
 # Files with the terms of a module, in its folder or in that of a package that came from elsewhere.
 LICENCE = re.compile(r"(LICEN[CS]E|COPYING|NOTICE|PATENTS)([.-].*)?$", re.IGNORECASE)
@@ -25,18 +19,16 @@ def archives(release: Release) -> None:
     programs = {machine: compiled(release, architecture) for architecture, machine in ARCHITECTURES.items() if is_wanted(release, machine)}
     if platform.machine() not in programs:
         raise ReleaseError(f"roost is not released for {platform.machine()}, so it cannot print its completions here: run this on another machine")
-    scripts = {place: File(run(programs[platform.machine()], "completion", shell).encode()) for shell, place in COMPLETIONS.items()}
-    tool = release.work / "roost-image-of-roost"
-    run("go", "build", "-o", tool, "./cmd/roost-image", folder=release.root / "platform")
+    scripts = {place: File(run(programs[platform.machine()], "completion", shell).encode()) for shell, place in completion_places("roost").items()}
     for architecture, machine in ARCHITECTURES.items():
         if machine not in programs:
             continue
-        top = f"roost-{release.version}-linux-{machine}"
+        top = top_of(release, "roost", machine)
         files = {f"{top}/bin/roost": File(programs[machine], 0o755), f"{top}/LICENSE": File(release.root / "LICENSE")}
         files[f"{top}/THIRD_PARTY_NOTICES.txt"] = File(notices(release, architecture))
         files |= {f"{top}/{place}": script for place, script in scripts.items()}
         tar_gz(release.output / f"{top}.tar.gz", files, release.seconds, release.level)
-        run(tool, "program-sbom", "--name", "roost", "--version", release.version, "--output", release.output / f"{top}.cdx.json", programs[machine])
+        write_bill(release, "roost", machine, programs[machine])
 
 
 def is_wanted(release: Release, machine: str) -> bool:

@@ -25,7 +25,7 @@ const readySecondsMax = 300
 // startsMax bounds the attempts: another process may take a port between its choice and its use.
 const startsMax = 3
 
-// A fifth of the API server's processor time was its garbage collector. It runs less often until the heap is large.
+// Tests need an API server for seconds, and its memory costs less than its garbage collector, which runs less often until the heap is large.
 const collectorPercent, collectorBytes = "GOGC=400", "GOMEMLIMIT=1GiB"
 
 // Programs contains the paths of the programs.

@@ -2,7 +2,10 @@ package apiserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"reflect"
 	"strings"
 	"time"
 
@@ -72,27 +75,43 @@ func KeepFinished(ctx context.Context, admin client.WithWatch, options ...client
 	return first
 }
 
-// Each calls a function with each object of a kind, and again after each of its changes, until the context ends or the function fails. A conflict is no
-// failure: the change that caused it follows.
+// Each calls a function with each object of a kind, and again after each of its changes, until the context ends, the function fails, or the watch does. A
+// conflict is no failure: the change that caused it follows. When the server ends a watch, as it does after a time, another one begins.
 func Each(ctx context.Context, admin client.WithWatch, list client.ObjectList, do func(client.Object) error, options ...client.ListOption) error {
-	for ctx.Err() == nil {
+	for {
 		// The first changes are the objects that exist.
 		changes, err := admin.Watch(ctx, list, options...)
 		if err != nil {
 			return ignoreEnd(ctx, err)
 		}
-		for change := range changes.ResultChan() {
-			if change.Type != watch.Added && change.Type != watch.Modified {
-				continue
-			}
+		seen, err := eachChange(changes, do)
+		changes.Stop()
+		if err == nil && seen == 0 {
+			// A server that ends each watch at once would be asked without a pause.
+			err = errors.New("the server has ended a watch without a change")
+		}
+		if err != nil || ctx.Err() != nil {
+			return ignoreEnd(ctx, err)
+		}
+	}
+}
+
+// eachChange returns the number of changes when the watch ends.
+func eachChange(changes watch.Interface, do func(client.Object) error) (int, error) {
+	seen := 0
+	for change := range changes.ResultChan() {
+		seen++
+		switch change.Type {
+		case watch.Error:
+			return seen, fmt.Errorf("the watch has failed: %w", apierrors.FromObject(change.Object))
+		case watch.Added, watch.Modified:
 			err := do(change.Object.(client.Object))
 			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				changes.Stop()
-				return ignoreEnd(ctx, err)
+				return seen, err
 			}
 		}
 	}
-	return nil
+	return seen, nil
 }
 
 // ignoreEnd ignores the error of a call that the end of its context has caused.
@@ -120,12 +139,16 @@ func finish(ctx context.Context, admin client.Client, object *unstructured.Unstr
 // isStatus reports whether an object has a status. The server leaves out some of the numbers that are 0.
 func isStatus(object *unstructured.Unstructured, status map[string]any) bool {
 	current, _, _ := unstructured.NestedMap(object.Object, "status")
-	for name, value := range status {
-		if found, isThere := current[name]; found != value && (isThere || value != int64(0)) {
-			return false
-		}
+	return reflect.DeepEqual(withoutZeros(current), withoutZeros(status))
+}
+
+func withoutZeros(status map[string]any) map[string]any {
+	found := maps.Clone(status)
+	maps.DeleteFunc(found, func(_ string, value any) bool { return value == int64(0) })
+	if len(found) == 0 {
+		return nil
 	}
-	return len(current) <= len(status)
+	return found
 }
 
 // isEnded reports whether a Job has ended. Its status does not change after that.

@@ -16,6 +16,20 @@ import (
 
 // Install writes the CustomResourceDefinitions, and returns when the server serves them.
 func Install(ctx context.Context, writer client.Client) error {
+	return eachDefinition(func(definition *unstructured.Unstructured) error {
+		if err := writer.Create(ctx, definition); err != nil {
+			return err
+		}
+		return waitUntilServed(ctx, writer, definition)
+	})
+}
+
+// WaitForInstall returns when the server serves the CustomResourceDefinitions, which others write.
+func WaitForInstall(ctx context.Context, reader client.Client) error {
+	return eachDefinition(func(definition *unstructured.Unstructured) error { return waitUntilServed(ctx, reader, definition) })
+}
+
+func eachDefinition(do func(*unstructured.Unstructured) error) error {
 	entries, err := crd.Files.ReadDir(".")
 	if err != nil {
 		return err
@@ -29,10 +43,7 @@ func Install(ctx context.Context, writer client.Client) error {
 		if err := yaml.Unmarshal(text, &definition.Object); err != nil {
 			return err
 		}
-		if err := writer.Create(ctx, definition); err != nil {
-			return err
-		}
-		if err := waitUntilServed(ctx, writer, definition); err != nil {
+		if err := do(definition); err != nil {
 			return err
 		}
 	}

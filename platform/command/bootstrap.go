@@ -81,13 +81,14 @@ type bootstrapStep struct {
 	do      func(ctx context.Context) error
 }
 
-func (program *program) bootstrapCommand() *cobra.Command {
+func (program *program) upCommand() *cobra.Command {
 	isPlan, wait := false, time.Duration(0)
 	command := &cobra.Command{
-		Use:   "bootstrap FOLDER",
-		Short: "Set up a cluster and its apps on bare machines, from the files of one folder",
+		Use:     "up SITE",
+		Aliases: []string{"bootstrap"},
+		Short:   "Set up a cluster and its apps on bare machines, from the files of one folder",
 		Long: `Set up a cluster and its apps on bare machines, from the files of one folder: machines and k3s with Ansible, the operator, access identities,
-Argo CD (optional), and apps. FOLDER/bootstrap.yaml names the files for each step:
+Argo CD (optional), and apps. ` + "`roost init SITE`" + ` writes the files. SITE/bootstrap.yaml names those for each step:
 
   inventory: hosts.yml                       # for Ansible
   playbook: ../platform/machines/site.yml
@@ -102,7 +103,7 @@ Argo CD (optional), and apps. FOLDER/bootstrap.yaml names the files for each ste
 
 The command first prints the plan: each step with its pending changes. It compares the folder with the machines and the cluster, and skips steps
 without a pending change. So you can run it again after a failure, or after a change of the folder. It needs ansible-playbook, ansible-inventory
-and ssh.`,
+and ssh. ` + "`roost bootstrap`" + ` is the same command.`,
 		Args: func(_ *cobra.Command, arguments []string) error {
 			if len(arguments) != 1 {
 				return usageError{fmt.Errorf("there are %d arguments; name the folder that contains %s", len(arguments), bootstrapFile)}
@@ -128,26 +129,26 @@ and ssh.`,
 func (program *program) newBootstrap(folder string, wait time.Duration) (*bootstrap, error) {
 	text, err := os.ReadFile(filepath.Join(folder, bootstrapFile))
 	if err != nil {
-		return nil, fmt.Errorf("%w; `roost help bootstrap` shows an example", err)
+		return nil, fmt.Errorf("%w; `roost help up` shows an example", err)
 	}
 	run := &bootstrap{program: program, folder: folder, wait: wait, tunnel: func() {}}
 	if err := validate.Decode(text, &run.config); err != nil {
-		return nil, fmt.Errorf("%s: %w; `roost help bootstrap` shows an example", bootstrapFile, err)
+		return nil, fmt.Errorf("%s: %w; `roost help up` shows an example", bootstrapFile, err)
 	}
 	for key, value := range map[string]string{
 		"inventory": run.config.Inventory, "playbook": run.config.Playbook, "token": run.config.Token, "ssh": run.config.SSH,
 		"kubeconfig": run.config.Kubeconfig,
 	} {
 		if value == "" {
-			return nil, fmt.Errorf("%s has no %s; set it. `roost help bootstrap` shows an example", bootstrapFile, key)
+			return nil, fmt.Errorf("%s has no %s; set it. `roost help up` shows an example", bootstrapFile, key)
 		}
 		// Ansible and ssh would parse such a value as an option.
 		if strings.HasPrefix(value, "-") || key == "ssh" && strings.Contains(value, "@-") {
-			return nil, fmt.Errorf("%s: %s %q begins with -; write another name. `roost help bootstrap` shows an example", bootstrapFile, key, value)
+			return nil, fmt.Errorf("%s: %s %q begins with -; write another name. `roost help up` shows an example", bootstrapFile, key, value)
 		}
 	}
 	if len(run.config.Operator) == 0 || len(run.config.Apps) == 0 {
-		return nil, fmt.Errorf("%s has no operator or no apps; set both. `roost help bootstrap` shows an example", bootstrapFile)
+		return nil, fmt.Errorf("%s has no operator or no apps; set both. `roost help up` shows an example", bootstrapFile)
 	}
 	if err := run.config.checkAgeIdentities(); err != nil {
 		return nil, fmt.Errorf("%s: %w", bootstrapFile, err)
@@ -229,7 +230,7 @@ func (run *bootstrap) run(ctx context.Context, isPlan bool) error {
 			summary = append(summary, step.name+": already done")
 			continue
 		}
-		run.note("%s: %s", step.name, missing)
+		run.note("[%d/%d] %s: %s", number+1, len(steps), step.name, missing)
 		began := time.Now()
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("step %d of %d, %s: %w. The steps before it are done; run the command again to continue", number+1, len(steps), step.name, err)
@@ -240,11 +241,14 @@ func (run *bootstrap) run(ctx context.Context, isPlan bool) error {
 		if err != nil {
 			return fmt.Errorf("step %d of %d, %s: %w", number+1, len(steps), step.name, err)
 		}
-		summary = append(summary, fmt.Sprintf("%s: done in %.0f s", step.name, time.Since(began).Seconds()))
+		took := fmt.Sprintf("%s: done in %.0f s", step.name, time.Since(began).Seconds())
+		run.note("[%d/%d] %s", number+1, len(steps), took)
+		summary = append(summary, took)
 	}
 	for _, line := range summary {
 		run.print("%s", line)
 	}
 	run.print("KUBECONFIG=%s has administrator rights; `roost identity create` creates a kubeconfig with fewer rights", run.kubeconfig)
+	run.print("`roost status --site %s -A` shows the apps", run.folder)
 	return nil
 }

@@ -93,7 +93,9 @@ func (run *bootstrap) isAsFile(ctx context.Context, object *unstructured.Unstruc
 		return false, run.cluster.explained(err)
 	}
 	applied := object.DeepCopy()
-	if err := run.cluster.apply(ctx, applied, object.Object, client.DryRunAll); err != nil {
+	if err := run.cluster.apply(ctx, applied, object.Object, client.DryRunAll); isWebhookSilent(err) {
+		return false, nil
+	} else if err != nil {
 		return false, fmt.Errorf("%s: %w", titleOf(object), err)
 	}
 	for _, one := range []*unstructured.Unstructured{live, applied} {
@@ -119,13 +121,14 @@ func (run *bootstrap) missingObjects(ctx context.Context, objects []*unstructure
 	return missing, nil
 }
 
-// applyObjects applies the objects in their order. It retries while a new kind is not served yet.
+// applyObjects applies the objects in their order. It retries while a new kind is not served yet, and while a webhook that was applied before, such as that
+// of cert-manager, does not answer yet.
 func (run *bootstrap) applyObjects(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
-		err := run.until(ctx, "the API server to serve its kind", func() (bool, error) {
+		err := run.until(ctx, "the API server to serve its kind, or for a webhook to answer", func() (bool, error) {
 			err := run.cluster.apply(ctx, object.DeepCopy(), object.Object)
 			var missing *noDefinitionsError
-			if meta.IsNoMatchError(errors.Unwrap(err)) || errors.As(err, &missing) {
+			if meta.IsNoMatchError(errors.Unwrap(err)) || errors.As(err, &missing) || isWebhookSilent(err) {
 				return false, nil
 			}
 			return err == nil, err
@@ -135,6 +138,11 @@ func (run *bootstrap) applyObjects(ctx context.Context, objects []*unstructured.
 		}
 	}
 	return nil
+}
+
+// isWebhookSilent reports whether the API server has refused an object because a webhook did not answer.
+func isWebhookSilent(err error) bool {
+	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
 // until polls until a condition holds, for at most the duration of --wait.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/dunlin-project/dunlin/platform/machines"
 	"github.com/dunlin-project/dunlin/platform/settings"
 )
 
@@ -48,6 +50,9 @@ func (run *bootstrap) inventory(ctx context.Context) (inventory, error) {
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	out, err := command.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return found, errNoAnsible("ansible-inventory")
+	}
 	if err != nil {
 		return found, fmt.Errorf("ansible-inventory: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
@@ -58,6 +63,12 @@ func (run *bootstrap) inventory(ctx context.Context) (inventory, error) {
 		return found, fmt.Errorf("%s has no host in the group %s; add one", run.config.Inventory, machinesOfCluster)
 	}
 	return found, nil
+}
+
+// errNoAnsible says how to install Ansible.
+func errNoAnsible(name string) error {
+	return fmt.Errorf("there is no %s in $PATH; run `python3 -m venv venv && venv/bin/pip install ansible-core==%s`, and add venv/bin to $PATH",
+		name, machines.AnsibleVersion())
 }
 
 // missingMachines compares the inventory with the nodes of the cluster.
@@ -114,15 +125,22 @@ func (run *bootstrap) makeMachines(ctx context.Context) error {
 	if isOpaque || merged.Secret[tokenVariable] == "" {
 		return fmt.Errorf("%s has no encrypted %s that can be decrypted; set it with `roost secrets edit`, and name the age identity with --identity", run.config.Token, tokenVariable)
 	}
-	command := exec.CommandContext(ctx, "ansible-playbook", "-i", run.path(run.config.Inventory), run.path(run.config.Playbook))
+	playbook := run.path(run.config.Playbook)
+	command := exec.CommandContext(ctx, "ansible-playbook", "-i", run.path(run.config.Inventory), playbook)
 	command.Env = os.Environ()
+	// Ansible looks for its settings only in the present folder.
+	if settings := filepath.Join(filepath.Dir(playbook), "ansible.cfg"); run.Variable("ANSIBLE_CONFIG") == "" && isFile(settings) {
+		command.Env = append(command.Env, "ANSIBLE_CONFIG="+settings)
+	}
 	for name, value := range merged.Secret {
 		if strings.HasPrefix(name, playbookVariables) {
 			command.Env = append(command.Env, name+"="+value)
 		}
 	}
 	command.Stdout, command.Stderr = run.Err, run.Err
-	if err := command.Run(); err != nil {
+	if err := command.Run(); errors.Is(err, exec.ErrNotFound) {
+		return errNoAnsible("ansible-playbook")
+	} else if err != nil {
 		return fmt.Errorf("ansible-playbook: %w; its output above names the machine and the cause", err)
 	}
 	return run.makeConnection(ctx)
@@ -159,22 +177,11 @@ func writePrivate(path string, text []byte) error {
 	return errors.Join(err, file.Chmod(0o600), file.Close())
 }
 
-// connectAgain uses the existing kubeconfig. If the API server has a loopback address at which nothing answers, it opens a connection through
-// SSH.
+// connectAgain uses the existing kubeconfig. If the API server has a loopback address at which nothing answers, the connection goes through SSH.
 func (run *bootstrap) connectAgain(ctx context.Context) error {
 	run.cluster = nil
-	connection, err := run.restConfig()
-	if err != nil {
+	if err := run.reach(ctx); err != nil {
 		return err
-	}
-	host, err := url.Parse(connection.Host)
-	if err != nil {
-		return err
-	}
-	if ip := net.ParseIP(host.Hostname()); ip != nil && ip.IsLoopback() && !answers(host.Host) {
-		if err := run.openTunnel(ctx, host.Host); err != nil {
-			return err
-		}
 	}
 	connected, err := run.connect()
 	if err != nil {
@@ -185,6 +192,22 @@ func (run *bootstrap) connectAgain(ctx context.Context) error {
 		return connected.explained(err)
 	}
 	run.cluster = connected
+	return nil
+}
+
+// reach opens a tunnel through SSH, if the API server has a loopback address at which nothing answers.
+func (run *bootstrap) reach(ctx context.Context) error {
+	connection, err := run.restConfig()
+	if err != nil {
+		return err
+	}
+	host, err := url.Parse(connection.Host)
+	if err != nil {
+		return err
+	}
+	if ip := net.ParseIP(host.Hostname()); ip != nil && ip.IsLoopback() && !answers(host.Host) {
+		return run.openTunnel(ctx, host.Host)
+	}
 	return nil
 }
 

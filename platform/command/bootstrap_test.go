@@ -294,7 +294,7 @@ func TestBootstrapFilesThatAreWrong(t *testing.T) {
 	} {
 		person.write("cluster/bootstrap.yaml", row[0])
 		_, stderr := person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
-		contains(t, stderr, row[1], "roost help bootstrap")
+		contains(t, stderr, row[1], "roost help up")
 	}
 	for identity, sentence := range map[string]string{
 		"{ name: C I, namespace: web, role: deployer }":   `bootstrap.yaml: identities[0].name: "C I" is not the name of an access identity; use a-z, 0-9 and -`,
@@ -313,6 +313,6 @@ func TestBootstrapFilesThatAreWrong(t *testing.T) {
 	_, stderr = person.roost(command.ExitFailed, "bootstrap", "--plan", "@cluster")
 	contains(t, stderr, `bootstrap.yaml: ageIdentities[2]: "old/web.txt" has the same name as "new/web.txt", and the Secret has one file of each name; remove one of them`)
 	_, stderr = person.roost(command.ExitFailed, "bootstrap", "@nowhere")
-	contains(t, stderr, "roost help bootstrap")
+	contains(t, stderr, "roost help up")
 	person.roost(command.ExitUsage, "bootstrap")
 }

@@ -94,15 +94,17 @@ func (site *site) namespace(name string) {
 
 // runOperator returns a function that stops the operator.
 func (site *site) runOperator() func() {
-	return site.inBackground(func(ctx context.Context) {
-		err := operator.Run(ctx, site.server.AsOperator(), operator.Options{
-			Namespaces: []string{"web"}, IdentityFile: filepath.Join(site.variables["HOME"], ".config/roost/identity.txt"),
-			HealthAddress: "0", MetricsAddress: "0", Log: logr.FromSlogHandler(slog.NewJSONHandler(site.log, nil)),
-		})
-		if err != nil {
-			site.t.Errorf("the operator has ended: %v", err)
-		}
+	return site.inBackground(site.operate)
+}
+
+func (site *site) operate(ctx context.Context) {
+	err := operator.Run(ctx, site.server.AsOperator(), operator.Options{
+		Namespaces: []string{"web"}, IdentityFile: filepath.Join(site.variables["HOME"], ".config/roost/identity.txt"),
+		HealthAddress: "0", MetricsAddress: "0", Log: logr.FromSlogHandler(slog.NewJSONHandler(site.log, nil)),
 	})
+	if err != nil {
+		site.t.Errorf("the operator has ended: %v", err)
+	}
 }
 
 // runControllers makes all pods ready, until the function that it returns is called.

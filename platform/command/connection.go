@@ -49,10 +49,33 @@ type cluster struct {
 
 func (program *program) addClusterFlags(command *cobra.Command) {
 	command.Flags().StringVar(&program.kubeconfig, "kubeconfig", "", "file with the API server and your credentials (default $KUBECONFIG, then ~/.kube/config)")
+	command.Flags().StringVar(&program.site, "site", "", "folder of a site: connect to its cluster, through SSH where it is needed, instead of --kubeconfig")
 	command.Flags().StringVar(&program.context, "context", "", "context in the kubeconfig file (default the current context)")
 }
 
+// reachSite takes the kubeconfig of a site, and opens the tunnel to its API server until the program ends.
+func (program *program) reachSite() error {
+	if program.kubeconfig != "" {
+		return usageError{errors.New("--site and --kubeconfig are mutually exclusive; remove one of them")}
+	}
+	run, err := program.newBootstrap(program.site, 0)
+	if err != nil {
+		return err
+	}
+	if !isFile(program.kubeconfig) {
+		return fmt.Errorf("%s does not exist; `roost up %s` writes it", program.kubeconfig, program.site)
+	}
+	program.site = ""
+	program.atEnd = append(program.atEnd, func() { run.tunnel() })
+	return run.reach(context.Background())
+}
+
 func (program *program) connect() (*cluster, error) {
+	if program.site != "" {
+		if err := program.reachSite(); err != nil {
+			return nil, err
+		}
+	}
 	config, err := program.restConfig()
 	if err != nil {
 		return nil, fmt.Errorf("no API server is configured: %w; name a file with --kubeconfig", err)

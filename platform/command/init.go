@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"filippo.io/age"
@@ -35,43 +36,87 @@ spec:
 `
 
 func (program *program) initCommand() *cobra.Command {
-	var kind, namespace, image, host string
+	var kind, namespace, host string
+	spec := &siteSpec{}
 	command := &cobra.Command{
-		Use:   "init FOLDER NAME",
-		Short: "Write a first manifest, and roost.yaml with your key",
-		Long: `Write a first manifest into a folder, and roost.yaml with your age public key.
+		Use:   "init SITE | init FOLDER NAME",
+		Short: "Write the files of a new site, or a first manifest with roost.yaml and your key",
+		Long: `With one argument, write all files from which ` + "`roost up`" + ` makes bare machines a cluster with a first app: an inventory, an encrypted token of k3s,
+bootstrap.yaml, the playbook, the operator, cert-manager and its issuer. The command asks for what no flag says: the addresses of the machines, the
+domain, and an e-mail address for Let's Encrypt. It reads the checksums of k3s and the manifests of cert-manager from their releases, once. If the
+site exists, only missing files of SITE/` + roostFolder + ` are written: delete that folder and run the command again after an upgrade of roost.
+
+With two arguments, write a first manifest into a folder, and roost.yaml with your age public key.
 
 If you have no age identity yet, one is written to ~/.config/roost/identity.txt. Keep a copy of it with your other keys: without it, files
 that are encrypted only for it cannot be decrypted. Existing files are never changed.`,
+		Example: `  roost init site
+  roost init site --machines 203.0.113.11=10.78.0.11,203.0.113.12=10.78.0.12 --domain example.com --email ops@example.com
+  roost init apps shop --namespace web --image registry.example.com/shop:1.4.2 --host shop.example.com`,
 		Args: func(_ *cobra.Command, arguments []string) error {
-			if len(arguments) != 2 {
-				return usageError{fmt.Errorf("there are %d arguments; name a folder and the app", len(arguments))}
+			if len(arguments) != 1 && len(arguments) != 2 {
+				return usageError{fmt.Errorf("there are %d arguments; name a site, or a folder and the app", len(arguments))}
 			}
 			return nil
 		},
-		RunE: func(_ *cobra.Command, arguments []string) error {
+		RunE: func(command *cobra.Command, arguments []string) error {
+			if len(arguments) == 1 {
+				return program.newSite(command, arguments[0], spec)
+			}
+			if name := changedOf(command, flagsOfSite); name != "" {
+				return usageError{fmt.Errorf("--%s belongs to a site; name only its folder", name)}
+			}
 			folder, name := arguments[0], arguments[1]
 			template, isKnown := map[string]string{"app": appManifest, "dunlin": dunlinManifest}[kind]
 			if !isKnown {
 				return usageError{fmt.Errorf("--kind is %q; write app or dunlin", kind)}
 			}
-			fill := strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "IMAGE", image, "HOST", host)
+			fill := strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "IMAGE", spec.image, "HOST", host)
 			return program.initialize(folder, name, []byte(fill.Replace(template)))
 		},
 	}
-	command.Flags().StringVar(&kind, "kind", "app", "app or dunlin")
-	command.Flags().StringVar(&namespace, "namespace", "default", "namespace")
-	command.Flags().StringVar(&image, "image", "registry.example.com/app:1.0.0", "image with a tag or a digest")
-	command.Flags().StringVar(&host, "host", "app.example.com", "public host name")
+	command.Flags().StringVar(&kind, "kind", "app", "of a manifest: app or dunlin")
+	command.Flags().StringVar(&namespace, "namespace", "default", "of a manifest: namespace")
+	command.Flags().StringVar(&spec.image, "image", "registry.example.com/app:1.0.0", "image of the app with a tag or a digest")
+	command.Flags().StringVar(&host, "host", "app.example.com", "of a manifest: public host name")
+	spec.addFlags(command)
 	return command
+}
+
+// newSite asks, checks all answers, and writes the files.
+func (program *program) newSite(command *cobra.Command, folder string, spec *siteSpec) error {
+	if name := changedOf(command, flagsOfManifest); name != "" {
+		return usageError{fmt.Errorf("--%s belongs to a manifest; name a folder and the app, or remove the flag", name)}
+	}
+	if isFile(filepath.Join(folder, bootstrapFile)) {
+		// The operator's manifest is written again, so its registry is named again.
+		asked := slices.DeleteFunc(append(slices.Clone(flagsOfSite), "image"), func(name string) bool { return name == "registry" })
+		if name := changedOf(command, asked); name != "" {
+			return usageError{fmt.Errorf("--%s: %s exists, so nothing is asked; change the files, or name another folder", name, filepath.Join(folder, bootstrapFile))}
+		}
+		return program.initializeSite(folder, spec)
+	}
+	if err := program.ask(command, spec); err != nil {
+		return err
+	}
+	if problems := spec.problems(); len(problems) > 0 {
+		return program.refused(problems)
+	}
+	return program.initializeSite(folder, spec)
+}
+
+// changedOf returns the first of some flags that is set, or an empty string.
+func changedOf(command *cobra.Command, names []string) string {
+	index := slices.IndexFunc(names, func(name string) bool { return command.Flags().Changed(name) })
+	if index < 0 {
+		return ""
+	}
+	return names[index]
 }
 
 func (program *program) initialize(folder, name string, manifest []byte) error {
 	if problems := validate.File(manifest)[0].Problems; len(problems) > 0 {
-		if err := program.printRefused(problems); err != nil {
-			return err
-		}
-		return &foundError{plural(len(problems), "problem", "problems") + "; nothing is written"}
+		return program.refused(problems)
 	}
 	target := filepath.Join(folder, name+".yaml")
 	if _, err := os.Stat(target); err == nil {
@@ -110,6 +155,14 @@ type initialized struct {
 	Recipient string   `json:"recipient,omitempty"`
 	// Problems are why nothing was written.
 	Problems []validate.Problem `json:"problems,omitempty"`
+}
+
+// refused prints problems, because of which nothing is written.
+func (program *program) refused(problems []validate.Problem) error {
+	if err := program.printRefused(problems); err != nil {
+		return err
+	}
+	return &foundError{plural(len(problems), "problem", "problems") + "; nothing is written"}
 }
 
 func (program *program) printRefused(problems []validate.Problem) error {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
+	"github.com/dunlin-project/dunlin/platform/render"
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
@@ -33,9 +34,6 @@ const (
 const placeholder = "{name}"
 
 var suffixPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
-
-// takenSuffixes end the names of objects of Apps and Dunlins: a preview with one of these names and its App would take each other's names (NameTaken).
-var takenSuffixes = []string{"pods", "internal", "backup", "drill", "nats"}
 
 // preview is how a manifest is deployed under another name.
 type preview struct {
@@ -53,8 +51,12 @@ type preview struct {
 	originalHosts map[*v1alpha1.AppSpec]string
 }
 
-// flagsOfPreview have no meaning without --as.
-var flagsOfPreview = []string{"host", "expires", "replicas", "cron", "migrations", "env-file", "delete"}
+var (
+	// flagsOfPreview have no meaning without --as.
+	flagsOfPreview = []string{"host", "expires", "replicas", "cron", "migrations", "env-file", "delete"}
+	// flagsOfDeployment have no meaning with --delete.
+	flagsOfDeployment = []string{"image", "host", "expires", "replicas", "cron", "migrations", "env-file"}
+)
 
 func (preview *preview) addFlags(command *cobra.Command) {
 	flags := command.Flags()
@@ -71,24 +73,23 @@ func (preview *preview) addFlags(command *cobra.Command) {
 // check refuses flags that do not fit together.
 func (preview *preview) check(command *cobra.Command) error {
 	if preview.suffix == "" {
-		for _, name := range append([]string{"as"}, flagsOfPreview...) {
-			if command.Flags().Changed(name) {
-				return usageError{fmt.Errorf("--%s belongs to a preview; name one with --as, such as --as pr-42", name)}
-			}
+		if name := changedOf(command, append([]string{"as"}, flagsOfPreview...)); name != "" {
+			return usageError{fmt.Errorf("--%s belongs to a preview; name one with --as, such as --as pr-42", name)}
 		}
 		return nil
 	}
 	switch {
 	case !suffixPattern.MatchString(preview.suffix):
 		return usageError{fmt.Errorf("--as: %q cannot end a name; use a-z, 0-9 and -, such as pr-42", preview.suffix)}
-	case strings.HasPrefix(preview.suffix, "process-"):
-		return usageError{fmt.Errorf("--as: %q makes names of processes of the App; use another one, such as pr-42", preview.suffix)}
-	case slices.Contains(takenSuffixes, preview.suffix):
+	// The preview and its App would take each other's names.
+	case render.IsOwnName("app", preview.nameOf("app")):
 		return usageError{fmt.Errorf("--as: %q makes names of objects of the App; use another one, such as pr-42", preview.suffix)}
 	case preview.expires < v1alpha1.PreviewMin || preview.expires > v1alpha1.PreviewMax:
 		return usageError{fmt.Errorf("--expires: %q is out of range; set 10m to 720h (30 days)", preview.expires)}
 	case preview.isDeleted && command.Flags().Changed("dry-run"):
 		return usageError{errors.New("--delete and --dry-run are mutually exclusive; `roost status` lists the previews that there are")}
+	case preview.isDeleted && changedOf(command, flagsOfDeployment) != "":
+		return usageError{fmt.Errorf("--delete needs no --%s, which says how a preview is deployed; remove one of them", changedOf(command, flagsOfDeployment))}
 	case !slices.Contains([]string{"", migrationsRun, migrationsRunShared, migrationsSkip}, preview.migrations):
 		return usageError{fmt.Errorf("--migrations: %q is not known; set skip, run or run-shared", preview.migrations)}
 	}
@@ -383,6 +384,8 @@ type previewState struct {
 	Of          string `json:"of"`
 	Expires     string `json:"expires"`
 	SecondsLeft int64  `json:"secondsLeft"`
+	// isRefused is true if Expires is no time: the operator deletes the preview later.
+	isRefused bool
 }
 
 // previewOf returns nil for what is no preview.
@@ -392,7 +395,8 @@ func previewOf(subject client.Object) *previewState {
 		return nil
 	}
 	state := &previewState{Of: app.Spec.Preview.Of, Expires: app.Spec.Preview.Expires}
-	if ends, err := app.Spec.Preview.ExpiresAt(); err == nil {
+	ends, err := app.Spec.Preview.ExpiresAt()
+	if state.isRefused = err != nil; !state.isRefused {
 		state.SecondsLeft = max(0, int64(math.Ceil(time.Until(ends).Seconds())))
 	}
 	return state
@@ -402,6 +406,8 @@ func previewOf(subject client.Object) *previewState {
 func (state *previewState) left() string {
 	const minute, hour = 60, 3600
 	switch seconds := state.SecondsLeft; {
+	case state.isRefused:
+		return "its time cannot be read"
 	case seconds == 0:
 		return "expired"
 	case seconds <= 2*hour:

@@ -2,6 +2,7 @@ package command
 
 import (
 	"testing"
+	"time"
 
 	"github.com/dunlin-project/dunlin/platform/api/v1alpha1"
 )
@@ -66,6 +67,22 @@ func TestCertificatesOfPreviews(t *testing.T) {
 		problem := (&preview{host: row.host}).setHost(settings, "shop-pr-42", spec)
 		if problem != nil || spec.TLS.Secret != row.wantedSecret || string(spec.TLS.Issuer) != row.wantedIssuer {
 			t.Errorf("%+v: %v, %+v", row, problem, spec.TLS)
+		}
+	}
+}
+
+// TestTheTimeLeft has times of previews, as `roost status` shows them.
+func TestTheTimeLeft(t *testing.T) {
+	for expires, want := range map[string]string{
+		v1alpha1.ExpiryText(time.Now().Add(3*time.Hour - time.Minute)):    "3h left",
+		v1alpha1.ExpiryText(time.Now().Add(90*time.Minute - time.Second)): "90m left",
+		v1alpha1.ExpiredAlready: "expired",
+		"2027-02-30T00:00:00Z":  "its time cannot be read",
+	} {
+		app := &v1alpha1.App{}
+		app.Spec.Preview = &v1alpha1.Preview{Of: "shop", Expires: expires}
+		if left := previewOf(app).left(); left != want {
+			t.Errorf("%s: %s, expected %s", expires, left, want)
 		}
 	}
 }

@@ -60,8 +60,10 @@ type program struct {
 	Surroundings
 	output   string
 	identity string
-	// kubeconfig and context select the API server.
-	kubeconfig, context string
+	// kubeconfig and context select the API server, or site, the folder of one.
+	kubeconfig, context, site string
+	// atEnd are called when the command has ended.
+	atEnd []func()
 }
 
 // Run runs the program and returns its exit code.
@@ -70,6 +72,9 @@ func Run(arguments []string, surroundings Surroundings) int {
 	root := program.root()
 	root.SetArgs(arguments)
 	err := root.Execute()
+	for _, end := range program.atEnd {
+		end()
+	}
 	var found *foundError
 	var usage usageError
 	var ended *endedError
@@ -134,7 +139,7 @@ read, written or decrypted, or the API server could not be reached, refused a re
 		program.deployCommand(), program.rollbackCommand(), program.statusCommand(), program.logsCommand(), program.topCommand(),
 		program.runCommand(), program.execCommand(), program.portForwardCommand(), program.deleteCommand(),
 		program.backupCommand(), program.drillCommand(), program.restoreCommand(), program.gitopsCommand(), program.identityCommand(),
-		program.bootstrapCommand(), program.replaceNATSCommand())
+		program.upCommand(), program.replaceNATSCommand())
 	return root
 }
 

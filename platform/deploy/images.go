@@ -8,9 +8,12 @@ import (
 //go:embed images.env
 var imageNames string
 
+// Registry returns the registry of images.env.
+func Registry() string { return imageVariable("IMAGE_REGISTRY") }
+
 // Image returns the full name of an image, such as that of roost-backup, with the registry and the tag of images.env.
 func Image(name string) string {
-	return imageVariable("IMAGE_REGISTRY") + "/" + name + ":" + imageVariable("IMAGE_TAG")
+	return Registry() + "/" + name + ":" + imageVariable("IMAGE_TAG")
 }
 
 func imageVariable(name string) string {

@@ -18,11 +18,12 @@ const fieldHosts = "hosts"
 
 // blocked returns why the subject is not applied, or nil.
 func (operator *Operator) blocked(ctx context.Context, claimant *subject) (*reconcile.Block, error) {
+	// First, because the end of such a preview is counted from the time at which the condition got this reason.
+	if block := operator.refusedEnd(claimant); block != nil {
+		return block, nil
+	}
 	if problems := claimant.problems(); len(problems) > 0 {
 		return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: problems[0].String()}, nil
-	}
-	if block := operator.tooLong(claimant); block != nil {
-		return block, nil
 	}
 	for _, host := range claimant.hosts {
 		if block, err := operator.hostTaken(ctx, claimant, host); block != nil || err != nil {

@@ -124,6 +124,10 @@ type outcome struct {
 // perform makes the decided writes, and then writes the status.
 func (operator *Operator) perform(ctx context.Context, subject *subject, input reconcile.Input, live map[objectName]reconcile.Manifest, outcome outcome) (time.Duration, error) {
 	result := reconcile.Decide(input)
+	if len(result.TakenBy) > 0 {
+		input.Ends = operator.endsOf(ctx, subject.object.GetNamespace(), result.TakenBy)
+		result = reconcile.Decide(input)
+	}
 	var failure error
 	performed := 0
 	for _, write := range result.Writes {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -28,33 +27,43 @@ const (
 // isPreview reports whether the object ends at a time.
 func (subject *subject) isPreview() bool { return subject.preview != nil }
 
-// previewState returns nil for an object that is no preview, or whose time cannot be read.
+// previewState returns nil for an object that is no preview.
 func (operator *Operator) previewState(subject *subject) *reconcile.PreviewState {
 	if !subject.isPreview() {
 		return nil
 	}
-	ends, err := subject.preview.ExpiresAt()
-	if err != nil {
-		return nil
-	}
 	state := &reconcile.PreviewState{Of: subject.preview.Of, Expires: subject.preview.Expires}
-	if operator.isTooFar(ends) {
-		ends = operator.endOfRefused(subject)
+	ends, _ := subject.preview.ExpiresAt()
+	if refused := operator.refusedEnd(subject); refused != nil {
+		ends = operator.endOfRefused(subject, refused.Reason)
 		state.Expires = v1alpha1.ExpiryText(ends)
 	}
 	state.SecondsLeft = int64(math.Ceil(ends.Sub(operator.now()).Seconds()))
 	return state
 }
 
-func (operator *Operator) isTooFar(ends time.Time) bool {
-	return ends.Sub(operator.now()) > v1alpha1.PreviewMax+previewSkew
+// refusedEnd returns a block if the time of a preview is none, or too far away.
+func (operator *Operator) refusedEnd(subject *subject) *reconcile.Block {
+	if !subject.isPreview() {
+		return nil
+	}
+	ends, err := subject.preview.ExpiresAt()
+	switch {
+	case err != nil:
+		message := fmt.Sprintf("spec.preview.expires: %q is not a time; write one in UTC such as 2026-12-03T09:30:00Z", subject.preview.Expires)
+		return &reconcile.Block{Reason: reconcile.ReasonExpiresUnreadable, Message: message}
+	case ends.Sub(operator.now()) > v1alpha1.PreviewMax+previewSkew:
+		message := fmt.Sprintf("spec.preview.expires: %q is more than 30 days away; deploy it with --expires of at most 720h", subject.preview.Expires)
+		return &reconcile.Block{Reason: reconcile.ReasonExpiresTooFar, Message: message}
+	}
+	return nil
 }
 
-// endOfRefused returns when a preview ends whose time is too far away: the longest time after it was refused. Otherwise it would run for good with the
-// last spec that was not refused.
-func (operator *Operator) endOfRefused(subject *subject) time.Time {
+// endOfRefused returns when a preview ends whose time is refused: the longest time after it was refused. Otherwise it would run for good with the last
+// spec that was not refused.
+func (operator *Operator) endOfRefused(subject *subject, reason string) time.Time {
 	refused := meta.FindStatusCondition(subject.status.Conditions, reconcile.ConditionDegraded)
-	if refused == nil || refused.Reason != reconcile.ReasonSpecInvalid {
+	if refused == nil || refused.Reason != reason {
 		return operator.now().Add(v1alpha1.PreviewMax).Truncate(time.Second)
 	}
 	return refused.LastTransitionTime.Add(v1alpha1.PreviewMax)
@@ -62,9 +71,9 @@ func (operator *Operator) endOfRefused(subject *subject) time.Time {
 
 // expire deletes a preview whose time is over, and reports whether it has. Kubernetes then deletes what the preview owns.
 func (operator *Operator) expire(ctx context.Context, subject *subject, state *reconcile.PreviewState) (bool, error) {
-	// Another problem of the spec keeps a preview from being applied, and not from being deleted.
-	isAboutPreview := func(problem validate.Problem) bool { return strings.HasPrefix(problem.Path, "spec.preview.") }
-	if state == nil || state.SecondsLeft > 0 || slices.ContainsFunc(subject.problems(), isAboutPreview) {
+	// A preview with another problem is not applied, but deleted all the same. An App that only says to be a preview never is.
+	isNoPreview := func(problem validate.Problem) bool { return problem.Path == "spec.preview.of" }
+	if state == nil || state.SecondsLeft > 0 || slices.ContainsFunc(subject.problems(), isNoPreview) {
 		return false, nil
 	}
 	isOver, err := operator.isOverByServer(ctx, state)
@@ -113,17 +122,18 @@ func ServerTime(writer client.Writer) func(ctx context.Context) (time.Time, erro
 	}
 }
 
-// tooLong returns a block if a preview would live for longer than the maximum.
-func (operator *Operator) tooLong(subject *subject) *reconcile.Block {
-	if !subject.isPreview() {
-		return nil
+// endsOf returns when those Apps end that are previews. An App that cannot be read is left out: it only makes a message longer.
+func (operator *Operator) endsOf(ctx context.Context, namespace string, names []string) map[string]string {
+	ends := map[string]string{}
+	for _, name := range names {
+		var app v1alpha1.App
+		err := operator.Reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &app)
+		if err != nil || app.Spec.Preview == nil {
+			continue
+		}
+		ends[name] = operator.previewState(subjectOf(&app)).Expires
 	}
-	ends, err := subject.preview.ExpiresAt()
-	if err != nil || !operator.isTooFar(ends) {
-		return nil
-	}
-	message := fmt.Sprintf("spec.preview.expires: %q is more than 30 days away; deploy it with --expires of at most 720h", subject.preview.Expires)
-	return &reconcile.Block{Reason: reconcile.ReasonSpecInvalid, Message: message}
+	return ends
 }
 
 // takeHost deletes the Ingresses with which a preview serves a host that an App or a Dunlin claims. A pass of the preview that did not know the claim yet

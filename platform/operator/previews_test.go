@@ -307,7 +307,7 @@ func TestAPreviewLivesForThirtyDays(t *testing.T) {
 		want string
 	}{
 		"shop-pr-6": {longest, "Degraded=False"},
-		"shop-pr-7": {longest.Add(time.Second), "Degraded=True SpecInvalid"},
+		"shop-pr-7": {longest.Add(time.Second), "Degraded=True ExpiresTooFar"},
 	} {
 		app := world.preview(name, "shop", row.ends)
 		world.create(app)
@@ -317,31 +317,68 @@ func TestAPreviewLivesForThirtyDays(t *testing.T) {
 			t.Errorf("%s: %s: %s", name, text, message)
 		}
 	}
-	world.endsThoughRefused(clock)
+	for name, row := range map[string]struct{ expires, reason string }{
+		"shop-pr-11": {"9999-12-31T23:59:59Z", "ExpiresTooFar"},
+		"shop-pr-12": {"2027-02-30T00:00:00Z", "ExpiresUnreadable"},
+	} {
+		world.endsThoughRefused(clock, name, row.expires, row.reason)
+	}
 }
 
-// endsThoughRefused has a preview run, and then sets its time to one that is too far away: it does not run for good.
-func (world *world) endsThoughRefused(clock *clock) {
+// endsThoughRefused has a preview that was degraded for longer than a preview lives, and then sets its time to one that is refused: it is deleted neither at
+// once nor never.
+func (world *world) endsThoughRefused(clock *clock, name, expires, reason string) {
 	t := world.t
 	t.Helper()
-	app := world.preview("shop-pr-11", "shop", clock.now.Add(time.Hour))
+	// The API server does not check a patch of pods.
+	wrong := &v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: []byte(`{"spec": {"nodeName": "a"}}`)}}
+	app := world.preview(name, "shop", clock.now.Add(v1alpha1.PreviewMax))
+	app.Spec.PodPatch = wrong
 	world.create(app)
-	world.converge("App", app.Name)
-	if err := world.get(app.Name, app); err != nil {
-		t.Fatal(err)
-	}
-	app.Spec.Preview.Expires = "9999-12-31T23:59:59Z"
-	world.update(app)
-	world.converge("App", app.Name)
-	if text, _ := world.status(app); !strings.Contains(text, "Degraded=True SpecInvalid") {
-		t.Fatal(text)
-	}
+	world.converge("App", name)
+	clock.now = clock.now.Add(v1alpha1.PreviewMax - time.Hour)
+	world.setExpires(app, v1alpha1.ExpiryText(clock.now.Add(v1alpha1.PreviewMax)), "SpecInvalid")
+	clock.now = clock.now.Add(2 * time.Hour)
+	world.setExpires(app, expires, reason)
 	clock.now = clock.now.Add(v1alpha1.PreviewMax - time.Second)
-	if world.passIn(app.Name); world.isGone(app.Name) {
-		t.Error("the preview is deleted before its time")
+	if world.passIn(name); world.isGone(name) {
+		t.Errorf("%s: the preview is deleted before its time", name)
 	}
 	clock.now = clock.now.Add(time.Second)
-	if world.passIn(app.Name); !world.isGone(app.Name) {
-		t.Error("the preview is still there")
+	if world.passIn(name); !world.isGone(name) {
+		t.Errorf("%s: the preview is still there", name)
+	}
+}
+
+// setExpires sets the time of a preview, and checks why it is degraded then.
+func (world *world) setExpires(app *v1alpha1.App, expires, reason string) {
+	world.t.Helper()
+	if err := world.get(app.Name, app); err != nil {
+		world.t.Fatal(err)
+	}
+	app.Spec.Preview.Expires = expires
+	world.update(app)
+	world.converge("App", app.Name)
+	if text, message := world.status(app); !strings.Contains(text, "Degraded=True "+reason) {
+		world.t.Fatalf("%s: %s: %s", app.Name, text, message)
+	}
+}
+
+// TestAnAppWhoseNameAPreviewHas names the preview, and takes the name when the preview has ended.
+func TestAnAppWhoseNameAPreviewHas(t *testing.T) {
+	t.Parallel()
+	world := newWorld(t, "previews-named")
+	clock := world.withClock()
+	preview := world.preview("shop-pr-13", "shop", clock.now.Add(time.Hour))
+	preview.Spec.Processes = []v1alpha1.Process{{Name: "worker", Command: v1alpha1.Command{"work"}, Health: v1alpha1.ProcessHealth{None: "it has no state"}}}
+	world.create(preview)
+	world.converge("App", preview.Name)
+	app := world.app("shop-pr-13-process-worker")
+	world.create(app)
+	world.converge("App", app.Name)
+	text, message := world.status(app)
+	want := "; rename or delete them. The preview shop-pr-13 has some of them until " + preview.Spec.Preview.Expires + "; delete it with `roost deploy --as SUFFIX --delete` to have them now"
+	if !strings.Contains(text, "Degraded=True NameTaken") || !strings.Contains(message, "Deployment/shop-pr-13-process-worker") || !strings.HasSuffix(message, want) {
+		t.Errorf("%s: %s", text, message)
 	}
 }

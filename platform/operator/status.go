@@ -77,7 +77,8 @@ func nextStatus(subject *subject, result reconcile.Result, outcome outcome, now 
 		if condition.Holds {
 			fresh.Status = metav1.ConditionTrue
 		}
-		if before != nil && before.Status == fresh.Status {
+		isOlder := before != nil && before.Status == fresh.Status
+		if isOlder && (before.Reason == fresh.Reason || !reconcile.CountsFromReason(fresh.Reason)) {
 			fresh.LastTransitionTime = before.LastTransitionTime
 		}
 		next.Conditions = append(next.Conditions, fresh)

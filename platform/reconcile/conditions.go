@@ -117,8 +117,7 @@ func (decision *decision) degraded() Condition {
 	case decision.input.Refusal != "":
 		condition.Reason, condition.Message = ReasonWriteRefused, tail(decision.input.Refusal, lastOutputBytesMax)
 	case len(decision.taken) > 0:
-		condition.Reason = ReasonNameTaken
-		condition.Message = "Roost does not manage these existing objects, and leaves them unchanged: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
+		condition.Reason, condition.Message = ReasonNameTaken, decision.whyNameTaken()
 	case decision.migration == jobFailed:
 		condition.Reason, condition.Message = ReasonMigrationFailed, decision.whyMigrationFailed()
 	case decision.input.RestoreUnfinished:
@@ -140,6 +139,17 @@ func (decision *decision) degraded() Condition {
 		return Condition{ConditionDegraded, false, ReasonAsDesired, "nothing fails"}
 	}
 	return condition
+}
+
+// whyNameTaken names the objects, and the previews that have some of them: those free the names when they end.
+func (decision *decision) whyNameTaken() string {
+	message := "Roost does not manage these existing objects, and leaves them unchanged: " + strings.Join(decision.taken, ", ") + "; rename or delete them"
+	for _, name := range decision.takenBy() {
+		if ends := decision.input.Ends[name]; ends != "" {
+			message += fmt.Sprintf(". The preview %s has some of them until %s; delete it with `roost deploy --as SUFFIX --delete` to have them now", name, ends)
+		}
+	}
+	return message
 }
 
 // whyMigrationFailed returns the end of the log of the Job's newest pod. If the Job exceeded its deadline, there is no log, because Kubernetes

@@ -96,6 +96,28 @@ func (decision *decision) belongsToEarlierOwner(object Manifest) bool {
 	return controller != nil && controller["kind"] == owner.Kind && controller["name"] == owner.Name && controller["uid"] != owner.UID
 }
 
+// holderOf returns the name of the App that an object with a name that the spec needs belongs to, or an empty string.
+func (decision *decision) holderOf(key string) string {
+	controller := controllerOf(decision.live[key])
+	name, _ := controller["name"].(string)
+	if controller["kind"] != "App" || controller["apiVersion"] != v1alpha1.GroupVersion.String() {
+		return ""
+	}
+	return name
+}
+
+// takenBy returns the names of the Apps that hold names, sorted.
+func (decision *decision) takenBy() []string {
+	var names []string
+	for _, key := range decision.taken {
+		if name := decision.holderOf(key); name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // isPrunable returns false for data, even if the operator owns it.
 func isPrunable(object Manifest) bool {
 	switch object["kind"] {

@@ -65,11 +65,13 @@ type Input struct {
 	RestoreUnfinished bool
 	// Preview is nil if the App is none.
 	Preview *PreviewState
+	// Ends are the times at which other previews are deleted, by their names: those of Result.TakenBy.
+	Ends map[string]string
 }
 
 // Block is a reason why a spec is not applied.
 type Block struct {
-	// Reason is ReasonSpecInvalid, ReasonHostTaken, ReasonSecretRefused or ReasonImageRefused.
+	// Reason is ReasonSpecInvalid, ReasonExpiresTooFar, ReasonExpiresUnreadable, ReasonHostTaken, ReasonSecretRefused or ReasonImageRefused.
 	Reason  string
 	Message string
 }
@@ -109,6 +111,8 @@ type Result struct {
 	Notes []Event
 	// IsPaced is true if a rollout of nodes waits for a change that no watch reports.
 	IsPaced bool
+	// TakenBy are the names of Apps that have an object with a name that the spec needs.
+	TakenBy []string
 }
 
 // Decide compares the desired objects with the live ones.
@@ -132,6 +136,7 @@ func Decide(input Input) Result {
 	return Result{
 		Writes: decision.writes, Conditions: decision.conditions(), Inventory: decision.inventory(),
 		Processes: decision.processes(), Notes: decision.notes, IsPaced: decision.hold != "",
+		TakenBy: decision.takenBy(),
 	}
 }
 

@@ -45,6 +45,8 @@ const (
 	ReasonExpiresLater       = "ExpiresLater"
 	ReasonExpiresSoon        = "ExpiresSoon"
 	ReasonClockWrong         = "ClockWrong"
+	ReasonExpiresTooFar      = "ExpiresTooFar"
+	ReasonExpiresUnreadable  = "ExpiresUnreadable"
 )
 
 // ConditionMeaning describes a condition for the reference.
@@ -72,12 +74,14 @@ var Reasons = []ReasonMeaning{
 	{ReasonWaitingForDeletion, "Progressing=True", "Objects of an earlier App or Dunlin of this name are still being deleted.", "Nothing. If it stays, look for finalizers on the objects that the message names."},
 	{ReasonNoPodReady, "Ready=False", "No pod of a workload is ready, and nothing has failed yet.", "Wait for `spec.health.startSeconds`; then `Degraded` says what fails."},
 	{ReasonSpecInvalid, "Degraded=True", "The spec breaks a rule that the API server does not check. Nothing is written.", "Correct the field that the message names; `roost validate` finds it as well."},
+	{ReasonExpiresTooFar, "Degraded=True", "The time of a preview is more than 30 days and an hour away. Nothing is written, and the preview is deleted 30 days after the operator has found that.", "Deploy the preview again, with `--expires` of at most 720h."},
+	{ReasonExpiresUnreadable, "Degraded=True", "The time of a preview is none, such as that of a day that the month does not have. Nothing is written, and the preview is deleted 30 days after the operator has found that.", "Deploy the preview again, or set `spec.preview.expires` to a time."},
 	{ReasonHostTaken, "Degraded=True", "Another App or Dunlin has the same host and path, and had it first; an App that is no preview comes before previews. Nothing is written.", "Change `spec.host`, `spec.hosts` or `spec.path`, or delete the other one."},
 	{ReasonSecretRefused, "Degraded=True", "The Secret of `spec.keys.secret` is missing, has no label, or lacks a key. Nothing is written.", "Follow the command in the message."},
 	{ReasonImageRefused, "Degraded=True", "An image has no digest or no valid signature, or its registry does not answer. Nothing is written.", "Sign the image, or see docs/images.md."},
 	{ReasonSettingsUnreadable, "SettingsDecrypted=False, Degraded=True", "A file is missing, or the age identity of the namespace does not decrypt it. Nothing is written, and the pods keep running.", "Deploy the files again, or see docs/identities.md."},
 	{ReasonWriteRefused, "Degraded=True", "The API server refuses an object, and would refuse it again.", "The message has its answer: often a quota, an admission policy, or a volume whose size cannot be changed."},
-	{ReasonNameTaken, "Degraded=True", "Others have created an object with a name that the spec needs. Nothing is written.", "Rename or delete the objects that the message names."},
+	{ReasonNameTaken, "Degraded=True", "Others have created an object with a name that the spec needs. Nothing is written.", "Rename or delete the objects that the message names. If one belongs to a preview, delete the preview, or wait until it ends."},
 	{ReasonMigrationFailed, "Degraded=True", "The Job of `spec.migrate` failed. Pods of the previous revision serve.", "The message ends with its last output. Deploy a fix, or `roost rollback`."},
 	{ReasonRestoreUnfinished, "Degraded=True", "A restore was interrupted or failed, so volumes may hold parts of two states. The pods stay stopped, unless a dump was loaded.", "Run `roost restore` again."},
 	{ReasonNodeLost, "Degraded=True", "A pod waits for a volume that only a lost node has.", "Start the node, or see \"A node that is lost\" in docs/backups.md."},
@@ -96,6 +100,12 @@ var Reasons = []ReasonMeaning{
 	{ReasonExpiresLater, "Expiring=False", "The preview is deleted at the time in the message, which is more than an hour away.", "Nothing. `roost deploy --as` again extends it."},
 	{ReasonExpiresSoon, "Expiring=True", "The preview is deleted at the time in the message, within an hour.", "To keep it, run `roost deploy --as` again."},
 	{ReasonClockWrong, "Expiring=True", "The preview is over by the clock of the operator, and not by that of the API server. Nothing is deleted.", "Set the clocks of the nodes: they should follow NTP. The preview is deleted when its time is over by both."},
+}
+
+// CountsFromReason reports whether a time is counted from the moment at which a condition got this reason, and not only from its last change between true
+// and false.
+func CountsFromReason(reason string) bool {
+	return reason == ReasonExpiresTooFar || reason == ReasonExpiresUnreadable
 }
 
 // IsReason reports whether a reason is in the list.

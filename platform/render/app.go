@@ -212,7 +212,7 @@ func (view *appView) workload(template corev1.PodTemplateSpec) runtime.Object {
 			TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"},
 			ObjectMeta: setMeta,
 			Spec: appsv1.StatefulSetSpec{
-				Replicas: replicas, Selector: selector, ServiceName: view.name + "-pods", Template: template,
+				Replicas: replicas, Selector: selector, ServiceName: PodsName(view.name), Template: template,
 				// With ordered management, a revision whose first pod fails must be deleted by hand before a fixed revision can follow.
 				PodManagementPolicy:                  appsv1.ParallelPodManagement,
 				RevisionHistoryLimit:                 new(int32(revisionsKept)),

@@ -44,9 +44,6 @@ const (
 // workSize is the space for the manifest, and for packs that restic has not sent yet.
 var workSize = resource.MustParse("1Gi")
 
-// DrillName returns the name of the CronJob that verifies restores.
-func DrillName(name string) string { return name + "-drill" }
-
 // OperationName returns the name of the Job of an operation.
 func OperationName(name string, operation *v1alpha1.Operation) string {
 	return name + "-" + operation.Kind + "-" + operation.ID

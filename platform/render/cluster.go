@@ -152,9 +152,6 @@ func (owner owner) workloadName() string {
 	return owner.name
 }
 
-// ProcessName returns the name of the Deployment of a process of an app.
-func ProcessName(app, process string) string { return app + "-process-" + process }
-
 func (owner owner) labels(part string) map[string]string {
 	labels := owner.selector(part)
 	labels["app.kubernetes.io/name"] = owner.name

@@ -48,8 +48,8 @@ func Dunlin(dunlin *v1alpha1.Dunlin, keys settings.Settings, cluster Cluster) ([
 	objects := []runtime.Object{
 		view.serviceAccount(view.name, partMain), files, view.networkPolicy(),
 		view.service(view.name, partMain, []corev1.ServicePort{servicePort("http", publicPort)}),
-		view.service(view.name+"-internal", partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
-		view.headless(view.name+"-pods", partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
+		view.service(InternalName(view.name), partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
+		view.headless(PodsName(view.name), partMain, []corev1.ServicePort{servicePort("internal", InternalPort)}),
 		view.nodes(NodesName(dunlin), files.Name), view.disruptionBudget(view.name, partMain),
 	}
 	if view.spec.Keys.File != "" {
@@ -176,7 +176,7 @@ func (view *dunlinView) nodes(name, config string) runtime.Object {
 		Spec: appsv1.StatefulSetSpec{
 			Replicas:                             &replicas,
 			Selector:                             &metav1.LabelSelector{MatchLabels: view.selector(partMain)},
-			ServiceName:                          view.name + "-pods",
+			ServiceName:                          PodsName(view.name),
 			PodManagementPolicy:                  appsv1.ParallelPodManagement,
 			RevisionHistoryLimit:                 new(int32(revisionsKept)),
 			VolumeClaimTemplates:                 claims,

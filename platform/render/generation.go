@@ -1,7 +1,7 @@
 package render
 
 import (
-	"fmt"
+	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,7 +28,7 @@ func setName(app string, generation int32) string {
 	if generation <= firstGeneration {
 		return app
 	}
-	return fmt.Sprintf("%s-gen%d", app, generation)
+	return generationName(app, strconv.Itoa(int(generation)))
 }
 
 // WorkloadName returns the name of the StatefulSet of an app. For an app without volumes, it is the name of the app, and of its Deployment.

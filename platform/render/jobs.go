@@ -43,9 +43,6 @@ func (view *appView) jobs() []runtime.Object {
 	return objects
 }
 
-// BackupName returns the name of the CronJob of an app's backup.
-func BackupName(name string) string { return name + "-backup" }
-
 // jobSpec runs a command with the app's image, settings, files and temporary volumes.
 func (view *appView) jobSpec(part string, command v1alpha1.Command, timeout *v1alpha1.Seconds, defaultSeconds int64) batchv1.JobSpec {
 	deadline := defaultSeconds

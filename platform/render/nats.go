@@ -21,9 +21,6 @@ const (
 	natsUser        = "dunlin"
 )
 
-// NATSName returns the name of the servers' StatefulSet and Service.
-func NATSName(dunlin string) string { return dunlin + "-nats" }
-
 func (view *dunlinView) natsName() string { return NATSName(view.name) }
 
 // natsNames returns the host names of the servers in the cluster.

@@ -30,7 +30,7 @@ func (view *appView) services() []runtime.Object {
 		objects = append(objects, view.service(view.name, partMain, ports))
 	}
 	if view.hasPersistentVolume() {
-		objects = append(objects, view.headless(view.name+"-pods", partMain, ports))
+		objects = append(objects, view.headless(PodsName(view.name), partMain, ports))
 	}
 	return objects
 }

@@ -120,7 +120,7 @@ func PodPatchProblems(patch *v1alpha1.PodPatch) []PatchProblem {
 		if err != nil {
 			checked.refuse(patchPath, fmt.Sprintf("%s; correct the patch", err))
 		}
-		checked.volumes(pod.Spec.Volumes)
+		checked.volumes(pod.Spec.Volumes, volumesOf(template))
 	}
 	return checked.problems
 }
@@ -189,9 +189,11 @@ func (check *patchCheck) affinity(path string, value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for _, field := range slices.Sorted(maps.Keys(value)) {
-			switch at := path + "." + field; field {
-			case "labelSelector":
-			case "namespaces", "namespaceSelector":
+			// JSON is decoded into fields whatever the case of their names.
+			isField := func(name string) bool { return strings.EqualFold(field, name) }
+			switch at := path + "." + field; {
+			case isField("labelSelector"):
+			case isField("namespaces"), isField("namespaceSelector"):
 				check.refuse(at, "reaches beyond the namespace of the App; remove it, or set spec.podPatch.relaxed")
 			default:
 				check.affinity(at, value[field])
@@ -204,14 +206,28 @@ func (check *patchCheck) affinity(path string, value any) {
 	}
 }
 
-// volumes refuses temporary volumes that could fill the disk of a node. They have a size, because the patch was applied.
-func (check *patchCheck) volumes(volumes []corev1.Volume) {
+// volumes refuses temporary volumes that could fill the disk of a node. They have a size, because the patch was applied. Names are those of the patch, in
+// its order.
+func (check *patchCheck) volumes(volumes []corev1.Volume, names []string) {
 	for _, volume := range volumes {
 		if !check.isRelaxed && volume.EmptyDir != nil && volume.EmptyDir.SizeLimit.CmpInt64(PatchVolumeBytesMax) > 0 {
-			check.refuse(fmt.Sprintf("%s.spec.volumes[%s].emptyDir.sizeLimit", patchPath, volume.Name),
+			check.refuse(fmt.Sprintf("%s.spec.volumes[%d].emptyDir.sizeLimit", patchPath, slices.Index(names, volume.Name)),
 				fmt.Sprintf("%s is more than 10Gi; use spec.volumes with temporary, or set spec.podPatch.relaxed", volume.EmptyDir.SizeLimit))
 		}
 	}
+}
+
+// volumesOf returns the names of the volumes of a patch.
+func volumesOf(template map[string]any) []string {
+	spec, _ := template["spec"].(map[string]any)
+	volumes, _ := spec["volumes"].([]any)
+	var names []string
+	for _, element := range volumes {
+		volume, _ := element.(map[string]any)
+		name, _ := volume["name"].(string)
+		names = append(names, name)
+	}
+	return names
 }
 
 // isOfSystem reports whether the name of a priority class is one of those that Kubernetes keeps for itself.
@@ -288,7 +304,8 @@ func bound(volume *corev1.Volume) {
 		// What Kubernetes makes of it.
 		volume.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	if volume.EmptyDir != nil && volume.EmptyDir.SizeLimit == nil {
+	// Kubernetes reads a size of 0 as none.
+	if volume.EmptyDir != nil && (volume.EmptyDir.SizeLimit == nil || volume.EmptyDir.SizeLimit.IsZero()) {
 		volume.EmptyDir.SizeLimit = &tmpSize
 	}
 }

@@ -69,8 +69,9 @@ func TestAddedContainersHaveLimits(t *testing.T) {
 
 func TestAddedVolumesHaveABound(t *testing.T) {
 	pod := patchedPod(t, &v1alpha1.PodPatch{Template: &runtime.RawExtension{Raw: []byte(`{"spec": {"volumes": [
-		{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": "c"}, {"name": "tmp", "emptyDir": null}]}}`)}})
-	wanted := map[string]string{"a": "64Mi", "b": "1Gi", "c": "64Mi", "tmp": "64Mi"}
+		{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {"sizeLimit": "1Gi"}}, {"name": "c"}, {"name": "tmp", "emptyDir": null},
+		{"name": "d", "emptyDir": {"sizeLimit": 0}}, {"name": "e", "emptyDir": {"sizeLimit": "0Gi"}}]}}`)}})
+	wanted := map[string]string{"a": "64Mi", "b": "1Gi", "c": "64Mi", "tmp": "64Mi", "d": "64Mi", "e": "64Mi"}
 	if len(pod.Volumes) != len(wanted) {
 		t.Errorf("%+v", pod.Volumes)
 	}

@@ -167,6 +167,24 @@ func TestAGoProgramOfARelease(t *testing.T) {
 	}
 }
 
+// TestARustProgramNeedsItsWorkspace has the server without the folder from which its crates are listed.
+func TestARustProgramNeedsItsWorkspace(t *testing.T) {
+	server := os.Getenv("ROOST_TEST_SERVER")
+	if server == "" {
+		t.Skip("ROOST_TEST_SERVER is not set; platform/test sets it")
+	}
+	_, err := OfPrograms("dunlin", "1.2.3", []string{server}, Workspace{})
+	if err == nil || err.Error() != server+": was compiled from Rust; set --workspace to the folder with its Cargo.lock" {
+		t.Error(err)
+	}
+	content, err := os.ReadFile(server)
+	must(t, err)
+	_, err = partsOf("/usr/bin/dunlin", content, &image.Platform{Architecture: "amd64"}, Workspace{})
+	if err == nil || err.Error() != "/usr/bin/dunlin is compiled from Rust; give --workspace, from which its crates are listed" {
+		t.Error(err)
+	}
+}
+
 func TestOnlyRustProgramsHaveCrates(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dunlin")
 	must(t, os.WriteFile(file, []byte("#!/bin/sh"), 0o755))
