@@ -132,6 +132,26 @@ impl Matchmaker {
         Ok(id)
     }
 
+    /// Ends a ticket with which no queue goes on, so that its users are informed. Its status is kept like that of other tickets.
+    pub fn end_handed(&mut self, now_ms: u64, ticket: HandedTicket, effects: &mut Vec<MatchEffect>) -> TicketId {
+        let HandedTicket { users, criteria, region, skill, age_ms, left_ms: _ } = ticket;
+        let id = self.tickets.add(MatchTicket {
+            is_roaming: true,
+            // A confirmed user would be bound to it, and may have another ticket by now.
+            users: users.into_iter().map(|(id, _)| TicketUser { id, is_confirmed: false }).collect(),
+            criteria: self.buckets.known_criteria(criteria),
+            region,
+            skill,
+            submitted_ms: now_ms.saturating_sub(age_ms),
+            deadline_ms: now_ms,
+            failures: 0,
+            stage: Stage::Unconfirmed,
+            timer_ms: None,
+        });
+        self.end(now_ms, id, EndReason::Lost, effects);
+        id
+    }
+
     /// Whether a ticket is not over.
     pub fn has_unfinished(&self) -> bool {
         self.tickets.has_unfinished()
@@ -272,8 +292,8 @@ impl Matchmaker {
         self.rooms.insert(id, room);
     }
 
-    /// Ends or changes the tickets whose time has come.
-    fn run_timers(&mut self, now_ms: u64, effects: &mut Vec<MatchEffect>) {
+    /// Ends or changes the tickets whose time has come. Of a queue whose tickets another node places, nothing else is due.
+    pub fn run_timers(&mut self, now_ms: u64, effects: &mut Vec<MatchEffect>) {
         while let Some(id) = self.tickets.take_due(now_ms) {
             let Some(ticket) = self.tickets.get(id) else { continue };
             match ticket.stage {

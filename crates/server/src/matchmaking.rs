@@ -8,6 +8,7 @@
 mod client;
 mod cluster_rooms;
 mod command;
+mod hand_over;
 mod lobby;
 mod openings;
 mod queue;
@@ -32,7 +33,7 @@ use crate::{node::Node, peers::MatchRooms, rooms::RoomReport};
 use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
-pub use command::{NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
+pub use command::{HandedTickets, NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
 pub(crate) use openings::open;
 pub use report::{LobbyReport, MatchReport, MatchmakingReport, QueuePeerCounts};
 pub use room_summary::RoomSummary;
@@ -57,9 +58,8 @@ enum MatchRequest {
     HandOver {
         /// The id of the node that hands the tickets over, if it is about to leave the cluster.
         leaving: Option<Box<str>>,
-        namespace: Box<str>,
-        tickets: Vec<NamedTicket>,
-        /// Receives the tickets that were not taken.
+        handed: HandedTickets,
+        /// Receives the tickets that were taken.
         reply: oneshot::Sender<Vec<TicketName>>,
     },
     /// The node has stopped, and is about to leave its cluster.
@@ -167,24 +167,24 @@ impl MatchHandle {
         self.asked(command, Asker::Node).await
     }
 
-    /// Goes on with tickets of a namespace that another node hands over, `leaving` if it is about to leave the cluster. Returns
-    /// the names of those that are refused.
+    /// Goes on with tickets that another node hands over, `leaving` if it is about to leave the cluster. Returns the names of those
+    /// that it has taken, now or before.
     ///
     /// # Errors
     /// [`TicketFault`]: none was taken.
     pub async fn take_over(
         &self,
         leaving: Option<Box<str>>,
-        (namespace, tickets): (Box<str>, Vec<NamedTicket>),
+        handed: HandedTickets,
     ) -> Result<Vec<TicketName>, TicketFault> {
-        let (reply, refused) = oneshot::channel();
-        let bytes = tickets.iter().map(NamedTicket::bytes).sum();
-        let sent = self.requests.try_send(MatchRequest::HandOver { leaving, namespace, tickets, reply }, bytes);
+        let (reply, taken) = oneshot::channel();
+        let bytes = handed.tickets.iter().map(NamedTicket::bytes).sum();
+        let sent = self.requests.try_send(MatchRequest::HandOver { leaving, handed, reply }, bytes);
         sent.map_err(|refused| match refused {
             Refused::Full(_) => TicketFault::Busy,
             Refused::Closed(_) => TicketFault::Stopped,
         })?;
-        refused.await.map_err(|_| TicketFault::Stopped)
+        taken.await.map_err(|_| TicketFault::Stopped)
     }
 
     /// Ends the queues of a node that has stopped, when they have handed over the tickets that wait; at the latest after

@@ -22,8 +22,10 @@ use serde::Serialize;
 use tokio::{sync::oneshot, time::MissedTickBehavior};
 
 use super::{
-    Asker, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket, PUBLICATIONS_AT_ONCE,
-    Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
+    Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
+    PUBLICATIONS_AT_ONCE, Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
+    TicketTarget,
+    hand_over::Batch,
     lobby::Lobby,
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
@@ -142,12 +144,12 @@ impl Queues {
                 self.peers.forward(command, reply);
             }
             MatchRequest::Command { command, reply, .. } => self.carry_out(command, reply).await,
-            MatchRequest::HandOver { leaving, namespace, tickets, reply } => {
+            MatchRequest::HandOver { leaving, handed, reply } => {
                 if let Some(node) = leaving {
                     self.peers.note_leaving(node);
                 }
                 // An error means that the other node has stopped waiting.
-                let _ = reply.send(self.take_over(&namespace, tickets));
+                let _ = reply.send(self.take_over(handed));
             }
             MatchRequest::Leave { reply } => self.leave = Leave::Waits(reply),
         }
@@ -238,8 +240,7 @@ impl Queues {
         }
     }
 
-    /// Begins or ends to run the queues and the lobbies, and hands over the tickets that wait on this node and not on the one
-    /// that runs them.
+    /// Begins or ends to run the queues and the lobbies.
     async fn follow_site(&mut self) {
         let was_here = self.peers.find_site();
         match (was_here, self.peers.is_here()) {
@@ -251,7 +252,16 @@ impl Queues {
             }
             _ => {}
         }
-        if !self.hand_over() && !self.peers.is_handing_over() {
+        self.go_on_handing_over().await;
+    }
+
+    /// Hands over the tickets that wait on this node and not on the one that runs the queues, one batch at a time.
+    async fn go_on_handing_over(&mut self) {
+        if let Some(batch) = self.peers.recalled() {
+            self.keep_all(batch).await;
+        }
+        self.peers.repeat_hand_over();
+        if !self.begin_hand_over() && !self.peers.is_handing_over() {
             self.leave = match std::mem::replace(&mut self.leave, Leave::No) {
                 Leave::Waits(reply) => {
                     // An error means that the node has waited for too long.
@@ -263,8 +273,8 @@ impl Queues {
         }
     }
 
-    /// Hands over tickets that wait. Returns whether there were any.
-    fn hand_over(&mut self) -> bool {
+    /// Sends the next batch. Returns whether there is one.
+    fn begin_hand_over(&mut self) -> bool {
         let Some(successor) = self.peers.successor() else { return false };
         let now_ms = self.now_ms();
         for index in 0..self.queues.len() {
@@ -279,37 +289,58 @@ impl Queues {
                 NamedTicket { name, ticket }
             });
             let tickets = named.collect();
-            self.peers.begin_hand_over(successor, index, &self.queues[index].settings.namespace, tickets);
+            let namespace = self.queues[index].settings.namespace.as_str().into();
+            self.peers.begin_hand_over(successor, Batch { queue: index, namespace, tickets, dated: Instant::now() });
             return true;
         }
         false
     }
 
-    /// Goes on with tickets of another node. Returns those that are refused.
-    fn take_over(&mut self, namespace: &str, tickets: Vec<NamedTicket>) -> Vec<TicketName> {
-        let index = self.index_of(namespace);
-        let mut refused = Vec::new();
+    /// Goes on with tickets of another node. Returns those that are here now.
+    fn take_over(&mut self, HandedTickets { namespace, tickets, unreadable }: HandedTickets) -> Vec<TicketName> {
+        let index = self.index_of(&namespace);
+        let offered = tickets.len() + unreadable;
+        let mut taken = Vec::new();
         for ticket in tickets {
             let name = ticket.name;
             // A known ticket was handed over before, and the answer was lost.
-            if self.find_named(name).is_ok() {
-                continue;
-            }
-            if index.as_ref().is_ok_and(|index| self.keep(*index, ticket)) {
-                self.peers.counts.taken_over += 1;
-            } else {
-                refused.push(name);
+            let is_known = self.find_named(name).is_ok();
+            let is_new = !is_known && index.as_ref().is_ok_and(|index| self.keep(*index, ticket).is_ok());
+            self.peers.counts.taken_over += u64::from(is_new);
+            if is_known || is_new {
+                taken.push(name);
             }
         }
-        refused
+        self.peers.counts.not_taken_over += (offered - taken.len()) as u64;
+        taken
     }
 
-    /// Puts a ticket of another node, or one that no other node has taken, into a queue.
-    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> bool {
+    /// Puts a ticket of another node, or one that no other node has taken, into a queue; returns a ticket that it refuses.
+    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> Result<(), NamedTicket> {
         let now_ms = self.now_ms();
         let queue = &mut self.queues[index];
-        let taken = queue.matchmaker.take_over(now_ms, ticket);
-        taken.map(|id| queue.names.insert(name, id)).is_ok()
+        match queue.matchmaker.take_over(now_ms, ticket.clone()) {
+            Ok(id) => {
+                queue.names.insert(name, id);
+                Ok(())
+            }
+            Err(_) => Err(NamedTicket { name, ticket }),
+        }
+    }
+
+    /// Goes on with tickets that no other node has. One that is refused here as well ends: its users have requested another one
+    /// meanwhile, or the queue is full.
+    async fn keep_all(&mut self, batch: Batch) {
+        let (index, now_ms) = (batch.queue, self.now_ms());
+        let mut effects = Vec::new();
+        for ticket in batch.tickets {
+            if let Err(NamedTicket { name, ticket }) = self.keep(index, ticket) {
+                let queue = &mut self.queues[index];
+                let id = queue.matchmaker.end_handed(now_ms, ticket, &mut effects);
+                queue.names.insert(name, id);
+            }
+        }
+        self.perform(index, effects).await;
     }
 
     async fn on_answer(&mut self, answer: PeerAnswer) {
@@ -318,12 +349,11 @@ impl Queues {
                 self.peers.rooms.take(round);
                 self.take_reports().await;
             }
-            PeerAnswer::HandedOver(handed) => {
-                let index = handed.queue;
-                for ticket in self.peers.handed_over(handed) {
-                    // A ticket that is refused here as well has users who have requested another one meanwhile.
-                    self.keep(index, ticket);
+            PeerAnswer::HandedOver(reply) => {
+                if let Some(kept) = self.peers.handed_over(reply.as_ref()) {
+                    self.keep_all(kept).await;
                 }
+                self.go_on_handing_over().await;
             }
         }
     }
@@ -383,12 +413,18 @@ impl Queues {
     }
 
     async fn place(&mut self) {
+        let is_here = self.peers.is_here();
         for index in 0..self.queues.len() {
             let now_ms = self.now_ms();
             let mut effects = Vec::new();
             let queue = &mut self.queues[index];
             let begun = Instant::now();
-            queue.matchmaker.place(now_ms, &mut effects);
+            // The tickets that wait here are on their way to the node that runs the queues.
+            if is_here {
+                queue.matchmaker.place(now_ms, &mut effects);
+            } else {
+                queue.matchmaker.run_timers(now_ms, &mut effects);
+            }
             let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             queue.busy_ns += took_ns;
             queue.longest_ns = queue.longest_ns.max(took_ns);

@@ -1,18 +1,15 @@
 //! What the queues know of the other nodes of the cluster, and what they have asked them.
 
-use std::{
-    collections::HashSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use dunlin_engine::api::{ApiRequest, PlaceReservation};
 use dunlin_matchmaking::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchRefusal, MatchRules, USER_BYTES_MAX};
 use tokio::task::JoinSet;
 
 use super::{
-    NamedTicket, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketTarget,
+    QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault,
     cluster_rooms::{self, ClusterRooms, Round},
+    hand_over::{Arrived, Batch, HandOver},
     queue_site::{QueueNodes, QueueSite},
 };
 use crate::{
@@ -24,18 +21,6 @@ use crate::{
 const HANDED_MAX: usize = 32;
 const HANDED_BYTES_MAX: usize = 512 << 10;
 
-/// After a hand-over that failed, or whose tickets were refused, the next one waits.
-const HAND_OVER_PAUSE: Duration = Duration::from_secs(1);
-
-/// How a hand-over to another node has ended.
-pub(super) struct HandedOver {
-    /// The index of the queue.
-    pub(super) queue: usize,
-    pub(super) tickets: Vec<NamedTicket>,
-    /// The answer of the other node; `None` if there is none.
-    reply: Option<HandOverReply>,
-}
-
 pub(super) struct QueuePeers {
     node: Node,
     nodes: QueueNodes,
@@ -43,11 +28,9 @@ pub(super) struct QueuePeers {
     pub(super) rooms: ClusterRooms,
     /// The questions about rooms that are in flight: at most one round.
     round: JoinSet<Round>,
-    /// At most one.
-    hand_overs: JoinSet<HandedOver>,
-    /// Tickets that are neither here nor known to be elsewhere.
-    moving: HashSet<TicketName>,
-    hands_over_from: Instant,
+    hand_over: HandOver,
+    /// The answer to its batch; `None` if there is none.
+    hand_over_reply: JoinSet<Option<HandOverReply>>,
     pub(super) counts: QueuePeerCounts,
 }
 
@@ -60,9 +43,8 @@ impl QueuePeers {
             nodes,
             rooms: ClusterRooms::new(region.into()),
             round: JoinSet::new(),
-            hand_overs: JoinSet::new(),
-            moving: HashSet::new(),
-            hands_over_from: Instant::now(),
+            hand_over: HandOver::new(Instant::now()),
+            hand_over_reply: JoinSet::new(),
             counts: QueuePeerCounts::default(),
         }
     }
@@ -91,7 +73,7 @@ impl QueuePeers {
         let Some(cluster) = self.nodes.cluster().cloned() else {
             return reply(Err(TicketFault::Refused(MatchRefusal::UnknownTicket)));
         };
-        if named(&command).is_some_and(|name| self.moving.contains(&name)) {
+        if self.hand_over.concerns(&command) {
             return reply(Err(TicketFault::Unreachable));
         }
         let at = match &self.site {
@@ -133,9 +115,8 @@ impl QueuePeers {
 
     /// The node that the tickets of this one go to now; `None` if there is none, or the last ones are on their way.
     pub(super) fn successor(&self) -> Option<Box<str>> {
-        let may_begin = self.hand_overs.is_empty() && Instant::now() >= self.hands_over_from;
         match &self.site {
-            QueueSite::At(node) if may_begin => Some(node.clone()),
+            QueueSite::At(node) if self.hand_over.may_begin(Instant::now()) => Some(node.clone()),
             _ => None,
         }
     }
@@ -145,39 +126,51 @@ impl QueuePeers {
         matches!(self.site, QueueSite::At(_)) && self.successor().is_none()
     }
 
-    pub(super) fn begin_hand_over(&mut self, to: Box<str>, queue: usize, namespace: &str, tickets: Vec<NamedTicket>) {
-        let Some(cluster) = self.nodes.cluster().cloned() else { return };
-        self.moving.extend(tickets.iter().map(|ticket| ticket.name));
-        let order = HandOverOrder::new(self.nodes.leaving(), namespace, &tickets);
-        self.hand_overs.spawn(async move {
-            // If the answer is lost, the tickets are handed over once more, and the other node knows their names.
-            let reply = peers::ask_node(&cluster, &to, &order).await.ok();
-            HandedOver { queue, tickets, reply }
-        });
+    pub(super) fn begin_hand_over(&mut self, to: Box<str>, batch: Batch) {
+        let order = HandOverOrder::new(self.nodes.leaving(), &batch.namespace, &batch.tickets);
+        self.hand_over.begin(batch);
+        self.send_hand_over(to, order);
+    }
+
+    /// Sends the batch again whose answer is missing. The other node knows the names of those that it has taken.
+    pub(super) fn repeat_hand_over(&mut self) {
+        let QueueSite::At(node) = &self.site else { return };
+        let (to, leaving) = (node.clone(), self.nodes.leaving());
+        if let Some(batch) = self.hand_over.repeat(Instant::now()) {
+            let order = HandOverOrder::new(leaving, &batch.namespace, &batch.tickets);
+            self.send_hand_over(to, order);
+        }
+    }
+
+    /// Tickets on their way with which this node goes on.
+    pub(super) fn recalled(&mut self) -> Option<Batch> {
+        self.hand_over.recall(Instant::now(), self.is_here())
     }
 
     /// Takes note of an answer. Returns the tickets that this node has to keep.
-    pub(super) fn handed_over(&mut self, HandedOver { tickets, reply, .. }: HandedOver) -> Vec<NamedTicket> {
-        let offered = tickets.len();
-        for ticket in &tickets {
-            self.moving.remove(&ticket.name);
+    pub(super) fn handed_over(&mut self, reply: Option<&HandOverReply>) -> Option<Batch> {
+        match self.hand_over.on_reply(Instant::now(), reply) {
+            Arrived::Answered { taken, kept } => {
+                self.counts.handed_over += taken as u64;
+                Some(kept)
+            }
+            Arrived::Unanswered => None,
         }
-        let kept: Vec<_> = tickets
-            .into_iter()
-            .filter(|ticket| reply.as_ref().is_none_or(|reply| !reply.has_taken(ticket.name)))
-            .collect();
-        self.counts.handed_over += (offered - kept.len()) as u64;
-        if !kept.is_empty() {
-            self.hands_over_from = Instant::now() + HAND_OVER_PAUSE;
-        }
-        kept
+    }
+
+    fn send_hand_over(&mut self, to: Box<str>, order: HandOverOrder) {
+        let cluster = self.nodes.cluster().cloned();
+        self.hand_over_reply.spawn(async move {
+            // Without a cluster, no other node is known.
+            peers::ask_node(&*cluster?, &to, &order).await.ok()
+        });
     }
 
     /// Waits until nodes have answered.
     pub(super) async fn next(&mut self) -> PeerAnswer {
         let answer = tokio::select! {
             Some(round) = self.round.join_next() => round.map(PeerAnswer::Rooms),
-            Some(handed) = self.hand_overs.join_next() => handed.map(PeerAnswer::HandedOver),
+            Some(reply) = self.hand_over_reply.join_next() => reply.map(PeerAnswer::HandedOver),
             else => std::future::pending().await,
         };
         answer.unwrap_or_else(|failure| std::panic::resume_unwind(failure.into_panic()))
@@ -207,19 +200,7 @@ pub(super) fn handed_at_once(rules: &MatchRules) -> usize {
 /// What other nodes have answered.
 pub(super) enum PeerAnswer {
     Rooms(Round),
-    HandedOver(HandedOver),
-}
-
-/// The name of the ticket that a command is about.
-fn named(command: &TicketCommand) -> Option<TicketName> {
-    match command {
-        TicketCommand::Submit { .. } => None,
-        TicketCommand::Confirm { ticket, .. } => Some(*ticket),
-        TicketCommand::Cancel(target) | TicketCommand::Status(target) => match target {
-            TicketTarget::Named(ticket) | TicketTarget::OfMember(ticket, _) => Some(*ticket),
-            TicketTarget::OfUser { .. } => None,
-        },
-    }
+    HandedOver(Option<HandOverReply>),
 }
 
 /// The answer of the node that knows the ticket.

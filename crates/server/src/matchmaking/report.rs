@@ -24,6 +24,8 @@ pub struct QueuePeerCounts {
     pub handed_over: u64,
     /// Tickets that this node has taken over.
     pub taken_over: u64,
+    /// Tickets that it was to take over and has not, because its rules refuse them or it cannot read them.
+    pub not_taken_over: u64,
 }
 
 /// The queue of a namespace.

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     matchmaking::{
-        NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
+        HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
+        TicketTarget,
     },
     node::SourceNetwork,
 };
@@ -97,8 +98,8 @@ struct HandedBody {
 /// The answer to a [`HandOverOrder`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandOverReply {
-    /// The tickets that the queue did not take.
-    pub refused: Vec<Box<str>>,
+    /// The tickets with which the queue goes on. A ticket that is missing stays where it is.
+    taken: Vec<Box<str>>,
 }
 
 /// See [`super::Received::MatchRooms`].
@@ -276,28 +277,30 @@ impl HandOverOrder {
         Self { leaving, namespace: namespace.into(), tickets: tickets.collect() }
     }
 
-    /// The namespace, and the tickets whose texts are within their limits.
-    pub fn into_parts(self) -> (Box<str>, Vec<NamedTicket>) {
+    /// The tickets whose texts are within their limits, and the number of the others.
+    pub fn into_tickets(self) -> HandedTickets {
         let named = |HandedBody { age_ms, left_ms, wishes, ticket, users }: HandedBody| {
             let name = ticket.parse().ok()?;
             let (criteria, region, skill) = wishes.parts().ok()?;
             let users = users.into_iter().map(|(user, is_confirmed)| (user.into(), is_confirmed)).collect();
             Some(NamedTicket { name, ticket: HandedTicket { users, criteria, region, skill, age_ms, left_ms } })
         };
-        (self.namespace, self.tickets.into_iter().filter_map(named).collect())
+        let offered = self.tickets.len();
+        let tickets: Vec<_> = self.tickets.into_iter().filter_map(named).collect();
+        HandedTickets { namespace: self.namespace, unreadable: offered - tickets.len(), tickets }
     }
 }
 
 impl HandOverReply {
-    /// Names the tickets that were not taken.
-    pub fn new(refused: &[TicketName]) -> Self {
-        Self { refused: refused.iter().map(|name| name.to_string().into()).collect() }
+    /// Names the tickets that were taken.
+    pub fn new(taken: &[TicketName]) -> Self {
+        Self { taken: taken.iter().map(|name| name.to_string().into()).collect() }
     }
 
     /// Whether a ticket was taken.
     pub fn has_taken(&self, name: TicketName) -> bool {
         let name = name.to_string();
-        !self.refused.iter().any(|refused| **refused == *name)
+        self.taken.iter().any(|taken| **taken == *name)
     }
 }
 

@@ -197,8 +197,8 @@ impl<R: LocalReports> PeerService<R> {
 
     async fn take_over(&self, mut order: HandOverOrder) -> Result<HandOverReply, PeerError> {
         let leaving = order.leaving.take();
-        let refused = self.matchmaking()?.take_over(leaving, order.into_parts()).await;
-        refused.map(|refused| HandOverReply::new(&refused)).map_err(|fault| PeerError::internal(fault.why()))
+        let taken = self.matchmaking()?.take_over(leaving, order.into_tickets()).await;
+        taken.map(|taken| HandOverReply::new(&taken)).map_err(|fault| PeerError::internal(fault.why()))
     }
 
     fn match_rooms(&self, question: &MatchRoomsQuestion) -> Result<MatchRooms, PeerError> {

@@ -24,7 +24,8 @@ use super::{
 };
 use crate::{
     matchmaking::{
-        NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
+        HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
+        TicketTarget,
     },
     node::SourceNetwork,
     webhooks::Cursor,
@@ -410,7 +411,8 @@ fn tickets_arrive_as_they_were_sent() {
     }
     let order = HandOverOrder::new(None, "arena", &[named_ticket()]);
     let Received::MatchHandOver(order) = arrived(&order) else { panic!("another kind") };
-    assert_eq!(order.into_parts(), ("arena".into(), vec![named_ticket()]));
+    let tickets = HandedTickets { namespace: "arena".into(), tickets: vec![named_ticket()], unreadable: 0 };
+    assert_eq!(order.into_tickets(), tickets);
 }
 
 #[test]
@@ -430,7 +432,7 @@ fn orders_about_tickets_that_make_no_sense_are_refused() {
     let tickets = r#"[{"age_ms":0,"left_ms":0,"criteria":{},"skill":0,"ticket":"x","users":[["u",true]]}]"#;
     let bytes = format!(r#"{{"v":1,"method":"match_hand_over","params":{{"namespace":"","tickets":{tickets}}}}}"#);
     let Ok(Received::MatchHandOver(order)) = decode_question(bytes.as_bytes()) else { panic!("{tickets}") };
-    assert_eq!(order.into_parts(), ("".into(), Vec::new()));
+    assert_eq!(order.into_tickets(), HandedTickets { namespace: "".into(), tickets: Vec::new(), unreadable: 1 });
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn exchange(page: &mut Page, peers: Option<&QueuePeerCounts>) {
         if let Some(peers) = peers {
             samples.add(&["out"], peers.handed_over);
             samples.add(&["in"], peers.taken_over);
+            samples.add(&["refused"], peers.not_taken_over);
         }
     });
 }
