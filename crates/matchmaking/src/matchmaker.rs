@@ -267,15 +267,16 @@ impl Matchmaker {
         }
     }
 
-    /// Whether a room is known: one that the matchmaker has opened, or that it has adopted.
-    pub fn has_room(&self, channel: &str, number: u64) -> bool {
-        self.rooms.has(channel, number)
+    /// Whether a room is known: one that the matchmaker has opened, or that it has adopted with these parameters.
+    pub fn has_room(&self, channel: &str, params: &str) -> bool {
+        self.rooms.has(channel, params)
     }
 
-    /// Takes over a room that is not known. It gets tickets from the next report on. A room that the channel had before is closed.
+    /// Takes over a room that is not known. It gets tickets from the next report on. A room with other parameters that the channel
+    /// had before is closed.
     pub fn adopt_room(&mut self, now_ms: u64, opened: OpenedRoom, effects: &mut Vec<MatchEffect>) {
-        let OpenedRoom { channel, number, criteria, region } = opened;
-        if self.has_room(&channel, number) {
+        let OpenedRoom { channel, params, criteria, region } = opened;
+        if self.has_room(&channel, &params) {
             return;
         }
         if let Some(before) = self.rooms.of_channel(&channel) {
@@ -285,7 +286,7 @@ impl Matchmaker {
         let criteria = self.buckets.known_criteria(criteria.unwrap_or_default());
         let limits = (self.rules.players_max, self.rooms.reports());
         let mut room = MatchRoom::new(channel, criteria, region, now_ms, limits);
-        (room.adopted, room.takes_tickets) = (Some(number), takes_tickets);
+        (room.adopted, room.takes_tickets) = (Some(params), takes_tickets);
         // Until its first report.
         room.accepts = false;
         let id = self.rooms.next_id();

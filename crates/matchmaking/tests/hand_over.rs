@@ -1,8 +1,6 @@
 //! A queue goes on on another node.
 
-use dunlin_matchmaking::{
-    EndReason, HandedTicket, Initiator, MatchEffect, MatchRefusal, MatchRules, TicketStatus,
-};
+use dunlin_matchmaking::{EndReason, HandedTicket, Initiator, MatchEffect, MatchRefusal, MatchRules, TicketStatus};
 
 use crate::rig::{Rig, criteria, request};
 

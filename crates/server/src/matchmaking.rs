@@ -200,13 +200,16 @@ impl MatchHandle {
 
     /// A page of this node's rooms, for the node that runs the queues.
     pub fn rooms_page(&self, node: &Node, after: &str, answer_bytes_max: usize) -> MatchRooms {
-        let (rooms, more) = cluster_rooms::page(self.own_rooms(node), after, answer_bytes_max);
-        MatchRooms { rooms, more, region: self.region.as_ref().into() }
+        let (rooms, takes_rooms) = self.own_rooms(node);
+        let (rooms, more) = cluster_rooms::page(rooms, after, answer_bytes_max);
+        MatchRooms { rooms, more, region: self.region.as_ref().into(), takes_rooms }
     }
 
-    /// This node's rooms that queues and lobbies know.
-    fn own_rooms(&self, node: &Node) -> Vec<RoomSummary> {
-        node.rooms().iter().filter(|room| self.listed.has(room)).map(RoomSummary::of).collect()
+    /// This node's rooms that queues and lobbies know, and whether it takes further ones.
+    fn own_rooms(&self, node: &Node) -> (Vec<RoomSummary>, bool) {
+        let rooms = node.rooms().iter().filter(|room| self.listed.has(room)).map(RoomSummary::of).collect();
+        // Asked after the rooms: a room that has left the node would otherwise look like one that has closed.
+        (rooms, !node.is_draining())
     }
 
     async fn asked(&self, command: TicketCommand, asker: Asker) -> Result<TicketAnswer, TicketFault> {

@@ -25,6 +25,7 @@ use super::{
     Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
     PUBLICATIONS_AT_ONCE, Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
     TicketTarget,
+    cluster_rooms::KnownRoom,
     hand_over::Batch,
     lobby::Lobby,
     openings::{Opened, Openings, opened_room, params},
@@ -346,7 +347,8 @@ impl Queues {
     async fn on_answer(&mut self, answer: PeerAnswer) {
         match answer {
             PeerAnswer::Rooms(round) => {
-                self.peers.rooms.take(round);
+                let own = self.handle.own_rooms(&self.node);
+                self.peers.rooms.take(round, own);
                 self.take_reports().await;
             }
             PeerAnswer::HandedOver(reply) => {
@@ -435,6 +437,7 @@ impl Queues {
     /// Takes reports of all rooms. Those of other nodes come later.
     async fn begin_report(&mut self) {
         if !self.peers.has_cluster() {
+            self.peers.rooms.take_own(self.handle.own_rooms(&self.node));
             self.take_reports().await;
         } else if self.peers.is_here() || self.queues.iter().any(|queue| queue.matchmaker.has_unfinished()) {
             self.peers.begin_round();
@@ -442,20 +445,20 @@ impl Queues {
     }
 
     async fn take_reports(&mut self) {
-        self.peers.rooms.take_own(self.handle.own_rooms(&self.node));
         let now_ms = self.now_ms();
         for index in 0..self.queues.len() {
             let mut effects = Vec::new();
             self.adopt_rooms(index, now_ms, &mut effects);
             let binds_places = self.queues[index].settings.binds_places;
-            let rooms: Vec<_> = self.peers.rooms.all().map(|room| (room, self.own_reservations(room))).collect();
-            let states = rooms.iter().map(|(room, reservations)| RoomState {
+            let known = self.peers.rooms.of_namespace(&self.queues[index].settings.namespace);
+            let known: Vec<_> = known.map(|known| (self.own_reservations(known.room), known)).collect();
+            let states = known.iter().map(|(reservations, KnownRoom { room, is_present })| RoomState {
                 channel: &room.channel,
                 players: room.players,
                 players_joined: room.players_joined,
                 players_max: room.players_max,
                 reservations: binds_places.then_some(&**reservations),
-                accepts: room.is_public,
+                accepts: room.is_public && *is_present,
             });
             self.queues[index].matchmaker.on_rooms_reported(now_ms, states, &mut effects);
             self.perform(index, effects).await;
@@ -474,8 +477,8 @@ impl Queues {
         if !settings.fill_opened_rooms {
             return;
         }
-        for room in self.peers.rooms.all().filter(|room| room.is_made && *room.namespace == *settings.namespace) {
-            if !matchmaker.has_room(&room.channel, room.number) {
+        for KnownRoom { room, .. } in self.peers.rooms.of_namespace(&settings.namespace) {
+            if room.is_made && !matchmaker.has_room(&room.channel, &room.params) {
                 matchmaker.adopt_room(now_ms, opened_room(settings, room), effects);
             }
         }
@@ -520,8 +523,12 @@ impl Queues {
         sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
     }
 
-    async fn on_opened(&mut self, Opened { queue: index, room, outcome }: Opened) {
+    async fn on_opened(&mut self, Opened { queue: index, room, outcome, fell_back }: Opened) {
         let now_ms = self.now_ms();
+        // Before the reservations are sent there.
+        if let Some(channel) = fell_back {
+            self.peers.rooms.note_opened_here(&channel);
+        }
         let mut effects = Vec::new();
         let matchmaker = &mut self.queues[index].matchmaker;
         match outcome {

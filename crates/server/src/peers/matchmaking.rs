@@ -119,6 +119,8 @@ pub struct MatchRooms {
     /// The region of the node; empty if it has none.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub region: Box<str>,
+    /// Whether further rooms may be opened there: it does not drain.
+    pub takes_rooms: bool,
 }
 
 /// See [`super::Received::OpenRoom`].

@@ -364,7 +364,6 @@ fn answers_about_matchmaking(all: &mut Messages) {
     let room = RoomSummary {
         channel: "arena:2".into(),
         namespace: "arena".into(),
-        number: 65_537,
         players: 3,
         players_joined: 4,
         players_max: 8,
@@ -374,7 +373,8 @@ fn answers_about_matchmaking(all: &mut Messages) {
         metadata: r#"{"map":"ice"}"#.into(),
         params: "".into(),
     };
-    all.answer::<MatchRoomsQuestion>("match_rooms", &MatchRooms { rooms: vec![room], more: true, region: "eu".into() });
+    let rooms = MatchRooms { rooms: vec![room], more: true, region: "eu".into(), takes_rooms: true };
+    all.answer::<MatchRoomsQuestion>("match_rooms", &rooms);
     for outcome in [Ok(()), Err(OpenFailure::Busy), Err(OpenFailure::Failed)] {
         all.answer::<OpenRoomOrder>("open_room", &outcome.into());
     }
