@@ -29,11 +29,17 @@ use dunlin_matchmaking::TicketId;
 use dunlin_queues::{CountedReceiver, CountedSender, Refused, declared::MATCH_REQUESTS};
 use tokio::sync::oneshot;
 
-use crate::{node::Node, peers::MatchRooms, rooms::RoomReport};
+use crate::{
+    node::{Node, SourceNetwork},
+    peers::{Forwards, MatchRooms},
+    rooms::RoomReport,
+};
 use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
-pub use command::{HandedTickets, NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
+pub use command::{
+    HandedTickets, NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget,
+};
 pub(crate) use openings::open;
 pub use report::{LobbyReport, MatchReport, MatchmakingReport, QueuePeerCounts};
 pub use room_summary::RoomSummary;
@@ -72,8 +78,10 @@ enum MatchRequest {
 /// Where a command comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// From a client or the API of this node.
-    Own,
+    /// From a client of this node, in this network if its address is known.
+    Client(Option<SourceNetwork>),
+    /// From the API of this node.
+    Backend,
     /// From another node, which has found this one. It is never passed on, so it cannot go round in circles.
     Node,
 }
@@ -113,11 +121,19 @@ pub struct MatchTask {
     handle: MatchHandle,
     lobbies: Vec<LobbySettings>,
     boot: u32,
+    /// Clients' commands that are passed to other nodes.
+    forwards: Arc<Forwards>,
 }
 
 /// Prepares matchmaking with these settings for a node in a region; `None` if there are none. `boot` differs between two starts
-/// of the node.
-pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u32, region: &str) -> Option<MatchTask> {
+/// of the node, which may have `surveys_limit` surveys.
+pub fn prepare(
+    matchmaking: &[MatchSettings],
+    lobbies: &[LobbySettings],
+    boot: u32,
+    region: &str,
+    surveys_limit: usize,
+) -> Option<MatchTask> {
     if matchmaking.is_empty() && lobbies.is_empty() {
         return None;
     }
@@ -135,7 +151,7 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
         started: Instant::now(),
         report: Arc::default(),
     };
-    Some(MatchTask { requests, handle, lobbies: lobbies.to_vec(), boot })
+    Some(MatchTask { requests, handle, lobbies: lobbies.to_vec(), boot, forwards: Forwards::of_tickets(surveys_limit) })
 }
 
 impl MatchTask {
@@ -151,12 +167,12 @@ impl MatchTask {
 }
 
 impl MatchHandle {
-    /// Carries out a command.
+    /// Carries out a command of the API.
     ///
     /// # Errors
     /// [`TicketFault`]
     pub async fn ask(&self, command: TicketCommand) -> Result<TicketAnswer, TicketFault> {
-        self.asked(command, Asker::Own).await
+        self.asked(command, Asker::Backend).await
     }
 
     /// Carries out a command of another node, which takes this one for the node that runs the queues.
@@ -223,9 +239,9 @@ impl MatchHandle {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Passes a command on without waiting, so that shards can call it.
-    fn send(&self, command: TicketCommand, reply: Reply) {
-        self.send_from(Asker::Own, command, reply);
+    /// Carries out a command of a client without waiting, so that shards can call it.
+    fn send(&self, source: Option<SourceNetwork>, command: TicketCommand, reply: Reply) {
+        self.send_from(Asker::Client(source), command, reply);
     }
 
     fn send_from(&self, asker: Asker, command: TicketCommand, reply: Reply) {

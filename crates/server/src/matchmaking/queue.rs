@@ -88,7 +88,7 @@ struct NoticeFields<'n> {
 }
 
 pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
-    let MatchTask { mut requests, handle, lobbies, boot } = task;
+    let MatchTask { mut requests, handle, lobbies, boot, forwards } = task;
     let queue = |settings: &MatchSettings| Queue {
         // Room channels differ between two starts, because clients may still know the channels of the previous start.
         matchmaker: Matchmaker::new(settings.rules.clone(), &format!("{}match-{boot:08x}-", settings.channel_prefix)),
@@ -99,7 +99,7 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
     };
     let mut queues = Queues {
         openings: Openings::new(node.clone()),
-        peers: QueuePeers::new(node.clone(), own, &handle.region),
+        peers: QueuePeers::new(node.clone(), own, &handle.region, forwards),
         leave: Leave::No,
         node,
         boot,
@@ -141,8 +141,8 @@ impl Queues {
 
     async fn take(&mut self, request: MatchRequest) {
         match request {
-            MatchRequest::Command { command, asker, reply } if asker == Asker::Own && !self.is_here(&command) => {
-                self.peers.forward(command, reply);
+            MatchRequest::Command { command, asker, reply } if asker != Asker::Node && !self.is_here(&command) => {
+                self.peers.forward(command, asker, reply);
             }
             MatchRequest::Command { command, reply, .. } => self.carry_out(command, reply).await,
             MatchRequest::HandOver { leaving, handed, reply } => {

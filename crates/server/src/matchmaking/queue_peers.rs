@@ -7,14 +7,14 @@ use dunlin_matchmaking::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchRefusal, MatchR
 use tokio::task::JoinSet;
 
 use super::{
-    QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault,
+    Asker, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault,
     cluster_rooms::{self, ClusterRooms, Round},
     hand_over::{Arrived, Batch, HandOver},
     queue_site::{QueueNodes, QueueSite},
 };
 use crate::{
     node::{Node, NodeCluster},
-    peers::{self, HandOverOrder, HandOverReply, ReserveOrder, TicketOrder, TicketReply},
+    peers::{self, Forwards, HandOverOrder, HandOverReply, ReserveOrder, TicketOrder, TicketReply},
 };
 
 /// Maximum number of tickets in one message, and their bytes: half of what NATS takes by default.
@@ -25,6 +25,8 @@ pub(super) struct QueuePeers {
     node: Node,
     nodes: QueueNodes,
     site: QueueSite,
+    /// Clients' commands that are being passed on.
+    forwards: Arc<Forwards>,
     pub(super) rooms: ClusterRooms,
     /// The questions about rooms that are in flight: at most one round.
     round: JoinSet<Round>,
@@ -35,10 +37,11 @@ pub(super) struct QueuePeers {
 }
 
 impl QueuePeers {
-    pub(super) fn new(node: Node, own: Box<str>, region: &str) -> Self {
+    pub(super) fn new(node: Node, own: Box<str>, region: &str, forwards: Arc<Forwards>) -> Self {
         let nodes = QueueNodes::new(node.clone(), own);
         Self {
             site: nodes.site(),
+            forwards,
             node,
             nodes,
             rooms: ClusterRooms::new(region.into()),
@@ -68,7 +71,7 @@ impl QueuePeers {
 
     /// Passes a command on whose ticket is not here. A ticket that has a room stays on the node that ran the queues when it was
     /// placed, so that all nodes are asked for a ticket that the node that runs them now does not know.
-    pub(super) fn forward(&mut self, command: TicketCommand, reply: Reply) {
+    pub(super) fn forward(&mut self, command: TicketCommand, asker: Asker, reply: Reply) {
         let is_new = matches!(command, TicketCommand::Submit { .. });
         let Some(cluster) = self.nodes.cluster().cloned() else {
             return reply(Err(TicketFault::Refused(MatchRefusal::UnknownTicket)));
@@ -81,8 +84,19 @@ impl QueuePeers {
             QueueSite::Here => None,
             QueueSite::Unknown => return reply(Err(TicketFault::Unreachable)),
         };
+        // `broker.nats.peers.surveys_limit` bounds how many of the API wait: further ones fail at once.
+        let place = match asker {
+            Asker::Client(source) => {
+                let place = self.forwards.begin(source);
+                if place.is_none() {
+                    self.counts.forwards_refused += 1;
+                    return reply(Err(TicketFault::Busy));
+                }
+                place
+            }
+            Asker::Backend | Asker::Node => None,
+        };
         self.counts.forwarded += 1;
-        // `broker.nats.peers.surveys_limit` bounds how many wait: further ones fail at once.
         tokio::spawn(async move {
             let order = TicketOrder::new(&command);
             let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
@@ -97,6 +111,7 @@ impl QueuePeers {
             if !is_new && (outcome == unknown || outcome == Err(TicketFault::Unreachable)) {
                 outcome = ask_others(&cluster, &order).await;
             }
+            drop(place);
             reply(outcome);
         });
     }

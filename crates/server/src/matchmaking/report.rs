@@ -20,6 +20,8 @@ pub struct QueuePeerCounts {
     pub is_here: bool,
     /// Commands that were passed to other nodes.
     pub forwarded: u64,
+    /// Commands of clients that were not, because too many were on their way.
+    pub forwards_refused: u64,
     /// Tickets that this node has handed over.
     pub handed_over: u64,
     /// Tickets that this node has taken over.

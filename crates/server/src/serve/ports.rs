@@ -14,7 +14,6 @@ use crate::{
         backup::BackupEndpoint,
         console::{Console, ConsoleAccess, ConsoleParts},
         debug::Debug,
-        forwards::Forwards,
         reload::Reload,
         shared_shard_reports::SharedShardReports,
     },

@@ -79,6 +79,11 @@ fn exchange(page: &mut Page, peers: Option<&QueuePeerCounts>) {
             samples.add(&[], peers.forwarded);
         }
     });
+    page.family(&m::MATCH_FORWARDS_REFUSED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], peers.forwards_refused);
+        }
+    });
     page.family(&m::MATCH_HANDED, |samples| {
         if let Some(peers) = peers {
             samples.add(&["out"], peers.handed_over);
