@@ -15,6 +15,7 @@ mod queue;
 mod queue_peers;
 mod queue_site;
 mod report;
+mod reserving;
 mod room_summary;
 mod ticket_names;
 mod ticket_requesters;
@@ -42,10 +43,11 @@ pub use command::{
 };
 pub(crate) use openings::open;
 pub use report::{LobbyReport, MatchReport, MatchmakingReport, QueuePeerCounts};
+pub use reserving::LostReservations;
 pub use room_summary::RoomSummary;
 pub use ticket_requesters::TicketRequester;
 
-/// Maximum number of publications and of requests to rooms that a queue or a lobby has in flight.
+/// Maximum number of publications that a queue or a lobby has in flight.
 const PUBLICATIONS_AT_ONCE: usize = 64;
 
 /// How long a node that has stopped waits until another one has taken its tickets.

@@ -2,7 +2,6 @@
 //! performs the effects.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -30,6 +29,7 @@ use super::{
     lobby::Lobby,
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
+    reserving::{Placement, Reserving},
     ticket_names::TicketNames,
 };
 use crate::{node::Node, peers::OpenRoomOrder};
@@ -56,6 +56,7 @@ struct Queues {
     queues: Vec<Queue>,
     lobbies: Vec<Lobby>,
     openings: Openings,
+    reserving: Reserving,
     peers: QueuePeers,
     leave: Leave,
 }
@@ -99,6 +100,7 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
     };
     let mut queues = Queues {
         openings: Openings::new(node.clone()),
+        reserving: Reserving::new(node.clone()),
         peers: QueuePeers::new(node.clone(), own, &handle.region, forwards),
         leave: Leave::No,
         node,
@@ -118,6 +120,10 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
                 None => return,
             },
             opened = queues.openings.next() => queues.on_opened(opened).await,
+            sent = queues.reserving.next() => {
+                let placements = queues.reserving.on_sent(sent);
+                queues.tell_placed(placements).await;
+            }
             answer = queues.peers.next() => queues.on_answer(answer).await,
             _ = ticks.tick() => {
                 queues.follow_site().await;
@@ -203,9 +209,7 @@ impl Queues {
             }
             TicketCommand::Status(target) => {
                 let status = self.find(&target).and_then(|(index, id, user)| {
-                    let status = self.queues[index].matchmaker.status(id, user.as_deref());
-                    let status = status.ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))?;
-                    Ok(TicketAnswer::new(self.name(index, id), status))
+                    Ok(TicketAnswer::new(self.name(index, id), self.status(index, id, user.as_deref())?))
                 });
                 reply(status);
             }
@@ -409,9 +413,7 @@ impl Queues {
     }
 
     fn answer(&self, index: usize, id: TicketId) -> Result<TicketAnswer, TicketFault> {
-        let status = self.queues[index].matchmaker.status(id, None);
-        let status = status.ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))?;
-        Ok(TicketAnswer::new(self.name(index, id), status))
+        Ok(TicketAnswer::new(self.name(index, id), self.status(index, id, None)?))
     }
 
     async fn place(&mut self) {
@@ -495,32 +497,67 @@ impl Queues {
                 self.openings.begin(index, *room, order, on);
             }
         }
-        self.reserve(index, &effects).await;
+        let effects = self.reserve(index, effects);
         self.inform(index, &effects).await;
     }
 
-    /// Sends to each room the reservations that began and ended.
-    async fn reserve(&self, index: usize, effects: &[MatchEffect]) {
-        let MatchSettings { binds_places: true, rules, .. } = &self.queues[index].settings else { return };
+    /// Sends to each room the reservations that began and ended. Returns the effects that users hear of at once.
+    fn reserve(&mut self, index: usize, effects: Vec<MatchEffect>) -> Vec<MatchEffect> {
+        let MatchSettings { binds_places: true, rules, .. } = &self.queues[index].settings else { return effects };
         let timeout_ms = u32::try_from(rules.reserve_timeout_ms).unwrap_or(u32::MAX);
-        let mut rooms: BTreeMap<Arc<str>, Vec<PlaceReservation>> = BTreeMap::new();
+        let mut at_once = Vec::new();
         for effect in effects {
-            let (ticket, users, channel) = match effect {
-                MatchEffect::Placed { ticket, users, channel } => (ticket, users.clone(), channel),
+            let (ticket, users, channel) = match &effect {
+                MatchEffect::Placed { ticket, users, channel } => (*ticket, users.clone(), Arc::clone(channel)),
                 MatchEffect::Withdrawn { ticket, channel }
-                | MatchEffect::Ended { ticket, channel: Some(channel), .. } => (ticket, Vec::new(), channel),
-                MatchEffect::OpenRoom { .. } | MatchEffect::Ended { .. } => continue,
+                | MatchEffect::Ended { ticket, channel: Some(channel), .. } => {
+                    (*ticket, Vec::new(), Arc::clone(channel))
+                }
+                MatchEffect::OpenRoom { .. } | MatchEffect::Ended { .. } => {
+                    at_once.push(effect);
+                    continue;
+                }
             };
-            rooms.entry(Arc::clone(channel)).or_default().push(PlaceReservation {
-                number: self.reservation_number(*ticket),
-                users,
-                timeout_ms,
-            });
+            let host = self.peers.rooms.node_of(&channel).map(Box::from);
+            let reservation = PlaceReservation { number: self.reservation_number(ticket), users, timeout_ms };
+            self.reserving.push(host.clone(), &channel, reservation);
+            match effect {
+                MatchEffect::Placed { ticket, users, channel } => {
+                    self.reserving.announce(host, Placement { queue: index, ticket, users, channel });
+                }
+                effect => at_once.push(effect),
+            }
         }
-        let sent = stream::iter(rooms).map(|(channel, reservations)| async move {
-            self.peers.reserve(&channel, reservations).await;
-        });
-        sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
+        self.reserving.send();
+        at_once
+    }
+
+    /// Informs users whose places are reserved now, unless they have lost them meanwhile.
+    async fn tell_placed(&mut self, placements: Vec<Placement>) {
+        let mut effects: Vec<_> = self.queues.iter().map(|_| Vec::new()).collect();
+        for Placement { queue, ticket, users, channel } in placements {
+            let has_places = match self.queues[queue].matchmaker.status(ticket, None) {
+                Some(TicketStatus::Placed(room) | TicketStatus::Joined(room)) => room == channel,
+                _ => false,
+            };
+            if has_places {
+                effects[queue].push(MatchEffect::Placed { ticket, users, channel });
+            }
+        }
+        for (index, effects) in effects.iter().enumerate() {
+            self.inform(index, effects).await;
+        }
+    }
+
+    /// The status of a ticket. Users may rely on reserved places, so a ticket waits until its reservation has arrived.
+    fn status(&self, index: usize, id: TicketId, user: Option<&str>) -> Result<TicketStatus, TicketFault> {
+        match self.queues[index].matchmaker.status(id, user) {
+            Some(TicketStatus::Placed(channel)) if self.reserving.has_placed(index, id, &channel) => {
+                Ok(TicketStatus::Waiting)
+            }
+            Some(status) => Ok(status),
+            None => Err(TicketFault::Refused(MatchRefusal::UnknownTicket)),
+        }
     }
 
     async fn on_opened(&mut self, Opened { queue: index, room, outcome, fell_back }: Opened) {
@@ -606,7 +643,12 @@ impl Queues {
             }
         });
         let lobbies = self.lobbies.iter().map(Lobby::report).collect();
-        MatchmakingReport { queues: queues.collect(), lobbies, peers: self.peers.counts }
+        MatchmakingReport {
+            queues: queues.collect(),
+            lobbies,
+            peers: self.peers.counts,
+            lost_reservations: self.reserving.lost,
+        }
     }
 }
 

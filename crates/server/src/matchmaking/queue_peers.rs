@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Instant};
 
-use dunlin_engine::api::{ApiRequest, PlaceReservation};
 use dunlin_matchmaking::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchRefusal, MatchRules, USER_BYTES_MAX};
 use tokio::task::JoinSet;
 
@@ -14,7 +13,7 @@ use super::{
 };
 use crate::{
     node::{Node, NodeCluster},
-    peers::{self, Forwards, HandOverOrder, HandOverReply, ReserveOrder, TicketOrder, TicketReply},
+    peers::{self, Forwards, HandOverOrder, HandOverReply, TicketOrder, TicketReply},
 };
 
 /// Maximum number of tickets in one message, and their bytes: half of what NATS takes by default.
@@ -22,7 +21,6 @@ const HANDED_MAX: usize = 32;
 const HANDED_BYTES_MAX: usize = 512 << 10;
 
 pub(super) struct QueuePeers {
-    node: Node,
     nodes: QueueNodes,
     site: QueueSite,
     /// Clients' commands that are being passed on.
@@ -38,11 +36,10 @@ pub(super) struct QueuePeers {
 
 impl QueuePeers {
     pub(super) fn new(node: Node, own: Box<str>, region: &str, forwards: Arc<Forwards>) -> Self {
-        let nodes = QueueNodes::new(node.clone(), own);
+        let nodes = QueueNodes::new(node, own);
         Self {
             site: nodes.site(),
             forwards,
-            node,
             nodes,
             rooms: ClusterRooms::new(region.into()),
             round: JoinSet::new(),
@@ -189,17 +186,6 @@ impl QueuePeers {
             else => std::future::pending().await,
         };
         answer.unwrap_or_else(|failure| std::panic::resume_unwind(failure.into_panic()))
-    }
-
-    /// Sends reservations to a room, wherever it is.
-    pub(super) async fn reserve(&self, channel: &str, reservations: Vec<PlaceReservation>) {
-        // If the room has closed in the meantime, it is missing in the next report, and its tickets wait again.
-        if let Some((node, cluster)) = self.rooms.node_of(channel).zip(self.nodes.cluster()) {
-            let _ = peers::ask_node(cluster, node, &ReserveOrder::new(channel, &reservations)).await;
-        } else {
-            let request = ApiRequest::ReservePlaces { channel: channel.into(), reservations: reservations.into() };
-            let _ = self.node.ask_owner(channel, request).await;
-        }
     }
 }
 

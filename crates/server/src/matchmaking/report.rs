@@ -2,6 +2,8 @@
 
 use dunlin_matchmaking::{MatchCounters, MatchGauges};
 
+use super::LostReservations;
+
 /// The state of the matchmaking of a node at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MatchmakingReport {
@@ -11,6 +13,8 @@ pub struct MatchmakingReport {
     pub lobbies: Vec<LobbyReport>,
     /// What this node and others have asked each other.
     pub peers: QueuePeerCounts,
+    /// Reservations of places that have not reached their rooms.
+    pub lost_reservations: LostReservations,
 }
 
 /// Counters of the exchange with other nodes.

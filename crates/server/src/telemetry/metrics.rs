@@ -309,6 +309,7 @@ families! {
     MATCH_ENDED = Counter "dunlin_match_ended_total" ["namespace", "outcome"] "Tickets that are over, by outcome: joined, or the reason why their users are in no room.";
     MATCH_REFUSED = Counter "dunlin_match_refused_total" ["namespace", "reason"] "Requests about tickets that were refused; rate_limited: by `room.match.user_rate_limit`; address_limited: by `room.match.address_users_limit`.";
     MATCH_ROOMS = Counter "dunlin_match_rooms_total" ["namespace", "outcome"] "Rooms of matchmaking, by outcome: opened, or failed before all users came.";
+    MATCH_RESERVATIONS_LOST = Counter "dunlin_match_reservations_lost_total" ["reason"] "Reservations of places that have not reached their room. Full: too many waited for its node. Failed: its node did not answer, or the room was closed.";
     MATCH_HERE = Gauge "dunlin_match_queues_here" [] "1 if this node runs the queues and the lobbies of its cluster; 1 on a node without a cluster.";
     MATCH_FORWARDED = Counter "dunlin_match_forwarded_total" [] "Requests about tickets that were passed to other nodes of the cluster.";
     MATCH_FORWARDS_REFUSED = Counter "dunlin_match_forwards_refused_total" [] "Clients' requests about tickets that got error 111, because too many were being passed to other nodes of the cluster.";

@@ -48,6 +48,12 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             samples.add(&[label(queue), "failed"], queue.counters.rooms_failed);
         }
     });
+    page.family(&m::MATCH_RESERVATIONS_LOST, |samples| {
+        if !report.queues.is_empty() {
+            samples.add(&["full"], report.lost_reservations.full);
+            samples.add(&["failed"], report.lost_reservations.failed);
+        }
+    });
     exchange(page, (!report.queues.is_empty()).then_some(&report.peers));
     plain(
         page,
