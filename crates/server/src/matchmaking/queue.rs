@@ -18,7 +18,11 @@ use dunlin_matchmaking::{
 use dunlin_protocol::Payload;
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
-use tokio::{sync::oneshot, time::MissedTickBehavior};
+use tokio::{
+    sync::oneshot,
+    task::{JoinError, JoinSet},
+    time::MissedTickBehavior,
+};
 
 use super::{
     Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
@@ -26,7 +30,7 @@ use super::{
     TicketTarget,
     cluster_rooms::KnownRoom,
     hand_over::Batch,
-    lobby::Lobby,
+    lobby::{self, Lobby},
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
     reserving::{Placement, Reserving},
@@ -55,6 +59,8 @@ struct Queues {
     started: Instant,
     queues: Vec<Queue>,
     lobbies: Vec<Lobby>,
+    /// The rooms with listings, by the index of the lobby.
+    listed_rooms: JoinSet<(usize, Option<Vec<Arc<str>>>)>,
     openings: Openings,
     reserving: Reserving,
     peers: QueuePeers,
@@ -108,6 +114,7 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
         started: Instant::now(),
         queues: handle.settings.iter().map(queue).collect(),
         lobbies: lobbies.into_iter().map(Lobby::new).collect(),
+        listed_rooms: JoinSet::new(),
         handle,
     };
     let mut ticks = tokio::time::interval(PLACE_INTERVAL);
@@ -124,6 +131,7 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
                 let placements = queues.reserving.on_sent(sent);
                 queues.tell_placed(placements).await;
             }
+            Some(listed) = queues.listed_rooms.join_next() => queues.on_listed(listed),
             answer = queues.peers.next() => queues.on_answer(answer).await,
             _ = ticks.tick() => {
                 queues.follow_site().await;
@@ -251,9 +259,7 @@ impl Queues {
         match (was_here, self.peers.is_here()) {
             (true, false) => self.lobbies.iter_mut().for_each(Lobby::leave),
             (false, true) if self.peers.has_cluster() => {
-                for lobby in &mut self.lobbies {
-                    lobby.take_over(&self.node).await;
-                }
+                self.lobbies.iter_mut().for_each(Lobby::take_over);
             }
             _ => {}
         }
@@ -436,8 +442,24 @@ impl Queues {
         }
     }
 
+    /// Asks nodes for the listings that they keep, if this one has taken over a lobby.
+    fn ask_for_listings(&mut self) {
+        for (index, lobby) in self.lobbies.iter_mut().enumerate() {
+            if let Some(channel) = lobby.needs_listings() {
+                let node = self.node.clone();
+                self.listed_rooms.spawn(async move { (index, lobby::listed_rooms(&node, &channel).await) });
+            }
+        }
+    }
+
+    fn on_listed(&mut self, listed: Result<(usize, Option<Vec<Arc<str>>>), JoinError>) {
+        let (index, rooms) = listed.unwrap_or_else(|failure| std::panic::resume_unwind(failure.into_panic()));
+        self.lobbies[index].on_listings(rooms);
+    }
+
     /// Takes reports of all rooms. Those of other nodes come later.
     async fn begin_report(&mut self) {
+        self.ask_for_listings();
         if !self.peers.has_cluster() {
             self.peers.rooms.take_own(self.handle.own_rooms(&self.node));
             self.take_reports().await;
@@ -466,9 +488,9 @@ impl Queues {
             self.perform(index, effects).await;
         }
         if self.peers.is_here() {
-            let rooms: Vec<_> = self.peers.rooms.all().collect();
+            let (rooms, is_whole) = (self.peers.rooms.all().collect::<Vec<_>>(), self.peers.rooms.is_whole());
             for lobby in &mut self.lobbies {
-                lobby.update(now_ms, &rooms, &self.node).await;
+                lobby.update(now_ms, &rooms, is_whole, &self.node).await;
             }
         }
     }
