@@ -155,6 +155,9 @@ impl Queues {
 
     async fn take(&mut self, request: MatchRequest) {
         match request {
+            MatchRequest::Command { command, reply, .. } if self.peers.is_moving(&command) => {
+                reply(Err(TicketFault::Unreachable));
+            }
             MatchRequest::Command { command, asker, reply } if asker != Asker::Node && !self.is_here(&command) => {
                 self.peers.forward(command, asker, reply);
             }

@@ -73,9 +73,6 @@ impl QueuePeers {
         let Some(cluster) = self.nodes.cluster().cloned() else {
             return reply(Err(TicketFault::Refused(MatchRefusal::UnknownTicket)));
         };
-        if self.hand_over.concerns(&command) {
-            return reply(Err(TicketFault::Unreachable));
-        }
         let at = match &self.site {
             QueueSite::At(node) => Some(node.clone()),
             QueueSite::Here => None,
@@ -154,6 +151,11 @@ impl QueuePeers {
         }
     }
 
+    /// Whether a command is about a ticket that is on its way to another node.
+    pub(super) fn is_moving(&self, command: &TicketCommand) -> bool {
+        self.hand_over.concerns(command)
+    }
+
     /// Tickets on their way with which this node goes on.
     pub(super) fn recalled(&mut self) -> Option<Batch> {
         self.hand_over.recall(Instant::now(), self.is_here())
@@ -208,14 +210,34 @@ pub(super) enum PeerAnswer {
 async fn ask_others(cluster: &NodeCluster, order: &TicketOrder) -> Result<TicketAnswer, TicketFault> {
     let answers = peers::ask_all(cluster, order).await.map_err(|_| TicketFault::Unreachable)?;
     let is_partial = answers.is_partial();
-    let unknown = TicketFault::Refused(MatchRefusal::UnknownTicket);
-    let found = answers.results.into_iter().map(TicketReply::outcome).find(|outcome| *outcome != Err(unknown.clone()));
-    found.unwrap_or(Err(if is_partial { TicketFault::Unreachable } else { unknown }))
+    let found = best_of(answers.results.into_iter().map(TicketReply::outcome));
+    let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
+    if is_partial && found == unknown { Err(TicketFault::Unreachable) } else { found }
+}
+
+/// The answer of the node that has the ticket. One that is handing it over says so, and does not know whether it has arrived.
+fn best_of(outcomes: impl Iterator<Item = Result<TicketAnswer, TicketFault>>) -> Result<TicketAnswer, TicketFault> {
+    let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
+    outcomes.fold(unknown.clone(), |best, next| if best == unknown || next.is_ok() { next } else { best })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_node_that_has_a_ticket_answers_for_all() {
+        let unknown = || Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
+        let moving = || Err(TicketFault::Unreachable);
+        let known = || Ok(TicketAnswer::of_backend("arena:1".into()));
+        for outcomes in [[unknown(), moving(), known()], [known(), moving(), unknown()], [moving(), known(), moving()]]
+        {
+            assert_eq!(best_of(outcomes.into_iter()), known());
+        }
+        assert_eq!(best_of([unknown(), moving(), unknown()].into_iter()), moving());
+        assert_eq!(best_of([unknown(), unknown()].into_iter()), unknown());
+        assert_eq!(best_of(std::iter::empty()), unknown());
+    }
 
     #[test]
     fn a_message_has_fewer_tickets_if_they_are_large() {
