@@ -14,6 +14,7 @@ mod openings;
 mod queue;
 mod queue_peers;
 mod queue_site;
+mod remembered;
 mod report;
 mod reserving;
 mod room_summary;
@@ -32,9 +33,10 @@ use tokio::sync::oneshot;
 
 use crate::{
     node::{Node, SourceNetwork},
-    peers::{Forwards, MatchRooms},
+    peers::{Forwards, MatchRooms, MatchRoomsQuestion},
     rooms::RoomReport,
 };
+use remembered::RememberedTickets;
 use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
@@ -42,6 +44,7 @@ pub use command::{
     HandedTickets, NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget,
 };
 pub(crate) use openings::open;
+pub use remembered::Verdicts;
 pub use report::{LobbyReport, MatchReport, MatchmakingReport, QueuePeerCounts};
 pub use reserving::LostReservations;
 pub use room_summary::RoomSummary;
@@ -49,6 +52,9 @@ pub use ticket_requesters::TicketRequester;
 
 /// Maximum number of publications that a queue or a lobby has in flight.
 const PUBLICATIONS_AT_ONCE: usize = 64;
+
+/// The name of a ticket in a message: at most 36 bytes, two quotes and a comma.
+const TICKET_NAME_BYTES: usize = 39;
 
 /// How long a node that has stopped waits until another one has taken its tickets.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -69,6 +75,10 @@ enum MatchRequest {
         handed: HandedTickets,
         /// Receives the tickets that were taken.
         reply: oneshot::Sender<Vec<TicketName>>,
+    },
+    /// Tickets of this node whose queue is gone.
+    Enter {
+        lost: HandedTickets,
     },
     /// The node has stopped, and is about to leave its cluster.
     Leave {
@@ -115,6 +125,8 @@ pub struct MatchHandle {
     region: Arc<str>,
     started: Instant,
     report: Arc<Mutex<MatchmakingReport>>,
+    /// The tickets of this node that wait on another one.
+    remembered: Arc<Mutex<RememberedTickets>>,
 }
 
 /// The task that runs after the node has started.
@@ -152,6 +164,7 @@ pub fn prepare(
         region: region.into(),
         started: Instant::now(),
         report: Arc::default(),
+        remembered: Arc::new(Mutex::new(RememberedTickets::new(matchmaking))),
     };
     Some(MatchTask { requests, handle, lobbies: lobbies.to_vec(), boot, forwards: Forwards::of_tickets(surveys_limit) })
 }
@@ -216,11 +229,41 @@ impl MatchHandle {
         }
     }
 
-    /// A page of this node's rooms, for the node that runs the queues.
-    pub fn rooms_page(&self, node: &Node, after: &str, answer_bytes_max: usize) -> MatchRooms {
+    /// A page of this node's rooms, for the node that runs the queues, and the tickets that wait there.
+    pub fn rooms_page(&self, node: &Node, question: &MatchRoomsQuestion, answer_bytes_max: usize) -> MatchRooms {
+        let is_first = question.after.is_empty();
+        if is_first {
+            self.follow(node, &question.verdicts());
+        }
+        let waiting = if is_first { self.remembered().names(Instant::now()) } else { Vec::new() };
+        let page_bytes_max = answer_bytes_max.saturating_sub(waiting.len() * TICKET_NAME_BYTES);
         let (rooms, takes_rooms) = self.own_rooms(node);
-        let (rooms, more) = cluster_rooms::page(rooms, after, answer_bytes_max);
-        MatchRooms { rooms, more, region: self.region.as_ref().into(), takes_rooms }
+        let page = cluster_rooms::page(rooms, &question.after, page_bytes_max);
+        MatchRooms::new(page, self.region.as_ref().into(), takes_rooms).with_waiting(&waiting)
+    }
+
+    /// Enters the tickets again whose queue is gone. If the queue's task is busy, they follow with the next question.
+    fn follow(&self, node: &Node, verdicts: &Verdicts) {
+        let nodes = node.cluster().map(|cluster| cluster.live_nodes());
+        let is_live = |node: &str| nodes.iter().flat_map(|nodes| nodes.iter()).any(|live| *live.node == *node);
+        for lost in self.remembered().follow(Instant::now(), verdicts, is_live) {
+            let bytes = lost.tickets.iter().map(NamedTicket::bytes).sum();
+            drop(self.requests.try_send(MatchRequest::Enter { lost }, bytes));
+        }
+    }
+
+    /// Remembers a ticket that the node `at` has accepted, and that waits there.
+    fn remember(&self, command: TicketCommand, outcome: &Result<TicketAnswer, TicketFault>, at: Box<str>) {
+        let TicketCommand::Submit { namespace, request, .. } = command else { return };
+        let Ok(TicketAnswer { ticket: Some(ticket), status, .. }) = outcome else { return };
+        // One that is not confirmed is not remembered: this node does not know who confirms it.
+        if let (Ok(name), "waiting") = (ticket.parse(), &**status) {
+            self.remembered().insert(Instant::now(), name, (namespace, request), at);
+        }
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, RememberedTickets> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// This node's rooms that queues and lobbies know, and whether it takes further ones.

@@ -7,7 +7,7 @@ use std::{
 
 use futures_util::future::join_all;
 
-use super::RoomSummary;
+use super::{RoomSummary, TicketName, Verdicts};
 use crate::{
     node::NodeCluster,
     peers::{self, MatchRooms, MatchRoomsQuestion},
@@ -54,6 +54,8 @@ pub(super) struct NodeAnswer {
     pub(super) region: Box<str>,
     pub(super) takes_rooms: bool,
     pub(super) rooms: Vec<RoomSummary>,
+    /// The tickets that it remembers.
+    pub(super) waiting: Vec<TicketName>,
 }
 
 /// A room that tickets may be in.
@@ -87,7 +89,7 @@ impl ClusterRooms {
             let known = before.remove(&node).unwrap_or_default();
             let of_node = match answer {
                 None => NodeRooms { takes_rooms: false, opened: 0, ..known },
-                Some(NodeAnswer { region, takes_rooms, rooms }) => {
+                Some(NodeAnswer { region, takes_rooms, rooms, waiting: _ }) => {
                     if !takes_rooms {
                         moving.extend(known.rooms);
                     }
@@ -190,24 +192,28 @@ impl NodeRooms {
     }
 }
 
-/// Asks nodes for their rooms.
-pub(super) async fn ask(cluster: Arc<NodeCluster>, nodes: Vec<Box<str>>) -> Round {
-    let asked = nodes.into_iter().map(|node| {
+/// Asks nodes for their rooms, and says what is known of the tickets that they remember.
+pub(super) async fn ask(cluster: Arc<NodeCluster>, nodes: Vec<(Box<str>, Verdicts)>) -> Round {
+    let asked = nodes.into_iter().map(|(node, verdicts)| {
         let cluster = &cluster;
         async move {
-            let rooms = rooms_of(cluster, &node).await;
+            let rooms = rooms_of(cluster, &node, &verdicts).await;
             (node, rooms)
         }
     });
     join_all(asked).await
 }
 
-async fn rooms_of(cluster: &NodeCluster, node: &str) -> Option<NodeAnswer> {
-    let mut rooms: Vec<RoomSummary> = Vec::new();
+async fn rooms_of(cluster: &NodeCluster, node: &str, verdicts: &Verdicts) -> Option<NodeAnswer> {
+    let (mut rooms, mut waiting): (Vec<RoomSummary>, _) = (Vec::new(), Vec::new());
     loop {
-        let after = rooms.last().map(|room| Box::from(&*room.channel)).unwrap_or_default();
-        let answer = peers::ask_node(cluster, node, &MatchRoomsQuestion { after }).await;
-        let MatchRooms { rooms: page, more, region, takes_rooms } = answer.ok()?;
+        let question = match rooms.last() {
+            None => MatchRoomsQuestion::first(verdicts),
+            Some(room) => MatchRoomsQuestion::after(&room.channel),
+        };
+        let answer = peers::ask_node(cluster, node, &question).await.ok()?;
+        waiting.extend(answer.waiting());
+        let MatchRooms { rooms: page, more, region, takes_rooms, .. } = answer;
         // A page is behind the one before, so this ends whatever the node answers.
         let is_behind = page.first().zip(rooms.last()).is_none_or(|(first, last)| first.channel > last.channel);
         if !page.is_sorted_by(|one, next| one.channel < next.channel) || !is_behind || more && page.is_empty() {
@@ -215,7 +221,7 @@ async fn rooms_of(cluster: &NodeCluster, node: &str) -> Option<NodeAnswer> {
         }
         rooms.extend(page);
         if !more {
-            return Some(NodeAnswer { region, takes_rooms, rooms });
+            return Some(NodeAnswer { region, takes_rooms, rooms, waiting });
         }
     }
 }
@@ -258,12 +264,18 @@ mod tests {
     }
 
     fn answer(node: &str, region: &str, rooms: &[RoomSummary]) -> (Box<str>, Option<NodeAnswer>) {
-        (node.into(), Some(NodeAnswer { region: region.into(), takes_rooms: true, rooms: rooms.to_vec() }))
+        (
+            node.into(),
+            Some(NodeAnswer { region: region.into(), takes_rooms: true, rooms: rooms.to_vec(), waiting: Vec::new() }),
+        )
     }
 
     /// The answer of a node that drains.
     fn last_answer(node: &str, rooms: &[RoomSummary]) -> (Box<str>, Option<NodeAnswer>) {
-        (node.into(), Some(NodeAnswer { region: "".into(), takes_rooms: false, rooms: rooms.to_vec() }))
+        (
+            node.into(),
+            Some(NodeAnswer { region: "".into(), takes_rooms: false, rooms: rooms.to_vec(), waiting: Vec::new() }),
+        )
     }
 
     fn alone() -> ClusterRooms {

@@ -2,6 +2,7 @@
 //! performs the effects.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -26,9 +27,9 @@ use tokio::{
 
 use super::{
     Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
-    PUBLICATIONS_AT_ONCE, Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
-    TicketTarget,
-    cluster_rooms::KnownRoom,
+    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName,
+    TicketRequester, TicketTarget, Verdicts,
+    cluster_rooms::{KnownRoom, NodeAnswer},
     hand_over::Batch,
     lobby::{self, Lobby},
     openings::{Opened, Openings, opened_room, params},
@@ -159,7 +160,7 @@ impl Queues {
                 reply(Err(TicketFault::Unreachable));
             }
             MatchRequest::Command { command, asker, reply } if asker != Asker::Node && !self.is_here(&command) => {
-                self.peers.forward(command, asker, reply);
+                self.peers.forward(command, asker, reply, &self.handle);
             }
             MatchRequest::Command { command, reply, .. } => self.carry_out(command, reply).await,
             MatchRequest::HandOver { leaving, handed, reply } => {
@@ -169,6 +170,7 @@ impl Queues {
                 // An error means that the other node has stopped waiting.
                 let _ = reply.send(self.take_over(handed));
             }
+            MatchRequest::Enter { lost } => self.enter(lost),
             MatchRequest::Leave { reply } => self.leave = Leave::Waits(reply),
         }
     }
@@ -329,6 +331,56 @@ impl Queues {
         taken
     }
 
+    /// Goes on with tickets of this node that waited on one that is gone. They are handed over like others.
+    fn enter(&mut self, HandedTickets { namespace, tickets, unreadable: _ }: HandedTickets) {
+        let Ok(index) = self.index_of(&namespace) else {
+            // Only the other node had a queue for them.
+            self.peers.counts.not_taken_over += tickets.len() as u64;
+            return;
+        };
+        for ticket in tickets {
+            let status = TicketCommand::Status(TicketTarget::Named(ticket.name));
+            if !self.is_here(&status) && !self.peers.is_moving(&status) {
+                let is_kept = self.keep(index, ticket).is_ok();
+                self.peers.counts.entered_again += u64::from(is_kept);
+                self.peers.counts.not_taken_over += u64::from(!is_kept);
+            }
+        }
+    }
+
+    /// Decides about the tickets that nodes remember. They and this one hear of it.
+    fn judge(&mut self, remembered: Vec<(Box<str>, Vec<TicketName>)>) {
+        let own = self.handle.remembered().names(Instant::now());
+        if own.is_empty() && remembered.iter().all(|(_, names)| names.is_empty()) {
+            return;
+        }
+        let reserved: HashSet<u64> =
+            self.peers.rooms.all().flat_map(|room| room.reservations.iter().map(|(number, _)| *number)).collect();
+        for (node, names) in remembered {
+            let verdicts = self.verdicts(&names, &reserved);
+            self.peers.tell(node, verdicts);
+        }
+        let verdicts = self.verdicts(&own, &reserved);
+        self.handle.follow(&self.node, &verdicts);
+    }
+
+    /// A ticket with places in a room is settled, also if the node is gone that has placed it. Only the node that runs the queues,
+    /// and that knows all rooms, can tell that a ticket is lost.
+    fn verdicts(&self, names: &[TicketName], reserved: &HashSet<u64>) -> Verdicts {
+        let can_miss = self.peers.is_here() && self.peers.rooms.is_whole();
+        let mut verdicts = Verdicts::default();
+        for name in names {
+            match self.find_named(*name) {
+                Ok((index, id)) if self.queues[index].matchmaker.is_pending(id) => {}
+                Ok(_) => verdicts.settled.push(*name),
+                Err(_) if reserved.contains(&reservation_number(name.boot, name.id)) => verdicts.settled.push(*name),
+                Err(_) if can_miss => verdicts.unknown.push(*name),
+                Err(_) => {}
+            }
+        }
+        verdicts
+    }
+
     /// Puts a ticket of another node, or one that no other node has taken, into a queue; returns a ticket that it refuses.
     fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> Result<(), NamedTicket> {
         let now_ms = self.now_ms();
@@ -360,8 +412,12 @@ impl Queues {
     async fn on_answer(&mut self, answer: PeerAnswer) {
         match answer {
             PeerAnswer::Rooms(round) => {
-                let own = self.handle.own_rooms(&self.node);
-                self.peers.rooms.take(round, own);
+                let waiting = |(node, answer): &(Box<str>, Option<NodeAnswer>)| {
+                    Some((node.clone(), answer.as_ref()?.waiting.clone()))
+                };
+                let remembered = round.iter().filter_map(waiting).collect();
+                self.peers.rooms.take(round, self.handle.own_rooms(&self.node));
+                self.judge(remembered);
                 self.take_reports().await;
             }
             PeerAnswer::HandedOver(reply) => {
@@ -408,11 +464,6 @@ impl Queues {
     fn name(&self, index: usize, id: TicketId) -> TicketName {
         let own = TicketName { boot: self.boot, queue: u16::try_from(index).unwrap_or(u16::MAX), id };
         self.queues[index].names.name_of(id).unwrap_or(own)
-    }
-
-    /// The number of a ticket's reservation in its room, which has reservations of several nodes after the queues have moved.
-    fn reservation_number(&self, id: TicketId) -> u64 {
-        u64::from(self.boot) << 32 | id.0 & u64::from(u32::MAX)
     }
 
     /// The reservations of this node's tickets in a room, by ticket.
@@ -544,7 +595,7 @@ impl Queues {
                 }
             };
             let host = self.peers.rooms.node_of(&channel).map(Box::from);
-            let reservation = PlaceReservation { number: self.reservation_number(ticket), users, timeout_ms };
+            let reservation = PlaceReservation { number: reservation_number(self.boot, ticket), users, timeout_ms };
             self.reserving.push(host.clone(), &channel, reservation);
             match effect {
                 MatchEffect::Placed { ticket, users, channel } => {
@@ -668,13 +719,19 @@ impl Queues {
             }
         });
         let lobbies = self.lobbies.iter().map(Lobby::report).collect();
+        let (remembered, not_remembered) = self.handle.remembered().counts();
         MatchmakingReport {
             queues: queues.collect(),
             lobbies,
-            peers: self.peers.counts,
+            peers: QueuePeerCounts { remembered, not_remembered, ..self.peers.counts },
             lost_reservations: self.reserving.lost,
         }
     }
+}
+
+/// The number of a ticket's reservation in its room, which has reservations of several nodes after the queues have moved.
+fn reservation_number(boot: u32, id: TicketId) -> u64 {
+    u64::from(boot) << 32 | id.0 & u64::from(u32::MAX)
 }
 
 fn payload(fields: NoticeFields<'_>) -> Payload {

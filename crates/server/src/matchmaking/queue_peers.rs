@@ -1,12 +1,12 @@
 //! What the queues know of the other nodes of the cluster, and what they have asked them.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use dunlin_matchmaking::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchRefusal, MatchRules, USER_BYTES_MAX};
 use tokio::task::JoinSet;
 
 use super::{
-    Asker, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault,
+    Asker, MatchHandle, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault, Verdicts,
     cluster_rooms::{self, ClusterRooms, Round},
     hand_over::{Arrived, Batch, HandOver},
     queue_site::{QueueNodes, QueueSite},
@@ -25,6 +25,8 @@ pub(super) struct QueuePeers {
     site: QueueSite,
     /// Clients' commands that are being passed on.
     forwards: Arc<Forwards>,
+    /// What the other nodes hear with the next questions about the tickets that they remember.
+    verdicts: BTreeMap<Box<str>, Verdicts>,
     pub(super) rooms: ClusterRooms,
     /// The questions about rooms that are in flight: at most one round.
     round: JoinSet<Round>,
@@ -40,6 +42,7 @@ impl QueuePeers {
         Self {
             site: nodes.site(),
             forwards,
+            verdicts: BTreeMap::new(),
             nodes,
             rooms: ClusterRooms::new(region.into()),
             round: JoinSet::new(),
@@ -68,7 +71,7 @@ impl QueuePeers {
 
     /// Passes a command on whose ticket is not here. A ticket that has a room stays on the node that ran the queues when it was
     /// placed, so that all nodes are asked for a ticket that the node that runs them now does not know.
-    pub(super) fn forward(&mut self, command: TicketCommand, asker: Asker, reply: Reply) {
+    pub(super) fn forward(&mut self, command: TicketCommand, asker: Asker, reply: Reply, handle: &MatchHandle) {
         let is_new = matches!(command, TicketCommand::Submit { .. });
         let Some(cluster) = self.nodes.cluster().cloned() else {
             return reply(Err(TicketFault::Refused(MatchRefusal::UnknownTicket)));
@@ -91,13 +94,17 @@ impl QueuePeers {
             Asker::Backend | Asker::Node => None,
         };
         self.counts.forwarded += 1;
+        let handle = handle.clone();
         tokio::spawn(async move {
             let order = TicketOrder::new(&command);
             let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
             let mut outcome = match at {
-                Some(node) => peers::ask_node(&cluster, &node, &order)
-                    .await
-                    .map_or(Err(TicketFault::Unreachable), TicketReply::outcome),
+                Some(node) => {
+                    let answer = peers::ask_node(&cluster, &node, &order).await;
+                    let outcome = answer.map_or(Err(TicketFault::Unreachable), TicketReply::outcome);
+                    handle.remember(command, &outcome, node);
+                    outcome
+                }
                 None => unknown.clone(),
             };
             // The node may just have left the cluster, and its tickets are on the next one. A new ticket is not sent twice: its
@@ -114,8 +121,19 @@ impl QueuePeers {
     pub(super) fn begin_round(&mut self) {
         let Some(cluster) = self.nodes.cluster() else { return };
         if self.round.is_empty() {
-            self.round.spawn(cluster_rooms::ask(Arc::clone(cluster), self.nodes.others()));
+            let mut verdicts = std::mem::take(&mut self.verdicts);
+            let nodes = self.nodes.others().into_iter();
+            let nodes = nodes.map(|node| {
+                let verdicts = verdicts.remove(&node).unwrap_or_default();
+                (node, verdicts)
+            });
+            self.round.spawn(cluster_rooms::ask(Arc::clone(cluster), nodes.collect()));
         }
+    }
+
+    /// What a node hears with the next question.
+    pub(super) fn tell(&mut self, node: Box<str>, verdicts: Verdicts) {
+        self.verdicts.insert(node, verdicts);
     }
 
     pub(super) fn has_cluster(&self) -> bool {

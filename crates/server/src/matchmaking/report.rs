@@ -30,6 +30,12 @@ pub struct QueuePeerCounts {
     pub handed_over: u64,
     /// Tickets that this node has taken over.
     pub taken_over: u64,
+    /// Tickets that this node has entered again, because the node that ran the queues is gone.
+    pub entered_again: u64,
+    /// Tickets that wait on another node, and that this one remembers (gauge).
+    pub remembered: usize,
+    /// Tickets that it could not remember.
+    pub not_remembered: u64,
     /// Tickets that it was to take over and has not, because its rules refuse them or it cannot read them.
     pub not_taken_over: u64,
 }

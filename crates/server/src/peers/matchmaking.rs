@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     matchmaking::{
         HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
-        TicketTarget,
+        TicketTarget, Verdicts,
     },
     node::SourceNetwork,
 };
@@ -107,6 +107,12 @@ pub struct HandOverReply {
 pub struct MatchRoomsQuestion {
     /// The channel after which the page begins; empty for the first page.
     pub after: Box<str>,
+    /// Tickets that the node need not remember, with the first page. See [`Verdicts`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    settled: Vec<Box<str>>,
+    /// Tickets that are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<Box<str>>,
 }
 
 /// The answer to a [`MatchRoomsQuestion`].
@@ -121,6 +127,9 @@ pub struct MatchRooms {
     pub region: Box<str>,
     /// Whether further rooms may be opened there: it does not drain.
     pub takes_rooms: bool,
+    /// With the first page: the tickets that it remembers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<Box<str>>,
 }
 
 /// See [`super::Received::OpenRoom`].
@@ -296,7 +305,7 @@ impl HandOverOrder {
 impl HandOverReply {
     /// Names the tickets that were taken.
     pub fn new(taken: &[TicketName]) -> Self {
-        Self { taken: taken.iter().map(|name| name.to_string().into()).collect() }
+        Self { taken: texts(taken) }
     }
 
     /// Whether a ticket was taken.
@@ -304,6 +313,49 @@ impl HandOverReply {
         let name = name.to_string();
         self.taken.iter().any(|taken| **taken == *name)
     }
+}
+
+impl MatchRoomsQuestion {
+    /// Asks for the first page, and says what is known of the tickets that the node remembers.
+    pub fn first(Verdicts { settled, unknown }: &Verdicts) -> Self {
+        Self { after: "".into(), settled: texts(settled), unknown: texts(unknown) }
+    }
+
+    /// Asks for the page after a channel.
+    pub fn after(channel: &str) -> Self {
+        Self { after: channel.into(), settled: Vec::new(), unknown: Vec::new() }
+    }
+
+    /// What is known of the tickets that this node remembers.
+    pub fn verdicts(&self) -> Verdicts {
+        Verdicts { settled: names(&self.settled), unknown: names(&self.unknown) }
+    }
+}
+
+impl MatchRooms {
+    /// A page of rooms.
+    pub fn new((rooms, more): (Vec<RoomSummary>, bool), region: Box<str>, takes_rooms: bool) -> Self {
+        Self { rooms, more, region, takes_rooms, waiting: Vec::new() }
+    }
+
+    /// With the tickets that the node remembers.
+    pub fn with_waiting(self, waiting: &[TicketName]) -> Self {
+        Self { waiting: texts(waiting), ..self }
+    }
+
+    /// The tickets that the node remembers.
+    pub fn waiting(&self) -> Vec<TicketName> {
+        names(&self.waiting)
+    }
+}
+
+/// A text that is no name is of a ticket that nobody knows.
+fn names(texts: &[Box<str>]) -> Vec<TicketName> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+fn texts(names: &[TicketName]) -> Vec<Box<str>> {
+    names.iter().map(|name| name.to_string().into()).collect()
 }
 
 impl OpenRoomOrder {

@@ -202,7 +202,7 @@ impl<R: LocalReports> PeerService<R> {
     }
 
     fn match_rooms(&self, question: &MatchRoomsQuestion) -> Result<MatchRooms, PeerError> {
-        Ok(self.matchmaking()?.rooms_page(&self.node, &question.after, self.answer_bytes_max()))
+        Ok(self.matchmaking()?.rooms_page(&self.node, question, self.answer_bytes_max()))
     }
 
     async fn open_room(&self, order: &OpenRoomOrder) -> RoomOpening {

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     matchmaking::{
         HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
-        TicketTarget,
+        TicketTarget, Verdicts,
     },
     node::SourceNetwork,
     webhooks::Cursor,
@@ -210,7 +210,10 @@ fn questions() -> Messages {
     }
     all.question("match_hand_over", &HandOverOrder::new(Some("n".into()), "arena", &[named_ticket()]));
     all.question("match_hand_over of a node that stays", &HandOverOrder::new(None, "", &[]));
-    all.question("match_rooms", &MatchRoomsQuestion { after: "arena:1".into() });
+    all.question("match_rooms", &MatchRoomsQuestion::after("arena:1"));
+    let other = TicketName { boot: 1, ..ticket_name() };
+    let verdicts = Verdicts { settled: vec![ticket_name()], unknown: vec![other] };
+    all.question("match_rooms with tickets", &MatchRoomsQuestion::first(&verdicts));
     all.question("open_room", &OpenRoomOrder { channel: "arena:2".into(), params: r#"{"map":"ice"}"#.into() });
     let reservation = PlaceReservation { number: u64::MAX, users: vec!["u\"".into()], timeout_ms: 15_000 };
     all.question("reserve_places", &ReserveOrder::new("arena:2", &[reservation]));
@@ -373,8 +376,10 @@ fn answers_about_matchmaking(all: &mut Messages) {
         metadata: r#"{"map":"ice"}"#.into(),
         params: "".into(),
     };
-    let rooms = MatchRooms { rooms: vec![room], more: true, region: "eu".into(), takes_rooms: true };
+    let rooms = MatchRooms::new((vec![room], true), "eu".into(), true);
     all.answer::<MatchRoomsQuestion>("match_rooms", &rooms);
+    let rooms = MatchRooms::new((Vec::new(), false), "".into(), false).with_waiting(&[ticket_name()]);
+    all.answer::<MatchRoomsQuestion>("match_rooms with tickets", &rooms);
     for outcome in [Ok(()), Err(OpenFailure::Busy), Err(OpenFailure::Failed)] {
         all.answer::<OpenRoomOrder>("open_room", &outcome.into());
     }

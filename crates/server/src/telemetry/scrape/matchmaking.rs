@@ -90,11 +90,22 @@ fn exchange(page: &mut Page, peers: Option<&QueuePeerCounts>) {
             samples.add(&[], peers.forwards_refused);
         }
     });
+    page.family(&m::MATCH_REMEMBERED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], peers.remembered as u64);
+        }
+    });
+    page.family(&m::MATCH_NOT_REMEMBERED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], peers.not_remembered);
+        }
+    });
     page.family(&m::MATCH_HANDED, |samples| {
         if let Some(peers) = peers {
             samples.add(&["out"], peers.handed_over);
             samples.add(&["in"], peers.taken_over);
             samples.add(&["refused"], peers.not_taken_over);
+            samples.add(&["again"], peers.entered_again);
         }
     });
 }
