@@ -115,7 +115,9 @@ impl ClusterRooms {
     /// Keeps rooms that no node has any more for some rounds: between two nodes, a room is on neither.
     fn keep_vanished(&mut self, moving: Vec<RoomSummary>) {
         let mut vanished = std::mem::take(&mut self.vanished);
-        vanished.values_mut().for_each(|(_, rounds)| *rounds += 1);
+        for (_, rounds) in vanished.values_mut() {
+            *rounds += 1;
+        }
         vanished.extend(moving.into_iter().map(|room| (Arc::clone(&room.channel), (room, 1))));
         let present: HashSet<&str> = self.present().map(|room| &*room.channel).collect();
         vanished.retain(|channel, (_, rounds)| *rounds <= ANSWERS_WITHOUT_MAX && !present.contains(&**channel));

@@ -28,6 +28,9 @@ pub(super) struct Lobby {
     cleanup: Cleanup,
 }
 
+/// The rooms with listings in the lobby of this index; `None` if nodes have not answered.
+pub(super) type Listed = (usize, Option<Vec<Arc<str>>>);
+
 /// The removal of listings that another node has published, of rooms that have closed since.
 #[derive(Debug)]
 enum Cleanup {

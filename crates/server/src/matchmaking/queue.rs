@@ -31,7 +31,7 @@ use super::{
     TicketRequester, TicketTarget, Verdicts,
     cluster_rooms::{KnownRoom, NodeAnswer},
     hand_over::Batch,
-    lobby::{self, Lobby},
+    lobby::{self, Listed, Lobby},
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
     reserving::{Placement, Reserving},
@@ -60,8 +60,7 @@ struct Queues {
     started: Instant,
     queues: Vec<Queue>,
     lobbies: Vec<Lobby>,
-    /// The rooms with listings, by the index of the lobby.
-    listed_rooms: JoinSet<(usize, Option<Vec<Arc<str>>>)>,
+    listed_rooms: JoinSet<Listed>,
     openings: Openings,
     reserving: Reserving,
     peers: QueuePeers,
@@ -506,7 +505,7 @@ impl Queues {
         }
     }
 
-    fn on_listed(&mut self, listed: Result<(usize, Option<Vec<Arc<str>>>), JoinError>) {
+    fn on_listed(&mut self, listed: Result<Listed, JoinError>) {
         let (index, rooms) = listed.unwrap_or_else(|failure| std::panic::resume_unwind(failure.into_panic()));
         self.lobbies[index].on_listings(rooms);
     }

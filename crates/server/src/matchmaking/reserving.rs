@@ -122,7 +122,7 @@ impl Reserving {
     /// A batch has arrived. Returns its placements, and sends what has come since.
     pub(super) fn on_sent(&mut self, Sent { host, placements, failed }: Sent) -> Vec<Placement> {
         self.lost.failed += failed;
-        self.outboxes.on_sent(host, &placements);
+        self.outboxes.on_sent(&host, &placements);
         self.send();
         placements
     }
@@ -152,15 +152,15 @@ impl Outboxes {
         Some(Batch { host: host.clone(), rooms, placements })
     }
 
-    fn on_sent(&mut self, host: Host, placements: &[Placement]) {
+    fn on_sent(&mut self, host: &Host, placements: &[Placement]) {
         for Placement { queue, ticket, channel, .. } in placements {
             // The ticket may have been placed in another room since.
             if self.placed.get(&(*queue, *ticket)) == Some(channel) {
                 self.placed.remove(&(*queue, *ticket));
             }
         }
-        match self.by_host.get_mut(&host) {
-            Some(outbox) if outbox.is_empty() => drop(self.by_host.remove(&host)),
+        match self.by_host.get_mut(host) {
+            Some(outbox) if outbox.is_empty() => drop(self.by_host.remove(host)),
             Some(outbox) => outbox.is_sending = false,
             None => unreachable!("a batch leaves its outbox behind"),
         }
@@ -231,14 +231,14 @@ mod tests {
             outboxes.push(None, &"b".into(), reservation(number, &["w"]));
             let other = outboxes.next_batch().expect("another node");
             assert_eq!((other.host.clone(), numbers(&other)), (None, vec![("b", vec![(number, 1)])]));
-            outboxes.on_sent(other.host, &other.placements);
+            outboxes.on_sent(&other.host, &other.placements);
         }
         assert_eq!(outboxes.placed.len(), 1);
-        outboxes.on_sent(first.host, &first.placements);
+        outboxes.on_sent(&first.host, &first.placements);
         assert!(outboxes.placed.is_empty());
         let second = outboxes.next_batch().expect("the second");
         assert_eq!(numbers(&second), [("a", vec![(2, 1)])]);
-        outboxes.on_sent(second.host, &second.placements);
+        outboxes.on_sent(&second.host, &second.placements);
         assert!(outboxes.by_host.is_empty(), "nothing is kept of nodes");
     }
 
@@ -258,7 +258,7 @@ mod tests {
         outboxes.announce(host("slow"), placement(1, "a"));
         let first = outboxes.next_batch().expect("the first room");
         outboxes.announce(None, placement(1, "b"));
-        outboxes.on_sent(first.host, &first.placements);
+        outboxes.on_sent(&first.host, &first.placements);
         assert_eq!(outboxes.placed.get(&(0, TicketId(1))).map(|channel| &**channel), Some("b"));
     }
 

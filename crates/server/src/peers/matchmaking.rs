@@ -339,6 +339,7 @@ impl MatchRooms {
     }
 
     /// With the tickets that the node remembers.
+    #[must_use]
     pub fn with_waiting(self, waiting: &[TicketName]) -> Self {
         Self { waiting: texts(waiting), ..self }
     }

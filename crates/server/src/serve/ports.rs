@@ -19,6 +19,7 @@ use crate::{
     },
     matchmaking::MatchHandle,
     node::Node,
+    peers::Forwards,
     telemetry::{Scrape, api_counters::ControlCounters, log},
 };
 
