@@ -206,10 +206,6 @@ mod tests {
         Placement { queue: 0, ticket: TicketId(ticket), users: vec!["u".into()], channel: channel.into() }
     }
 
-    fn host(name: &str) -> Host {
-        Some(name.into())
-    }
-
     /// The numbers of the reservations, each with its number of users, by room.
     fn numbers(batch: &Batch) -> Vec<(&str, Vec<(u64, usize)>)> {
         let of_room = |reservations: &BTreeMap<u64, PlaceReservation>| {
@@ -221,11 +217,11 @@ mod tests {
     #[test]
     fn a_node_that_does_not_answer_delays_its_own_rooms_alone() {
         let mut outboxes = Outboxes::default();
-        outboxes.push(host("slow"), &"a".into(), reservation(1, &["u"]));
-        outboxes.announce(host("slow"), placement(1, "a"));
+        outboxes.push(Some("slow".into()), &"a".into(), reservation(1, &["u"]));
+        outboxes.announce(Some("slow".into()), placement(1, "a"));
         let first = outboxes.next_batch().expect("the first");
         assert_eq!((numbers(&first), first.placements.len()), (vec![("a", vec![(1, 1)])], 1));
-        outboxes.push(host("slow"), &"a".into(), reservation(2, &["v"]));
+        outboxes.push(Some("slow".into()), &"a".into(), reservation(2, &["v"]));
         assert!(outboxes.next_batch().is_none(), "nothing overtakes the first");
         for number in 3..5 {
             outboxes.push(None, &"b".into(), reservation(number, &["w"]));
@@ -255,7 +251,7 @@ mod tests {
     #[test]
     fn a_ticket_that_is_placed_again_waits_for_its_new_room() {
         let mut outboxes = Outboxes::default();
-        outboxes.announce(host("slow"), placement(1, "a"));
+        outboxes.announce(Some("slow".into()), placement(1, "a"));
         let first = outboxes.next_batch().expect("the first room");
         outboxes.announce(None, placement(1, "b"));
         outboxes.on_sent(&first.host, &first.placements);
@@ -267,11 +263,11 @@ mod tests {
         let mut outboxes = Outboxes::default();
         let channel = Arc::from("a");
         let limit = WAITING_MAX as u64;
-        assert!((0..limit).all(|number| outboxes.push(host("slow"), &channel, reservation(number, &["u"]))));
-        assert!(!outboxes.push(host("slow"), &channel, reservation(limit, &["u"])), "one past the limit");
+        assert!((0..limit).all(|number| outboxes.push(Some("slow".into()), &channel, reservation(number, &["u"]))));
+        assert!(!outboxes.push(Some("slow".into()), &channel, reservation(limit, &["u"])), "one past the limit");
         assert!(outboxes.push(None, &channel, reservation(limit, &["u"])), "of another node");
         let batch = outboxes.next_batch().into_iter().chain(outboxes.next_batch());
         assert_eq!(batch.map(|batch| batch.rooms[&channel].len()).collect::<Vec<_>>(), [1, WAITING_MAX]);
-        assert!(outboxes.push(host("slow"), &channel, reservation(limit, &["u"])));
+        assert!(outboxes.push(Some("slow".into()), &channel, reservation(limit, &["u"])));
     }
 }
