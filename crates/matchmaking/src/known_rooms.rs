@@ -33,10 +33,10 @@ impl KnownRooms {
         self.channels.get(channel).copied()
     }
 
-    /// Whether a room is known. The number is that of a room that others have opened.
-    pub(crate) fn has(&self, channel: &str, number: u64) -> bool {
+    /// Whether a room is known. The parameters are those of a room that others have opened.
+    pub(crate) fn has(&self, channel: &str, params: &str) -> bool {
         let room = self.channels.get(channel).and_then(|id| self.by_id.get(id));
-        room.is_some_and(|room| room.adopted.is_none_or(|adopted| adopted == number))
+        room.is_some_and(|room| room.adopted.as_deref().is_none_or(|adopted| *adopted == *params))
     }
 
     pub(crate) fn len(&self) -> usize {

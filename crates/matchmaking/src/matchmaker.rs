@@ -132,6 +132,26 @@ impl Matchmaker {
         Ok(id)
     }
 
+    /// Ends a ticket with which no queue goes on, so that its users are informed. Its status is kept like that of other tickets.
+    pub fn end_handed(&mut self, now_ms: u64, ticket: HandedTicket, effects: &mut Vec<MatchEffect>) -> TicketId {
+        let HandedTicket { users, criteria, region, skill, age_ms, left_ms: _ } = ticket;
+        let id = self.tickets.add(MatchTicket {
+            is_roaming: true,
+            // A confirmed user would be bound to it, and may have another ticket by now.
+            users: users.into_iter().map(|(id, _)| TicketUser { id, is_confirmed: false }).collect(),
+            criteria: self.buckets.known_criteria(criteria),
+            region,
+            skill,
+            submitted_ms: now_ms.saturating_sub(age_ms),
+            deadline_ms: now_ms,
+            failures: 0,
+            stage: Stage::Unconfirmed,
+            timer_ms: None,
+        });
+        self.end(now_ms, id, EndReason::Lost, effects);
+        id
+    }
+
     /// Whether a ticket is not over.
     pub fn has_unfinished(&self) -> bool {
         self.tickets.has_unfinished()
@@ -247,15 +267,16 @@ impl Matchmaker {
         }
     }
 
-    /// Whether a room is known: one that the matchmaker has opened, or that it has adopted.
-    pub fn has_room(&self, channel: &str, number: u64) -> bool {
-        self.rooms.has(channel, number)
+    /// Whether a room is known: one that the matchmaker has opened, or that it has adopted with these parameters.
+    pub fn has_room(&self, channel: &str, params: &str) -> bool {
+        self.rooms.has(channel, params)
     }
 
-    /// Takes over a room that is not known. It gets tickets from the next report on. A room that the channel had before is closed.
+    /// Takes over a room that is not known. It gets tickets from the next report on. A room with other parameters that the channel
+    /// had before is closed.
     pub fn adopt_room(&mut self, now_ms: u64, opened: OpenedRoom, effects: &mut Vec<MatchEffect>) {
-        let OpenedRoom { channel, number, criteria, region } = opened;
-        if self.has_room(&channel, number) {
+        let OpenedRoom { channel, params, criteria, region } = opened;
+        if self.has_room(&channel, &params) {
             return;
         }
         if let Some(before) = self.rooms.of_channel(&channel) {
@@ -265,15 +286,15 @@ impl Matchmaker {
         let criteria = self.buckets.known_criteria(criteria.unwrap_or_default());
         let limits = (self.rules.players_max, self.rooms.reports());
         let mut room = MatchRoom::new(channel, criteria, region, now_ms, limits);
-        (room.adopted, room.takes_tickets) = (Some(number), takes_tickets);
+        (room.adopted, room.takes_tickets) = (Some(params), takes_tickets);
         // Until its first report.
         room.accepts = false;
         let id = self.rooms.next_id();
         self.rooms.insert(id, room);
     }
 
-    /// Ends or changes the tickets whose time has come.
-    fn run_timers(&mut self, now_ms: u64, effects: &mut Vec<MatchEffect>) {
+    /// Ends or changes the tickets whose time has come. Of a queue whose tickets another node places, nothing else is due.
+    pub fn run_timers(&mut self, now_ms: u64, effects: &mut Vec<MatchEffect>) {
         while let Some(id) = self.tickets.take_due(now_ms) {
             let Some(ticket) = self.tickets.get(id) else { continue };
             match ticket.stage {

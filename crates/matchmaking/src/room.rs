@@ -16,8 +16,8 @@ pub struct MatchRoomId(pub u64);
 pub struct OpenedRoom {
     /// Its channel.
     pub channel: Arc<str>,
-    /// Its number, which no later room of the channel has.
-    pub number: u64,
+    /// What it was opened with. A room keeps it when it moves to another node; another room of the channel may have others.
+    pub params: Arc<str>,
     /// What its tickets must have in common; `None` if no ticket can have it.
     pub criteria: Option<MatchCriteria>,
     /// Its region.
@@ -42,8 +42,8 @@ pub(crate) struct MatchRoom {
     /// The tickets for which it is being opened; `None` once it is open.
     pub(crate) opening: Option<Vec<TicketId>>,
     pub(crate) opened_ms: u64,
-    /// The number of a room that others have opened; `None` for one that the matchmaker has opened.
-    pub(crate) adopted: Option<u64>,
+    /// The parameters of a room that others have opened; `None` for one that the matchmaker has opened.
+    pub(crate) adopted: Option<Arc<str>>,
     /// Tickets can have its criteria.
     pub(crate) takes_tickets: bool,
     pub(crate) players: u32,

@@ -65,6 +65,8 @@ pub enum EndReason {
     NotJoined,
     /// Its rooms could not be opened, or closed before the users came.
     RoomFailed,
+    /// It was on its way to the queue of another node, and neither queue can go on with it.
+    Lost,
 }
 
 /// The state of a ticket.
@@ -119,7 +121,8 @@ pub(crate) struct MatchTicket {
 
 impl EndReason {
     /// All reasons.
-    pub const ALL: [Self; 5] = [Self::Cancelled, Self::TimedOut, Self::Unconfirmed, Self::NotJoined, Self::RoomFailed];
+    pub const ALL: [Self; 6] =
+        [Self::Cancelled, Self::TimedOut, Self::Unconfirmed, Self::NotJoined, Self::RoomFailed, Self::Lost];
 
     /// The reason as a metric label and in responses.
     pub const fn name(self) -> &'static str {
@@ -129,6 +132,7 @@ impl EndReason {
             Self::Unconfirmed => "unconfirmed",
             Self::NotJoined => "not_joined",
             Self::RoomFailed => "room_failed",
+            Self::Lost => "lost",
         }
     }
 

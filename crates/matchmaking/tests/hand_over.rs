@@ -1,6 +1,6 @@
 //! A queue goes on on another node.
 
-use dunlin_matchmaking::{EndReason, HandedTicket, Initiator, MatchRefusal, MatchRules, TicketStatus};
+use dunlin_matchmaking::{EndReason, HandedTicket, Initiator, MatchEffect, MatchRefusal, MatchRules, TicketStatus};
 
 use crate::rig::{Rig, criteria, request};
 
@@ -88,4 +88,36 @@ fn a_ticket_that_breaks_the_rules_is_refused() {
     assert_eq!(take(&["a"]), Err(MatchRefusal::UserHasTicket));
     assert!(take(&["b"]).is_ok());
     assert_eq!(take(&["c"]), Err(MatchRefusal::QueueFull));
+}
+
+#[test]
+fn a_ticket_with_which_no_queue_goes_on_ends_and_its_users_are_free() {
+    let (mut old, mut new) = (Rig::new(rules()), Rig::new(rules()));
+    old.ticket(&["a"]);
+    let [ticket] = handed(&mut old).try_into().expect("one ticket waits");
+    let newer = old.ticket(&["a"]);
+    assert_eq!(old.matchmaker.take_over(old.now_ms, ticket.clone()), Err(MatchRefusal::UserHasTicket));
+    for (rig, pending) in [(&mut old, 1), (&mut new, 0)] {
+        let mut effects = Vec::new();
+        let ended = rig.matchmaker.end_handed(rig.now_ms, ticket.clone(), &mut effects);
+        let users = vec!["a".into()];
+        let expected = MatchEffect::Ended { ticket: ended, users, reason: EndReason::Lost, channel: None };
+        assert_eq!(effects, [expected]);
+        assert_eq!(rig.status(ended), Some(TicketStatus::Ended(EndReason::Lost)));
+        let lost = EndReason::ALL.iter().position(|reason| *reason == EndReason::Lost).expect("it is a reason");
+        assert_eq!((rig.matchmaker.counters().ended[lost], rig.matchmaker.gauges().pending), (1, pending));
+    }
+    assert_eq!(old.matchmaker.ticket_of("a"), Some(newer));
+    new.ticket(&["a"]);
+}
+
+#[test]
+fn tickets_of_a_queue_that_places_none_still_end() {
+    let mut rig = Rig::new(rules());
+    let [first, second] = [rig.ticket(&["a"]), rig.ticket(&["b"])];
+    let mut effects = Vec::new();
+    rig.matchmaker.run_timers(rig.now_ms + rules().ticket_timeout_ms, &mut effects);
+    rig.perform(effects);
+    assert!(rig.placed.is_empty());
+    assert_eq!([rig.ended[&first], rig.ended[&second]], [EndReason::TimedOut; 2]);
 }

@@ -307,8 +307,8 @@ fn rooms_that_others_have_opened_are_filled() {
         request.criteria = criteria;
         rig.submit(request).expect("accepted")
     };
-    rig.adopt("arena:own", 1, Some(duel()));
-    assert!(rig.matchmaker.has_room("arena:own", 1) && !rig.matchmaker.has_room("arena:own", 2));
+    rig.adopt("arena:own", "1", Some(duel()));
+    assert!(rig.matchmaker.has_room("arena:own", "1") && !rig.matchmaker.has_room("arena:own", "2"));
     // A single user, who would get no room of its own.
     let (ann, plain) = (with(&mut rig, "ann", duel()), rig.ticket(&["bob"]));
     rig.pass(0);
@@ -322,14 +322,21 @@ fn rooms_that_others_have_opened_are_filled() {
     assert_eq!(more.map(|id| rig.placed.contains_key(&id)), [true, true, true, false]);
     assert_eq!(rig.opened, 0);
 
+    // It moves to another node, which counts its players anew.
+    rig.joined.clear();
+    rig.adopt("arena:own", "1", Some(duel()));
+    rig.pass(0);
+    assert_eq!(more.map(|id| rig.placed.get(&id).map_or(0, Vec::len)), [1, 1, 1, 0]);
+
     // The channel gets another room: who has not come waits again, and is placed in the new one.
-    rig.adopt("arena:own", 2, Some(duel()));
+    rig.rooms.insert("arena:own".into(), 0);
+    rig.adopt("arena:own", "2", Some(duel()));
     rig.pass(0);
     assert_eq!(more.map(|id| rig.placed[&id].len()), [2, 2, 2, 1]);
     // A room that is gone is forgotten.
     rig.rooms.remove("arena:own");
     rig.report();
-    assert!(!rig.matchmaker.has_room("arena:own", 2));
+    assert!(!rig.matchmaker.has_room("arena:own", "2"));
     assert_eq!(rig.matchmaker.gauges().rooms, 0);
 }
 
@@ -337,8 +344,8 @@ fn rooms_that_others_have_opened_are_filled() {
 fn locked_and_unsuitable_rooms_get_no_players() {
     let mut rig = Rig::new(pairs());
     rig.closed.insert("arena:locked".into());
-    rig.adopt("arena:locked", 1, Some(criteria(&[])));
-    rig.adopt("arena:odd", 2, None);
+    rig.adopt("arena:locked", "1", Some(criteria(&[])));
+    rig.adopt("arena:odd", "2", None);
     let ticket = rig.ticket(&["ann"]);
     rig.pass(0);
     assert_eq!(rig.status(ticket), Some(TicketStatus::Waiting));
@@ -349,7 +356,7 @@ fn locked_and_unsuitable_rooms_get_no_players() {
 
     // Where skill matters, a room with players of unknown skill suits nobody.
     let mut rig = Rig::new(MatchRules { skill: SkillWindow { width: 100, ..SkillWindow::default() }, ..pairs() });
-    rig.adopt("arena:own", 1, Some(criteria(&[])));
+    rig.adopt("arena:own", "1", Some(criteria(&[])));
     let ticket = rig.ticket(&["ann"]);
     rig.pass(0);
     assert_eq!(rig.status(ticket), Some(TicketStatus::Waiting));

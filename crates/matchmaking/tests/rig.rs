@@ -112,10 +112,10 @@ impl Rig {
     }
 
     /// Somebody else opens a room. It is reported.
-    pub fn adopt(&mut self, channel: &str, number: u64, criteria: Option<MatchCriteria>) {
+    pub fn adopt(&mut self, channel: &str, params: &str, criteria: Option<MatchCriteria>) {
         let mut effects = Vec::new();
-        let opened = OpenedRoom { channel: channel.into(), number, criteria, region: None };
-        self.rooms.insert(channel.into(), 0);
+        let opened = OpenedRoom { channel: channel.into(), params: params.into(), criteria, region: None };
+        self.rooms.entry(channel.into()).or_default();
         self.matchmaker.adopt_room(self.now_ms, opened, &mut effects);
         self.perform(effects);
         self.report();

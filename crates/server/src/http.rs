@@ -13,7 +13,6 @@ pub mod connection_table;
 pub mod console;
 pub mod debug;
 pub mod emulation;
-pub mod forwards;
 mod health;
 mod init;
 pub mod internal;

@@ -8,12 +8,15 @@
 mod client;
 mod cluster_rooms;
 mod command;
+mod hand_over;
 mod lobby;
 mod openings;
 mod queue;
 mod queue_peers;
 mod queue_site;
+mod remembered;
 mod report;
+mod reserving;
 mod room_summary;
 mod ticket_names;
 mod ticket_requesters;
@@ -28,18 +31,30 @@ use dunlin_matchmaking::TicketId;
 use dunlin_queues::{CountedReceiver, CountedSender, Refused, declared::MATCH_REQUESTS};
 use tokio::sync::oneshot;
 
-use crate::{node::Node, peers::MatchRooms, rooms::RoomReport};
+use crate::{
+    node::{Node, SourceNetwork},
+    peers::{Forwards, MatchRooms, MatchRoomsQuestion},
+    rooms::RoomReport,
+};
+use remembered::RememberedTickets;
 use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
-pub use command::{NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget};
+pub use command::{
+    HandedTickets, NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget,
+};
 pub(crate) use openings::open;
+pub use remembered::Verdicts;
 pub use report::{LobbyReport, MatchReport, MatchmakingReport, QueuePeerCounts};
+pub use reserving::LostReservations;
 pub use room_summary::RoomSummary;
 pub use ticket_requesters::TicketRequester;
 
-/// Maximum number of publications and of requests to rooms that a queue or a lobby has in flight.
+/// Maximum number of publications that a queue or a lobby has in flight.
 const PUBLICATIONS_AT_ONCE: usize = 64;
+
+/// The name of a ticket in a message: at most 36 bytes, two quotes and a comma.
+const TICKET_NAME_BYTES: usize = 39;
 
 /// How long a node that has stopped waits until another one has taken its tickets.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -57,10 +72,13 @@ enum MatchRequest {
     HandOver {
         /// The id of the node that hands the tickets over, if it is about to leave the cluster.
         leaving: Option<Box<str>>,
-        namespace: Box<str>,
-        tickets: Vec<NamedTicket>,
-        /// Receives the tickets that were not taken.
+        handed: HandedTickets,
+        /// Receives the tickets that were taken.
         reply: oneshot::Sender<Vec<TicketName>>,
+    },
+    /// Tickets of this node whose queue is gone.
+    Enter {
+        lost: HandedTickets,
     },
     /// The node has stopped, and is about to leave its cluster.
     Leave {
@@ -72,8 +90,10 @@ enum MatchRequest {
 /// Where a command comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// From a client or the API of this node.
-    Own,
+    /// From a client of this node, in this network if its address is known.
+    Client(Option<SourceNetwork>),
+    /// From the API of this node.
+    Backend,
     /// From another node, which has found this one. It is never passed on, so it cannot go round in circles.
     Node,
 }
@@ -105,6 +125,8 @@ pub struct MatchHandle {
     region: Arc<str>,
     started: Instant,
     report: Arc<Mutex<MatchmakingReport>>,
+    /// The tickets of this node that wait on another one.
+    remembered: Arc<Mutex<RememberedTickets>>,
 }
 
 /// The task that runs after the node has started.
@@ -113,11 +135,19 @@ pub struct MatchTask {
     handle: MatchHandle,
     lobbies: Vec<LobbySettings>,
     boot: u32,
+    /// Clients' commands that are passed to other nodes.
+    forwards: Arc<Forwards>,
 }
 
 /// Prepares matchmaking with these settings for a node in a region; `None` if there are none. `boot` differs between two starts
-/// of the node.
-pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u32, region: &str) -> Option<MatchTask> {
+/// of the node, which may have `surveys_limit` surveys.
+pub fn prepare(
+    matchmaking: &[MatchSettings],
+    lobbies: &[LobbySettings],
+    boot: u32,
+    region: &str,
+    surveys_limit: usize,
+) -> Option<MatchTask> {
     if matchmaking.is_empty() && lobbies.is_empty() {
         return None;
     }
@@ -134,8 +164,9 @@ pub fn prepare(matchmaking: &[MatchSettings], lobbies: &[LobbySettings], boot: u
         region: region.into(),
         started: Instant::now(),
         report: Arc::default(),
+        remembered: Arc::new(Mutex::new(RememberedTickets::new(matchmaking))),
     };
-    Some(MatchTask { requests, handle, lobbies: lobbies.to_vec(), boot })
+    Some(MatchTask { requests, handle, lobbies: lobbies.to_vec(), boot, forwards: Forwards::of_tickets(surveys_limit) })
 }
 
 impl MatchTask {
@@ -151,12 +182,12 @@ impl MatchTask {
 }
 
 impl MatchHandle {
-    /// Carries out a command.
+    /// Carries out a command of the API.
     ///
     /// # Errors
     /// [`TicketFault`]
     pub async fn ask(&self, command: TicketCommand) -> Result<TicketAnswer, TicketFault> {
-        self.asked(command, Asker::Own).await
+        self.asked(command, Asker::Backend).await
     }
 
     /// Carries out a command of another node, which takes this one for the node that runs the queues.
@@ -167,24 +198,24 @@ impl MatchHandle {
         self.asked(command, Asker::Node).await
     }
 
-    /// Goes on with tickets of a namespace that another node hands over, `leaving` if it is about to leave the cluster. Returns
-    /// the names of those that are refused.
+    /// Goes on with tickets that another node hands over, `leaving` if it is about to leave the cluster. Returns the names of those
+    /// that it has taken, now or before.
     ///
     /// # Errors
     /// [`TicketFault`]: none was taken.
     pub async fn take_over(
         &self,
         leaving: Option<Box<str>>,
-        (namespace, tickets): (Box<str>, Vec<NamedTicket>),
+        handed: HandedTickets,
     ) -> Result<Vec<TicketName>, TicketFault> {
-        let (reply, refused) = oneshot::channel();
-        let bytes = tickets.iter().map(NamedTicket::bytes).sum();
-        let sent = self.requests.try_send(MatchRequest::HandOver { leaving, namespace, tickets, reply }, bytes);
+        let (reply, taken) = oneshot::channel();
+        let bytes = handed.tickets.iter().map(NamedTicket::bytes).sum();
+        let sent = self.requests.try_send(MatchRequest::HandOver { leaving, handed, reply }, bytes);
         sent.map_err(|refused| match refused {
             Refused::Full(_) => TicketFault::Busy,
             Refused::Closed(_) => TicketFault::Stopped,
         })?;
-        refused.await.map_err(|_| TicketFault::Stopped)
+        taken.await.map_err(|_| TicketFault::Stopped)
     }
 
     /// Ends the queues of a node that has stopped, when they have handed over the tickets that wait; at the latest after
@@ -198,15 +229,48 @@ impl MatchHandle {
         }
     }
 
-    /// A page of this node's rooms, for the node that runs the queues.
-    pub fn rooms_page(&self, node: &Node, after: &str, answer_bytes_max: usize) -> MatchRooms {
-        let (rooms, more) = cluster_rooms::page(self.own_rooms(node), after, answer_bytes_max);
-        MatchRooms { rooms, more, region: self.region.as_ref().into() }
+    /// A page of this node's rooms, for the node that runs the queues, and the tickets that wait there.
+    pub fn rooms_page(&self, node: &Node, question: &MatchRoomsQuestion, answer_bytes_max: usize) -> MatchRooms {
+        let is_first = question.after.is_empty();
+        if is_first {
+            self.follow(node, &question.verdicts());
+        }
+        let waiting = if is_first { self.remembered().names(Instant::now()) } else { Vec::new() };
+        let page_bytes_max = answer_bytes_max.saturating_sub(waiting.len() * TICKET_NAME_BYTES);
+        let (rooms, takes_rooms) = self.own_rooms(node);
+        let page = cluster_rooms::page(rooms, &question.after, page_bytes_max);
+        MatchRooms::new(page, self.region.as_ref().into(), takes_rooms).with_waiting(&waiting)
     }
 
-    /// This node's rooms that queues and lobbies know.
-    fn own_rooms(&self, node: &Node) -> Vec<RoomSummary> {
-        node.rooms().iter().filter(|room| self.listed.has(room)).map(RoomSummary::of).collect()
+    /// Enters the tickets again whose queue is gone. If the queue's task is busy, they follow with the next question.
+    fn follow(&self, node: &Node, verdicts: &Verdicts) {
+        let nodes = node.cluster().map(|cluster| cluster.live_nodes());
+        let is_live = |node: &str| nodes.iter().flat_map(|nodes| nodes.iter()).any(|live| *live.node == *node);
+        for lost in self.remembered().follow(Instant::now(), verdicts, is_live) {
+            let bytes = lost.tickets.iter().map(NamedTicket::bytes).sum();
+            drop(self.requests.try_send(MatchRequest::Enter { lost }, bytes));
+        }
+    }
+
+    /// Remembers a ticket that the node `at` has accepted, and that waits there.
+    fn remember(&self, command: TicketCommand, outcome: &Result<TicketAnswer, TicketFault>, at: Box<str>) {
+        let TicketCommand::Submit { namespace, request, .. } = command else { return };
+        let Ok(TicketAnswer { ticket: Some(ticket), status, .. }) = outcome else { return };
+        // One that is not confirmed is not remembered: this node does not know who confirms it.
+        if let (Ok(name), "waiting") = (ticket.parse(), &**status) {
+            self.remembered().insert(Instant::now(), name, (namespace, request), at);
+        }
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, RememberedTickets> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This node's rooms that queues and lobbies know, and whether it takes further ones.
+    fn own_rooms(&self, node: &Node) -> (Vec<RoomSummary>, bool) {
+        let rooms = node.rooms().iter().filter(|room| self.listed.has(room)).map(RoomSummary::of).collect();
+        // Asked after the rooms: a room that has left the node would otherwise look like one that has closed.
+        (rooms, !node.is_draining())
     }
 
     async fn asked(&self, command: TicketCommand, asker: Asker) -> Result<TicketAnswer, TicketFault> {
@@ -220,9 +284,9 @@ impl MatchHandle {
         self.report.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Passes a command on without waiting, so that shards can call it.
-    fn send(&self, command: TicketCommand, reply: Reply) {
-        self.send_from(Asker::Own, command, reply);
+    /// Carries out a command of a client without waiting, so that shards can call it.
+    fn send(&self, source: Option<SourceNetwork>, command: TicketCommand, reply: Reply) {
+        self.send_from(Asker::Client(source), command, reply);
     }
 
     fn send_from(&self, asker: Asker, command: TicketCommand, reply: Reply) {

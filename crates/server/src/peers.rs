@@ -11,6 +11,7 @@ mod access_rules;
 mod ask;
 mod channel_owner;
 mod counters;
+mod forwards;
 mod kinds;
 mod matchmaking;
 mod message;
@@ -31,6 +32,7 @@ pub(crate) use tests::arrived;
 pub(crate) use message::json_bytes;
 
 pub use counters::{QuestionCounters, QuestionCounts};
+pub use forwards::{Forward, Forwards};
 pub use kinds::{
     ChannelCount, ChannelCountsQuestion, ChannelPageQuestion, ChannelPart, ChannelRooms, ChannelRoomsQuestion,
     Channels, ChannelsQuestion, CountedChannel, Description, Done, Info, InfoQuestion, ListedRoom, ListedSession,

@@ -247,7 +247,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
 /// The task of matchmaking, which has not started, and its handle; `None` without matchmaking.
 fn matchmaking(config: &Config) -> Result<(Option<MatchTask>, Option<MatchHandle>), ServeError> {
     let boot = u32::from_ne_bytes(random()?);
-    let task = matchmaking::prepare(&config.matchmaking, &config.lobbies, boot, &config.node.region);
+    let surveys_limit = config.broker.as_ref().map_or(0, |broker| broker.limits.peers.surveys_max);
+    let task = matchmaking::prepare(&config.matchmaking, &config.lobbies, boot, &config.node.region, surveys_limit);
     let handle = task.as_ref().map(MatchTask::handle);
     Ok((task, handle))
 }

@@ -60,6 +60,14 @@ pub struct LiveNode {
     pub about: NodeDescription,
 }
 
+impl LiveNode {
+    /// The order in which nodes do what one node does for all: the first is the one that started first. So the work does not move
+    /// when a node joins, and nodes that know the same nodes agree without asking each other.
+    pub fn seniority(&self) -> (u64, &str) {
+        (self.about.started_ms, &self.node)
+    }
+}
+
 /// A change of another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerChange {

@@ -93,7 +93,8 @@ const PEERS: &[Key] = &[
         COUNT,
         "256",
         "Surveys that wait for answers. Further requests get error 100. \
-         Questions about presence, about keys and about rooms take at most an eighth each.",
+         Questions about presence, about keys and about rooms take at most an eighth each. Clients' requests about tickets of \
+         matchmaking take a sixteenth, and those of an address an eighth of that; further ones get error 111.",
     ),
     own(
         "forwards_limit",

@@ -12,12 +12,11 @@ use serde::Deserialize;
 
 use super::{
     SessionAcceptor,
-    forwards::Forwards,
     stream::{preflight, read_body},
 };
 use crate::{
     node::{Emulated, SourceNetwork},
-    peers::{ForwardFault, emulate_on},
+    peers::{ForwardFault, Forwards, emulate_on},
     telemetry::api_counters::HttpRefusal,
 };
 

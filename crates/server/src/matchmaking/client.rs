@@ -82,7 +82,10 @@ impl NodeMethods {
             _ => return answer(Err(error(ErrorCode::MethodNotFound, "the node has no such method"))),
         };
         match command {
-            Ok(command) => self.matchmaking.send(command, Box::new(|outcome| answer(reply(outcome)))),
+            Ok(command) => {
+                let source = address.map(SourceNetwork::of);
+                self.matchmaking.send(source, command, Box::new(|outcome| answer(reply(outcome))));
+            }
             Err(fault) => answer(reply(Err(fault))),
         }
     }
@@ -110,10 +113,12 @@ impl NodeMethods {
     /// Sends the request to the backend, and submits the ticket according to its decision.
     fn ask_backend(&self, call: BackendCall, params: TicketParams, requester: TicketRequester) {
         let BackendCall { request, headers, address, answer } = call;
-        let matchmaking = self.matchmaking.clone();
+        let (matchmaking, source) = (self.matchmaking.clone(), requester.source);
         let decided: RpcReply = Box::new(move |outcome| match decision(outcome, params, requester) {
             Ok(Decision::Placed(channel)) => answer(reply(Ok(TicketAnswer::of_backend(channel)))),
-            Ok(Decision::Submit(command)) => matchmaking.send(command, Box::new(|outcome| answer(reply(outcome)))),
+            Ok(Decision::Submit(command)) => {
+                matchmaking.send(source, command, Box::new(|outcome| answer(reply(outcome))));
+            }
             Err(error) => answer(Err(error)),
         });
         self.backends.ask(BackendCall { request, headers, address, answer: decided });

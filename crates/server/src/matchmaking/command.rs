@@ -90,6 +90,17 @@ pub struct NamedTicket {
     pub ticket: HandedTicket,
 }
 
+/// Tickets of a namespace that a node hands over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HandedTickets {
+    /// The namespace of their rooms.
+    pub namespace: Box<str>,
+    /// The tickets.
+    pub tickets: Vec<NamedTicket>,
+    /// Number of further ones, which this version cannot read.
+    pub unreadable: usize,
+}
+
 impl NamedTicket {
     /// The bytes of its texts, and its own.
     pub(super) fn bytes(&self) -> usize {

@@ -24,6 +24,8 @@ pub(super) struct Opened {
     pub queue: usize,
     pub room: MatchRoomId,
     pub outcome: Result<(), OpenFailure>,
+    /// The channel of a room that another node has not taken, and that is on this one.
+    pub fell_back: Option<Box<str>>,
 }
 
 /// The rooms that are being opened, at most `room.match.opening_limit` per queue.
@@ -41,16 +43,17 @@ impl Openings {
     pub fn begin(&mut self, queue: usize, room: MatchRoomId, order: OpenRoomOrder, on: Option<Box<str>>) {
         let node = self.node.clone();
         self.in_flight.spawn(async move {
-            let outcome = match on.zip(node.cluster()) {
-                Some((other, cluster)) => match peers::ask_node(cluster, &other, &order).await {
-                    Ok(opening @ (RoomOpening::Opened | RoomOpening::Failed)) => opening.into(),
-                    // It is draining, or has reached a limit. If only its answer is missing, it has the room, and this node
-                    // finds it there before it opens one.
-                    Ok(RoomOpening::Busy) | Err(_) => open(&node, &order).await,
-                },
-                None => open(&node, &order).await,
+            let answer = match on.zip(node.cluster()) {
+                Some((other, cluster)) => peers::ask_node(cluster, &other, &order).await.ok(),
+                None => return Opened { queue, room, outcome: open(&node, &order).await, fell_back: None },
             };
-            Opened { queue, room, outcome }
+            if let Some(opening @ (RoomOpening::Opened | RoomOpening::Failed)) = answer {
+                return Opened { queue, room, outcome: opening.into(), fell_back: None };
+            }
+            // The other node is draining, or has reached a limit. If only its answer is missing and it has the room, this node
+            // finds it there, and opens none.
+            let outcome = open(&node, &order).await;
+            Opened { queue, room, outcome, fell_back: outcome.is_ok().then_some(order.channel) }
         });
     }
 
@@ -87,7 +90,7 @@ pub(super) fn opened_room(settings: &MatchSettings, room: &RoomSummary) -> Opene
     let region = settings.region_param.as_deref().and_then(text).filter(|region| !region.is_empty());
     OpenedRoom {
         channel: Arc::clone(&room.channel),
-        number: room.number,
+        params: Arc::clone(&room.params),
         criteria: MatchCriteria::new(criteria).ok(),
         region: region.map(Into::into),
     }

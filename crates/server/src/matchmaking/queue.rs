@@ -2,7 +2,7 @@
 //! performs the effects.
 
 use std::{
-    collections::BTreeMap,
+    collections::HashSet,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,14 +19,22 @@ use dunlin_matchmaking::{
 use dunlin_protocol::Payload;
 use futures_util::{StreamExt as _, stream};
 use serde::Serialize;
-use tokio::{sync::oneshot, time::MissedTickBehavior};
+use tokio::{
+    sync::oneshot,
+    task::{JoinError, JoinSet},
+    time::MissedTickBehavior,
+};
 
 use super::{
-    Asker, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket, PUBLICATIONS_AT_ONCE,
-    Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
-    lobby::Lobby,
+    Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
+    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName,
+    TicketRequester, TicketTarget, Verdicts,
+    cluster_rooms::{KnownRoom, NodeAnswer},
+    hand_over::Batch,
+    lobby::{self, Listed, Lobby},
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
+    reserving::{Placement, Reserving},
     ticket_names::TicketNames,
 };
 use crate::{node::Node, peers::OpenRoomOrder};
@@ -52,7 +60,9 @@ struct Queues {
     started: Instant,
     queues: Vec<Queue>,
     lobbies: Vec<Lobby>,
+    listed_rooms: JoinSet<Listed>,
     openings: Openings,
+    reserving: Reserving,
     peers: QueuePeers,
     leave: Leave,
 }
@@ -85,7 +95,7 @@ struct NoticeFields<'n> {
 }
 
 pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
-    let MatchTask { mut requests, handle, lobbies, boot } = task;
+    let MatchTask { mut requests, handle, lobbies, boot, forwards } = task;
     let queue = |settings: &MatchSettings| Queue {
         // Room channels differ between two starts, because clients may still know the channels of the previous start.
         matchmaker: Matchmaker::new(settings.rules.clone(), &format!("{}match-{boot:08x}-", settings.channel_prefix)),
@@ -96,13 +106,15 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
     };
     let mut queues = Queues {
         openings: Openings::new(node.clone()),
-        peers: QueuePeers::new(node.clone(), own, &handle.region),
+        reserving: Reserving::new(node.clone()),
+        peers: QueuePeers::new(node.clone(), own, &handle.region, forwards),
         leave: Leave::No,
         node,
         boot,
         started: Instant::now(),
         queues: handle.settings.iter().map(queue).collect(),
         lobbies: lobbies.into_iter().map(Lobby::new).collect(),
+        listed_rooms: JoinSet::new(),
         handle,
     };
     let mut ticks = tokio::time::interval(PLACE_INTERVAL);
@@ -115,6 +127,11 @@ pub(super) async fn run(task: MatchTask, node: Node, own: Box<str>) {
                 None => return,
             },
             opened = queues.openings.next() => queues.on_opened(opened).await,
+            sent = queues.reserving.next() => {
+                let placements = queues.reserving.on_sent(sent);
+                queues.tell_placed(placements).await;
+            }
+            Some(listed) = queues.listed_rooms.join_next() => queues.on_listed(listed),
             answer = queues.peers.next() => queues.on_answer(answer).await,
             _ = ticks.tick() => {
                 queues.follow_site().await;
@@ -138,17 +155,21 @@ impl Queues {
 
     async fn take(&mut self, request: MatchRequest) {
         match request {
-            MatchRequest::Command { command, asker, reply } if asker == Asker::Own && !self.is_here(&command) => {
-                self.peers.forward(command, reply);
+            MatchRequest::Command { command, reply, .. } if self.peers.is_moving(&command) => {
+                reply(Err(TicketFault::Unreachable));
+            }
+            MatchRequest::Command { command, asker, reply } if asker != Asker::Node && !self.is_here(&command) => {
+                self.peers.forward(command, asker, reply, &self.handle);
             }
             MatchRequest::Command { command, reply, .. } => self.carry_out(command, reply).await,
-            MatchRequest::HandOver { leaving, namespace, tickets, reply } => {
+            MatchRequest::HandOver { leaving, handed, reply } => {
                 if let Some(node) = leaving {
                     self.peers.note_leaving(node);
                 }
                 // An error means that the other node has stopped waiting.
-                let _ = reply.send(self.take_over(&namespace, tickets));
+                let _ = reply.send(self.take_over(handed));
             }
+            MatchRequest::Enter { lost } => self.enter(lost),
             MatchRequest::Leave { reply } => self.leave = Leave::Waits(reply),
         }
     }
@@ -200,9 +221,7 @@ impl Queues {
             }
             TicketCommand::Status(target) => {
                 let status = self.find(&target).and_then(|(index, id, user)| {
-                    let status = self.queues[index].matchmaker.status(id, user.as_deref());
-                    let status = status.ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))?;
-                    Ok(TicketAnswer::new(self.name(index, id), status))
+                    Ok(TicketAnswer::new(self.name(index, id), self.status(index, id, user.as_deref())?))
                 });
                 reply(status);
             }
@@ -238,20 +257,26 @@ impl Queues {
         }
     }
 
-    /// Begins or ends to run the queues and the lobbies, and hands over the tickets that wait on this node and not on the one
-    /// that runs them.
+    /// Begins or ends to run the queues and the lobbies.
     async fn follow_site(&mut self) {
         let was_here = self.peers.find_site();
         match (was_here, self.peers.is_here()) {
             (true, false) => self.lobbies.iter_mut().for_each(Lobby::leave),
             (false, true) if self.peers.has_cluster() => {
-                for lobby in &mut self.lobbies {
-                    lobby.take_over(&self.node).await;
-                }
+                self.lobbies.iter_mut().for_each(Lobby::take_over);
             }
             _ => {}
         }
-        if !self.hand_over() && !self.peers.is_handing_over() {
+        self.go_on_handing_over().await;
+    }
+
+    /// Hands over the tickets that wait on this node and not on the one that runs the queues, one batch at a time.
+    async fn go_on_handing_over(&mut self) {
+        if let Some(batch) = self.peers.recalled() {
+            self.keep_all(batch).await;
+        }
+        self.peers.repeat_hand_over();
+        if !self.begin_hand_over() && !self.peers.is_handing_over() {
             self.leave = match std::mem::replace(&mut self.leave, Leave::No) {
                 Leave::Waits(reply) => {
                     // An error means that the node has waited for too long.
@@ -263,8 +288,8 @@ impl Queues {
         }
     }
 
-    /// Hands over tickets that wait. Returns whether there were any.
-    fn hand_over(&mut self) -> bool {
+    /// Sends the next batch. Returns whether there is one.
+    fn begin_hand_over(&mut self) -> bool {
         let Some(successor) = self.peers.successor() else { return false };
         let now_ms = self.now_ms();
         for index in 0..self.queues.len() {
@@ -279,51 +304,126 @@ impl Queues {
                 NamedTicket { name, ticket }
             });
             let tickets = named.collect();
-            self.peers.begin_hand_over(successor, index, &self.queues[index].settings.namespace, tickets);
+            let namespace = self.queues[index].settings.namespace.as_str().into();
+            self.peers.begin_hand_over(successor, Batch { queue: index, namespace, tickets, dated: Instant::now() });
             return true;
         }
         false
     }
 
-    /// Goes on with tickets of another node. Returns those that are refused.
-    fn take_over(&mut self, namespace: &str, tickets: Vec<NamedTicket>) -> Vec<TicketName> {
-        let index = self.index_of(namespace);
-        let mut refused = Vec::new();
+    /// Goes on with tickets of another node. Returns those that are here now.
+    fn take_over(&mut self, HandedTickets { namespace, tickets, unreadable }: HandedTickets) -> Vec<TicketName> {
+        let index = self.index_of(&namespace);
+        let offered = tickets.len() + unreadable;
+        let mut taken = Vec::new();
         for ticket in tickets {
             let name = ticket.name;
             // A known ticket was handed over before, and the answer was lost.
-            if self.find_named(name).is_ok() {
-                continue;
-            }
-            if index.as_ref().is_ok_and(|index| self.keep(*index, ticket)) {
-                self.peers.counts.taken_over += 1;
-            } else {
-                refused.push(name);
+            let is_known = self.find_named(name).is_ok();
+            let is_new = !is_known && index.as_ref().is_ok_and(|index| self.keep(*index, ticket).is_ok());
+            self.peers.counts.taken_over += u64::from(is_new);
+            if is_known || is_new {
+                taken.push(name);
             }
         }
-        refused
+        self.peers.counts.not_taken_over += (offered - taken.len()) as u64;
+        taken
     }
 
-    /// Puts a ticket of another node, or one that no other node has taken, into a queue.
-    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> bool {
+    /// Goes on with tickets of this node that waited on one that is gone. They are handed over like others.
+    fn enter(&mut self, HandedTickets { namespace, tickets, unreadable: _ }: HandedTickets) {
+        let Ok(index) = self.index_of(&namespace) else {
+            // Only the other node had a queue for them.
+            self.peers.counts.not_taken_over += tickets.len() as u64;
+            return;
+        };
+        for ticket in tickets {
+            let status = TicketCommand::Status(TicketTarget::Named(ticket.name));
+            if !self.is_here(&status) && !self.peers.is_moving(&status) {
+                let is_kept = self.keep(index, ticket).is_ok();
+                self.peers.counts.entered_again += u64::from(is_kept);
+                self.peers.counts.not_taken_over += u64::from(!is_kept);
+            }
+        }
+    }
+
+    /// Decides about the tickets that nodes remember. They and this one hear of it.
+    fn judge(&mut self, remembered: Vec<(Box<str>, Vec<TicketName>)>) {
+        let own = self.handle.remembered().names(Instant::now());
+        if own.is_empty() && remembered.iter().all(|(_, names)| names.is_empty()) {
+            return;
+        }
+        let reserved: HashSet<u64> =
+            self.peers.rooms.all().flat_map(|room| room.reservations.iter().map(|(number, _)| *number)).collect();
+        for (node, names) in remembered {
+            let verdicts = self.verdicts(&names, &reserved);
+            self.peers.tell(node, verdicts);
+        }
+        let verdicts = self.verdicts(&own, &reserved);
+        self.handle.follow(&self.node, &verdicts);
+    }
+
+    /// A ticket with places in a room is settled, also if the node is gone that has placed it. Only the node that runs the queues,
+    /// and that knows all rooms, can tell that a ticket is lost.
+    fn verdicts(&self, names: &[TicketName], reserved: &HashSet<u64>) -> Verdicts {
+        let can_miss = self.peers.is_here() && self.peers.rooms.is_whole();
+        let mut verdicts = Verdicts::default();
+        for name in names {
+            match self.find_named(*name) {
+                Ok((index, id)) if self.queues[index].matchmaker.is_pending(id) => {}
+                Ok(_) => verdicts.settled.push(*name),
+                Err(_) if reserved.contains(&reservation_number(name.boot, name.id)) => verdicts.settled.push(*name),
+                Err(_) if can_miss => verdicts.unknown.push(*name),
+                Err(_) => {}
+            }
+        }
+        verdicts
+    }
+
+    /// Puts a ticket of another node, or one that no other node has taken, into a queue; returns a ticket that it refuses.
+    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> Result<(), NamedTicket> {
         let now_ms = self.now_ms();
         let queue = &mut self.queues[index];
-        let taken = queue.matchmaker.take_over(now_ms, ticket);
-        taken.map(|id| queue.names.insert(name, id)).is_ok()
+        match queue.matchmaker.take_over(now_ms, ticket.clone()) {
+            Ok(id) => {
+                queue.names.insert(name, id);
+                Ok(())
+            }
+            Err(_) => Err(NamedTicket { name, ticket }),
+        }
+    }
+
+    /// Goes on with tickets that no other node has. One that is refused here as well ends: its users have requested another one
+    /// meanwhile, or the queue is full.
+    async fn keep_all(&mut self, batch: Batch) {
+        let (index, now_ms) = (batch.queue, self.now_ms());
+        let mut effects = Vec::new();
+        for ticket in batch.tickets {
+            if let Err(NamedTicket { name, ticket }) = self.keep(index, ticket) {
+                let queue = &mut self.queues[index];
+                let id = queue.matchmaker.end_handed(now_ms, ticket, &mut effects);
+                queue.names.insert(name, id);
+            }
+        }
+        self.perform(index, effects).await;
     }
 
     async fn on_answer(&mut self, answer: PeerAnswer) {
         match answer {
             PeerAnswer::Rooms(round) => {
-                self.peers.rooms.take(round);
+                let waiting = |(node, answer): &(Box<str>, Option<NodeAnswer>)| {
+                    Some((node.clone(), answer.as_ref()?.waiting.clone()))
+                };
+                let remembered = round.iter().filter_map(waiting).collect();
+                self.peers.rooms.take(round, self.handle.own_rooms(&self.node));
+                self.judge(remembered);
                 self.take_reports().await;
             }
-            PeerAnswer::HandedOver(handed) => {
-                let index = handed.queue;
-                for ticket in self.peers.handed_over(handed) {
-                    // A ticket that is refused here as well has users who have requested another one meanwhile.
-                    self.keep(index, ticket);
+            PeerAnswer::HandedOver(reply) => {
+                if let Some(kept) = self.peers.handed_over(reply.as_ref()) {
+                    self.keep_all(kept).await;
                 }
+                self.go_on_handing_over().await;
             }
         }
     }
@@ -365,11 +465,6 @@ impl Queues {
         self.queues[index].names.name_of(id).unwrap_or(own)
     }
 
-    /// The number of a ticket's reservation in its room, which has reservations of several nodes after the queues have moved.
-    fn reservation_number(&self, id: TicketId) -> u64 {
-        u64::from(self.boot) << 32 | id.0 & u64::from(u32::MAX)
-    }
-
     /// The reservations of this node's tickets in a room, by ticket.
     fn own_reservations(&self, room: &RoomSummary) -> Vec<(u64, u32)> {
         let own = room.reservations.iter().filter(|(number, _)| number >> 32 == u64::from(self.boot));
@@ -377,18 +472,22 @@ impl Queues {
     }
 
     fn answer(&self, index: usize, id: TicketId) -> Result<TicketAnswer, TicketFault> {
-        let status = self.queues[index].matchmaker.status(id, None);
-        let status = status.ok_or(TicketFault::Refused(MatchRefusal::UnknownTicket))?;
-        Ok(TicketAnswer::new(self.name(index, id), status))
+        Ok(TicketAnswer::new(self.name(index, id), self.status(index, id, None)?))
     }
 
     async fn place(&mut self) {
+        let is_here = self.peers.is_here();
         for index in 0..self.queues.len() {
             let now_ms = self.now_ms();
             let mut effects = Vec::new();
             let queue = &mut self.queues[index];
             let begun = Instant::now();
-            queue.matchmaker.place(now_ms, &mut effects);
+            // The tickets that wait here are on their way to the node that runs the queues.
+            if is_here {
+                queue.matchmaker.place(now_ms, &mut effects);
+            } else {
+                queue.matchmaker.run_timers(now_ms, &mut effects);
+            }
             let took_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
             queue.busy_ns += took_ns;
             queue.longest_ns = queue.longest_ns.max(took_ns);
@@ -396,9 +495,26 @@ impl Queues {
         }
     }
 
+    /// Asks nodes for the listings that they keep, if this one has taken over a lobby.
+    fn ask_for_listings(&mut self) {
+        for (index, lobby) in self.lobbies.iter_mut().enumerate() {
+            if let Some(channel) = lobby.needs_listings() {
+                let node = self.node.clone();
+                self.listed_rooms.spawn(async move { (index, lobby::listed_rooms(&node, &channel).await) });
+            }
+        }
+    }
+
+    fn on_listed(&mut self, listed: Result<Listed, JoinError>) {
+        let (index, rooms) = listed.unwrap_or_else(|failure| std::panic::resume_unwind(failure.into_panic()));
+        self.lobbies[index].on_listings(rooms);
+    }
+
     /// Takes reports of all rooms. Those of other nodes come later.
     async fn begin_report(&mut self) {
+        self.ask_for_listings();
         if !self.peers.has_cluster() {
+            self.peers.rooms.take_own(self.handle.own_rooms(&self.node));
             self.take_reports().await;
         } else if self.peers.is_here() || self.queues.iter().any(|queue| queue.matchmaker.has_unfinished()) {
             self.peers.begin_round();
@@ -406,28 +522,28 @@ impl Queues {
     }
 
     async fn take_reports(&mut self) {
-        self.peers.rooms.take_own(self.handle.own_rooms(&self.node));
         let now_ms = self.now_ms();
         for index in 0..self.queues.len() {
             let mut effects = Vec::new();
             self.adopt_rooms(index, now_ms, &mut effects);
             let binds_places = self.queues[index].settings.binds_places;
-            let rooms: Vec<_> = self.peers.rooms.all().map(|room| (room, self.own_reservations(room))).collect();
-            let states = rooms.iter().map(|(room, reservations)| RoomState {
+            let known = self.peers.rooms.of_namespace(&self.queues[index].settings.namespace);
+            let known: Vec<_> = known.map(|known| (self.own_reservations(known.room), known)).collect();
+            let states = known.iter().map(|(reservations, KnownRoom { room, is_present })| RoomState {
                 channel: &room.channel,
                 players: room.players,
                 players_joined: room.players_joined,
                 players_max: room.players_max,
                 reservations: binds_places.then_some(&**reservations),
-                accepts: room.is_public,
+                accepts: room.is_public && *is_present,
             });
             self.queues[index].matchmaker.on_rooms_reported(now_ms, states, &mut effects);
             self.perform(index, effects).await;
         }
         if self.peers.is_here() {
-            let rooms: Vec<_> = self.peers.rooms.all().collect();
+            let (rooms, is_whole) = (self.peers.rooms.all().collect::<Vec<_>>(), self.peers.rooms.is_whole());
             for lobby in &mut self.lobbies {
-                lobby.update(now_ms, &rooms, &self.node).await;
+                lobby.update(now_ms, &rooms, is_whole, &self.node).await;
             }
         }
     }
@@ -438,8 +554,8 @@ impl Queues {
         if !settings.fill_opened_rooms {
             return;
         }
-        for room in self.peers.rooms.all().filter(|room| room.is_made && *room.namespace == *settings.namespace) {
-            if !matchmaker.has_room(&room.channel, room.number) {
+        for KnownRoom { room, .. } in self.peers.rooms.of_namespace(&settings.namespace) {
+            if room.is_made && !matchmaker.has_room(&room.channel, &room.params) {
                 matchmaker.adopt_room(now_ms, opened_room(settings, room), effects);
             }
         }
@@ -456,36 +572,75 @@ impl Queues {
                 self.openings.begin(index, *room, order, on);
             }
         }
-        self.reserve(index, &effects).await;
+        let effects = self.reserve(index, effects);
         self.inform(index, &effects).await;
     }
 
-    /// Sends to each room the reservations that began and ended.
-    async fn reserve(&self, index: usize, effects: &[MatchEffect]) {
-        let MatchSettings { binds_places: true, rules, .. } = &self.queues[index].settings else { return };
+    /// Sends to each room the reservations that began and ended. Returns the effects that users hear of at once.
+    fn reserve(&mut self, index: usize, effects: Vec<MatchEffect>) -> Vec<MatchEffect> {
+        let MatchSettings { binds_places: true, rules, .. } = &self.queues[index].settings else { return effects };
         let timeout_ms = u32::try_from(rules.reserve_timeout_ms).unwrap_or(u32::MAX);
-        let mut rooms: BTreeMap<Arc<str>, Vec<PlaceReservation>> = BTreeMap::new();
+        let mut at_once = Vec::new();
         for effect in effects {
-            let (ticket, users, channel) = match effect {
-                MatchEffect::Placed { ticket, users, channel } => (ticket, users.clone(), channel),
+            let (ticket, users, channel) = match &effect {
+                MatchEffect::Placed { ticket, users, channel } => (*ticket, users.clone(), Arc::clone(channel)),
                 MatchEffect::Withdrawn { ticket, channel }
-                | MatchEffect::Ended { ticket, channel: Some(channel), .. } => (ticket, Vec::new(), channel),
-                MatchEffect::OpenRoom { .. } | MatchEffect::Ended { .. } => continue,
+                | MatchEffect::Ended { ticket, channel: Some(channel), .. } => {
+                    (*ticket, Vec::new(), Arc::clone(channel))
+                }
+                MatchEffect::OpenRoom { .. } | MatchEffect::Ended { .. } => {
+                    at_once.push(effect);
+                    continue;
+                }
             };
-            rooms.entry(Arc::clone(channel)).or_default().push(PlaceReservation {
-                number: self.reservation_number(*ticket),
-                users,
-                timeout_ms,
-            });
+            let host = self.peers.rooms.node_of(&channel).map(Box::from);
+            let reservation = PlaceReservation { number: reservation_number(self.boot, ticket), users, timeout_ms };
+            self.reserving.push(host.clone(), &channel, reservation);
+            match effect {
+                MatchEffect::Placed { ticket, users, channel } => {
+                    self.reserving.announce(host, Placement { queue: index, ticket, users, channel });
+                }
+                effect => at_once.push(effect),
+            }
         }
-        let sent = stream::iter(rooms).map(|(channel, reservations)| async move {
-            self.peers.reserve(&channel, reservations).await;
-        });
-        sent.buffer_unordered(PUBLICATIONS_AT_ONCE).collect::<()>().await;
+        self.reserving.send();
+        at_once
     }
 
-    async fn on_opened(&mut self, Opened { queue: index, room, outcome }: Opened) {
+    /// Informs users whose places are reserved now, unless they have lost them meanwhile.
+    async fn tell_placed(&mut self, placements: Vec<Placement>) {
+        let mut effects: Vec<_> = self.queues.iter().map(|_| Vec::new()).collect();
+        for Placement { queue, ticket, users, channel } in placements {
+            let has_places = match self.queues[queue].matchmaker.status(ticket, None) {
+                Some(TicketStatus::Placed(room) | TicketStatus::Joined(room)) => room == channel,
+                _ => false,
+            };
+            if has_places {
+                effects[queue].push(MatchEffect::Placed { ticket, users, channel });
+            }
+        }
+        for (index, effects) in effects.iter().enumerate() {
+            self.inform(index, effects).await;
+        }
+    }
+
+    /// The status of a ticket. Users may rely on reserved places, so a ticket waits until its reservation has arrived.
+    fn status(&self, index: usize, id: TicketId, user: Option<&str>) -> Result<TicketStatus, TicketFault> {
+        match self.queues[index].matchmaker.status(id, user) {
+            Some(TicketStatus::Placed(channel)) if self.reserving.has_placed(index, id, &channel) => {
+                Ok(TicketStatus::Waiting)
+            }
+            Some(status) => Ok(status),
+            None => Err(TicketFault::Refused(MatchRefusal::UnknownTicket)),
+        }
+    }
+
+    async fn on_opened(&mut self, Opened { queue: index, room, outcome, fell_back }: Opened) {
         let now_ms = self.now_ms();
+        // Before the reservations are sent there.
+        if let Some(channel) = fell_back {
+            self.peers.rooms.note_opened_here(&channel);
+        }
         let mut effects = Vec::new();
         let matchmaker = &mut self.queues[index].matchmaker;
         match outcome {
@@ -563,8 +718,19 @@ impl Queues {
             }
         });
         let lobbies = self.lobbies.iter().map(Lobby::report).collect();
-        MatchmakingReport { queues: queues.collect(), lobbies, peers: self.peers.counts }
+        let (remembered, not_remembered) = self.handle.remembered().counts();
+        MatchmakingReport {
+            queues: queues.collect(),
+            lobbies,
+            peers: QueuePeerCounts { remembered, not_remembered, ..self.peers.counts },
+            lost_reservations: self.reserving.lost,
+        }
     }
+}
+
+/// The number of a ticket's reservation in its room, which has reservations of several nodes after the queues have moved.
+fn reservation_number(boot: u32, id: TicketId) -> u64 {
+    u64::from(boot) << 32 | id.0 & u64::from(u32::MAX)
 }
 
 fn payload(fields: NoticeFields<'_>) -> Payload {

@@ -1,68 +1,53 @@
 //! What the queues know of the other nodes of the cluster, and what they have asked them.
 
-use std::{
-    collections::HashSet,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use dunlin_engine::api::{ApiRequest, PlaceReservation};
 use dunlin_matchmaking::{CRITERIA_MAX, CRITERION_BYTES_MAX, MatchRefusal, MatchRules, USER_BYTES_MAX};
 use tokio::task::JoinSet;
 
 use super::{
-    NamedTicket, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketTarget,
+    Asker, MatchHandle, QueuePeerCounts, Reply, TicketAnswer, TicketCommand, TicketFault, Verdicts,
     cluster_rooms::{self, ClusterRooms, Round},
+    hand_over::{Arrived, Batch, HandOver},
     queue_site::{QueueNodes, QueueSite},
 };
 use crate::{
     node::{Node, NodeCluster},
-    peers::{self, HandOverOrder, HandOverReply, ReserveOrder, TicketOrder, TicketReply},
+    peers::{self, Forwards, HandOverOrder, HandOverReply, TicketOrder, TicketReply},
 };
 
 /// Maximum number of tickets in one message, and their bytes: half of what NATS takes by default.
 const HANDED_MAX: usize = 32;
 const HANDED_BYTES_MAX: usize = 512 << 10;
 
-/// After a hand-over that failed, or whose tickets were refused, the next one waits.
-const HAND_OVER_PAUSE: Duration = Duration::from_secs(1);
-
-/// How a hand-over to another node has ended.
-pub(super) struct HandedOver {
-    /// The index of the queue.
-    pub(super) queue: usize,
-    pub(super) tickets: Vec<NamedTicket>,
-    /// The answer of the other node; `None` if there is none.
-    reply: Option<HandOverReply>,
-}
-
 pub(super) struct QueuePeers {
-    node: Node,
     nodes: QueueNodes,
     site: QueueSite,
+    /// Clients' commands that are being passed on.
+    forwards: Arc<Forwards>,
+    /// What the other nodes hear with the next questions about the tickets that they remember.
+    verdicts: BTreeMap<Box<str>, Verdicts>,
     pub(super) rooms: ClusterRooms,
     /// The questions about rooms that are in flight: at most one round.
     round: JoinSet<Round>,
-    /// At most one.
-    hand_overs: JoinSet<HandedOver>,
-    /// Tickets that are neither here nor known to be elsewhere.
-    moving: HashSet<TicketName>,
-    hands_over_from: Instant,
+    hand_over: HandOver,
+    /// The answer to its batch; `None` if there is none.
+    hand_over_reply: JoinSet<Option<HandOverReply>>,
     pub(super) counts: QueuePeerCounts,
 }
 
 impl QueuePeers {
-    pub(super) fn new(node: Node, own: Box<str>, region: &str) -> Self {
-        let nodes = QueueNodes::new(node.clone(), own);
+    pub(super) fn new(node: Node, own: Box<str>, region: &str, forwards: Arc<Forwards>) -> Self {
+        let nodes = QueueNodes::new(node, own);
         Self {
             site: nodes.site(),
-            node,
+            forwards,
+            verdicts: BTreeMap::new(),
             nodes,
             rooms: ClusterRooms::new(region.into()),
             round: JoinSet::new(),
-            hand_overs: JoinSet::new(),
-            moving: HashSet::new(),
-            hands_over_from: Instant::now(),
+            hand_over: HandOver::new(Instant::now()),
+            hand_over_reply: JoinSet::new(),
             counts: QueuePeerCounts::default(),
         }
     }
@@ -86,28 +71,40 @@ impl QueuePeers {
 
     /// Passes a command on whose ticket is not here. A ticket that has a room stays on the node that ran the queues when it was
     /// placed, so that all nodes are asked for a ticket that the node that runs them now does not know.
-    pub(super) fn forward(&mut self, command: TicketCommand, reply: Reply) {
+    pub(super) fn forward(&mut self, command: TicketCommand, asker: Asker, reply: Reply, handle: &MatchHandle) {
         let is_new = matches!(command, TicketCommand::Submit { .. });
         let Some(cluster) = self.nodes.cluster().cloned() else {
             return reply(Err(TicketFault::Refused(MatchRefusal::UnknownTicket)));
         };
-        if named(&command).is_some_and(|name| self.moving.contains(&name)) {
-            return reply(Err(TicketFault::Unreachable));
-        }
         let at = match &self.site {
             QueueSite::At(node) => Some(node.clone()),
             QueueSite::Here => None,
             QueueSite::Unknown => return reply(Err(TicketFault::Unreachable)),
         };
+        // `broker.nats.peers.surveys_limit` bounds how many of the API wait: further ones fail at once.
+        let place = match asker {
+            Asker::Client(source) => {
+                let place = self.forwards.begin(source);
+                if place.is_none() {
+                    self.counts.forwards_refused += 1;
+                    return reply(Err(TicketFault::Busy));
+                }
+                place
+            }
+            Asker::Backend | Asker::Node => None,
+        };
         self.counts.forwarded += 1;
-        // `broker.nats.peers.surveys_limit` bounds how many wait: further ones fail at once.
+        let handle = handle.clone();
         tokio::spawn(async move {
             let order = TicketOrder::new(&command);
             let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
             let mut outcome = match at {
-                Some(node) => peers::ask_node(&cluster, &node, &order)
-                    .await
-                    .map_or(Err(TicketFault::Unreachable), TicketReply::outcome),
+                Some(node) => {
+                    let answer = peers::ask_node(&cluster, &node, &order).await;
+                    let outcome = answer.map_or(Err(TicketFault::Unreachable), TicketReply::outcome);
+                    handle.remember(command, &outcome, node);
+                    outcome
+                }
                 None => unknown.clone(),
             };
             // The node may just have left the cluster, and its tickets are on the next one. A new ticket is not sent twice: its
@@ -115,6 +112,7 @@ impl QueuePeers {
             if !is_new && (outcome == unknown || outcome == Err(TicketFault::Unreachable)) {
                 outcome = ask_others(&cluster, &order).await;
             }
+            drop(place);
             reply(outcome);
         });
     }
@@ -123,8 +121,19 @@ impl QueuePeers {
     pub(super) fn begin_round(&mut self) {
         let Some(cluster) = self.nodes.cluster() else { return };
         if self.round.is_empty() {
-            self.round.spawn(cluster_rooms::ask(Arc::clone(cluster), self.nodes.others()));
+            let mut verdicts = std::mem::take(&mut self.verdicts);
+            let nodes = self.nodes.others().into_iter();
+            let nodes = nodes.map(|node| {
+                let verdicts = verdicts.remove(&node).unwrap_or_default();
+                (node, verdicts)
+            });
+            self.round.spawn(cluster_rooms::ask(Arc::clone(cluster), nodes.collect()));
         }
+    }
+
+    /// What a node hears with the next question.
+    pub(super) fn tell(&mut self, node: Box<str>, verdicts: Verdicts) {
+        self.verdicts.insert(node, verdicts);
     }
 
     pub(super) fn has_cluster(&self) -> bool {
@@ -133,9 +142,8 @@ impl QueuePeers {
 
     /// The node that the tickets of this one go to now; `None` if there is none, or the last ones are on their way.
     pub(super) fn successor(&self) -> Option<Box<str>> {
-        let may_begin = self.hand_overs.is_empty() && Instant::now() >= self.hands_over_from;
         match &self.site {
-            QueueSite::At(node) if may_begin => Some(node.clone()),
+            QueueSite::At(node) if self.hand_over.may_begin(Instant::now()) => Some(node.clone()),
             _ => None,
         }
     }
@@ -145,53 +153,59 @@ impl QueuePeers {
         matches!(self.site, QueueSite::At(_)) && self.successor().is_none()
     }
 
-    pub(super) fn begin_hand_over(&mut self, to: Box<str>, queue: usize, namespace: &str, tickets: Vec<NamedTicket>) {
-        let Some(cluster) = self.nodes.cluster().cloned() else { return };
-        self.moving.extend(tickets.iter().map(|ticket| ticket.name));
-        let order = HandOverOrder::new(self.nodes.leaving(), namespace, &tickets);
-        self.hand_overs.spawn(async move {
-            // If the answer is lost, the tickets are handed over once more, and the other node knows their names.
-            let reply = peers::ask_node(&cluster, &to, &order).await.ok();
-            HandedOver { queue, tickets, reply }
-        });
+    pub(super) fn begin_hand_over(&mut self, to: Box<str>, batch: Batch) {
+        let order = HandOverOrder::new(self.nodes.leaving(), &batch.namespace, &batch.tickets);
+        self.hand_over.begin(batch);
+        self.send_hand_over(to, order);
+    }
+
+    /// Sends the batch again whose answer is missing. The other node knows the names of those that it has taken.
+    pub(super) fn repeat_hand_over(&mut self) {
+        let QueueSite::At(node) = &self.site else { return };
+        let (to, leaving) = (node.clone(), self.nodes.leaving());
+        if let Some(batch) = self.hand_over.repeat(Instant::now()) {
+            let order = HandOverOrder::new(leaving, &batch.namespace, &batch.tickets);
+            self.send_hand_over(to, order);
+        }
+    }
+
+    /// Whether a command is about a ticket that is on its way to another node.
+    pub(super) fn is_moving(&self, command: &TicketCommand) -> bool {
+        self.hand_over.concerns(command)
+    }
+
+    /// Tickets on their way with which this node goes on.
+    pub(super) fn recalled(&mut self) -> Option<Batch> {
+        self.hand_over.recall(Instant::now(), self.is_here())
     }
 
     /// Takes note of an answer. Returns the tickets that this node has to keep.
-    pub(super) fn handed_over(&mut self, HandedOver { tickets, reply, .. }: HandedOver) -> Vec<NamedTicket> {
-        let offered = tickets.len();
-        for ticket in &tickets {
-            self.moving.remove(&ticket.name);
+    pub(super) fn handed_over(&mut self, reply: Option<&HandOverReply>) -> Option<Batch> {
+        match self.hand_over.on_reply(Instant::now(), reply) {
+            Arrived::Answered { taken, kept } => {
+                self.counts.handed_over += taken as u64;
+                Some(kept)
+            }
+            Arrived::Unanswered => None,
         }
-        let kept: Vec<_> = tickets
-            .into_iter()
-            .filter(|ticket| reply.as_ref().is_none_or(|reply| !reply.has_taken(ticket.name)))
-            .collect();
-        self.counts.handed_over += (offered - kept.len()) as u64;
-        if !kept.is_empty() {
-            self.hands_over_from = Instant::now() + HAND_OVER_PAUSE;
-        }
-        kept
+    }
+
+    fn send_hand_over(&mut self, to: Box<str>, order: HandOverOrder) {
+        let cluster = self.nodes.cluster().cloned();
+        self.hand_over_reply.spawn(async move {
+            // Without a cluster, no other node is known.
+            peers::ask_node(&*cluster?, &to, &order).await.ok()
+        });
     }
 
     /// Waits until nodes have answered.
     pub(super) async fn next(&mut self) -> PeerAnswer {
         let answer = tokio::select! {
             Some(round) = self.round.join_next() => round.map(PeerAnswer::Rooms),
-            Some(handed) = self.hand_overs.join_next() => handed.map(PeerAnswer::HandedOver),
+            Some(reply) = self.hand_over_reply.join_next() => reply.map(PeerAnswer::HandedOver),
             else => std::future::pending().await,
         };
         answer.unwrap_or_else(|failure| std::panic::resume_unwind(failure.into_panic()))
-    }
-
-    /// Sends reservations to a room, wherever it is.
-    pub(super) async fn reserve(&self, channel: &str, reservations: Vec<PlaceReservation>) {
-        // If the room has closed in the meantime, it is missing in the next report, and its tickets wait again.
-        if let Some((node, cluster)) = self.rooms.node_of(channel).zip(self.nodes.cluster()) {
-            let _ = peers::ask_node(cluster, node, &ReserveOrder::new(channel, &reservations)).await;
-        } else {
-            let request = ApiRequest::ReservePlaces { channel: channel.into(), reservations: reservations.into() };
-            let _ = self.node.ask_owner(channel, request).await;
-        }
     }
 }
 
@@ -207,33 +221,41 @@ pub(super) fn handed_at_once(rules: &MatchRules) -> usize {
 /// What other nodes have answered.
 pub(super) enum PeerAnswer {
     Rooms(Round),
-    HandedOver(HandedOver),
-}
-
-/// The name of the ticket that a command is about.
-fn named(command: &TicketCommand) -> Option<TicketName> {
-    match command {
-        TicketCommand::Submit { .. } => None,
-        TicketCommand::Confirm { ticket, .. } => Some(*ticket),
-        TicketCommand::Cancel(target) | TicketCommand::Status(target) => match target {
-            TicketTarget::Named(ticket) | TicketTarget::OfMember(ticket, _) => Some(*ticket),
-            TicketTarget::OfUser { .. } => None,
-        },
-    }
+    HandedOver(Option<HandOverReply>),
 }
 
 /// The answer of the node that knows the ticket.
 async fn ask_others(cluster: &NodeCluster, order: &TicketOrder) -> Result<TicketAnswer, TicketFault> {
     let answers = peers::ask_all(cluster, order).await.map_err(|_| TicketFault::Unreachable)?;
     let is_partial = answers.is_partial();
-    let unknown = TicketFault::Refused(MatchRefusal::UnknownTicket);
-    let found = answers.results.into_iter().map(TicketReply::outcome).find(|outcome| *outcome != Err(unknown.clone()));
-    found.unwrap_or(Err(if is_partial { TicketFault::Unreachable } else { unknown }))
+    let found = best_of(answers.results.into_iter().map(TicketReply::outcome));
+    let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
+    if is_partial && found == unknown { Err(TicketFault::Unreachable) } else { found }
+}
+
+/// The answer of the node that has the ticket. One that is handing it over says so, and does not know whether it has arrived.
+fn best_of(outcomes: impl Iterator<Item = Result<TicketAnswer, TicketFault>>) -> Result<TicketAnswer, TicketFault> {
+    let unknown = Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
+    outcomes.fold(unknown.clone(), |best, next| if best == unknown || next.is_ok() { next } else { best })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_node_that_has_a_ticket_answers_for_all() {
+        let unknown = || Err(TicketFault::Refused(MatchRefusal::UnknownTicket));
+        let moving = || Err(TicketFault::Unreachable);
+        let known = || Ok(TicketAnswer::of_backend("arena:1".into()));
+        for outcomes in [[unknown(), moving(), known()], [known(), moving(), unknown()], [moving(), known(), moving()]]
+        {
+            assert_eq!(best_of(outcomes.into_iter()), known());
+        }
+        assert_eq!(best_of([unknown(), moving(), unknown()].into_iter()), moving());
+        assert_eq!(best_of([unknown(), unknown()].into_iter()), unknown());
+        assert_eq!(best_of(std::iter::empty()), unknown());
+    }
 
     #[test]
     fn a_message_has_fewer_tickets_if_they_are_large() {

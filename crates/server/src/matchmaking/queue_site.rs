@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
+use dunlin_cluster::core::peers::LiveNode;
+
 use crate::node::{Node, NodeCluster};
 
 /// Where the queues run, as far as this node knows.
@@ -51,36 +53,39 @@ impl QueueNodes {
         nodes.iter().map(|live| live.node.clone()).filter(|node| *node != self.own).collect()
     }
 
-    /// The node that has been live for the longest time runs the queues. So they do not move when a node joins, and all nodes
-    /// agree without asking each other. While they do not agree, a node passes on the tickets that it has received.
+    /// The most senior node runs the queues. While nodes do not agree on it, one passes on the tickets that it has received.
     pub(super) fn site(&self) -> QueueSite {
         let Some(cluster) = self.node.cluster() else { return QueueSite::Here };
         let nodes = cluster.live_nodes();
-        let starts = nodes.iter().map(|live| (live.about.started_ms, &*live.node));
         let is_draining = self.node.is_draining();
-        site_of(starts, &self.own, |node| self.leaving.contains(node) || is_draining && *node == *self.own)
+        site_of(&nodes, &self.own, |node| self.leaving.contains(node) || is_draining && *node == *self.own)
     }
 }
 
 /// Nodes that are about to leave are the last choice.
-fn site_of<'n>(
-    starts: impl Iterator<Item = (u64, &'n str)>,
-    own: &str,
-    is_leaving: impl Fn(&str) -> bool,
-) -> QueueSite {
-    let nodes: Vec<_> = starts.collect();
-    if !nodes.iter().any(|(_, node)| *node == own) {
+fn site_of(nodes: &[LiveNode], own: &str, is_leaving: impl Fn(&str) -> bool) -> QueueSite {
+    if !nodes.iter().any(|live| *live.node == *own) {
         return QueueSite::Unknown;
     }
-    match nodes.into_iter().min_by_key(|(started_ms, node)| (is_leaving(node), *started_ms, *node)) {
-        Some((_, node)) if node != own => QueueSite::At(node.into()),
+    match nodes.iter().min_by_key(|live| (is_leaving(&live.node), live.seniority())) {
+        Some(live) if *live.node != *own => QueueSite::At(live.node.clone()),
         _ => QueueSite::Here,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dunlin_cluster::core::peers::NodeDescription;
+
     use super::*;
+
+    fn nodes(starts: &[(u64, &str)]) -> Vec<LiveNode> {
+        let live = |(started_ms, node): &(u64, &str)| LiveNode {
+            node: (*node).into(),
+            about: NodeDescription { started_ms: *started_ms, ..NodeDescription::default() },
+        };
+        starts.iter().map(live).collect()
+    }
 
     fn at(node: &str) -> QueueSite {
         QueueSite::At(node.into())
@@ -88,16 +93,16 @@ mod tests {
 
     #[test]
     fn the_oldest_node_has_the_queues_until_it_drains() {
-        let nodes = [(7, "c"), (5, "b"), (5, "a")];
-        let site = |own: &str, leaving: &[&str]| site_of(nodes.into_iter(), own, |node| leaving.contains(&node));
+        let nodes = nodes(&[(7, "c"), (5, "b"), (5, "a")]);
+        let site = |own: &str, leaving: &[&str]| site_of(&nodes, own, |node| leaving.contains(&node));
         assert_eq!(["a", "b", "c"].map(|own| site(own, &[])), [QueueSite::Here, at("a"), at("a")]);
         assert_eq!(["a", "b", "c"].map(|own| site(own, &["a"])), [at("b"), QueueSite::Here, at("b")]);
         assert_eq!(["a", "b", "c"].map(|own| site(own, &["a", "b", "c"])), [QueueSite::Here, at("a"), at("a")]);
-        assert_eq!(site_of([(5, "a")].into_iter(), "a", |_| true), QueueSite::Here, "it is alone");
+        assert_eq!(site_of(&nodes[2..], "a", |_| true), QueueSite::Here, "it is alone");
     }
 
     #[test]
     fn a_node_that_sees_no_cluster_does_not_know() {
-        assert_eq!(site_of(std::iter::empty(), "a", |_| false), QueueSite::Unknown);
+        assert_eq!(site_of(&[], "a", |_| false), QueueSite::Unknown);
     }
 }

@@ -2,6 +2,8 @@
 
 use dunlin_matchmaking::{MatchCounters, MatchGauges};
 
+use super::LostReservations;
+
 /// The state of the matchmaking of a node at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MatchmakingReport {
@@ -11,6 +13,8 @@ pub struct MatchmakingReport {
     pub lobbies: Vec<LobbyReport>,
     /// What this node and others have asked each other.
     pub peers: QueuePeerCounts,
+    /// Reservations of places that have not reached their rooms.
+    pub lost_reservations: LostReservations,
 }
 
 /// Counters of the exchange with other nodes.
@@ -20,10 +24,20 @@ pub struct QueuePeerCounts {
     pub is_here: bool,
     /// Commands that were passed to other nodes.
     pub forwarded: u64,
+    /// Commands of clients that were not, because too many were on their way.
+    pub forwards_refused: u64,
     /// Tickets that this node has handed over.
     pub handed_over: u64,
     /// Tickets that this node has taken over.
     pub taken_over: u64,
+    /// Tickets that this node has entered again, because the node that ran the queues is gone.
+    pub entered_again: u64,
+    /// Tickets that wait on another node, and that this one remembers (gauge).
+    pub remembered: usize,
+    /// Tickets that it could not remember.
+    pub not_remembered: u64,
+    /// Tickets that it was to take over and has not, because its rules refuse them or it cannot read them.
+    pub not_taken_over: u64,
 }
 
 /// The queue of a namespace.

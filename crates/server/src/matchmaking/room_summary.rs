@@ -15,8 +15,6 @@ pub struct RoomSummary {
     /// Its namespace; empty for channels without one.
     #[serde(with = "shared_text")]
     pub namespace: Arc<str>,
-    /// Its number, which no later room of the channel has on its node.
-    pub number: u64,
     /// Number of players, including those who are away.
     pub players: u32,
     /// Number of players that have joined. Returning players are not counted again.
@@ -42,7 +40,6 @@ impl RoomSummary {
         Self {
             channel: Arc::clone(&room.channel),
             namespace: Arc::clone(&room.namespace),
-            number: (room.key.number << 16) | u64::from(room.key.owner.0),
             players: room.places_taken(),
             players_joined: room.players_joined,
             players_max: room.players_max,

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     matchmaking::{
-        NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
+        HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
+        TicketTarget, Verdicts,
     },
     node::SourceNetwork,
 };
@@ -97,8 +98,8 @@ struct HandedBody {
 /// The answer to a [`HandOverOrder`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HandOverReply {
-    /// The tickets that the queue did not take.
-    pub refused: Vec<Box<str>>,
+    /// The tickets with which the queue goes on. A ticket that is missing stays where it is.
+    taken: Vec<Box<str>>,
 }
 
 /// See [`super::Received::MatchRooms`].
@@ -106,6 +107,12 @@ pub struct HandOverReply {
 pub struct MatchRoomsQuestion {
     /// The channel after which the page begins; empty for the first page.
     pub after: Box<str>,
+    /// Tickets that the node need not remember, with the first page. See [`Verdicts`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    settled: Vec<Box<str>>,
+    /// Tickets that are not known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    unknown: Vec<Box<str>>,
 }
 
 /// The answer to a [`MatchRoomsQuestion`].
@@ -118,6 +125,11 @@ pub struct MatchRooms {
     /// The region of the node; empty if it has none.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub region: Box<str>,
+    /// Whether further rooms may be opened there: it does not drain.
+    pub takes_rooms: bool,
+    /// With the first page: the tickets that it remembers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    waiting: Vec<Box<str>>,
 }
 
 /// See [`super::Received::OpenRoom`].
@@ -276,29 +288,75 @@ impl HandOverOrder {
         Self { leaving, namespace: namespace.into(), tickets: tickets.collect() }
     }
 
-    /// The namespace, and the tickets whose texts are within their limits.
-    pub fn into_parts(self) -> (Box<str>, Vec<NamedTicket>) {
+    /// The tickets whose texts are within their limits, and the number of the others.
+    pub fn into_tickets(self) -> HandedTickets {
         let named = |HandedBody { age_ms, left_ms, wishes, ticket, users }: HandedBody| {
             let name = ticket.parse().ok()?;
             let (criteria, region, skill) = wishes.parts().ok()?;
             let users = users.into_iter().map(|(user, is_confirmed)| (user.into(), is_confirmed)).collect();
             Some(NamedTicket { name, ticket: HandedTicket { users, criteria, region, skill, age_ms, left_ms } })
         };
-        (self.namespace, self.tickets.into_iter().filter_map(named).collect())
+        let offered = self.tickets.len();
+        let tickets: Vec<_> = self.tickets.into_iter().filter_map(named).collect();
+        HandedTickets { namespace: self.namespace, unreadable: offered - tickets.len(), tickets }
     }
 }
 
 impl HandOverReply {
-    /// Names the tickets that were not taken.
-    pub fn new(refused: &[TicketName]) -> Self {
-        Self { refused: refused.iter().map(|name| name.to_string().into()).collect() }
+    /// Names the tickets that were taken.
+    pub fn new(taken: &[TicketName]) -> Self {
+        Self { taken: texts(taken) }
     }
 
     /// Whether a ticket was taken.
     pub fn has_taken(&self, name: TicketName) -> bool {
         let name = name.to_string();
-        !self.refused.iter().any(|refused| **refused == *name)
+        self.taken.iter().any(|taken| **taken == *name)
     }
+}
+
+impl MatchRoomsQuestion {
+    /// Asks for the first page, and says what is known of the tickets that the node remembers.
+    pub fn first(Verdicts { settled, unknown }: &Verdicts) -> Self {
+        Self { after: "".into(), settled: texts(settled), unknown: texts(unknown) }
+    }
+
+    /// Asks for the page after a channel.
+    pub fn after(channel: &str) -> Self {
+        Self { after: channel.into(), settled: Vec::new(), unknown: Vec::new() }
+    }
+
+    /// What is known of the tickets that this node remembers.
+    pub fn verdicts(&self) -> Verdicts {
+        Verdicts { settled: names(&self.settled), unknown: names(&self.unknown) }
+    }
+}
+
+impl MatchRooms {
+    /// A page of rooms.
+    pub fn new((rooms, more): (Vec<RoomSummary>, bool), region: Box<str>, takes_rooms: bool) -> Self {
+        Self { rooms, more, region, takes_rooms, waiting: Vec::new() }
+    }
+
+    /// With the tickets that the node remembers.
+    #[must_use]
+    pub fn with_waiting(self, waiting: &[TicketName]) -> Self {
+        Self { waiting: texts(waiting), ..self }
+    }
+
+    /// The tickets that the node remembers.
+    pub fn waiting(&self) -> Vec<TicketName> {
+        names(&self.waiting)
+    }
+}
+
+/// A text that is no name is of a ticket that nobody knows.
+fn names(texts: &[Box<str>]) -> Vec<TicketName> {
+    texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+fn texts(names: &[TicketName]) -> Vec<Box<str>> {
+    names.iter().map(|name| name.to_string().into()).collect()
 }
 
 impl OpenRoomOrder {

@@ -197,12 +197,12 @@ impl<R: LocalReports> PeerService<R> {
 
     async fn take_over(&self, mut order: HandOverOrder) -> Result<HandOverReply, PeerError> {
         let leaving = order.leaving.take();
-        let refused = self.matchmaking()?.take_over(leaving, order.into_parts()).await;
-        refused.map(|refused| HandOverReply::new(&refused)).map_err(|fault| PeerError::internal(fault.why()))
+        let taken = self.matchmaking()?.take_over(leaving, order.into_tickets()).await;
+        taken.map(|taken| HandOverReply::new(&taken)).map_err(|fault| PeerError::internal(fault.why()))
     }
 
     fn match_rooms(&self, question: &MatchRoomsQuestion) -> Result<MatchRooms, PeerError> {
-        Ok(self.matchmaking()?.rooms_page(&self.node, &question.after, self.answer_bytes_max()))
+        Ok(self.matchmaking()?.rooms_page(&self.node, question, self.answer_bytes_max()))
     }
 
     async fn open_room(&self, order: &OpenRoomOrder) -> RoomOpening {

@@ -82,7 +82,8 @@ impl QuestionQueue {
     }
 
     /// Maximum number of concurrent surveys, of `surveys_limit` of this node. Clients cause these and the forwards of
-    /// `/emulation`. Three eighths, and the half of the default that forwards may take, leave an eighth to the server API.
+    /// `/emulation` and of commands about tickets. Three eighths, the half of the default that `/emulation` may take, and a
+    /// sixteenth leave a sixteenth to the server API.
     fn surveys_max(surveys_limit: usize) -> usize {
         (surveys_limit / 8).max(1)
     }
@@ -231,8 +232,8 @@ mod tests {
     #[test]
     fn what_clients_cause_leaves_surveys_to_the_server_api() {
         let of_shards = QuestionQueue::ALL.len() * QuestionQueue::surveys_max(SURVEYS_LIMIT);
-        // The default of `forwards_limit`.
-        assert_eq!(SURVEYS_LIMIT - of_shards - 128, 32);
+        // The default of `forwards_limit`, and commands about tickets.
+        assert_eq!(SURVEYS_LIMIT - of_shards - 128 - SURVEYS_LIMIT / 16, 16);
         assert_eq!([0, 7, 8, 64].map(QuestionQueue::surveys_max), [1, 1, 1, 8]);
     }
 

@@ -24,7 +24,8 @@ use super::{
 };
 use crate::{
     matchmaking::{
-        NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester, TicketTarget,
+        HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
+        TicketTarget, Verdicts,
     },
     node::SourceNetwork,
     webhooks::Cursor,
@@ -209,7 +210,10 @@ fn questions() -> Messages {
     }
     all.question("match_hand_over", &HandOverOrder::new(Some("n".into()), "arena", &[named_ticket()]));
     all.question("match_hand_over of a node that stays", &HandOverOrder::new(None, "", &[]));
-    all.question("match_rooms", &MatchRoomsQuestion { after: "arena:1".into() });
+    all.question("match_rooms", &MatchRoomsQuestion::after("arena:1"));
+    let other = TicketName { boot: 1, ..ticket_name() };
+    let verdicts = Verdicts { settled: vec![ticket_name()], unknown: vec![other] };
+    all.question("match_rooms with tickets", &MatchRoomsQuestion::first(&verdicts));
     all.question("open_room", &OpenRoomOrder { channel: "arena:2".into(), params: r#"{"map":"ice"}"#.into() });
     let reservation = PlaceReservation { number: u64::MAX, users: vec!["u\"".into()], timeout_ms: 15_000 };
     all.question("reserve_places", &ReserveOrder::new("arena:2", &[reservation]));
@@ -363,7 +367,6 @@ fn answers_about_matchmaking(all: &mut Messages) {
     let room = RoomSummary {
         channel: "arena:2".into(),
         namespace: "arena".into(),
-        number: 65_537,
         players: 3,
         players_joined: 4,
         players_max: 8,
@@ -373,7 +376,10 @@ fn answers_about_matchmaking(all: &mut Messages) {
         metadata: r#"{"map":"ice"}"#.into(),
         params: "".into(),
     };
-    all.answer::<MatchRoomsQuestion>("match_rooms", &MatchRooms { rooms: vec![room], more: true, region: "eu".into() });
+    let rooms = MatchRooms::new((vec![room], true), "eu".into(), true);
+    all.answer::<MatchRoomsQuestion>("match_rooms", &rooms);
+    let rooms = MatchRooms::new((Vec::new(), false), "".into(), false).with_waiting(&[ticket_name()]);
+    all.answer::<MatchRoomsQuestion>("match_rooms with tickets", &rooms);
     for outcome in [Ok(()), Err(OpenFailure::Busy), Err(OpenFailure::Failed)] {
         all.answer::<OpenRoomOrder>("open_room", &outcome.into());
     }
@@ -410,7 +416,8 @@ fn tickets_arrive_as_they_were_sent() {
     }
     let order = HandOverOrder::new(None, "arena", &[named_ticket()]);
     let Received::MatchHandOver(order) = arrived(&order) else { panic!("another kind") };
-    assert_eq!(order.into_parts(), ("arena".into(), vec![named_ticket()]));
+    let tickets = HandedTickets { namespace: "arena".into(), tickets: vec![named_ticket()], unreadable: 0 };
+    assert_eq!(order.into_tickets(), tickets);
 }
 
 #[test]
@@ -430,7 +437,7 @@ fn orders_about_tickets_that_make_no_sense_are_refused() {
     let tickets = r#"[{"age_ms":0,"left_ms":0,"criteria":{},"skill":0,"ticket":"x","users":[["u",true]]}]"#;
     let bytes = format!(r#"{{"v":1,"method":"match_hand_over","params":{{"namespace":"","tickets":{tickets}}}}}"#);
     let Ok(Received::MatchHandOver(order)) = decode_question(bytes.as_bytes()) else { panic!("{tickets}") };
-    assert_eq!(order.into_parts(), ("".into(), Vec::new()));
+    assert_eq!(order.into_tickets(), HandedTickets { namespace: "".into(), tickets: Vec::new(), unreadable: 1 });
 }
 
 #[test]

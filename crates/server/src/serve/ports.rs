@@ -14,12 +14,12 @@ use crate::{
         backup::BackupEndpoint,
         console::{Console, ConsoleAccess, ConsoleParts},
         debug::Debug,
-        forwards::Forwards,
         reload::Reload,
         shared_shard_reports::SharedShardReports,
     },
     matchmaking::MatchHandle,
     node::Node,
+    peers::Forwards,
     telemetry::{Scrape, api_counters::ControlCounters, log},
 };
 

@@ -310,9 +310,13 @@ families! {
     MATCH_ENDED = Counter "dunlin_match_ended_total" ["namespace", "outcome"] "Tickets that are over, by outcome: joined, or the reason why their users are in no room.";
     MATCH_REFUSED = Counter "dunlin_match_refused_total" ["namespace", "reason"] "Requests about tickets that were refused; rate_limited: by `room.match.user_rate_limit`; address_limited: by `room.match.address_users_limit`.";
     MATCH_ROOMS = Counter "dunlin_match_rooms_total" ["namespace", "outcome"] "Rooms of matchmaking, by outcome: opened, or failed before all users came.";
+    MATCH_RESERVATIONS_LOST = Counter "dunlin_match_reservations_lost_total" ["reason"] "Reservations of places that have not reached their room. Full: too many waited for its node. Failed: its node did not answer, or the room was closed.";
     MATCH_HERE = Gauge "dunlin_match_queues_here" [] "1 if this node runs the queues and the lobbies of its cluster; 1 on a node without a cluster.";
     MATCH_FORWARDED = Counter "dunlin_match_forwarded_total" [] "Requests about tickets that were passed to other nodes of the cluster.";
-    MATCH_HANDED = Counter "dunlin_match_handed_over_total" ["direction"] "Waiting tickets that this node gave to the node that runs the queues (out), or took over from another one (in).";
+    MATCH_FORWARDS_REFUSED = Counter "dunlin_match_forwards_refused_total" [] "Clients' requests about tickets that got error 111, because too many were being passed to other nodes of the cluster.";
+    MATCH_REMEMBERED = Gauge "dunlin_match_remembered" [] "Tickets of this node that wait on the node that runs the queues, and that it enters again if that one dies.";
+    MATCH_NOT_REMEMBERED = Counter "dunlin_match_not_remembered_total" [] "Tickets of this node that it cannot enter again, because it remembers 4,096 others.";
+    MATCH_HANDED = Counter "dunlin_match_handed_over_total" ["direction"] "Waiting tickets that this node gave to the node that runs the queues (out), took over from another one (in), did not take over because its rules refuse them or it cannot read them (refused), or entered again because the node that ran the queues was gone (again).";
     MATCH_BUSY = Counter "dunlin_match_busy_seconds_total" ["namespace"] "Time in which tickets were placed.";
     MATCH_LONGEST = Gauge "dunlin_match_longest_placing_seconds" ["namespace"] "The longest time of one placing since the start.";
     LOBBY_ROOMS = Gauge "dunlin_lobby_rooms" ["channel"] "Rooms that a lobby lists.";

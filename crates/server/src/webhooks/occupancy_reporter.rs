@@ -199,7 +199,7 @@ impl OccupancyReporter {
 /// longer, has not answered yet.
 fn reporter_of(nodes: &[LiveNode], part_of: impl Fn(&str) -> Part) -> Option<&str> {
     let others = nodes.iter().filter(|live| part_of(&live.node) != Part::Without);
-    let oldest = others.min_by_key(|live| (live.about.started_ms, &live.node))?;
+    let oldest = others.min_by_key(|live| live.seniority())?;
     (part_of(&oldest.node) == Part::Takes).then_some(&*oldest.node)
 }
 

@@ -96,7 +96,7 @@ impl Queue {
             binds_places: true,
             notify_prefix: None,
         };
-        let task = matchmaking::prepare(&[queue], &[], 1, "").expect("a queue");
+        let task = matchmaking::prepare(&[queue], &[], 1, "", 0).expect("a queue");
         let handle = task.handle();
         rig.runtime.spawn(task.run(rig.node.clone(), "".into()));
         Self { gate, handle, rig }

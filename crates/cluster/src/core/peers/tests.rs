@@ -193,6 +193,17 @@ fn missing(answers: &SurveyAnswers) -> Vec<(&str, QueryFault)> {
 }
 
 #[test]
+fn the_node_that_started_first_is_the_most_senior() {
+    let node = |node: &str, started_ms| LiveNode {
+        node: node.into(),
+        about: NodeDescription { started_ms, ..NodeDescription::default() },
+    };
+    let mut nodes = [node("a", 3), node("d", 2), node("b", 1), node("c", 2)];
+    nodes.sort_by(|one, other| one.seniority().cmp(&other.seniority()));
+    assert_eq!(nodes.map(|live| live.node), ["b", "c", "d", "a"].map(Box::from), "of the same age, the id decides");
+}
+
+#[test]
 fn nodes_discover_each_other_and_drop_silent_ones() {
     let mut network = Network::new(&["b", "a", "c"]);
     for place in 0..3 {

@@ -48,6 +48,12 @@ pub(super) fn matchmaking(page: &mut Page, report: &MatchmakingReport) {
             samples.add(&[label(queue), "failed"], queue.counters.rooms_failed);
         }
     });
+    page.family(&m::MATCH_RESERVATIONS_LOST, |samples| {
+        if !report.queues.is_empty() {
+            samples.add(&["full"], report.lost_reservations.full);
+            samples.add(&["failed"], report.lost_reservations.failed);
+        }
+    });
     exchange(page, (!report.queues.is_empty()).then_some(&report.peers));
     plain(
         page,
@@ -79,10 +85,27 @@ fn exchange(page: &mut Page, peers: Option<&QueuePeerCounts>) {
             samples.add(&[], peers.forwarded);
         }
     });
+    page.family(&m::MATCH_FORWARDS_REFUSED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], peers.forwards_refused);
+        }
+    });
+    page.family(&m::MATCH_REMEMBERED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], peers.remembered as u64);
+        }
+    });
+    page.family(&m::MATCH_NOT_REMEMBERED, |samples| {
+        if let Some(peers) = peers {
+            samples.add(&[], peers.not_remembered);
+        }
+    });
     page.family(&m::MATCH_HANDED, |samples| {
         if let Some(peers) = peers {
             samples.add(&["out"], peers.handed_over);
             samples.add(&["in"], peers.taken_over);
+            samples.add(&["refused"], peers.not_taken_over);
+            samples.add(&["again"], peers.entered_again);
         }
     });
 }

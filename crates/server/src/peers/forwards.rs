@@ -11,6 +11,9 @@ use crate::node::SourceNetwork;
 /// An address may have this share of all forwards.
 const ADDRESS_SHARE: usize = 8;
 
+/// Clients' commands about tickets may have this share of the node's surveys.
+const TICKET_SHARE: usize = 16;
+
 /// The forwards in progress.
 #[derive(Debug)]
 pub struct Forwards {
@@ -28,6 +31,11 @@ impl Forwards {
     /// At most `forwards_max` in progress.
     pub fn new(forwards_max: usize) -> Arc<Self> {
         Arc::new(Self { forwards_max, counts: Mutex::default() })
+    }
+
+    /// Clients' commands about tickets, of a node that may have so many surveys.
+    pub fn of_tickets(surveys_limit: usize) -> Arc<Self> {
+        Self::new((surveys_limit / TICKET_SHARE).max(1))
     }
 
     /// A place for one more forward; `None` at a limit. A client whose address is unknown counts in total only.
@@ -95,6 +103,21 @@ mod tests {
         held.clear();
         assert!(forwards.begin(Some(source(1))).is_some());
         assert!(forwards.counts().by_source.is_empty(), "ended ones leave nothing");
+    }
+
+    #[test]
+    fn commands_about_tickets_get_a_sixteenth_of_the_surveys() {
+        let forwards = Forwards::of_tickets(256);
+        let held: Vec<Forward> = (0..8)
+            .flat_map(|last| {
+                let of_source: Vec<_> = std::iter::from_fn(|| forwards.begin(Some(source(last)))).collect();
+                assert_eq!(of_source.len(), 2, "an eighth for an address");
+                of_source
+            })
+            .collect();
+        assert_eq!(held.len(), 16);
+        assert!(forwards.begin(None).is_none(), "one past the total");
+        assert_eq!([0, 15, 32].map(|surveys| Forwards::of_tickets(surveys).forwards_max), [1, 1, 2]);
     }
 
     #[test]
