@@ -26,17 +26,19 @@ use std::{
 
 use ::io_uring::{opcode, squeue::Entry, types::Fd};
 
+pub use buffers::{Buffers, GROUP};
 pub use probe::{Unavailable, probe, probe_table};
+pub use ring::{ASIDE, Cqe, Ring};
+pub use socket::Target;
+pub use table::size_for;
 
 use self::{
     acceptor::MultishotAcceptor,
-    buffers::Buffers,
     intake::{BorrowedBuffer, HeldBytes},
-    ring::{Cqe, Ring},
     sends::{BATCH_MAX, Sends},
     slots::{ARMED, ENDED, ENDING, FRESH, FULL, INDEX_MAX, OFFERED, PAUSED, Slot, Subject, WAITS_TO_ARM, live, target},
-    socket::{Socket, Target},
-    table::{SocketTable, installation, size_for},
+    socket::Socket,
+    table::{SocketTable, installation},
 };
 use super::{
     reactor::{
@@ -430,7 +432,7 @@ impl Reactor for Uring {
         let slot = live(&mut self.slots, connection).ok_or_else(gone)?;
         slot.set(PAUSED, true);
         if slot.has(FULL) {
-            self.ring.cancel(Subject::Writable(connection));
+            self.ring.cancel(Subject::Writable(connection).user_data());
         }
         self.end_receive(connection);
         // Until its receive has ended, it could consume bytes of the socket's next owner.
@@ -456,7 +458,7 @@ impl Reactor for Uring {
         let is_full = slot.has(FULL);
         self.end_receive(connection);
         if is_full {
-            self.ring.cancel(Subject::Writable(connection));
+            self.ring.cancel(Subject::Writable(connection).user_data());
         }
         let Some(slot) = live(&mut self.slots, connection) else { return };
         let Some(target) = slot.socket.take(connection.index) else { return };

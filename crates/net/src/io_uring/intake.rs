@@ -205,7 +205,7 @@ impl Uring {
         let Some(slot) = live(&mut self.slots, connection) else { return };
         if slot.has(ARMED) && !slot.has(ENDING) {
             slot.set(ENDING, true);
-            self.ring.cancel(Subject::Receive(connection));
+            self.ring.cancel(Subject::Receive(connection).user_data());
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::{
     super::reactor::ConnectionKey,
     buffers::List,
+    ring::ASIDE,
     socket::{Socket, Target},
 };
 
@@ -110,7 +111,7 @@ impl Subject {
     pub(super) fn user_data(self) -> u64 {
         let of = |kind: u64, key: ConnectionKey| kind << 60 | u64::from(key.index) << 32 | u64::from(key.generation);
         match self {
-            Self::Aside => 0,
+            Self::Aside => ASIDE,
             Self::Wake => 1 << 60,
             Self::Accept => 2 << 60,
             Self::Listener => 3 << 60,
