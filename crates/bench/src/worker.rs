@@ -3,6 +3,9 @@
 mod batches;
 mod clients;
 mod crew;
+mod dialogue;
+pub mod direct;
+mod direct_session;
 mod drain;
 mod outbox;
 mod player;

@@ -545,6 +545,45 @@ fn clients_that_come_and_go_miss_nothing() {
     assert_eq!(figure(&result, "connections"), 101);
 }
 
+/// Whether the run says that the kernel cannot do it.
+fn has_no_direct_sockets(output: &Output) -> bool {
+    stderr(output).contains("clients has file descriptors, because")
+}
+
+#[test]
+fn clients_with_direct_sockets_come_and_go_and_miss_nothing() {
+    let durations = ["--set", "phase.warm-up.duration=100ms", "--set", "phase.hold.duration=500ms"];
+    let sizes = ["--set", "crew.clients.connections=100", "--gate", "lost=0,duplicated=0,reordered=0,connect_failed=0"];
+    let direct = ["--set", "crew.clients.sockets=direct"];
+    let (result, output) = built_in(&[&["churn"], &durations[..], &sizes[..], &direct[..]].concat());
+    assert!(output.status.success() || has_no_direct_sockets(&output), "{}", stderr(&output));
+    assert!((100..=200).contains(&figure(&result, "churned")), "{result:#}");
+    assert_eq!(figure(&result, "connections"), 101);
+    assert!(figure(&result, "delivered") > 500, "{result:#}");
+}
+
+#[test]
+fn one_process_has_more_clients_with_direct_sockets_than_it_may_have_open_files() {
+    let program = Path::new(env!("CARGO_BIN_EXE_dunlin-bench"));
+    dunlin_proof::programs::beside(program, "dunlin");
+    let folder = Folder::make();
+    let json = folder.0.join("run.json").display().to_string();
+    // The hard limit, which a process cannot raise.
+    let line = r#"ulimit -n 2500 && exec "$0" "$@""#;
+    let mut command = Command::new("sh");
+    command.args(["-c", line]).arg(program).args(["run", "idle-million", "--short", "--json", &json, "--no-pin"]);
+    let output = command.args(["--quiet", "--set", "crew.clients.workers=1"]).output().expect("there is a shell");
+    if has_no_direct_sockets(&output) {
+        assert!(stderr(&output).contains("crew.clients needs 4000 open files in 1 processes"), "{}", stderr(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", stderr(&output));
+    let result = folder.read("run.json");
+    // One publication at each size.
+    assert_eq!((figure(&result, "connections"), figure(&result, "delivered")), (4_001, 10_000), "{result:#}");
+    assert_eq!((figure(&result, "lost"), figure(&result, "connect_failed")), (0, 0));
+}
+
 /// Runs a built-in profile with changes against a target that is already there.
 fn built_in_at(url: &str, profile: &str, changes: &[&str], more: &[&str]) -> (Value, Output) {
     let folder = Folder::make();

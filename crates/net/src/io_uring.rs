@@ -13,30 +13,32 @@ mod sends;
 mod slots;
 mod socket;
 mod table;
+mod wakeups;
 
 use std::{
-    collections::{HashMap, VecDeque},
     io,
     mem::ManuallyDrop,
     net::{Shutdown, TcpListener, TcpStream},
-    os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::fd::{BorrowedFd, FromRawFd as _, OwnedFd},
     sync::Arc,
     time::Duration,
 };
 
-use ::io_uring::{opcode, squeue::Entry, types::Fd};
+use ::io_uring::{opcode, squeue::Entry};
 
+pub use buffers::{Buffers, GROUP};
 pub use probe::{Unavailable, probe, probe_table};
+pub use ring::{ASIDE, Cqe, Ring};
+pub use socket::Target;
+pub use table::size_for;
 
 use self::{
     acceptor::MultishotAcceptor,
-    buffers::Buffers,
-    intake::{BorrowedBuffer, HeldBytes},
-    ring::{Cqe, Ring},
+    intake::Intake,
     sends::{BATCH_MAX, Sends},
-    slots::{ARMED, ENDED, ENDING, FRESH, FULL, INDEX_MAX, OFFERED, PAUSED, Slot, Subject, WAITS_TO_ARM, live, target},
-    socket::{Socket, Target},
-    table::{SocketTable, installation, size_for},
+    slots::{ARMED, FRESH, FULL, OFFERED, PAUSED, Slot, Sockets, Subject, WAITS_TO_ARM},
+    table::installation,
+    wakeups::Wakeups,
 };
 use super::{
     reactor::{
@@ -53,36 +55,16 @@ const LOOKS_PER_TURN: usize = 16;
 /// The reactor.
 pub struct Uring {
     ring: Ring,
+    sockets: Sockets,
+    intake: Intake,
     /// The kernel uses this memory as long as the ring exists.
-    buffers: ManuallyDrop<Buffers>,
     sends: ManuallyDrop<Sends>,
-    /// Indexed by `ConnectionKey::index`.
-    slots: Vec<Slot>,
-    /// The sockets' table; `None` if they use descriptors.
-    table: Option<SocketTable>,
+    /// Connections whose full socket is writable again.
+    writable: Vec<ConnectionKey>,
+    acceptor: MultishotAcceptor,
+    wakeups: Wakeups,
     /// The result of the request that this reactor waits for.
     awaited: Option<i32>,
-    acceptor: MultishotAcceptor,
-    waker: Arc<Waker>,
-    /// A poll request for the waker is pending.
-    listens_to_waker: bool,
-    woken: bool,
-    writable: Vec<ConnectionKey>,
-    /// Connections with completions, without duplicates, the longest-waiting first.
-    readable: VecDeque<ConnectionKey>,
-    /// How many connections at the front of `readable` have their turn in this one.
-    reads_left: usize,
-    read_bytes_left: usize,
-    read_bytes_max: usize,
-    /// Connections whose receive is armed when buffers are available, or before the next wait.
-    to_arm: VecDeque<ConnectionKey>,
-    /// Connections whose receive is not submitted yet.
-    fresh: Vec<ConnectionKey>,
-    /// Data that was received before a connection was paused, by index.
-    held: HashMap<u32, HeldBytes>,
-    borrowed: BorrowedBuffer,
-    /// A buffer to join the bytes of several buffers; reused to keep its capacity.
-    together: Vec<u8>,
     counters: ReactorCounters,
     /// Whether a test pretends that no descriptor is left for a socket of the table.
     #[cfg(test)]
@@ -99,29 +81,17 @@ impl Uring {
         let ring = Ring::new()?;
         let read_bytes_max = read_bytes_max.clamp(1, READ_BUFFER_BYTES);
         // SAFETY: `drop` below ends all requests before it frees the buffers.
-        let buffers = unsafe { Buffers::new(&ring, read_bytes_max)? };
+        let intake = unsafe { Intake::new(&ring, read_bytes_max)? };
         let waker = Arc::new(Waker::eventfd()?);
         let reactor = Self {
             ring,
-            buffers: ManuallyDrop::new(buffers),
+            sockets: Sockets::new(),
+            intake,
             sends: ManuallyDrop::new(Sends::new()),
-            slots: Vec::new(),
-            table: None,
-            awaited: None,
-            acceptor: MultishotAcceptor::new(listener)?,
-            waker: Arc::clone(&waker),
-            listens_to_waker: false,
-            woken: false,
             writable: Vec::new(),
-            readable: VecDeque::new(),
-            reads_left: 0,
-            read_bytes_left: 0,
-            read_bytes_max,
-            to_arm: VecDeque::new(),
-            fresh: Vec::new(),
-            held: HashMap::new(),
-            borrowed: BorrowedBuffer::Nothing,
-            together: Vec::new(),
+            acceptor: MultishotAcceptor::new(listener)?,
+            wakeups: Wakeups::new(Arc::clone(&waker)),
+            awaited: None,
             counters: ReactorCounters::default(),
             #[cfg(test)]
             pretends_no_descriptor: false,
@@ -135,29 +105,19 @@ impl Uring {
     /// # Errors
     /// The error of the system call. Connections use descriptors then.
     pub fn use_table(&mut self, connections_max: u32) -> io::Result<u32> {
-        assert!(self.slots.is_empty(), "connections have no places in the table");
-        let size = size_for(connections_max);
-        self.table = Some(SocketTable::new(&self.ring, size)?);
-        Ok(size)
+        self.sockets.use_table(&self.ring, connections_max)
     }
 
     /// Queues missing requests before a wait.
     fn prepare(&mut self) {
-        if !self.listens_to_waker
-            && let Waker::Eventfd(file) = &*self.waker
-        {
-            self.listens_to_waker = true;
-            let poll = opcode::PollAdd::new(Fd(file.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
-            // SAFETY: the request contains no pointers.
-            unsafe { self.ring.push(&poll.user_data(Subject::Wake.user_data())) };
-        }
+        self.wakeups.prepare(&mut self.ring);
         self.acceptor.prepare(&mut self.ring);
-        self.arm_waiting();
+        self.intake.arm_waiting(&mut self.ring, &mut self.sockets);
     }
 
     /// Processes all available completions.
     fn drain(&mut self) {
-        self.are_submitted();
+        self.intake.are_submitted(&mut self.sockets);
         while let Some(cqe) = self.ring.pop() {
             self.take(cqe);
         }
@@ -168,15 +128,14 @@ impl Uring {
         match Subject::from_user_data(cqe.user_data) {
             Subject::Send(place) => self.sends.complete(place, cqe.result),
             Subject::Awaited => self.awaited = Some(cqe.result),
-            Subject::Receive(connection) => self.received(connection, cqe),
+            Subject::Receive(connection) => {
+                self.intake.received(&mut self.ring, &mut self.sockets, connection, cqe);
+            }
             Subject::Accept => self.acceptor.accepted(cqe, &mut self.ring),
             Subject::Listener => self.acceptor.on_readable(),
-            Subject::Wake => {
-                self.woken = true;
-                self.listens_to_waker = cqe.has_more();
-            }
+            Subject::Wake => self.wakeups.on_readable(cqe),
             Subject::Writable(connection) => {
-                if let Some(slot) = live(&mut self.slots, connection)
+                if let Some(slot) = self.sockets.live(connection)
                     && slot.has(FULL)
                 {
                     slot.set(FULL, false);
@@ -241,15 +200,6 @@ impl Uring {
         // it.
         unsafe { Ok(OwnedFd::from_raw_fd(self.ask(installation(place))?)) }
     }
-
-    /// The kernel has taken all queued requests.
-    fn are_submitted(&mut self) {
-        for connection in self.fresh.drain(..) {
-            if let Some(slot) = live(&mut self.slots, connection) {
-                slot.set(FRESH, false);
-            }
-        }
-    }
 }
 
 impl Reactor for Uring {
@@ -257,11 +207,11 @@ impl Reactor for Uring {
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         debug_assert_eq!(self.sends.outstanding(), 0, "a batch ends before the turn does");
-        self.give_back_lent();
+        self.intake.give_back_lent();
         self.ring.enable()?;
         self.prepare();
         // Completions that arrived with a submission in this turn are not reported twice.
-        let has_news = self.woken || !self.writable.is_empty();
+        let has_news = self.wakeups.has_news() || !self.writable.is_empty();
         let timeout = match (timeout, self.acceptor.rest()) {
             (Some(timeout), Some(rest)) => Some(timeout.min(rest)),
             (timeout, rest) => timeout.or(rest),
@@ -281,18 +231,17 @@ impl Reactor for Uring {
             self.drain();
         }
         self.acceptor.begin_turn();
-        self.reads_left = self.readable.len();
-        self.read_bytes_left = intake::READ_BYTES_PER_TURN;
+        self.intake.begin_turn();
         Ok(())
     }
 
     fn next(&mut self, intake: bool) -> Option<Completion<'_>> {
-        self.give_back_lent();
-        if std::mem::take(&mut self.woken) {
+        self.intake.give_back_lent();
+        if self.wakeups.take() {
             return Some(Completion::Woken);
         }
         while let Some(connection) = self.writable.pop() {
-            if live(&mut self.slots, connection).is_some() {
+            if self.sockets.live(connection).is_some() {
                 return Some(Completion::Writable { connection });
             }
         }
@@ -302,11 +251,11 @@ impl Reactor for Uring {
         if let Some(accepted) = self.acceptor.next() {
             return Some(accepted);
         }
-        self.read()
+        self.intake.read(&mut self.sockets)
     }
 
     fn has_more(&self) -> bool {
-        self.acceptor.has_more() || !self.readable.is_empty()
+        self.acceptor.has_more() || self.intake.has_more()
     }
 
     fn stop_listening(&mut self) {
@@ -314,51 +263,40 @@ impl Reactor for Uring {
     }
 
     fn open(&mut self, connection: ConnectionKey, stream: TcpStream) -> io::Result<()> {
-        assert!(connection.index <= INDEX_MAX, "there are fewer files than that");
-        let index = connection.index as usize;
-        if index >= self.slots.len() {
-            self.slots.resize_with(index + 1, Slot::default);
-        }
-        let slot = self.slots.get_mut(index).expect("the table has just been made long enough");
-        assert!(!slot.socket.is_open(), "an index is used again only after its connection was closed");
-        let socket = match &mut self.table {
-            Some(table) => table.insert(&mut self.ring, connection.index, stream.into())?,
-            None => Socket::from(stream),
-        };
-        *slot = Slot::new(socket, connection.generation);
-        self.arm(connection);
+        self.sockets.open(&mut self.ring, connection, stream)?;
+        self.intake.arm(&mut self.ring, &mut self.sockets, connection);
         Ok(())
     }
 
     fn pause(&mut self, connection: ConnectionKey) {
-        if let Some(slot) = live(&mut self.slots, connection) {
+        if let Some(slot) = self.sockets.live(connection) {
             slot.set(PAUSED, true);
-            self.end_receive(connection);
-            self.hold_bytes(connection);
+            self.sockets.end_receive(&mut self.ring, connection);
+            self.intake.hold_bytes(&mut self.sockets, connection);
         }
     }
 
     fn resume(&mut self, connection: ConnectionKey) {
-        if let Some(slot) = live(&mut self.slots, connection) {
+        if let Some(slot) = self.sockets.live(connection) {
             slot.set(PAUSED, false);
-            self.queue_read(connection);
-            self.want_receive(connection);
+            self.intake.queue_read(&mut self.sockets, connection);
+            self.intake.want_receive(&mut self.sockets, connection);
         }
     }
 
     fn has_unread(&self, connection: ConnectionKey) -> bool {
         // The kernel has not examined this socket yet, so it may have data.
         let may_have = |slot: &Slot| slot.has_news() || slot.has(WAITS_TO_ARM | FRESH) || !slot.has(ARMED);
-        self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && may_have(slot))
+        self.sockets.get(connection).is_some_and(may_have)
     }
 
     #[inline]
     fn takes_bytes(&self, connection: ConnectionKey) -> bool {
-        self.slots.get(connection.index as usize).is_some_and(|slot| slot.is_of(connection) && !slot.has(FULL))
+        self.sockets.get(connection).is_some_and(|slot| !slot.has(FULL))
     }
 
     fn socket(&mut self, connection: ConnectionKey) -> Option<SocketDescriptor<'_>> {
-        match target(&self.slots, connection)? {
+        match self.sockets.target(connection)? {
             // SAFETY: the connection's slot owns the descriptor, and cannot close it while the result borrows the reactor.
             Target::Descriptor(fd) => Some(SocketDescriptor::Own(unsafe { BorrowedFd::borrow_raw(fd) })),
             Target::Registered(place) => self.open_descriptor(place).ok().map(SocketDescriptor::Opened),
@@ -367,7 +305,7 @@ impl Reactor for Uring {
 
     #[inline]
     unsafe fn send<'a>(&mut self, connection: ConnectionKey, mut slices: impl Iterator<Item = &'a [u8]>) {
-        let Some(slot) = live(&mut self.slots, connection).filter(|slot| !slot.has(FULL)) else { return };
+        let Some(slot) = self.sockets.live(connection).filter(|slot| !slot.has(FULL)) else { return };
         let (Some(target), Some(first)) = (slot.socket.target(connection.index), slices.next()) else { return };
         if slot.has(OFFERED) {
             debug_assert!(false, "{OFFERED_TWICE}");
@@ -395,7 +333,7 @@ impl Reactor for Uring {
             self.submit_sends();
         }
         let sent = self.sends.next()?;
-        let Some(slot) = live(&mut self.slots, sent.connection) else { return Some(sent) };
+        let Some(slot) = self.sockets.live(sent.connection) else { return Some(sent) };
         slot.set(OFFERED, false);
         if sent.outcome == SendOutcome::Full
             && let Some(target) = slot.socket.target(sent.connection.index)
@@ -412,7 +350,7 @@ impl Reactor for Uring {
         if let Some(socket) = self.socket(connection) {
             // An error means that the connection is broken; the next read reports it.
             let _ = socket2::SockRef::from(&socket).shutdown(Shutdown::Write);
-        } else if let Some(target) = target(&self.slots, connection) {
+        } else if let Some(target) = self.sockets.target(connection) {
             // No descriptor is left. The ring can do it without one, but on another thread: until that is done, the place
             // must not be used again.
             let request = target.request(|fd| opcode::Shutdown::new(fd, libc::SHUT_WR).build());
@@ -423,24 +361,24 @@ impl Reactor for Uring {
 
     fn release(&mut self, connection: ConnectionKey) -> io::Result<Released> {
         let gone = || io::Error::from(io::ErrorKind::NotConnected);
-        let opened = match target(&self.slots, connection).ok_or_else(gone)? {
+        let opened = match self.sockets.target(connection).ok_or_else(gone)? {
             Target::Descriptor(_) => None,
             Target::Registered(place) => Some(TcpStream::from(self.open_descriptor(place)?)),
         };
-        let slot = live(&mut self.slots, connection).ok_or_else(gone)?;
+        let slot = self.sockets.live(connection).ok_or_else(gone)?;
         slot.set(PAUSED, true);
         if slot.has(FULL) {
-            self.ring.cancel(Subject::Writable(connection));
+            self.ring.cancel(Subject::Writable(connection).user_data());
         }
-        self.end_receive(connection);
+        self.sockets.end_receive(&mut self.ring, connection);
         // Until its receive has ended, it could consume bytes of the socket's next owner.
-        while self.slots.get(connection.index as usize).is_some_and(|slot| slot.has(ARMED)) {
+        while self.sockets.get(connection).is_some_and(|slot| slot.has(ARMED)) {
             self.ring.wait(None)?;
             self.drain();
         }
-        self.hold_bytes(connection);
-        let read = self.held.remove(&connection.index).map_or_else(Vec::new, HeldBytes::into_rest);
-        let socket = &mut live(&mut self.slots, connection).ok_or_else(gone)?.socket;
+        self.intake.hold_bytes(&mut self.sockets, connection);
+        let read = self.intake.take_rest(connection);
+        let socket = &mut self.sockets.live(connection).ok_or_else(gone)?.socket;
         let Some(stream) = opened else { return Ok(Released { stream: socket.take_stream().ok_or_else(gone)?, read }) };
         if let Some(target) = socket.take(connection.index) {
             self.ring.close(target);
@@ -452,22 +390,22 @@ impl Reactor for Uring {
     }
 
     fn close(&mut self, connection: ConnectionKey) {
-        let Some(slot) = live(&mut self.slots, connection) else { return };
+        let Some(slot) = self.sockets.live(connection) else { return };
         let is_full = slot.has(FULL);
-        self.end_receive(connection);
+        self.sockets.end_receive(&mut self.ring, connection);
         if is_full {
-            self.ring.cancel(Subject::Writable(connection));
+            self.ring.cancel(Subject::Writable(connection).user_data());
         }
-        let Some(slot) = live(&mut self.slots, connection) else { return };
+        let Some(slot) = self.sockets.live(connection) else { return };
         let Some(target) = slot.socket.take(connection.index) else { return };
-        self.buffers.discard(&mut slot.received);
-        self.held.remove(&connection.index);
+        self.intake.discard(connection, &mut slot.received);
         // Queued after earlier requests, which may refer to the socket by its descriptor or its place.
         self.ring.close(target);
     }
 
     fn counters(&self) -> ReactorCounters {
-        ReactorCounters { calls: self.ring.calls, ..self.counters }
+        let buffers_ran_out = self.intake.buffers_ran_out;
+        ReactorCounters { calls: self.ring.calls, buffers_ran_out, ..self.counters }
     }
 }
 
@@ -480,11 +418,11 @@ impl Drop for Uring {
         if self.ring.cancel_all() {
             // SAFETY: neither is used again, and the kernel has no request left that refers to them.
             unsafe {
-                ManuallyDrop::drop(&mut self.buffers);
+                self.intake.free_buffers();
                 ManuallyDrop::drop(&mut self.sends);
             }
         }
-        if self.table.is_some() {
+        if self.sockets.has_table() {
             // An error leaves this to the kernel.
             let _ = self.ring.unregister_table();
         }

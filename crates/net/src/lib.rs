@@ -20,6 +20,11 @@ mod tls;
 mod upgrade;
 mod waker;
 
+/// What the reactor on `io_uring` is made of, for the load generator, whose clients have no descriptors either.
+pub mod uring {
+    pub use crate::io_uring::{ASIDE, Buffers, Cqe, GROUP, Ring, Target, size_for};
+}
+
 pub use body::RequestBody;
 pub use body_length::is_websocket_upgrade;
 pub use connection::{

@@ -55,6 +55,7 @@ const KNOWN: [(&str, &[&str]); 10] = [
             "dunlin-cluster",
             "dunlin-engine",
             "dunlin-games",
+            "dunlin-net",
             "dunlin-processes",
             "dunlin-protocol",
             "dunlin-rooms",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,10 @@ pub struct Place {
     /// Connection `n` of the crew belongs to process `n % parts`.
     pub part: u64,
     pub parts: u64,
+    /// Maximum number of connections of the process.
+    pub connections: usize,
+    /// Numbers of the local addresses that are this process's own.
+    pub sources: Range<u32>,
     /// Maximum number of concurrent handshakes.
     pub handshakes_max: usize,
     /// Cores to run on.
@@ -82,9 +87,10 @@ pub struct CrewPlan {
     /// Publications per second of the whole crew.
     pub publish: f64,
     pub via: Via,
+    pub sockets: SocketKind,
     /// What its clients do in a room; none: they are in channels.
     pub play: Option<PlayPlan>,
-    /// Number of processes; none: one for each 4,000 connections.
+    /// Number of processes; none: one for each 4,000 connections, or 250,000 with direct sockets.
     pub workers: Option<u64>,
 }
 
@@ -132,6 +138,16 @@ pub enum Via {
     Client,
     /// The HTTP API, one kept-alive connection for each connection of the crew.
     Api,
+}
+
+/// What the sockets of a crew are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SocketKind {
+    /// File descriptors.
+    Descriptors,
+    /// Places in tables of `io_uring`, which do not count as open files.
+    Direct,
 }
 
 /// The streams of one crew of publishers. A *stream* is what one connection publishes into one channel, so its

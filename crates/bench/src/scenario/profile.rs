@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use toml::{Table, Value};
 
-use super::crew_commands::{CrewPlan, PlayPlan, Subscribe, Via};
+use super::crew_commands::{CrewPlan, PlayPlan, SocketKind, Subscribe, Via};
 use super::document::{Section, set, set_value, shown, suggestion};
 use super::gate::Gate;
 use super::stamp::STAMPED_BYTES_MIN;
@@ -26,6 +26,7 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("fanout", include_str!("../../../../bench/scenarios/fanout.toml")),
     ("idle", include_str!("../../../../bench/scenarios/idle.toml")),
     ("idle-many", include_str!("../../../../bench/scenarios/idle-many.toml")),
+    ("idle-million", include_str!("../../../../bench/scenarios/idle-million.toml")),
     ("own-game", include_str!("../../../../bench/scenarios/own-game.toml")),
     ("publish", include_str!("../../../../bench/scenarios/publish.toml")),
     ("soak", include_str!("../../../../bench/scenarios/soak.toml")),
@@ -291,6 +292,13 @@ impl Profile {
         if crew.play.is_some() && (crew.subscribe != Subscribe::None || crew.publish > 0.0 || crew.via == Via::Api) {
             return Err(format!("{at} plays in a room: remove its subscribe, publish and via"));
         }
+        let only_receives = crew.publish <= 0.0 && crew.play.is_none() && crew.via == Via::Client && !self.message.tls;
+        if crew.sockets == SocketKind::Direct && !only_receives {
+            return Err(format!(
+                "{at}: clients with direct sockets only receive, without TLS: remove its sockets = \"direct\", or its \
+                 publish, room and via, and message.tls"
+            ));
+        }
         if crew.via == Via::Api && crew.subscribe != Subscribe::None {
             return Err(format!("{at} uses the HTTP API, so it cannot subscribe: give subscribe = \"none\""));
         }
@@ -382,6 +390,7 @@ fn read_crew(section: &Section<'_>) -> Result<CrewPlan, String> {
         ("single", Subscribe::Single),
         ("random", Subscribe::Random),
     ];
+    let sockets = [("descriptors", SocketKind::Descriptors), ("direct", SocketKind::Direct)];
     let crew = CrewPlan {
         name: name.to_owned(),
         connections: section.count("connections", 0, CONNECTIONS_MAX)?.unwrap_or(1),
@@ -391,6 +400,7 @@ fn read_crew(section: &Section<'_>) -> Result<CrewPlan, String> {
         churn: section.number("churn", RATE_MAX)?.unwrap_or(0.0),
         publish: section.number("publish", RATE_MAX)?.unwrap_or(0.0),
         via: section.choice("via", &[("client", Via::Client), ("api", Via::Api)])?.unwrap_or(Via::Client),
+        sockets: section.choice("sockets", &sockets)?.unwrap_or(SocketKind::Descriptors),
         play: read_play(section)?,
         workers: section.count("workers", 1, 60)?,
     };
@@ -547,6 +557,9 @@ mod tests {
             ("crew.press.via=api", ""),
             ("crew.audience.via=api", "crew.audience uses the HTTP API"),
             ("crew.audience.room=game:1", "crew.audience plays in a room: remove its subscribe"),
+            ("crew.audience.sockets=direct", ""),
+            ("crew.press.sockets=direct", "crew.press: clients with direct sockets only receive"),
+            ("crew.press.sockets=indirect", "give descriptors, direct"),
             ("crew.audience.inputs=5", "crew.audience.inputs: give the channel of the room as well"),
             ("crew.audience.script=[[300]]", "crew.audience.script: give each input as a text or as a list of bytes"),
             ("crew.audience.join={", "crew.audience.join: give a JSON document"),

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::crew_commands::{
-    CrewCommand, CrewPlan, CrewReply, CrewReport, CrewRole, Load, PhaseOrder, Place, StreamSpan,
+    CrewCommand, CrewPlan, CrewReply, CrewReport, CrewRole, Load, PhaseOrder, Place, SocketKind, StreamSpan,
 };
 use super::profile::Profile;
 use super::rate_curve::RateCurve;
@@ -19,10 +19,17 @@ use crate::proc::{self, Cores};
 use crate::progress::Progress;
 use crate::report::whole;
 use crate::tally::{Tally, WORKERS_MAX};
+use crate::worker::direct;
 use crate::worker_process::Worker;
 
 /// Default number of connections of one process, well below 20,000 open files.
 const CONNECTIONS_PER_WORKER: u64 = 4_000;
+/// The same without open files: a million clients use four threads.
+const DIRECT_CONNECTIONS_PER_WORKER: u64 = 250_000;
+/// Local addresses of a process, at least, and the connections for which it has one more. Closed connections hold their ports for a
+/// minute, and one address has 28,000.
+const SOURCES_MIN: u64 = 8;
+const CONNECTIONS_PER_SOURCE: u64 = 4_000;
 /// Open files of a process that are not connections.
 const OTHER_FILES: u64 = 64;
 const HANDSHAKES_MAX: usize = 256;
@@ -90,7 +97,8 @@ impl<'a> ScenarioRig<'a> {
         let streams = Streams::create(publishers.iter().map(|span| span.count as usize).sum())?;
         let tally = Tally::create()?;
         let run_start_ns = proc::now_ns();
-        let mut plans = Plans { profile, target: &target, api_key, cores, run_start_ns, publishers, worker: 0 };
+        let mut plans =
+            Plans { profile, target: &target, api_key, cores, run_start_ns, publishers, worker: 0, source: 0 };
         progress.doing("starting the clients".into());
         let mut crews = Vec::new();
         for plan in &profile.crews {
@@ -354,14 +362,21 @@ struct Plans<'a> {
     publishers: Vec<StreamSpan>,
     /// Number of the next process.
     worker: usize,
+    /// Number of the next local address.
+    source: u32,
 }
 
 impl Plans<'_> {
     fn start(&mut self, plan: &CrewPlan, tally: &Tally, streams: &Streams) -> Result<Vec<Worker>, Error> {
         let connections = self.profile.connections_max(plan);
-        let parts = plan.workers.unwrap_or_else(|| connections.div_ceil(CONNECTIONS_PER_WORKER)).max(1);
+        let plan = &CrewPlan { sockets: possible_sockets(plan), ..plan.clone() };
+        let per_worker = match plan.sockets {
+            SocketKind::Descriptors => CONNECTIONS_PER_WORKER,
+            SocketKind::Direct => DIRECT_CONNECTIONS_PER_WORKER,
+        };
+        let parts = plan.workers.unwrap_or_else(|| connections.div_ceil(per_worker)).max(1);
         let files = proc::raise_open_files_limit();
-        if connections.div_ceil(parts) + OTHER_FILES > files {
+        if plan.sockets == SocketKind::Descriptors && connections.div_ceil(parts) + OTHER_FILES > files {
             return Err(Error::Scenario(format!(
                 "crew.{} needs {connections} open files in {parts} processes, and each may have {files}; raise its \
                  workers or the limit (ulimit -n)",
@@ -374,43 +389,75 @@ impl Plans<'_> {
                 let message = format!("the crews need more than {WORKERS_MAX} processes; lower their workers");
                 return Err(Error::Scenario(message));
             }
-            workers.push(Worker::start(&Role::Crew(Box::new(self.role(plan, (part, parts), tally, streams))))?);
+            let role = self.role(plan, (part, parts), tally, streams);
+            workers.push(Worker::start(&Role::Crew(Box::new(role)))?);
             self.worker += 1;
         }
         Ok(workers)
     }
 
-    fn role(&self, plan: &CrewPlan, (part, parts): (u64, u64), tally: &Tally, streams: &Streams) -> CrewRole {
-        let profile = self.profile;
+    fn role(&mut self, plan: &CrewPlan, (part, parts): (u64, u64), tally: &Tally, streams: &Streams) -> CrewRole {
         CrewRole {
-            target: Target {
-                address: self.target.address,
-                path: self.target.path.clone(),
-                encoding: profile.message.encoding,
-                channel: format!("{}{:x}", profile.channels.name, std::process::id()),
-                join: None,
-                content: profile.message.speaks.map_or(MessageContent::Protocol, MessageContent::Peer),
-                tls: profile.message.tls,
-            },
+            target: self.target_of_clients(),
             operators: self.target.operators,
             api_key: self.api_key.to_owned(),
             plan: plan.clone(),
-            place: Place {
-                worker: self.worker,
-                part,
-                parts,
-                handshakes_max: HANDSHAKES_MAX.div_ceil(parts as usize),
-                cores: self.cores.clients.clone(),
-            },
+            place: self.place(plan, (part, parts)),
             load: Load {
-                channels: profile.channels.count,
+                channels: self.profile.channels.count,
                 publishers: self.publishers.clone(),
-                payload_bytes: profile.message.payload_bytes,
+                payload_bytes: self.profile.message.payload_bytes,
             },
             tally: tally.path(),
             streams: streams.files(),
             run_start_ns: self.run_start_ns,
-            interval_ns: profile.interval.as_nanos() as u64,
+            interval_ns: self.profile.interval.as_nanos() as u64,
+        }
+    }
+
+    fn target_of_clients(&self) -> Target {
+        let profile = self.profile;
+        Target {
+            address: self.target.address,
+            path: self.target.path.clone(),
+            encoding: profile.message.encoding,
+            channel: format!("{}{:x}", profile.channels.name, std::process::id()),
+            join: None,
+            content: profile.message.speaks.map_or(MessageContent::Protocol, MessageContent::Peer),
+            tls: profile.message.tls,
+        }
+    }
+
+    fn place(&mut self, plan: &CrewPlan, (part, parts): (u64, u64)) -> Place {
+        let share = self.profile.connections_max(plan).div_ceil(parts);
+        let sources = share.div_ceil(CONNECTIONS_PER_SOURCE).max(SOURCES_MIN) as u32;
+        let first = self.source;
+        self.source += sources;
+        Place {
+            worker: self.worker,
+            part,
+            parts,
+            connections: usize::try_from(share).unwrap_or(usize::MAX),
+            sources: first..self.source,
+            handshakes_max: HANDSHAKES_MAX.div_ceil(parts as usize),
+            cores: self.cores.clients.clone(),
+        }
+    }
+}
+
+/// The sockets that a crew can have on this machine.
+fn possible_sockets(plan: &CrewPlan) -> SocketKind {
+    if plan.sockets == SocketKind::Descriptors {
+        return SocketKind::Descriptors;
+    }
+    match direct::probe() {
+        Ok(()) => SocketKind::Direct,
+        Err(why) => {
+            super::note(&format!(
+                "crew.{} has file descriptors, because {why}; direct sockets need Linux 6.13 or newer",
+                plan.name
+            ));
+            SocketKind::Descriptors
         }
     }
 }

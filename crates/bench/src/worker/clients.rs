@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
+use super::dialogue::{Ended, LoadSessionStage, Observer};
 use super::secure::{secure, tls_config};
 use super::sequences::Sequences;
-use super::session::{Ended, LoadSessionStage, Observer, Session, Taken};
+use super::session::{Session, Taken};
 use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::control::{ClientsRole, Connected, Slow, SubscriberReport, WorkerCommand, WorkerReply};
 use crate::error::Error;
@@ -228,7 +229,7 @@ impl Clients {
     fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
         let Some(reader) = self.sessions.get_mut(number) else { return };
         let Some(session) = &mut reader.session else { return };
-        let before = session.stage;
+        let before = session.stage();
         let mut result = Ok(());
         if before == LoadSessionStage::Connecting && writable {
             result = session.connected(&self.role.target);
@@ -246,7 +247,7 @@ impl Clients {
             };
             result = read_all(session, &self.role, &mut self.buffer, &mut sink, read_closed);
         }
-        let after = session.stage;
+        let after = session.stage();
         if before != LoadSessionStage::Ready && (after == LoadSessionStage::Ready || result.is_err()) {
             self.handshakes -= 1;
         }

@@ -1,4 +1,5 @@
-//! A worker of a scenario: the clients of one crew that belong to this process, in one thread with one epoll. They
+//! A worker of a scenario: the clients of one crew that belong to this process, in one thread with one epoll, which also watches the
+//! rings of direct sockets. They
 //! connect, subscribe, publish and leave at times that do not depend on the target.
 
 mod api_link;
@@ -20,12 +21,13 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use rustls::ClientConfig;
 
 use self::api_link::ApiLink;
 use self::bot::Bot;
-use self::checks::{Checks, Inbox, Sink};
+use self::checks::{Arrivals, Checks, Inbox, OfMember, Sink};
 use self::member::{Link, Member, connected};
 use self::phase::Phase;
 use self::publishing::{OwnStream, Publishing};
@@ -33,19 +35,28 @@ use self::schedule::Schedule;
 use self::settling::Settling;
 use self::subscriptions::{chosen, source_address};
 use self::tracks::Tracks;
+use super::dialogue::{Ended, LoadSessionStage};
+use super::direct::{DirectEvent, DirectKey, DirectSockets};
+use super::direct_session::{DirectSession, discard};
 use super::publisher::{poll_entry, prefer_this_process, wait};
 use super::secure::{secure, tls_config};
-use super::session::{Ended, LoadSessionStage, Session};
+use super::session::Session;
 use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands;
 use crate::control::{WorkerCommand, WorkerReply};
 use crate::error::Error;
 use crate::proc;
-use crate::scenario::crew_commands::{CrewCommand, CrewReply, CrewReport, CrewRole, PhaseOrder, Subscribe, Via};
+use crate::scenario::crew_commands::{
+    CrewCommand, CrewReply, CrewReport, CrewRole, PhaseOrder, SocketKind, Subscribe, Via,
+};
 use crate::scenario::streams::Streams;
 use crate::tally::Tally;
 
 const COMMANDS: Token = Token(usize::MAX);
+/// The rings of direct sockets have something.
+const DIRECT: Token = Token(usize::MAX - 1);
+/// How often each ring is entered in one turn. The kernel reports about twenty completions at a time (Linux 6.18).
+const LOOKS_PER_TURN: usize = 8;
 /// Wait between attempts to write to full sockets.
 const BLOCKED_NS: u64 = 1_000_000;
 const IDLE_NS: u64 = 1_000_000_000;
@@ -53,6 +64,10 @@ const IDLE_NS: u64 = 1_000_000_000;
 pub fn play(role: CrewRole) -> Result<(), Error> {
     let poll = Poll::new().map_err(poll_failed)?;
     let commands = commands_for(&poll, COMMANDS)?;
+    let direct = match role.plan.sockets {
+        SocketKind::Descriptors => None,
+        SocketKind::Direct => Some(direct_sockets(&role, &poll)?),
+    };
     let tally = Tally::open(Path::new(&role.tally))?;
     if role.plan.publish > 0.0 {
         prefer_this_process();
@@ -61,6 +76,7 @@ pub fn play(role: CrewRole) -> Result<(), Error> {
         net: Net {
             tls: if role.target.tls { Some(tls_config()?) } else { None },
             poll,
+            direct,
             buffer: vec![0; BUFFER_BYTES],
             blocked: Vec::new(),
         },
@@ -75,6 +91,22 @@ pub fn play(role: CrewRole) -> Result<(), Error> {
         role,
     };
     crew.run(&commands, &tally)
+}
+
+fn direct_sockets(role: &CrewRole, poll: &Poll) -> Result<DirectSockets, Error> {
+    let place = &role.place;
+    let sources: Vec<_> = (0..place.sources.len()).map(|number| source_address(&place.sources, number)).collect();
+    let address = role.target.address;
+    // Other interfaces have their own addresses.
+    let sources = if address.ip().is_loopback() && address.is_ipv4() { sources.as_slice() } else { &[] };
+    let sockets = DirectSockets::new(place.connections, address, sources).map_err(ring_failed)?;
+    let notice = sockets.notice();
+    poll.registry().register(&mut SourceFd(&notice), DIRECT, Interest::READABLE).map_err(poll_failed)?;
+    Ok(sockets)
+}
+
+fn ring_failed(source: std::io::Error) -> Error {
+    Error::os("use a ring of io_uring", source, "remove sockets = \"direct\" from the crew")
 }
 
 struct Crew {
@@ -94,6 +126,8 @@ struct Crew {
 /// The sockets of all members.
 struct Net {
     poll: Poll,
+    /// None if sockets have descriptors.
+    direct: Option<DirectSockets>,
     tls: Option<Arc<ClientConfig>>,
     buffer: Vec<u8>,
     /// Members with bytes that the kernel has not accepted yet.
@@ -120,9 +154,10 @@ impl Crew {
             self.play_due(now_ns);
             self.flush_blocked();
             self.answer_what_is_over(now_ns);
-            self.wait(&mut events)?;
+            let is_busy = self.read_direct()?;
+            self.wait(&mut events, is_busy)?;
             for event in &events {
-                if event.token() != COMMANDS {
+                if event.token() < DIRECT {
                     self.on_event(event.token().0, event.is_writable(), event.is_read_closed());
                 }
             }
@@ -158,14 +193,34 @@ impl Crew {
     }
 
     /// Waits until something is due or arrives. The kernel waits with the precision of nanoseconds only in ppoll.
-    fn wait(&mut self, events: &mut Events) -> Result<(), Error> {
+    fn wait(&mut self, events: &mut Events, is_busy: bool) -> Result<(), Error> {
         wait_for_events(&mut self.net.poll, events, Some(Duration::ZERO))?;
         let timeout_ns = self.next_due_ns().saturating_sub(proc::now_ns());
-        if !events.is_empty() || timeout_ns == 0 {
+        if is_busy || !events.is_empty() || timeout_ns == 0 {
             return Ok(());
         }
         wait(&mut [poll_entry(self.net.poll.as_raw_fd(), libc::POLLIN)], timeout_ns);
         wait_for_events(&mut self.net.poll, events, Some(Duration::ZERO))
+    }
+
+    /// Gives the rings what is queued and takes what they have, within the limit of a turn. Returns whether there is more at once.
+    fn read_direct(&mut self) -> Result<bool, Error> {
+        for _ in 0..LOOKS_PER_TURN {
+            let Some(sockets) = &mut self.net.direct else { return Ok(false) };
+            sockets.look().map_err(ring_failed)?;
+            let mut has_taken = false;
+            while let Some((key, event)) = self.net.direct.as_mut().and_then(DirectSockets::next_event) {
+                self.on_direct_event(key, event);
+                has_taken = true;
+            }
+            if !has_taken {
+                break;
+            }
+        }
+        // What was just queued does not wait for the next turn.
+        let Some(sockets) = &mut self.net.direct else { return Ok(false) };
+        sockets.look().map_err(ring_failed)?;
+        Ok(sockets.is_busy())
     }
 
     fn can_open(&self) -> bool {
@@ -221,7 +276,13 @@ impl Crew {
 
     fn link(&mut self, number: usize) -> Result<std::io::Result<Link>, Error> {
         let connection = self.role.place.connection(number);
-        let source = source_address(self.role.place.worker as u64, connection);
+        if self.net.direct.is_some() {
+            let (greeting, answers) = self.greeting(connection);
+            let sockets = self.net.direct.as_mut();
+            let session = sockets.map(|sockets| DirectSession::open(sockets, number as u32, greeting, answers));
+            return Ok(Ok(session.map_or(Link::Closed, |session| Link::Direct(Box::new(session)))));
+        }
+        let source = source_address(&self.role.place.sources, number);
         let interest = Interest::READABLE | Interest::WRITABLE;
         let registry = self.net.poll.registry();
         if self.role.plan.via == Via::Api {
@@ -355,10 +416,9 @@ impl Crew {
     fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
         let client = self.role.place.connection(number);
         let Some(member) = self.members.get_mut(number) else { return };
-        let read_ns = proc::now_ns();
-        let mut has_progress = false;
+        let mut read = Arrivals { at_ns: proc::now_ns(), has_progress: false };
         let result = match &mut member.link {
-            Link::Session(session) if session.stage == LoadSessionStage::Connecting => {
+            Link::Session(session) if session.stage() == LoadSessionStage::Connecting => {
                 if writable {
                     connected(session, &self.role.target, &self.net.poll, number)
                 } else {
@@ -366,33 +426,58 @@ impl Crew {
                 }
             }
             Link::Session(session) => {
+                let of = OfMember { client, is_ready: member.is_ready, inbox: &mut member.inbox };
+                let bot = member.bot.as_deref_mut().zip(self.role.plan.play.as_ref());
                 let mut sink = Sink {
                     checks: &mut self.checks,
-                    inbox: &mut member.inbox,
-                    bot: member.bot.as_deref_mut().zip(self.role.plan.play.as_ref()),
-                    awaited: &mut member.awaited,
                     report: &mut self.report,
-                    client,
-                    is_ready: member.is_ready,
-                    read_ns,
-                    has_progress,
+                    of,
+                    bot,
+                    awaited: Some(&mut member.awaited),
+                    arrivals: &mut read,
                 };
-                let read = session.read_all(&self.role.target, &mut self.net.buffer, &mut sink, read_closed);
-                has_progress = sink.has_progress;
-                read
+                session.read_all(&self.role.target, &mut self.net.buffer, &mut sink, read_closed)
             }
             Link::Api(link) => link.on_event(writable, &mut self.net.buffer, |publication, error| {
-                publication.answered(error, read_ns, &mut self.report.sent, &self.checks.streams);
-                has_progress = true;
+                publication.answered(error, read.at_ns, &mut self.report.sent, &self.checks.streams);
+                read.has_progress = true;
             }),
-            Link::Closed => return,
+            Link::Direct(_) | Link::Closed => return,
         };
-        if has_progress {
-            self.settling.arrived(read_ns);
+        self.after_read(number, &read, result);
+    }
+
+    fn on_direct_event(&mut self, key: DirectKey, event: DirectEvent) {
+        let number = key.number as usize;
+        let client = self.role.place.connection(number);
+        let Some(sockets) = &mut self.net.direct else { return };
+        let member = self.members.get_mut(number);
+        let Some(Member { link: Link::Direct(session), is_ready, inbox, .. }) =
+            member.filter(|member| matches!(&member.link, Link::Direct(session) if session.key() == key))
+        else {
+            // The session was closed before the kernel knew.
+            return discard(event, sockets);
+        };
+        let mut read = Arrivals { at_ns: proc::now_ns(), has_progress: false };
+        let mut sink = Sink {
+            checks: &mut self.checks,
+            report: &mut self.report,
+            of: OfMember { client, is_ready: *is_ready, inbox },
+            bot: None,
+            awaited: None,
+            arrivals: &mut read,
+        };
+        let result = session.on_event(event, sockets, &self.role.target, &mut sink);
+        self.after_read(number, &read, result);
+    }
+
+    fn after_read(&mut self, number: usize, read: &Arrivals, result: Result<(), Ended>) {
+        if read.has_progress {
+            self.settling.arrived(read.at_ns);
             self.phase.cpu.arrived();
         }
         if result.is_ok() {
-            self.note_ready(number, read_ns);
+            self.note_ready(number, read.at_ns);
         }
         // Pongs may have filled the socket.
         self.after_write(number, result);
@@ -441,7 +526,7 @@ impl Crew {
         } else {
             self.counts.handshakes -= 1;
         }
-        let inbox = member.close();
+        let inbox = member.close(self.net.direct.as_mut());
         self.checks.gaps.forget(client, &inbox.tracks);
     }
 

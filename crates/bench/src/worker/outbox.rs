@@ -4,7 +4,7 @@
 
 use std::io::{self, ErrorKind};
 
-use super::session::Ended;
+use super::dialogue::Ended;
 
 /// Default maximum of unsent bytes. Above it, the target is considered stuck.
 pub const OUT_BYTES_MAX: usize = 16 << 20;
@@ -33,6 +33,11 @@ impl Outbox {
     /// Adds bytes behind all earlier ones.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Takes everything out, for a sender that has its own memory. An idle session then has none here.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.bytes)
     }
 
     /// Sends as much as the kernel accepts. `write` returns how much that is. Fails if too much is left.

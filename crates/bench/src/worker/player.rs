@@ -9,7 +9,8 @@ use std::rc::Rc;
 use dunlin_rooms::wire::{Input, encode_input, object_hash};
 use dunlin_rooms::{Band, Grid, ObjectId, Replica};
 
-use super::session::{Ended, Observer, Session};
+use super::dialogue::{Ended, Observer};
+use super::session::Session;
 use crate::commands;
 use crate::control::{MessageContent, Target};
 use crate::error::Error;

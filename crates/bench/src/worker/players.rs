@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
+use super::dialogue::{Ended, LoadSessionStage};
 use super::player::{Clock, LoadPlayer, PlayerSink, Reading, Waking};
-use super::session::{Ended, LoadSessionStage, Session, Taken};
+use super::session::{Session, Taken};
 use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands::EncodingOption;
 use crate::control::{Connected, Target, WorkerCommand, WorkerReply};
@@ -201,7 +202,7 @@ impl Players {
         let now_ns = proc::now_ns();
         while let Some((due_ns, number)) = self.schedule.next(now_ns, self.players.len()) {
             let Some(player) = self.players.get_mut(number) else { return };
-            if player.session.as_ref().is_none_or(|session| session.stage != LoadSessionStage::Ready) {
+            if player.session.as_ref().is_none_or(|session| session.stage() != LoadSessionStage::Ready) {
                 continue;
             }
             if let Err(why) = player.send(self.role.play, due_ns, &mut self.played) {
@@ -236,7 +237,7 @@ impl Players {
         let Some(player) = self.players.get_mut(number) else { return };
         let Some(mut session) = player.session.take() else { return };
         let target = Rc::clone(&player.target);
-        let before = session.stage;
+        let before = session.stage();
         let mut result = Ok(());
         if before == LoadSessionStage::Connecting && writable {
             result = session.connected(&target);
@@ -257,7 +258,7 @@ impl Players {
             let from = Readable { session: &mut session, target: &target, read_closed };
             result = read_all(from, player, &mut self.buffer, &mut sink);
         }
-        let after = session.stage;
+        let after = session.stage();
         player.session = Some(session);
         if before != LoadSessionStage::Ready && (after == LoadSessionStage::Ready || result.is_err()) {
             self.handshakes -= 1;

@@ -7,8 +7,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::mpsc::Receiver;
 
+use super::dialogue::{LoadSessionStage, Observer};
 use super::secure::{secure, tls_config};
-use super::session::{LoadSessionStage, Observer, Session, Taken};
+use super::session::{Session, Taken};
 use super::{answer, commands};
 use crate::api::Responses;
 use crate::commands;
@@ -130,7 +131,7 @@ impl Publisher {
         let fd = self.session.socket().as_raw_fd();
         let deadline_ns = proc::now_ns() + ANSWER_PATIENCE_NS;
         while proc::now_ns() < deadline_ns {
-            if self.session.stage == LoadSessionStage::Connecting {
+            if self.session.stage() == LoadSessionStage::Connecting {
                 if !wait(&mut [poll_entry(fd, libc::POLLOUT)], ANSWER_PATIENCE_NS) {
                     break;
                 }
@@ -141,7 +142,7 @@ impl Publisher {
             } else if wait(&mut [poll_entry(fd, libc::POLLIN)], ANSWER_PATIENCE_NS) {
                 self.read()?;
             }
-            if self.session.stage == LoadSessionStage::Ready {
+            if self.session.stage() == LoadSessionStage::Ready {
                 return Ok(());
             }
         }

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
+use super::dialogue::{Ended, LoadSessionStage, Observer};
 use super::sequences::Sequences;
-use super::session::{Ended, LoadSessionStage, Observer, Session};
+use super::session::Session;
 use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands::{self, EncodingOption};
 use crate::control::{ClientsRole, Connected, Returned, SubscriberReport, WorkerCommand, WorkerReply};
@@ -278,7 +279,7 @@ impl ReconnectingSubscribers {
     fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
         let Some(subscriber) = self.sessions.get_mut(number) else { return };
         let Some(session) = &mut subscriber.session else { return };
-        let before = session.stage;
+        let before = session.stage();
         let mut unrecovered = 0;
         let result = if before == LoadSessionStage::Connecting && writable {
             let connected = session.connected(&self.role.target);
@@ -301,7 +302,7 @@ impl ReconnectingSubscribers {
             unrecovered = sink.unrecovered;
             read
         };
-        let after = session.stage;
+        let after = session.stage();
         if before != LoadSessionStage::Ready && after == LoadSessionStage::Ready {
             self.welcome(number);
         }

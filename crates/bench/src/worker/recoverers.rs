@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::session::{Ended, LoadSessionStage, Observer, Session};
+use super::dialogue::{Ended, LoadSessionStage, Observer};
+use super::session::Session;
 use super::{BUFFER_BYTES, answer, commands_for, poll_failed, wait_for_events};
 use crate::commands::{self, EncodingOption};
 use crate::control::{ClientsRole, Recovered, RecoveryGroup, WorkerCommand, WorkerReply};
@@ -152,7 +153,7 @@ impl Recoverers {
     fn on_event(&mut self, number: usize, writable: bool, read_closed: bool) {
         let Some(recoverer) = self.sessions.get_mut(number) else { return };
         let Some(session) = &mut recoverer.session else { return };
-        let before = session.stage;
+        let before = session.stage();
         let mut sink =
             Sink { finder: &self.finder, encoding: self.role.target.encoding, publications: 0, is_recovered: false };
         let result = if before == LoadSessionStage::Connecting {
@@ -166,7 +167,7 @@ impl Recoverers {
         } else {
             session.read_all(&self.role.target, &mut self.buffer, &mut sink, read_closed)
         };
-        let is_ready = before != LoadSessionStage::Ready && session.stage == LoadSessionStage::Ready;
+        let is_ready = before != LoadSessionStage::Ready && session.stage() == LoadSessionStage::Ready;
         if let (true, Some(recovered)) = (is_ready, &mut self.recovered) {
             self.handshakes -= 1;
             recovered.ready += 1;

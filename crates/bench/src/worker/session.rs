@@ -1,4 +1,4 @@
-//! One client session, from the TCP connect to its last publication.
+//! One client session with a socket of its own, from the TCP connect to its last publication.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -6,39 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 use mio::net::TcpStream;
 use socket2::{Domain, Socket, Type};
 
+use super::dialogue::{Dialogue, Ended, LoadSessionStage, Observer};
 use super::outbox::Outbox;
 use super::secure::{DecryptedRead, Secure};
-use crate::commands::{self, CONNECT_ID, EncodingOption};
-use crate::control::{MessageContent, Target};
-use crate::peer::{PeerProtocol, PeerReaction};
-use crate::wire::{self, Frame, UnstampedMessage, Walk};
-
-/// The stage of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LoadSessionStage {
-    /// The TCP connection is being established.
-    Connecting,
-    /// The upgrade request is sent.
-    Upgrading,
-    /// Connect (and subscribe) are sent.
-    Greeting,
-    /// All commands are answered, and publications can arrive.
-    Ready,
-}
+use crate::control::Target;
 
 /// A client session. Its caller provides the read buffer, so that idle sessions have none.
 pub struct Session {
     socket: TcpStream,
     secure: Option<Secure>,
-    pub stage: LoadSessionStage,
-    /// Whether the session subscribes to the channel of the run.
-    subscribes: bool,
-    /// Commands of the greeting without an answer.
-    answers_left: usize,
-    /// Commands that replace the default connect and subscribe.
-    greeting: Option<Vec<u8>>,
-    /// The beginning of a frame whose rest has not arrived.
-    partial: Vec<u8>,
+    dialogue: Dialogue,
     outbox: Outbox,
 }
 
@@ -55,21 +32,6 @@ pub enum Taken {
     Nothing,
 }
 
-/// Events of a session for its driver.
-pub trait Observer {
-    /// A WebSocket frame was received.
-    fn frame(&mut self) {}
-    /// A message was received. Returns whether it is a publication, which needs no reaction.
-    fn message(&mut self, _message: &[u8]) -> bool {
-        false
-    }
-    /// A reply to a command was received after the session was ready.
-    fn reply(&mut self, _id: u32, _error: u32) {}
-}
-
-/// Why a session ended: the close code or the error.
-pub type Ended = String;
-
 impl Session {
     /// Begins to connect from `source`, with a receive buffer of the given size, if any. With `channel`, the session
     /// subscribes to it.
@@ -82,25 +44,24 @@ impl Session {
         Ok(Session {
             socket: open_socket(source, address, receive_bytes)?,
             secure: None,
-            stage: LoadSessionStage::Connecting,
-            subscribes,
-            answers_left: 1 + usize::from(subscribes),
-            greeting: None,
-            partial: Vec::new(),
+            dialogue: Dialogue::new(subscribes),
             outbox: Outbox::default(),
         })
     }
 
+    pub fn stage(&self) -> LoadSessionStage {
+        self.dialogue.stage
+    }
+
     /// Sets the commands to send when the WebSocket is open: connect and subscribe with the default ids.
     pub fn greet_with(&mut self, greeting: Vec<u8>) {
-        self.greeting = Some(greeting);
+        self.dialogue.greet_with(greeting, None);
     }
 
     /// Sets the commands to send when the WebSocket is open, and their number. The session is ready when all are
     /// answered.
     pub fn greet_with_answers(&mut self, greeting: Vec<u8>, answers: usize) {
-        self.greeting = Some(greeting);
-        self.answers_left = answers;
+        self.dialogue.greet_with(greeting, Some(answers));
     }
 
     /// Makes the session use TLS from its first byte on.
@@ -118,8 +79,8 @@ impl Session {
         if let Some(err) = self.socket.take_error().ok().flatten() {
             return Err(format!("connect: {}", err.kind()));
         }
-        self.stage = LoadSessionStage::Upgrading;
-        self.send(&commands::upgrade_request(&target.address.to_string(), &target.path, target.encoding))
+        self.dialogue.connected(target, &mut self.outbox);
+        self.flush()
     }
 
     /// Allows so many unsent bytes instead of the default.
@@ -169,19 +130,18 @@ impl Session {
         if self.is_blocked() {
             self.flush()?;
         }
-        let kept = self.partial.len();
+        let kept = self.dialogue.partial().len();
         let Some((head, free)) = buffer.split_at_mut_checked(kept) else {
             return Err("a frame of the server is too long".into());
         };
-        head.copy_from_slice(&self.partial);
+        head.copy_from_slice(self.dialogue.partial());
         if free.is_empty() {
             return Err("a frame of the server is too long".into());
         }
         let Some(DecryptedRead { raw_bytes, bytes, more }) = self.read_socket(free)? else { return Ok(Taken::Nothing) };
         let all = buffer.get(..kept + bytes).unwrap_or_default();
-        let used = self.consume(target, all, observer)?;
-        self.partial.clear();
-        self.partial.extend_from_slice(all.get(used..).unwrap_or_default());
+        self.dialogue.take(target, all, observer, &mut self.outbox)?;
+        self.flush()?;
         Ok(Taken::Bytes { bytes: raw_bytes, more })
     }
 
@@ -218,130 +178,6 @@ impl Session {
             read => read.map_err(|err| format!("read: {}", err.kind())),
         }
     }
-
-    /// Processes the complete frames at the beginning. Returns their number of bytes.
-    fn consume(&mut self, target: &Target, all: &[u8], observer: &mut impl Observer) -> Result<usize, Ended> {
-        let mut used = 0;
-        if self.stage == LoadSessionStage::Upgrading {
-            match Self::upgraded(all)? {
-                Some(head_bytes) => used = head_bytes,
-                None => return Ok(0),
-            }
-            self.stage = match target.content {
-                MessageContent::Bare => LoadSessionStage::Ready,
-                MessageContent::Peer(peer) if peer.is_ready_at_once() => LoadSessionStage::Ready,
-                // The server speaks first.
-                MessageContent::Peer(_) => LoadSessionStage::Greeting,
-                MessageContent::Protocol => {
-                    self.greet(target)?;
-                    LoadSessionStage::Greeting
-                }
-            };
-        }
-        loop {
-            match wire::walk(all.get(used..).unwrap_or_default()) {
-                Walk::Frame(frame, bytes) => {
-                    used += bytes;
-                    observer.frame();
-                    self.on_frame(target, &frame, observer)?;
-                }
-                Walk::Partial { .. } => return Ok(used),
-                Walk::Broken(why) => return Err(format!("broken: {why}")),
-            }
-        }
-    }
-
-    /// Sends the first commands.
-    fn greet(&mut self, target: &Target) -> Result<(), Ended> {
-        let channel = self.subscribes.then_some(target.channel.as_str());
-        let usual = || commands::hello(target.encoding, channel, target.join.as_deref());
-        let greeting = self.greeting.take().unwrap_or_else(usual);
-        self.send(&greeting)
-    }
-
-    /// The length of the response head, if it is complete.
-    fn upgraded(all: &[u8]) -> Result<Option<usize>, Ended> {
-        let mut headers = [httparse::EMPTY_HEADER; 32];
-        let mut response = httparse::Response::new(&mut headers);
-        match response.parse(all) {
-            Ok(httparse::Status::Complete(bytes)) => match response.code {
-                Some(101) => Ok(Some(bytes)),
-                code => Err(format!("upgrade: HTTP {}", code.unwrap_or(0))),
-            },
-            Ok(httparse::Status::Partial) => Ok(None),
-            Err(err) => Err(format!("upgrade: {err}")),
-        }
-    }
-
-    fn on_frame(&mut self, target: &Target, frame: &Frame<'_>, observer: &mut impl Observer) -> Result<(), Ended> {
-        match frame {
-            Frame::Messages(payload) => self.on_messages(target, payload, observer),
-            Frame::Ping(payload) => self.send(&commands::websocket_pong(payload)),
-            Frame::Pong => Ok(()),
-            Frame::Close(code) => Err(code.to_string()),
-        }
-    }
-
-    fn on_messages(&mut self, target: &Target, payload: &[u8], observer: &mut impl Observer) -> Result<(), Ended> {
-        match target.content {
-            MessageContent::Bare => {
-                observer.message(payload);
-            }
-            MessageContent::Peer(peer) => {
-                if !observer.message(payload) {
-                    self.on_peer(peer, payload)?;
-                }
-            }
-            MessageContent::Protocol => {
-                let encoding = target.encoding;
-                for message in wire::messages(encoding, payload) {
-                    if !observer.message(message) {
-                        self.on_answer(encoding, &wire::answer(encoding, message), observer)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn on_peer(&mut self, peer: PeerProtocol, message: &[u8]) -> Result<(), Ended> {
-        match peer.reaction(message) {
-            PeerReaction::Send(bytes) => self.send(&bytes),
-            PeerReaction::Ready => {
-                self.stage = LoadSessionStage::Ready;
-                Ok(())
-            }
-            PeerReaction::Refused => Err("refused by the server".into()),
-            PeerReaction::Nothing => Ok(()),
-        }
-    }
-
-    fn on_answer(
-        &mut self,
-        encoding: EncodingOption,
-        answer: &UnstampedMessage,
-        observer: &mut impl Observer,
-    ) -> Result<(), Ended> {
-        match *answer {
-            UnstampedMessage::Ping => self.send(&commands::pong(encoding)),
-            UnstampedMessage::Reply { id, error } if self.stage == LoadSessionStage::Greeting => match error {
-                0 => {
-                    self.answers_left = self.answers_left.saturating_sub(1);
-                    if self.answers_left == 0 {
-                        self.stage = LoadSessionStage::Ready;
-                    }
-                    Ok(())
-                }
-                _ if id == CONNECT_ID => Err(format!("connect: error {error}")),
-                _ => Err(format!("subscribe: error {error}")),
-            },
-            UnstampedMessage::Reply { id, error } => {
-                observer.reply(id, error);
-                Ok(())
-            }
-            UnstampedMessage::Other => Ok(()),
-        }
-    }
 }
 
 /// Begins to connect from `source`, with a receive buffer of the given size, if any.
@@ -369,6 +205,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::commands::{self, EncodingOption};
+    use crate::control::MessageContent;
 
     struct Nobody;
 
@@ -408,7 +246,7 @@ mod tests {
         let target = target(listener.local_addr().unwrap());
         let mut session = Session::open(Ipv4Addr::LOCALHOST.into(), target.address, None, false).unwrap();
         let (mut server, _) = listener.accept().unwrap();
-        session.stage = LoadSessionStage::Ready;
+        session.dialogue.stage = LoadSessionStage::Ready;
         let publication = commands::publish(target.encoding, 5, "c", &vec![b'7'; 50_000]);
         let mut publications = 0;
         // The server does not read, until a frame is stuck in the middle.

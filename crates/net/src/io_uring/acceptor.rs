@@ -119,7 +119,7 @@ impl MultishotAcceptor {
             }
             if self.accepted.len() >= ACCEPTED_MAX && self.armed && !self.ending {
                 self.ending = true;
-                ring.cancel(Subject::Accept);
+                ring.cancel(Subject::Accept.user_data());
             }
         } else if -cqe.result != libc::ECANCELED && self.by_hand == ByHand::No {
             // A single accept returns the exact error, and can drop a connection for which no descriptor is left.
@@ -174,10 +174,10 @@ impl MultishotAcceptor {
         let Some(listener) = self.listener.take() else { return };
         self.accepted.clear();
         if self.armed {
-            ring.cancel(Subject::Accept);
+            ring.cancel(Subject::Accept.user_data());
         }
         if self.by_hand == ByHand::Waits {
-            ring.cancel(Subject::Listener);
+            ring.cancel(Subject::Listener.user_data());
         }
         self.by_hand = ByHand::No;
         ring.close(Target::Descriptor(listener.into_raw_fd()));

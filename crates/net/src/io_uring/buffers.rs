@@ -19,7 +19,7 @@ pub(super) const BUFFERS: u16 = 512;
 pub(super) const BUFFER_BYTES_MAX: usize = 4_096;
 
 /// The id of the buffer group.
-pub(super) const GROUP: u16 = 0;
+pub const GROUP: u16 = 0;
 
 /// The alignment of the ring's address that the kernel requires.
 const ALIGNMENT: usize = 4_096;
@@ -28,7 +28,7 @@ const ALIGNMENT: usize = 4_096;
 const NONE: u16 = u16::MAX;
 
 /// The buffers and their states.
-pub(super) struct Buffers {
+pub struct Buffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     /// Bytes that the kernel may write into one buffer.
@@ -82,7 +82,7 @@ impl Buffers {
     ///
     /// # Errors
     /// The error of the system call that failed.
-    pub(super) unsafe fn new(ring: &Ring, bytes_max: usize) -> io::Result<Self> {
+    pub unsafe fn new(ring: &Ring, bytes_max: usize) -> io::Result<Self> {
         let mut buffers = Self {
             entries: allocate(entries_layout()).cast(),
             memory: allocate(memory_layout()),
@@ -100,7 +100,7 @@ impl Buffers {
     }
 
     /// Number of buffers that the kernel may fill.
-    pub(super) fn free(&self) -> u16 {
+    pub fn free(&self) -> u16 {
         self.free
     }
 
@@ -117,7 +117,7 @@ impl Buffers {
     }
 
     /// Takes a buffer that the kernel has filled, without a list.
-    pub(super) fn take_alone(&mut self, buffer: u16, bytes: usize) {
+    pub fn take_alone(&mut self, buffer: u16, bytes: usize) {
         self.free -= 1;
         let bytes = u16::try_from(bytes.min(self.buffer_bytes)).expect("a buffer is shorter than that");
         self.filled[usize::from(buffer)] = Filled { bytes, next: NONE };
@@ -140,7 +140,7 @@ impl Buffers {
     }
 
     /// The bytes of a filled buffer.
-    pub(super) fn bytes(&mut self, buffer: u16) -> &mut [u8] {
+    pub fn bytes(&mut self, buffer: u16) -> &mut [u8] {
         let length = usize::from(self.filled[usize::from(buffer)].bytes);
         let place = usize::from(buffer) * BUFFER_BYTES_MAX;
         // SAFETY: the place lies within the memory, because the index was just checked. The kernel does not touch a
@@ -164,7 +164,7 @@ impl Buffers {
     }
 
     /// Returns a buffer to the ring.
-    pub(super) fn give_back(&mut self, buffer: u16) {
+    pub fn give_back(&mut self, buffer: u16) {
         let place = usize::from(self.tail % BUFFERS);
         let address = self.memory.as_ptr() as u64 + u64::from(buffer) * BUFFER_BYTES_MAX as u64;
         // SAFETY: the place lies within the ring. The kernel has consumed its entry, because there are as many places

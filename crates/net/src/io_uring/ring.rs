@@ -1,6 +1,12 @@
 //! The submission and completion rings, and the three ways to enter the kernel with them.
 
-use std::{collections::VecDeque, io, thread, time::Duration};
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::{AsRawFd as _, BorrowedFd},
+    thread,
+    time::Duration,
+};
 
 use ::io_uring::{
     EnterFlags, IoUring, cqueue, opcode,
@@ -8,7 +14,10 @@ use ::io_uring::{
     types::{CancelBuilder, Fd, Fixed, SubmitArgs, Timespec},
 };
 
-use super::{slots::Subject, socket::Target};
+use super::socket::Target;
+
+/// The identifier of requests whose result nobody waits for. Only their errors have completions.
+pub const ASIDE: u64 = 0;
 
 /// Size of the submission queue: room for a batch of sends and the other requests of a turn.
 pub(super) const SUBMISSIONS: u32 = 2_048;
@@ -25,7 +34,7 @@ const REFUSALS_AT_ONCE: u32 = 16;
 const REFUSED_PAUSE: Duration = Duration::from_millis(1);
 
 /// The rings of submissions and completions. One thread uses them.
-pub(super) struct Ring {
+pub struct Ring {
     inner: IoUring,
     set_up: SetUp,
     /// The ring is created disabled. The thread that enables it is the only one that may use it.
@@ -67,9 +76,11 @@ impl SetUp {
 
 /// A completion: the kernel's result of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Cqe {
-    pub(super) user_data: u64,
-    pub(super) result: i32,
+pub struct Cqe {
+    /// The identifier of the request.
+    pub user_data: u64,
+    /// The result: negative for an error number.
+    pub result: i32,
     flags: u32,
 }
 
@@ -82,12 +93,12 @@ impl From<&cqueue::Entry> for Cqe {
 
 impl Cqe {
     /// Whether the request continues and will have more completions.
-    pub(super) fn has_more(self) -> bool {
+    pub fn has_more(self) -> bool {
         cqueue::more(self.flags)
     }
 
     /// The provided buffer that the request has filled.
-    pub(super) fn buffer(self) -> Option<u16> {
+    pub fn buffer(self) -> Option<u16> {
         cqueue::buffer_select(self.flags)
     }
 }
@@ -97,7 +108,7 @@ impl Ring {
     ///
     /// # Errors
     /// The error of the system call, for the simplest mode.
-    pub(super) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         let mut refused = None;
         for set_up in [SetUp::Deferred, SetUp::Cooperative, SetUp::Plain] {
             match build(set_up) {
@@ -131,7 +142,7 @@ impl Ring {
     ///
     /// # Errors
     /// The error of the system call.
-    pub(super) fn enable(&mut self) -> io::Result<()> {
+    pub fn enable(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.disabled) {
             self.inner.submitter().register_enable_rings()?;
         }
@@ -155,7 +166,7 @@ impl Ring {
     ///
     /// # Errors
     /// The error of the system call.
-    pub(super) fn register_table(&self, size: u32) -> io::Result<()> {
+    pub fn register_table(&self, size: u32) -> io::Result<()> {
         self.inner.submitter().register_files_sparse(size)
     }
 
@@ -163,7 +174,7 @@ impl Ring {
     ///
     /// # Errors
     /// The error of the system call; also if there is no table.
-    pub(super) fn unregister_table(&self) -> io::Result<()> {
+    pub fn unregister_table(&self) -> io::Result<()> {
         self.inner.submitter().unregister_files()
     }
 
@@ -173,7 +184,7 @@ impl Ring {
     /// # Safety
     /// The memory that the request refers to must stay valid and unchanged until the request has completed.
     #[inline]
-    pub(super) unsafe fn push(&mut self, entry: &Entry) {
+    pub unsafe fn push(&mut self, entry: &Entry) {
         // SAFETY: guaranteed by the caller.
         let mut is_taken = unsafe { self.inner.submission().push(entry).is_ok() };
         while !is_taken && self.submit().is_ok() {
@@ -186,21 +197,49 @@ impl Ring {
         }
     }
 
-    /// Cancels a request, whose own completion reports the end.
-    pub(super) fn cancel(&mut self, subject: Subject) {
-        let entry = opcode::AsyncCancel::new(subject.user_data()).build().user_data(Subject::Aside.user_data());
+    /// Queues requests of which each begins when the one before has succeeded. The caller has linked them.
+    ///
+    /// # Safety
+    /// As [`Ring::push`].
+    pub unsafe fn push_linked<const N: usize>(&mut self, entries: &[Entry; N]) {
+        const { assert!(N <= SUBMISSIONS as usize, "they are submitted together") };
+        let queue = self.inner.submission();
+        let room = queue.capacity() - queue.len();
+        drop(queue);
+        // The end of a submission ends a link, and `push` submits when the queue is full.
+        if room < N {
+            // An error stays: `push` does nothing then.
+            let _ = self.submit();
+        }
+        for entry in entries {
+            // SAFETY: guaranteed by the caller.
+            unsafe { self.push(entry) };
+        }
+    }
+
+    /// Makes the kernel write to an eventfd when there are completions, or when [`Ring::look`] would find some.
+    ///
+    /// # Errors
+    /// The error of the system call.
+    pub fn register_eventfd(&self, eventfd: BorrowedFd<'_>) -> io::Result<()> {
+        self.inner.submitter().register_eventfd(eventfd.as_raw_fd())
+    }
+
+    /// Cancels the request with this identifier, whose own completion reports the end.
+    pub fn cancel(&mut self, user_data: u64) {
+        let entry = opcode::AsyncCancel::new(user_data).build().user_data(ASIDE);
         // SAFETY: the request contains no pointers.
         unsafe { self.push(&entry.flags(Flags::SKIP_SUCCESS)) };
     }
 
     /// Closes a file after all requests that were queued before. Submitted requests hold their own reference to the
     /// file; queued requests refer to it by its descriptor or its place, which must still be its own when they are submitted.
-    pub(super) fn close(&mut self, target: Target) {
+    pub fn close(&mut self, target: Target) {
         let close = match target {
             Target::Descriptor(fd) => opcode::Close::new(Fd(fd)),
             Target::Registered(place) => opcode::Close::new(Fixed(place)),
         };
-        let entry = close.build().user_data(Subject::Aside.user_data());
+        let entry = close.build().user_data(ASIDE);
         // SAFETY: the request contains no pointers.
         unsafe { self.push(&entry.flags(Flags::SKIP_SUCCESS)) };
     }
@@ -210,7 +249,7 @@ impl Ring {
     /// # Errors
     /// The error of the system call. The ring cannot be used afterwards.
     #[inline]
-    pub(super) fn submit(&mut self) -> io::Result<()> {
+    pub fn submit(&mut self) -> io::Result<()> {
         if self.inner.submission().is_empty() {
             return Ok(());
         }
@@ -221,7 +260,7 @@ impl Ring {
     ///
     /// # Errors
     /// As [`Ring::submit`].
-    pub(super) fn look(&mut self) -> io::Result<()> {
+    pub fn look(&mut self) -> io::Result<()> {
         let queued = self.inner.submission().len() as u32;
         if queued == 0 && !self.has_work() {
             return Ok(());
@@ -233,16 +272,21 @@ impl Ring {
 
     /// Whether the kernel has completions that it publishes only when it is entered. Without deferred completions,
     /// these are only the ones that exceeded the queue.
-    pub(super) fn has_work(&mut self) -> bool {
+    pub fn has_work(&mut self) -> bool {
         let queue = self.inner.submission();
         queue.taskrun() || queue.cq_overflow()
+    }
+
+    /// Whether [`Ring::pop`] has a completion.
+    pub fn has_completions(&mut self) -> bool {
+        !self.reaped.is_empty() || !self.inner.completion().is_empty()
     }
 
     /// Submits all queued requests and waits for a completion, or for `timeout`.
     ///
     /// # Errors
     /// As [`Ring::submit`].
-    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         match timeout {
             None => self.enter(|inner| inner.submit_and_wait(1)),
             Some(timeout) => {
@@ -297,7 +341,7 @@ impl Ring {
 
     /// The next available completion.
     #[inline]
-    pub(super) fn pop(&mut self) -> Option<Cqe> {
+    pub fn pop(&mut self) -> Option<Cqe> {
         if let Some(reaped) = self.reaped.pop_front() {
             return Some(reaped);
         }
@@ -305,7 +349,7 @@ impl Ring {
     }
 
     /// Ends every request. Returns whether certainly no request is left that could access memory.
-    pub(super) fn cancel_all(&mut self) -> bool {
+    pub fn cancel_all(&mut self) -> bool {
         // The kernel does not know requests that were queued and never submitted.
         self.failed = Some(libc::ECANCELED);
         if self.disabled {
@@ -384,6 +428,19 @@ mod tests {
         assert_eq!(ring.calls, u64::from(REFUSALS_MAX) + 1, "the number of attempts");
         assert_eq!(ring.submit().unwrap_err().raw_os_error(), Some(libc::EBUSY));
         assert_eq!(ring.wait(None).unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    }
+
+    #[test]
+    fn linked_requests_are_submitted_together() {
+        let Some(mut ring) = ring() else { return };
+        push(&mut ring, u64::from(SUBMISSIONS) - 1);
+        let broken = opcode::Close::new(Fd(-1)).build().flags(Flags::IO_LINK).user_data(MORE_THAN_FIT);
+        let behind = opcode::Nop::new().build().user_data(MORE_THAN_FIT + 1);
+        // SAFETY: the requests point at nothing.
+        unsafe { ring.push_linked(&[broken, behind]) };
+        ring.wait(None).expect("the ring works");
+        let last: Vec<_> = std::iter::from_fn(|| ring.pop()).filter(|cqe| cqe.user_data >= MORE_THAN_FIT).collect();
+        assert_eq!(last.iter().map(|cqe| -cqe.result).collect::<Vec<_>>(), [libc::EBADF, libc::ECANCELED]);
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! The reactor's state of each connection, and the identifiers of its requests.
 
+use std::{io, net::TcpStream};
+
 use super::{
     super::reactor::ConnectionKey,
     buffers::List,
+    ring::{ASIDE, Ring},
     socket::{Socket, Target},
+    table::{SocketTable, size_for},
 };
 
 /// A socket and its state.
@@ -40,10 +44,6 @@ pub(super) const FULL: u16 = 1 << 8;
 pub(super) const OFFERED: u16 = 1 << 9;
 
 impl Slot {
-    pub(super) fn new(socket: Socket, generation: u32) -> Self {
-        Self { socket, generation, ..Self::default() }
-    }
-
     #[inline]
     pub(super) fn is_of(&self, connection: ConnectionKey) -> bool {
         self.generation == connection.generation && self.socket.is_open()
@@ -69,16 +69,73 @@ impl Slot {
     }
 }
 
-/// The slot of an open connection.
-#[inline]
-pub(super) fn live(slots: &mut [Slot], key: ConnectionKey) -> Option<&mut Slot> {
-    slots.get_mut(key.index as usize).filter(|slot| slot.is_of(key))
+/// The sockets of connections, by `ConnectionKey::index`, which is also their place in the ring's table.
+pub(super) struct Sockets {
+    slots: Vec<Slot>,
+    /// `None` if sockets use descriptors.
+    table: Option<SocketTable>,
 }
 
-/// The target of requests for an open connection.
-#[inline]
-pub(super) fn target(slots: &[Slot], key: ConnectionKey) -> Option<Target> {
-    slots.get(key.index as usize).filter(|slot| slot.is_of(key))?.socket.target(key.index)
+impl Sockets {
+    pub(super) fn new() -> Self {
+        Self { slots: Vec::new(), table: None }
+    }
+
+    /// Keeps sockets in a table of `ring` from now on. Returns its size.
+    pub(super) fn use_table(&mut self, ring: &Ring, connections_max: u32) -> io::Result<u32> {
+        assert!(self.slots.is_empty(), "connections have no places in the table");
+        let size = size_for(connections_max);
+        self.table = Some(SocketTable::new(ring, size)?);
+        Ok(size)
+    }
+
+    pub(super) fn has_table(&self) -> bool {
+        self.table.is_some()
+    }
+
+    /// Takes a new connection's socket.
+    pub(super) fn open(&mut self, ring: &mut Ring, connection: ConnectionKey, stream: TcpStream) -> io::Result<()> {
+        assert!(connection.index <= INDEX_MAX, "there are fewer files than that");
+        let index = connection.index as usize;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        let slot = self.slots.get_mut(index).expect("there are enough slots since the line before");
+        assert!(!slot.socket.is_open(), "an index is used again only after its connection was closed");
+        let socket = match &mut self.table {
+            Some(table) => table.insert(ring, connection.index, stream.into())?,
+            None => Socket::from(stream),
+        };
+        *slot = Slot { socket, generation: connection.generation, ..Slot::default() };
+        Ok(())
+    }
+
+    /// The slot of an open connection.
+    #[inline]
+    pub(super) fn live(&mut self, key: ConnectionKey) -> Option<&mut Slot> {
+        self.slots.get_mut(key.index as usize).filter(|slot| slot.is_of(key))
+    }
+
+    /// The slot of an open connection, to read it.
+    #[inline]
+    pub(super) fn get(&self, key: ConnectionKey) -> Option<&Slot> {
+        self.slots.get(key.index as usize).filter(|slot| slot.is_of(key))
+    }
+
+    /// The target of requests for an open connection.
+    #[inline]
+    pub(super) fn target(&self, key: ConnectionKey) -> Option<Target> {
+        self.get(key)?.socket.target(key.index)
+    }
+
+    /// Cancels a connection's receive. Its last completion confirms the end.
+    pub(super) fn end_receive(&mut self, ring: &mut Ring, connection: ConnectionKey) {
+        let Some(slot) = self.live(connection) else { return };
+        if slot.has(ARMED) && !slot.has(ENDING) {
+            slot.set(ENDING, true);
+            ring.cancel(Subject::Receive(connection).user_data());
+        }
+    }
 }
 
 /// The subject of a completion, encoded in the `user_data` of its request.
@@ -110,7 +167,7 @@ impl Subject {
     pub(super) fn user_data(self) -> u64 {
         let of = |kind: u64, key: ConnectionKey| kind << 60 | u64::from(key.index) << 32 | u64::from(key.generation);
         match self {
-            Self::Aside => 0,
+            Self::Aside => ASIDE,
             Self::Wake => 1 << 60,
             Self::Accept => 2 << 60,
             Self::Listener => 3 << 60,

@@ -20,7 +20,7 @@ const REGISTERED: RawFd = -2;
 
 /// What requests name a socket by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub enum Target {
     /// An ordinary file descriptor.
     Descriptor(RawFd),
     /// A place in the ring's table.
@@ -85,7 +85,7 @@ impl Drop for Socket {
 impl Target {
     /// A request about the socket.
     #[inline]
-    pub(super) fn request(self, build: impl FnOnce(Fd) -> Entry) -> Entry {
+    pub fn request(self, build: impl FnOnce(Fd) -> Entry) -> Entry {
         match self {
             Self::Descriptor(fd) => build(Fd(fd)),
             Self::Registered(place) => build(Fd(place.cast_signed())).flags(Flags::FIXED_FILE),

@@ -72,7 +72,7 @@ pub(super) fn installation(place: u32) -> Entry {
 
 /// The size of a table for at most `connections_max` connections: the kernel allows no larger one than the limit of open
 /// files.
-pub(super) fn size_for(connections_max: u32) -> u32 {
+pub fn size_for(connections_max: u32) -> u32 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the structure is valid for the call, which writes to it.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;

@@ -8,8 +8,9 @@ use mio::net::TcpStream;
 
 use super::publishing::Awaited;
 use crate::api::Responses;
+use crate::worker::dialogue::Ended;
 use crate::worker::outbox::Outbox;
-use crate::worker::session::{Ended, open_socket};
+use crate::worker::session::open_socket;
 
 /// The connection and the publications whose answers are pending, in order.
 pub struct ApiLink {

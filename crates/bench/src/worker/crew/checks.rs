@@ -9,7 +9,7 @@ use super::tracks::{Arrival, Gaps, Tracks};
 use crate::scenario::crew_commands::{CrewReport, CrewRole, PlayPlan, Received};
 use crate::scenario::stamp::{StreamStamp, StreamStampFinder};
 use crate::scenario::streams::Streams;
-use crate::worker::session::Observer;
+use crate::worker::dialogue::Observer;
 
 /// A client with fewer deliveries in a phase may be slow by chance.
 const DELIVERIES_OF_SLOW_CLIENT: u32 = 10;
@@ -61,46 +61,57 @@ impl Inbox {
     }
 }
 
+/// One read of one client.
+pub struct Arrivals {
+    pub at_ns: u64,
+    /// Whether something came for which the phase waits.
+    pub has_progress: bool,
+}
+
+/// The client that reads.
+pub struct OfMember<'a> {
+    pub client: u64,
+    pub is_ready: bool,
+    pub inbox: &'a mut Inbox,
+}
+
 /// Processes the publications and answers of one read of one client.
 pub struct Sink<'a> {
     pub checks: &'a mut Checks,
-    pub inbox: &'a mut Inbox,
-    pub bot: Option<(&'a mut Bot, &'a PlayPlan)>,
-    pub awaited: &'a mut HashMap<u32, Awaited>,
     pub report: &'a mut CrewReport,
-    pub client: u64,
-    pub is_ready: bool,
-    pub read_ns: u64,
-    /// Whether something came for which the phase waits.
-    pub has_progress: bool,
+    pub of: OfMember<'a>,
+    pub bot: Option<(&'a mut Bot, &'a PlayPlan)>,
+    /// Publications without an answer; none for a client that sends no commands.
+    pub awaited: Option<&'a mut HashMap<u32, Awaited>>,
+    pub arrivals: &'a mut Arrivals,
 }
 
 impl Observer for Sink<'_> {
     fn message(&mut self, message: &[u8]) -> bool {
         if let Some((bot, plan)) = &mut self.bot {
-            let (is_of_room, is_progress) = bot.message(message, plan, self.read_ns, &mut self.report.played);
-            self.has_progress |= is_progress;
+            let (is_of_room, is_progress) = bot.message(message, plan, self.arrivals.at_ns, &mut self.report.played);
+            self.arrivals.has_progress |= is_progress;
             return is_of_room;
         }
         let stamp = self.checks.finder.find(message);
         // What comes before the last subscription is confirmed does not have to come.
-        if let Some(stamp) = stamp.filter(|_| self.is_ready) {
+        if let Some(stamp) = stamp.filter(|_| self.of.is_ready) {
             self.publication(stamp);
         }
         stamp.is_some()
     }
 
     fn reply(&mut self, id: u32, error: u32) {
-        let Some(publication) = self.awaited.remove(&id) else { return };
-        publication.answered(error, self.read_ns, &mut self.report.sent, &self.checks.streams);
-        self.has_progress = true;
+        let Some(publication) = self.awaited.as_mut().and_then(|awaited| awaited.remove(&id)) else { return };
+        publication.answered(error, self.arrivals.at_ns, &mut self.report.sent, &self.checks.streams);
+        self.arrivals.has_progress = true;
     }
 }
 
 impl Sink<'_> {
     fn publication(&mut self, stamp: StreamStamp) {
         let received = &mut self.report.received;
-        match self.inbox.tracks.take(self.client, stamp.stream, stamp.sequence, &mut self.checks.gaps) {
+        match self.of.inbox.tracks.take(self.of.client, stamp.stream, stamp.sequence, &mut self.checks.gaps) {
             Arrival::New => {}
             Arrival::Late => received.reordered += 1,
             Arrival::Repeated => {
@@ -117,12 +128,12 @@ impl Sink<'_> {
                 return;
             }
         }
-        self.has_progress = true;
+        self.arrivals.has_progress = true;
         received.delivered += 1;
-        let latency_ns = self.read_ns.saturating_sub(stamp.intended_ns);
+        let latency_ns = self.arrivals.at_ns.saturating_sub(stamp.intended_ns);
         received.latency.record_ns(latency_ns);
-        received.service.record_ns(self.read_ns.saturating_sub(stamp.sent_ns));
-        self.inbox.note(latency_ns);
-        self.checks.intervals.record(self.read_ns, latency_ns);
+        received.service.record_ns(self.arrivals.at_ns.saturating_sub(stamp.sent_ns));
+        self.of.inbox.note(latency_ns);
+        self.checks.intervals.record(self.arrivals.at_ns, latency_ns);
     }
 }

@@ -11,7 +11,10 @@ use super::publishing::Awaited;
 use crate::commands;
 use crate::control::Target;
 use crate::scenario::crew_commands::CrewRole;
-use crate::worker::session::{Ended, LoadSessionStage, Session};
+use crate::worker::dialogue::{Ended, LoadSessionStage};
+use crate::worker::direct::DirectSockets;
+use crate::worker::direct_session::DirectSession;
+use crate::worker::session::Session;
 
 pub struct Member {
     pub link: Link,
@@ -28,6 +31,8 @@ pub struct Member {
 
 pub enum Link {
     Session(Box<Session>),
+    /// A session that only receives.
+    Direct(Box<DirectSession>),
     Api(Box<ApiLink>),
     /// Not open, or ended.
     Closed,
@@ -42,7 +47,8 @@ impl Member {
     /// Whether its connection has come far enough to be used.
     pub fn is_open(&self) -> bool {
         match &self.link {
-            Link::Session(session) => session.stage == LoadSessionStage::Ready,
+            Link::Session(session) => session.stage() == LoadSessionStage::Ready,
+            Link::Direct(session) => session.stage() == LoadSessionStage::Ready,
             Link::Api(link) => link.is_connected(),
             Link::Closed => false,
         }
@@ -53,7 +59,7 @@ impl Member {
         match &self.link {
             Link::Session(_) => (self.awaited.len() + self.bot.as_ref().map_or(0, |bot| bot.waiting())) as u64,
             Link::Api(link) => link.awaited() as u64,
-            Link::Closed => 0,
+            Link::Direct(_) | Link::Closed => 0,
         }
     }
 
@@ -77,6 +83,7 @@ impl Member {
                 let host = role.operators.to_string();
                 link.send(publication, &commands::api_publish(&host, &role.api_key, channel, payload))
             }
+            Link::Direct(_) => unreachable!("profiles with publishers on direct sockets are refused"),
             Link::Closed => Ok(()),
         }
     }
@@ -86,7 +93,8 @@ impl Member {
         match &mut self.link {
             Link::Session(session) => session.flush(),
             Link::Api(link) => link.flush(),
-            Link::Closed => Ok(()),
+            // The ring waits for the socket.
+            Link::Direct(_) | Link::Closed => Ok(()),
         }
     }
 
@@ -95,13 +103,16 @@ impl Member {
         match &self.link {
             Link::Session(session) => session.is_blocked(),
             Link::Api(link) => link.is_blocked(),
-            Link::Closed => false,
+            Link::Direct(_) | Link::Closed => false,
         }
     }
 
     /// Ends the connection. Returns what it has received.
-    pub fn close(&mut self) -> Inbox {
-        // Dropping the socket closes it, which also takes it out of the poll.
+    pub fn close(&mut self, direct: Option<&mut DirectSockets>) -> Inbox {
+        if let (Link::Direct(session), Some(sockets)) = (&self.link, direct) {
+            sockets.close(session.key());
+        }
+        // Dropping any other socket closes it, which also takes it out of the poll.
         self.link = Link::Closed;
         self.is_ready = false;
         self.awaited = HashMap::new();

@@ -1,14 +1,13 @@
 //! Which channels a client subscribes to, and from which address it connects.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::ops::Range;
 
-/// Source addresses of one process. Closed connections hold their ports for a minute, and one address has 28,000.
-const SOURCES: u64 = 8;
-
-/// An address of the loopback interface for a connection. Each process has its own.
-pub fn source_address(worker: u64, connection: u64) -> IpAddr {
-    let number = 256 + worker * SOURCES + connection % SOURCES;
-    IpAddr::V4(Ipv4Addr::from(0x7f00_0000 | number as u32))
+/// A local address for a connection, among those of its process.
+pub fn source_address(sources: &Range<u32>, number: usize) -> IpAddr {
+    let own = sources.start + number as u32 % sources.len() as u32;
+    // The first ones of 127.0.0.0/8 are used by servers.
+    IpAddr::V4(Ipv4Addr::from(0x7f00_0100 + own))
 }
 
 /// Different channels, chosen by the connection's number alone.
@@ -50,14 +49,11 @@ mod tests {
     }
 
     #[test]
-    fn processes_have_different_addresses_in_127() {
-        let mut seen = std::collections::BTreeSet::new();
-        for (worker, connection) in (0..64).flat_map(|worker| (0..16).map(move |connection| (worker, connection))) {
-            let IpAddr::V4(address) = source_address(worker, connection) else { panic!("it is IPv4") };
-            assert!(address.is_loopback());
-            seen.insert((worker, address));
-        }
-        let addresses: std::collections::BTreeSet<_> = seen.iter().map(|(_, address)| address).collect();
-        assert_eq!(seen.len(), addresses.len(), "no two processes share an address");
+    fn addresses_are_in_127_and_those_of_the_process() {
+        let addresses = |sources: Range<u32>| (0..16).map(|of| source_address(&sources, of)).collect::<Vec<_>>();
+        let (one, other) = (addresses(0..8), addresses(8..700));
+        assert!(one.iter().chain(&other).all(IpAddr::is_loopback));
+        assert!(one[0] == one[8] && one[0] != one[7] && !other.iter().any(|address| one.contains(address)));
+        assert_eq!(source_address(&(0..700), 699), IpAddr::from([127, 0, 3, 187]));
     }
 }
