@@ -283,7 +283,9 @@ families! {
     ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms into other channels, by outcome.";
     ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Keyframes sent to shards.";
     ROOM_UPDATES = Counter "dunlin_room_updates_total" [] "Tick updates sent to shards.";
-    ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" [] "Recordings that ended before their room, because the disk was too slow or failed.";
+    ROOM_RECORDINGS_BYTES = Gauge "dunlin_room_recordings_bytes" [] "Bytes of the recordings in all directories of room.record_directory.";
+    ROOM_RECORDINGS_DELETED = Counter "dunlin_room_recordings_deleted_total" ["outcome"] "Deletions of recordings, by outcome. size: for room.record_bytes_max. age: for room.record_ttl. failed: the file system refused it; it is tried again.";
+    ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" ["reason"] "Recordings that ended before their room, by reason. disk: it was too slow or failed. limit: room.record_bytes_max, of which recordings that are written or replayed have all.";
     ROOM_CHECKPOINTS = Counter "dunlin_room_checkpoints_total" ["outcome"] "Checkpoints of rooms, by outcome: written or failed.";
     ROOM_CHECKPOINT_BYTES = Counter "dunlin_room_checkpoint_bytes_total" [] "Bytes of checkpoints of rooms.";
     ROOM_LOG_RECORDS = Counter "dunlin_room_log_records_total" [] "Ticks whose inputs were logged, in rooms with survival: exact.";
