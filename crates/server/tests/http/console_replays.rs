@@ -150,6 +150,32 @@ fn as_many_are_open_as_may_be_and_one_more_waits_for_its_place() {
 }
 
 #[test]
+fn a_sign_in_leaves_places_to_others_and_ends_its_replays_when_it_signs_out() {
+    let recorded = Recorded::start("sign-ins", &json!({ "replays_limit": 3, "sign_in_replays_limit": 1 }));
+    let file = recorded.file();
+    recorded.replay(&file);
+    let refused = recorded.open(&file);
+    let why = "your limit of 1 open recordings is reached (admin.sign_in_replays_limit): close one of them";
+    assert_eq!((refused.status, &refused.json()["refused"]), (503, &json!(why)));
+    let other = sign_in(&recorded.server, PASSWORD);
+    let body = json!({ "file": file }).to_string();
+    assert_eq!(ask(&recorded.server, "POST", "data/replay", &other, &body).status, 200);
+    assert!(recorded.server.metric("dunlin_console_replays") > 1.5);
+    assert_eq!(recorded.post("sign_out", &json!({})).status, 200);
+    until(|| recorded.server.metric("dunlin_console_replays") < 1.5);
+}
+
+#[test]
+fn a_page_that_asks_for_nothing_says_so_without_the_index() {
+    let recorded = Recorded::start("touch", &json!({}));
+    let (id, _) = recorded.replay(&recorded.file());
+    let touched = recorded.get(&format!("replay_touch?id={id}"));
+    assert_eq!((touched.status, touched.text()), (200, "{}".to_owned()));
+    recorded.close(&id);
+    assert_eq!(recorded.get(&format!("replay_touch?id={id}")).status, 404);
+}
+
+#[test]
 fn a_node_may_open_none() {
     let recorded = Recorded::start("none", &json!({ "replays_limit": 0 }));
     let refused = recorded.open(&recorded.file());
@@ -207,6 +233,7 @@ fn only_recordings_are_opened_and_only_for_those_who_have_signed_in() {
         ("POST", "data/recordings"),
         ("POST", "data/replay"),
         ("GET", "data/replay?id=1"),
+        ("GET", "data/replay_touch?id=1"),
         ("GET", "data/replay_ticks?id=1&from=1&count=1"),
         ("POST", "data/replay_close"),
     ] {
@@ -247,6 +274,8 @@ fn children_of(process: u32) -> Vec<u32> {
 on_io_uring![
     a_running_room_is_replayed_up_to_now_and_the_log_says_for_whom,
     as_many_are_open_as_may_be_and_one_more_waits_for_its_place,
+    a_sign_in_leaves_places_to_others_and_ends_its_replays_when_it_signs_out,
+    a_page_that_asks_for_nothing_says_so_without_the_index,
     a_node_may_open_none,
     what_cannot_be_replayed_says_why,
     only_recordings_are_opened_and_only_for_those_who_have_signed_in,
