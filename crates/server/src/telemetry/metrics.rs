@@ -451,7 +451,7 @@ readings! {
 families! {
     QUESTIONS_AND_CONTROL:
     CLUSTER_QUESTIONS_REFUSED = Counter "dunlin_cluster_shard_questions_refused_total" ["about"] "Questions to other nodes that were refused because their queue was full (1,024): presence and rooms answer error 111; for keys the answer counts as incomplete.";
-    CLUSTER_NOT_UNDERSTOOD = Counter "dunlin_cluster_peer_messages_not_understood_total" ["message"] "Messages of other nodes that this version does not understand, by message: question or answer. Nodes of different versions may cause a few during a rolling restart.";
+    CLUSTER_NOT_UNDERSTOOD = Counter "dunlin_cluster_peer_messages_not_understood_total" ["message"] "Messages of other nodes that this version does not understand, or answers that are larger than they may be, by message: question or answer. Nodes of different versions may cause a few during a rolling restart.";
 
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests to the server API, including commands in batches.";
     API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Errors of the server API. Refusals of games count under the code 400.";
