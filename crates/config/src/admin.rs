@@ -26,6 +26,8 @@ pub struct AdminOptions {
 pub struct ReplayOptions {
     /// Maximum number of recordings that are open at a time; 0: none is opened.
     pub limit: usize,
+    /// The same for one sign-in.
+    pub sign_in_limit: usize,
     /// Maximum memory of each of them.
     pub memory_bytes_max: u64,
 }
@@ -64,6 +66,7 @@ pub(super) fn options(r: &mut Reader<'_>) -> Option<AdminOptions> {
     let sign_ins_per_minute = r.narrow("admin.sign_in_limit");
     let replays = ReplayOptions {
         limit: r.count("admin.replays_limit"),
+        sign_in_limit: r.count("admin.sign_in_replays_limit"),
         memory_bytes_max: r.narrow("admin.replay_memory_limit"),
     };
     let handler_prefix = handler_prefix?;

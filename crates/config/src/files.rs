@@ -30,8 +30,8 @@ pub(super) fn check(r: &mut Reader<'_>, config: &Config, program: Program) {
     let without_namespace = std::iter::once("channel.without_namespace".to_owned());
     let tables = without_namespace.chain((0..).map(|index| format!("channel.namespaces[{index}]")));
     for (table, rooms) in tables.zip(&config.rooms.namespaces) {
-        let Some(dir) = rooms.as_ref().and_then(|rooms| rooms.record_dir.as_deref()) else { continue };
-        if let Err(why) = check_writable(dir) {
+        let Some(recording) = rooms.as_ref().and_then(|rooms| rooms.recording.as_ref()) else { continue };
+        if let Err(why) = check_writable(&recording.directory) {
             r.error(&format!("{table}.room.record_directory"), why);
         }
     }

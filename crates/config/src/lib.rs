@@ -71,7 +71,7 @@ pub use self::{
     profiling::PyroscopeOptions,
     redacted_settings::ShownSetting,
     reload::{Changes, Loaded, NeedsRestart, Values},
-    room_settings::{OverrunPolicy, PathSettings, RoomSettings, RoomSurvival, RoomsOptions},
+    room_settings::{OverrunPolicy, PathSettings, RecordingSettings, RoomSettings, RoomSurvival, RoomsOptions},
     tree::Format,
 };
 

@@ -33,8 +33,8 @@ pub struct RoomSettings {
     pub memory_bytes_max: u64,
     /// The seed of every room; `None` for a random one.
     pub seed: Option<u64>,
-    /// The directory for recordings; `None` to disable them.
-    pub record_dir: Option<PathBuf>,
+    /// Where rooms are recorded; `None` to record none.
+    pub recording: Option<RecordingSettings>,
     /// How players' paths are stored; `None` to store none.
     pub paths: Option<PathSettings>,
     /// What of a room is kept when the process ends.
@@ -49,6 +49,17 @@ pub struct RoomSettings {
     pub seat_grace_ms: u64,
     /// Maximum number of players of one user that stay in a room without their clients.
     pub away_per_user_max: u32,
+}
+
+/// Where rooms are recorded, and how much of it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingSettings {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Maximum bytes of all recordings in the directory; 0 for no limit.
+    pub bytes_max: u64,
+    /// Time after its end for which a recording is kept; 0 for no limit.
+    pub ttl_ms: u64,
 }
 
 /// What happens while the ticks of a room take longer than their interval.
@@ -122,7 +133,7 @@ impl Default for RoomSettings {
             overrun_ticks_max: 600,
             memory_bytes_max: 256 << 20,
             seed: None,
-            record_dir: None,
+            recording: None,
             survival: RoomSurvival::None,
             checkpoint_interval_ms: 10_000,
             checkpoint_bytes_max: 16 << 20,

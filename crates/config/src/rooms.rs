@@ -6,8 +6,8 @@ use dunlin_engine::options::{Lane, NamespaceOptions, RoomLimits, RoomOpenings};
 use dunlin_rooms::{ClockRate, Grid, RoomOptions};
 
 use super::{
-    Config, OverrunPolicy, PathSettings, RoomSettings, RoomSurvival, RoomsOptions, problem::SettingSource,
-    proxies::ProxyTable, resolve::Reader, value::shortened,
+    Config, OverrunPolicy, PathSettings, RecordingSettings, RoomSettings, RoomSurvival, RoomsOptions,
+    problem::SettingSource, proxies::ProxyTable, resolve::Reader, value::shortened,
 };
 
 /// The table of channels without a namespace.
@@ -17,14 +17,16 @@ const WITHOUT_NAMESPACE: &str = "channel.without_namespace";
 pub(super) fn rooms(r: &mut Reader<'_>, proxy_table: &ProxyTable) -> RoomsOptions {
     let namespaces = (0..r.settings.len("channel.namespaces")).map(|index| format!("channel.namespaces[{index}]"));
     let tables: Vec<String> = std::iter::once(WITHOUT_NAMESPACE.to_owned()).chain(namespaces).collect();
-    RoomsOptions {
+    let rooms = RoomsOptions {
         registry: Arc::new(r.registry.clone()),
         ring_messages: r.count("room.ring_messages_limit"),
         lost_threads_max: r.narrow("room.lost_threads_limit"),
         memory_bytes_max: r.narrow("room.total_memory_limit"),
         path_blocks_max: r.count("room.paths_queue_limit"),
         namespaces: tables.iter().map(|table| settings(r, proxy_table, table).map(Arc::new)).collect(),
-    }
+    };
+    check_recordings(r, &tables, &rooms);
+    rooms
 }
 
 /// Limits on opening rooms.
@@ -88,7 +90,7 @@ fn settings(r: &mut Reader<'_>, proxy_table: &ProxyTable, table: &str) -> Option
         overrun_ticks_max: r.narrow(&at("overrun_ticks_limit")),
         memory_bytes_max: r.narrow(&at("memory_limit")),
         seed: (seed != 0).then_some(seed),
-        record_dir: r.path(&at("record_directory")),
+        recording: recording(r, table),
         survival: match r.text(&at("survival")).as_str() {
             "checkpoint" => RoomSurvival::Checkpoint,
             "exact" => RoomSurvival::Exact,
@@ -110,6 +112,36 @@ fn settings(r: &mut Reader<'_>, proxy_table: &ProxyTable, table: &str) -> Option
     }
     check_simulation(r, table, &settings);
     Some(settings)
+}
+
+/// Read also without a directory, so that a wrong value is reported.
+fn recording(r: &mut Reader<'_>, table: &str) -> Option<RecordingSettings> {
+    let at = |key: &str| format!("{table}.room.{key}");
+    let (bytes_max, ttl_ms) = (r.narrow(&at("record_bytes_max")), r.ms(&at("record_ttl")));
+    let directory = r.path(&at("record_directory"))?;
+    Some(RecordingSettings { directory, bytes_max, ttl_ms })
+}
+
+/// Checks that a directory has one limit: names of recordings do not tell namespaces apart.
+fn check_recordings(r: &mut Reader<'_>, tables: &[String], rooms: &RoomsOptions) {
+    let mut known: Vec<(&String, &RecordingSettings)> = Vec::new();
+    for (table, settings) in tables.iter().zip(&rooms.namespaces) {
+        let Some(recording) = settings.as_ref().and_then(|settings| settings.recording.as_ref()) else { continue };
+        let first = known.iter().find(|(_, first)| first.directory == recording.directory);
+        let Some((first_table, first)) = first else {
+            known.push((table, recording));
+            continue;
+        };
+        for (key, is_same) in [
+            ("record_bytes_max", first.bytes_max == recording.bytes_max),
+            ("record_ttl", first.ttl_ms == recording.ttl_ms),
+        ] {
+            if !is_same {
+                let text = format!("must be that of `{first_table}.room`, which records into the same directory");
+                r.error(&format!("{table}.room.{key}"), text);
+            }
+        }
+    }
 }
 
 fn overrun_policy(r: &mut Reader<'_>, table: &str) -> OverrunPolicy {

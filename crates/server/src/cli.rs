@@ -45,7 +45,7 @@ use dunlin_storage::StorageError;
 
 use crate::demo::site;
 
-pub(crate) use replay::ANSWER_LINE_BYTES_MAX as REPLAY_LINE_BYTES_MAX;
+pub(crate) use replay::{ANSWER_LINE_BYTES_MAX as REPLAY_LINE_BYTES_MAX, recording_bytes_max as replayed_bytes_max};
 
 /// A realtime server: channels with history, recovery and presence, for clients that speak Centrifugo's protocol.
 #[derive(Debug, Parser)]

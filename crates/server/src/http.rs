@@ -318,6 +318,7 @@ impl Metrics {
             room_memory_bytes: node.room_memory_bytes(),
             room_survival: node.room_survival(),
             paths: node.path_counts(),
+            recordings: node.recordings(),
             rooms: &rooms,
             control: &self.counters,
             access: node.access().counts(),

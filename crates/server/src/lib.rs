@@ -16,6 +16,7 @@ pub mod node;
 pub mod otlp;
 pub mod peers;
 pub mod profiling;
+pub mod recordings;
 pub mod ring;
 pub mod rooms;
 pub mod serve;

@@ -26,8 +26,11 @@ mod start;
 mod storage;
 
 use std::{
+    collections::BTreeSet,
     fmt,
     net::{IpAddr, SocketAddr, TcpStream},
+    ops::Bound,
+    path::PathBuf,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
@@ -50,7 +53,7 @@ use crate::{
     access_sync::AccessKeeper,
     backend::ProxyClient,
     otlp::Tracer,
-    rooms::{BuilderReport, PathCounts, RoomReport, Rooms, SurvivalReport, ThreadReport},
+    rooms::{BuilderReport, PathCounts, RecordingReport, RoomReport, Rooms, SurvivalReport, ThreadReport},
     webhooks::Webhooks,
 };
 
@@ -435,6 +438,16 @@ impl Node {
         self.inner.rooms.path_counts()
     }
 
+    /// Counts of recordings.
+    pub fn recordings(&self) -> RecordingReport {
+        self.inner.rooms.recordings()
+    }
+
+    /// The directories in which rooms are recorded.
+    pub fn record_directories(&self) -> BTreeSet<PathBuf> {
+        self.inner.rooms.record_directories()
+    }
+
     /// Maximum duration of a block of a path, if the rooms of the channel's namespace store paths.
     ///
     /// # Errors
@@ -449,6 +462,16 @@ impl Node {
     /// 102 or 107, as for a subscription to the channel.
     pub fn has_rooms(&self, channel: &str) -> Result<bool, ErrorCode> {
         Ok(self.inner.rooms.has_rooms(self.inner.names.index_of(channel)?))
+    }
+
+    /// The report of the room of a channel.
+    pub fn room_of(&self, channel: &str) -> Option<RoomReport> {
+        self.inner.rooms.room_of(channel)
+    }
+
+    /// The reports of at most `count` rooms from this channel on, sorted by channel.
+    pub fn rooms_from(&self, from: Bound<&str>, count: usize) -> Vec<RoomReport> {
+        self.inner.rooms.rooms_from(from, count)
     }
 
     /// The reports of all rooms, sorted by channel.

@@ -17,6 +17,7 @@ mod matchmaking;
 mod message;
 mod occupancy;
 mod presence;
+mod recordings;
 mod rooms;
 mod serve;
 mod sessions;
@@ -46,6 +47,9 @@ pub use matchmaking::{
 pub use message::{NOT_UNDERSTOOD, PeerError};
 pub use occupancy::{OccupancyAnswer, OccupancyQuestion};
 pub use presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion};
+pub use recordings::{
+    ListedRecording, RecordingList, RecordingNode, RecordingPart, RecordingPartQuestion, RecordingsQuestion,
+};
 pub use rooms::{CloseRoomOrder, RoomClosed, close_room_here};
 pub use serve::{AskedParts, LocalReports, OwnName, PeerService};
 pub use sessions::{DisconnectOrder, PaceOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder};

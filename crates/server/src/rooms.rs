@@ -9,10 +9,12 @@ mod builder;
 mod calls;
 mod checkpoints_and_steps;
 mod clock;
+mod first_rooms;
 mod held_ticks;
 mod job;
 mod links;
 mod paths;
+mod record_retention;
 mod recorder;
 mod relay_thread;
 mod report;
@@ -28,7 +30,10 @@ mod tick_schedule;
 mod watchdog;
 
 use std::{
+    collections::BTreeSet,
     io,
+    ops::Bound,
+    path::PathBuf,
     sync::{Arc, atomic::Ordering},
     thread::Thread,
     time::Duration,
@@ -46,6 +51,7 @@ use tokio::sync::{Mutex, mpsc};
 use builder::{RoomBuilder, Task, ToThread};
 use calls::CallLink;
 use paths::{PathMeter, PathSink};
+use record_retention::Recordings;
 use relay_thread::{RelayHandle, RelayRings};
 use scheduler::Scheduler;
 use shared::Shared;
@@ -60,7 +66,11 @@ use crate::{
 
 pub(crate) use links::RoomLinks;
 pub use paths::PathCounts;
-pub(crate) use recorder::{EXTENSION as RECORDING_EXTENSION, name_of_files as name_of_recordings};
+pub(crate) use record_retention::hold as hold_recording;
+pub use record_retention::{CutReason, Deletion, RecordingReport};
+#[cfg(test)]
+pub(crate) use recorder::EXTENSION as RECORDING_EXTENSION;
+pub(crate) use recorder::{name_of_files as name_of_recordings, parts_of_file as parts_of_recording};
 pub use report::{
     BuilderReport, FailureReason, FineHistogram, RoomCounters, RoomReport, TICK_BOUNDS_US, ThreadReport, TickHistogram,
 };
@@ -75,6 +85,8 @@ pub(crate) struct Rooms {
     builder: Arc<RoomBuilder>,
     tasks: std::sync::mpsc::Sender<Task>,
     watchdog: Option<Thread>,
+    /// Deletes old recordings; `None` if no rooms are recorded.
+    recordings: Option<Thread>,
     /// In a cluster.
     relay: Option<RelayHandle>,
     paths: PathMeter,
@@ -176,6 +188,7 @@ impl Rooms {
             builder,
             tasks,
             watchdog: None,
+            recordings: None,
             relay: None,
             paths: meter.unwrap_or_default(),
             ended: Mutex::new(ended),
@@ -187,6 +200,7 @@ impl Rooms {
             builder::spawn(&rooms.builder, 0).inspect_err(|_| rooms.stop())?;
             let watchdog = watchdog::start(rooms.room_threads.clone(), Arc::clone(&rooms.builder));
             rooms.watchdog = Some(watchdog.inspect_err(|_| rooms.stop())?);
+            rooms.recordings = Recordings::start(&rooms.shared).inspect_err(|_| rooms.stop())?;
         }
         if let Some((rings, frames)) = relay_rings.zip(frames) {
             // Tests of a single node have frames without a cluster.
@@ -225,8 +239,8 @@ impl Rooms {
         }
         // The builder may have ended already.
         let _ = self.tasks.send(Task::Stop);
-        if let Some(watchdog) = &self.watchdog {
-            watchdog.unpark();
+        for thread in self.watchdog.iter().chain(&self.recordings) {
+            thread.unpark();
         }
     }
 
@@ -270,6 +284,16 @@ impl Rooms {
         self.paths.counts()
     }
 
+    /// Counts of recordings.
+    pub(crate) fn recordings(&self) -> RecordingReport {
+        self.shared.recordings.report()
+    }
+
+    /// The directories in which rooms are recorded.
+    pub(crate) fn record_directories(&self) -> BTreeSet<PathBuf> {
+        self.shared.recordings.paths()
+    }
+
     /// Maximum duration of a block of a path, if the rooms of a namespace store paths.
     pub(crate) fn path_block_ms(&self, namespace: u16) -> Option<u64> {
         let settings = self.shared.options.namespaces.get(usize::from(namespace));
@@ -289,6 +313,21 @@ impl Rooms {
     /// The number of players with a client in the room of a channel.
     pub(crate) fn players_of(&self, channel: &str) -> Option<u32> {
         self.room_threads.iter().find_map(|room_thread| room_thread.scheduler().players_of(channel))
+    }
+
+    /// The report of the room of a channel.
+    pub(crate) fn room_of(&self, channel: &str) -> Option<RoomReport> {
+        self.room_threads.iter().find_map(|room_thread| room_thread.scheduler().report_of(channel))
+    }
+
+    /// The reports of at most `count` rooms from this channel on, sorted by channel.
+    pub(crate) fn rooms_from(&self, from: Bound<&str>, count: usize) -> Vec<RoomReport> {
+        let of_threads = self.room_threads.iter();
+        let mut rooms: Vec<RoomReport> =
+            of_threads.flat_map(|room_thread| room_thread.scheduler().report_from(from, count)).collect();
+        rooms.sort_unstable_by(|a, b| a.channel.cmp(&b.channel));
+        rooms.truncate(count);
+        rooms
     }
 
     /// The reports of all rooms, sorted by channel.

@@ -43,10 +43,12 @@ use crate::{
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchHandle, MatchTask},
     node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
-    peers::AskedParts,
+    peers::{AskedParts, RecordingNode},
+    recordings::OwnRecordings,
     rooms::SAVE_TIMEOUT,
     telemetry::{api_counters::ControlCounters, client_summary, config_events, events, log},
     trim,
+    webhooks::Webhooks,
 };
 
 use limits::{connection_limits, table_limits};
@@ -209,8 +211,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let reporter = webhooks.as_ref().and_then(|webhooks| start_reporter(&node, &identity, webhooks));
     let surveys = ports::surveys(config, &node);
     let served = Served { config, node: &node, identity: &identity, counters: &counters, surveys: &surveys };
-    cluster::join(served, AskedParts { webhooks: webhooks.clone(), matchmaking: match_handle.clone() });
-    let of_pages = Pages { site, origins, matchmaking: match_handle.clone(), cookie_key: random()? };
+    let recordings = join_cluster(served, webhooks.clone(), match_handle.clone());
+    let of_pages = Pages { site, origins, matchmaking: match_handle.clone(), cookie_key: random()?, recordings };
     let ports = ports::divide(served, asked, of_pages);
     let live_parts = LiveParts {
         node: node.clone(),
@@ -251,6 +253,19 @@ fn matchmaking(config: &Config) -> Result<(Option<MatchTask>, Option<MatchHandle
     let task = matchmaking::prepare(&config.matchmaking, &config.lobbies, boot, &config.node.region, surveys_limit);
     let handle = task.as_ref().map(MatchTask::handle);
     Ok((task, handle))
+}
+
+/// Announces the node to its cluster, if it has one. Returns its recordings, which other nodes ask for.
+fn join_cluster(
+    served: Served<'_>,
+    webhooks: Option<Arc<Webhooks>>,
+    matchmaking: Option<MatchHandle>,
+) -> Arc<OwnRecordings> {
+    let Served { node, identity, .. } = served;
+    let own = RecordingNode { uid: identity.uid.as_str().into(), name: identity.name.as_str().into() };
+    let recordings = Arc::new(OwnRecordings::new(own, node.record_directories()));
+    cluster::join(served, AskedParts { webhooks, matchmaking, recordings: Arc::clone(&recordings) });
+    recordings
 }
 
 /// Gives the node the id of this run. Returns it.

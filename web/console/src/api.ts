@@ -1,6 +1,6 @@
 /** The requests of the page. A refused command is an error with the text of the node. */
 
-import type { ChannelPage, Configuration, LogPart, Recordings, ReplayFrame, ReplayIndex, SignIn, Status } from "./types";
+import type { ChannelPage, Configuration, LogPart, Recordings, ReplayFrame, ReplayIndex, ReplayProgress, SignIn, Status } from "./types";
 
 export class Refused extends Error {}
 
@@ -17,11 +17,9 @@ export class NoAnswer extends Refused {}
 const FROM_PAGE = { "x-dunlin-console": "1" };
 /** How long a request may take. */
 const TIMEOUT_MS = 15_000;
-/** How long a game may take for the ticks of an answer. */
-const TICKS_TIMEOUT_MS = 60_000;
 
-async function ask(path: string, body?: unknown, timeout_ms = TIMEOUT_MS): Promise<unknown> {
-  const init: RequestInit = { headers: FROM_PAGE, cache: "no-store", signal: AbortSignal.timeout(timeout_ms) };
+async function ask(path: string, body?: unknown): Promise<unknown> {
+  const init: RequestInit = { headers: FROM_PAGE, cache: "no-store", signal: AbortSignal.timeout(TIMEOUT_MS) };
   if (body !== undefined) {
     init.method = "POST";
     init.body = JSON.stringify(body);
@@ -64,24 +62,30 @@ export async function log(run: string, since: number): Promise<LogPart> {
   return (await ask(`log?since=${since}&run=${encodeURIComponent(run)}`)) as LogPart;
 }
 
-/** Recordings of rooms on this node. */
+/** Recordings of rooms on all nodes. */
 export async function recordings(find: string, channel: string): Promise<Recordings> {
   return (await ask("recordings", { find, channel })) as Recordings;
 }
 
-/** Opens a recording; the id of its replay. */
-export async function openReplay(file: string): Promise<string> {
-  return ((await ask("replay", { file })) as { replay: string }).replay;
+/** Opens a recording of the node with this id or name, or of this one; the id of its replay. */
+export async function openReplay(file: string, node: string): Promise<string> {
+  return ((await ask("replay", { file, node })) as { replay: string }).replay;
 }
 
 /** The index of a replay, or how far it is. */
-export async function replayIndex(id: string): Promise<ReplayIndex | { tick: number }> {
-  return (await ask(`replay?id=${id}`)) as ReplayIndex | { tick: number };
+export async function replayIndex(id: string): Promise<ReplayIndex | ReplayProgress> {
+  return (await ask(`replay?id=${id}`)) as ReplayIndex | ReplayProgress;
 }
 
-export async function replayTicks(id: string, from: number, count: number): Promise<ReplayFrame[]> {
-  const path = `replay_ticks?id=${id}&from=${from}&count=${count}`;
-  return ((await ask(path, undefined, TICKS_TIMEOUT_MS)) as { frames: ReplayFrame[] }).frames;
+/** Ticks of a replay, or the tick that the node has reached on the way: then it is to be asked again. */
+export async function replayTicks(id: string, from: number, count: number): Promise<ReplayFrame[] | number> {
+  const answered = (await ask(`replay_ticks?id=${id}&from=${from}&count=${count}`)) as { frames: ReplayFrame[] } | { tick: number };
+  return "frames" in answered ? answered.frames : answered.tick;
+}
+
+/** Keeps a replay open. */
+export async function touchReplay(id: string): Promise<void> {
+  await ask(`replay_touch?id=${id}`);
 }
 
 /** Also while the page is being left. */

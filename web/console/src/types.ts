@@ -220,6 +220,8 @@ export interface LogPart {
 }
 
 export interface Recording {
+  /** The node that has it. */
+  node: { uid: string; name: string };
   /** The name of the file. */
   file: string;
   began_ms: number;
@@ -237,7 +239,11 @@ export interface Recordings {
   cut: number;
   directories: number;
   unreadable: string[];
+  missing: Missing[];
 }
+
+/** How far the node is that is asked for a replay. */
+export type ReplayProgress = { tick: number } | { fetched: number; bytes: number };
 
 export type ReplayIndex = import("../../../crates/server/src/cli/replay/page/player.js").Index;
 export type ReplayFrame = import("../../../crates/server/src/cli/replay/page/player.js").Frame;

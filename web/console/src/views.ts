@@ -27,7 +27,7 @@ export const VIEWS: Record<string, Entry> = {
   rooms: { title: "Rooms", open: (context, channel) => (channel ? oneRoom(context, channel) : rooms(context)) },
   recordings: {
     title: "Recordings",
-    open: (context, by, text) => (by === "file" && text ? replay(context, text) : recordings(context, by === "of" ? (text ?? "") : "")),
+    open: (context, by, text, node) => (by === "file" && text ? replay(context, text, node ?? "") : recordings(context, by === "of" ? (text ?? "") : "")),
   },
   cluster: { title: "Cluster", open: cluster },
   storage: { title: "Storage", open: storage },

@@ -231,6 +231,18 @@ const ROOM: &[Key] = &[
         "Directory where all rooms are recorded, for `dunlin replay`. Empty: no recordings. A room that goes on after a restart (`survival`) is not recorded any more.",
     ),
     own(
+        "record_bytes_max",
+        Int(0, i64::MAX),
+        "10737418240",
+        "Maximum bytes of all recordings in `record_directory`. Before a recording would exceed it, those that ended first are deleted, but none that is written or replayed. If the running ones alone would exceed it, the one that is about to be written ends, and its room goes on. 0: no limit. Namespaces with the same directory share the limit.",
+    ),
+    own(
+        "record_ttl",
+        Duration,
+        "0s",
+        "How long a recording is kept after its end. Looked at once a minute. `0s`: no limit.",
+    ),
+    own(
         "survival",
         Choice(&["none", "checkpoint", "exact"]),
         "none",

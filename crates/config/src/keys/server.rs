@@ -269,8 +269,14 @@ const ADMIN: &[Key] = &[
     own(
         "replays_limit",
         Int(0, 64),
-        "2",
+        "3",
         "Recordings of rooms that are open in the console at a time. Each is replayed in a process of its own, with the lowest priority. 0: none can be opened.",
+    ),
+    own(
+        "sign_in_replays_limit",
+        Int(1, 64),
+        "2",
+        "The same for one sign-in, so that others find a place as well. Without effect with `admin.insecure`.",
     ),
     own(
         "replay_memory_limit",

@@ -24,8 +24,9 @@ use dunlin_rooms::{
 use serde_json::{Value, json};
 
 use super::{Failure, output};
+use crate::rooms::hold_recording;
 
-pub(crate) use answers::ANSWER_LINE_BYTES_MAX;
+pub(crate) use answers::{ANSWER_LINE_BYTES_MAX, recording_bytes_max};
 
 /// Replay the recording of a room and compare the state hashes.
 #[derive(Debug, Args)]
@@ -71,6 +72,10 @@ pub(super) struct ReplayArgs {
     #[arg(long, value_name = "BYTES", hide = true, conflicts_with_all = ["tick", "objects", "events", "steps", "diff", "with", "page", "format"])]
     answers: Option<u64>,
 
+    /// Read the recording from standard input: so many bytes, before the questions
+    #[arg(long, value_name = "BYTES", hide = true, requires = "answers")]
+    recording_bytes: Option<u64>,
+
     /// Output format. In `json`, each line is a JSON object
     #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "text")]
     format: Format,
@@ -97,10 +102,12 @@ pub(super) fn run(args: &ReplayArgs, registry: &Registry) -> Result<(), Failure>
         return other_rules::run(&args.file, simulation, args.format, registry);
     }
     if let Some(memory_bytes_max) = args.answers {
-        return answers::run(&args.file, memory_bytes_max, registry);
+        let input = args.recording_bytes.map_or(answers::Input::File(&args.file), answers::Input::Bytes);
+        return answers::run(input, memory_bytes_max, registry);
     }
     let failed = |text: String| Failure::Replay(args.file.clone(), text);
-    let bytes = read(&args.file, RECORDING_BYTES_MAX)?;
+    // Held while it is replayed, so that a node does not delete the file for its limits.
+    let Recording { bytes, file: _file } = read(&args.file, RECORDING_BYTES_MAX)?;
     if args.page {
         return page::run(&args.file, bytes, args.port, registry);
     }
@@ -188,20 +195,28 @@ fn begin<'a>(path: &Path, bytes: &'a [u8], registry: &Registry) -> Result<(Heade
     Ok((header, replay))
 }
 
+/// The bytes of a recording.
+struct Recording {
+    bytes: Vec<u8>,
+    /// The open file, which a node does not delete; `None` if there is none.
+    file: Option<File>,
+}
+
 /// Reads a complete recording, which must be a regular file of at most this length.
-fn read(path: &Path, bytes_max: u64) -> Result<Vec<u8>, Failure> {
+fn read(path: &Path, bytes_max: u64) -> Result<Recording, Failure> {
     let failed = |error| Failure::File(path.to_owned(), error);
     let refused = |text: String| Failure::Replay(path.to_owned(), text);
     let file = File::open(path).map_err(failed)?;
+    hold_recording(&file);
     if !file.metadata().map_err(failed)?.is_file() {
         return Err(refused("is not a regular file".to_owned()));
     }
     let mut bytes = Vec::new();
-    file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    (&file).take(bytes_max.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
     if bytes.len() as u64 > bytes_max {
         return Err(refused(format!("is larger than {bytes_max} bytes, the limit of this command")));
     }
-    Ok(bytes)
+    Ok(Recording { bytes, file: Some(file) })
 }
 
 fn make(header: &Header, registry: &Registry) -> Result<Box<dyn Simulation>, String> {

@@ -5,7 +5,8 @@
 mod actions;
 mod console_access;
 mod page;
-mod recordings;
+mod peer_recording;
+mod recording_lists;
 mod replay_process;
 mod replays;
 mod sign_in_attempts;
@@ -26,7 +27,6 @@ use axum::{
 use dunlin_config::ReplayOptions;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, task::spawn_blocking};
 
 use super::{
     Peer,
@@ -35,7 +35,10 @@ use super::{
     upgrade_behind_proxy::head_of,
 };
 use crate::{
+    cli::replayed_bytes_max,
     node::{Node, SourceNetwork},
+    peers::{self, PeerAnswers, RecordingsQuestion},
+    recordings::{NO_SUCH_RECORDING, OwnRecordings},
     serve::Reloader,
     telemetry::{
         api_counters::{ControlCounters, HttpRefusal},
@@ -46,8 +49,8 @@ use crate::{
 
 use actions::Kind;
 use console_access::Access;
-use recordings::RecordingsWanted;
-use replays::{ReplayNamed, Replays, TicksWanted};
+use peer_recording::PeerRecording;
+use replays::{RecordingSource, ReplayNamed, Replays, TicksWanted};
 use sign_in_attempts::TooMany;
 use sign_in_cookies::{Role, SignIn};
 
@@ -77,7 +80,9 @@ pub struct ConsoleParts {
     pub log: Option<Arc<LogTail>>,
     /// Whether the port has TLS.
     pub has_tls: bool,
-    /// How recordings of rooms are replayed.
+    /// The recordings of rooms of this node.
+    pub recordings: Arc<OwnRecordings>,
+    /// How recordings are replayed.
     pub replays: ReplayOptions,
 }
 
@@ -87,8 +92,6 @@ pub struct Console {
     access: Arc<ConsoleAccess>,
     parts: ConsoleParts,
     replays: Arc<Replays>,
-    /// One directory is looked through at a time.
-    listing: Semaphore,
 }
 
 /// Who sends a request.
@@ -105,7 +108,7 @@ impl Console {
     pub fn new(path: &str, access: Arc<ConsoleAccess>, parts: ConsoleParts) -> Self {
         let replays = Replays::new(parts.replays, Arc::clone(&parts.counters));
         let path = path.trim_end_matches('/').to_owned();
-        Self { path, access, parts, replays, listing: Semaphore::new(1) }
+        Self { path, access, parts, replays }
     }
 
     /// Its path, without a slash at the end.
@@ -208,6 +211,7 @@ impl Console {
     fn sign_out(&self, asker: Asker, cookie_suffix: &str) -> Response {
         if let (Access::SignedIn(rules), Some(sign_in)) = (&*self.access.now(), asker.sign_in) {
             rules.sign_ins.sign_out(sign_in, now_s());
+            self.replays.close_all_of(sign_in);
             ConsoleSignIn { begins: false, role: asker.role.name(), sign_in: &sign_in, address: asker.address }.emit();
         }
         with_cookie(answer(&described(None)), &format!("; Max-Age=0{cookie_suffix}"))
@@ -338,7 +342,7 @@ impl Console {
                 Ok(request) => self.channels(&request).await,
                 Err(refused) => refused,
             },
-            ("recordings" | "replay" | "replay_ticks" | "replay_close", _, Some(asker)) => {
+            ("recordings" | "replay" | "replay_touch" | "replay_ticks" | "replay_close", _, Some(asker)) => {
                 self.recorded(asker, name, request).await
             }
             _ => refusal(StatusCode::NOT_FOUND, "there is nothing here"),
@@ -362,6 +366,7 @@ impl Console {
                 Err(refused) => Err(refused),
             },
             ("replay", false) => of_query(&uri).map(|named: ReplayNamed| self.replays.index(&named)),
+            ("replay_touch", false) => of_query(&uri).map(|named: ReplayNamed| self.replays.touch(&named)),
             ("replay_ticks", false) => match of_query::<TicksWanted>(&uri) {
                 Ok(wanted) => Ok(self.replays.ticks(&wanted).await),
                 Err(refused) => Err(refused),
@@ -372,37 +377,60 @@ impl Console {
         answered.unwrap_or_else(|refused| refused)
     }
 
-    async fn recordings(&self, wanted: RecordingsWanted) -> Response {
-        let directories = self.parts.reloader.record_directories().await;
-        let _permit = self.listing.acquire().await;
-        match spawn_blocking(move || recordings::list(&directories, &wanted)).await {
-            Ok(listed) => answer(&json!(listed)),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    /// The recordings of all nodes.
+    async fn recordings(&self, wanted: RecordingsQuestion) -> Response {
+        let own = self.parts.recordings.list(wanted.clone());
+        let others = async {
+            match self.parts.node.cluster() {
+                Some(cluster) => peers::ask_all(cluster, &wanted).await,
+                None => Ok(PeerAnswers::ALONE),
+            }
+        };
+        match tokio::join!(own, others) {
+            (Some(own), others) => answer(&json!(recording_lists::merged(own, others))),
+            (None, _) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         }
     }
 
     /// A recording has what players have sent, and maybe their addresses: the log says who has opened it.
-    async fn open_recording(&self, asker: Asker, RecordingWanted { file }: RecordingWanted) -> Response {
-        let directories = self.parts.reloader.record_directories().await;
-        let wanted = file.clone();
-        let found = spawn_blocking(move || recordings::find(&directories, &wanted)).await;
-        let (response, outcome) = if let Ok(Some(path)) = found {
-            self.replays.open(&path)
-        } else {
-            let why = "this node has no such recording".to_owned();
-            (refusal(StatusCode::NOT_FOUND, &why), why)
+    async fn open_recording(&self, asker: Asker, wanted: RecordingWanted) -> Response {
+        let (response, outcome) = match self.source_of(&wanted).await {
+            Ok(source) => self.replays.open(source, asker.sign_in),
+            Err((status, why)) => (refusal(status, &why), why),
         };
         let sign_in: &dyn std::fmt::Display = asker.sign_in.as_ref().map_or(&"none" as _, |sign_in| sign_in as _);
-        let (target, Asker { role, address, .. }) = (format!("file={}", Value::from(file)), asker);
+        let RecordingWanted { file, node } = wanted;
+        let of_node = if node.is_empty() { String::new() } else { format!(" node={}", Value::from(node)) };
+        let (target, Asker { role, address, .. }) = (format!("file={}{of_node}", Value::from(file)), asker);
         let (action, target) = ("replay", target.as_str());
         ConsoleAction { action, target, role: role.name(), sign_in, address, outcome: &outcome }.emit();
         response
+    }
+
+    /// Where a recording is; otherwise why it is not replayed.
+    async fn source_of(&self, wanted: &RecordingWanted) -> Result<RecordingSource, (StatusCode, String)> {
+        let RecordingWanted { file, node } = wanted;
+        if node.is_empty() || self.parts.recordings.node().is_called(node) {
+            let found = self.parts.recordings.find(file).await;
+            return found.map(RecordingSource::File).ok_or((StatusCode::NOT_FOUND, NO_SUCH_RECORDING.to_owned()));
+        }
+        let opened = PeerRecording::open(&self.parts.node, node, file).await;
+        let recording = opened.map_err(|why| (StatusCode::NOT_FOUND, why))?;
+        let bytes_max = replayed_bytes_max(self.parts.replays.memory_bytes_max);
+        if recording.bytes() > bytes_max {
+            let why = format!("the recording is larger than {bytes_max} bytes, a quarter of admin.replay_memory_limit");
+            return Err((StatusCode::UNPROCESSABLE_ENTITY, why));
+        }
+        Ok(RecordingSource::Peer(recording))
     }
 }
 
 #[derive(Deserialize)]
 struct RecordingWanted {
     file: String,
+    /// The id or the name of the node that has it; empty for this one.
+    #[serde(default)]
+    node: String,
 }
 
 #[allow(clippy::result_large_err, reason = "a response is sent at once")]

@@ -100,10 +100,10 @@ pub async fn ask_node<Q: Question>(cluster: &NodeCluster, node: &str, question: 
     }
 }
 
-/// The result in an answer. One that is not understood is counted.
+/// The result in an answer. One that is not understood, or too large, is counted.
 pub(super) fn result_of<Q: Question>(cluster: &NodeCluster, answer: &NodeAnswer) -> Result<Q::Answer, AnswerFault> {
     decode_answer::<Q>(&answer.payload).inspect_err(|fault| {
-        if *fault == AnswerFault::NotUnderstood {
+        if matches!(fault, AnswerFault::NotUnderstood | AnswerFault::TooLarge { .. }) {
             cluster.question_counters().count_answer_not_understood();
         }
     })

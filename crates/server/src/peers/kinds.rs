@@ -22,6 +22,7 @@ use super::{
     message::NotUnderstood,
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceQuestion, PresenceUsers, PresenceUsersQuestion},
+    recordings::{RecordingList, RecordingPart, RecordingPartQuestion, RecordingsQuestion},
     rooms::{CloseRoomOrder, RoomClosed, RoomStateAnswer, RoomStateQuestion},
     sessions::{DisconnectOrder, PaceOrder, RefreshOrder, SubscribeOrder, UnsubscribeOrder},
 };
@@ -31,12 +32,21 @@ pub trait Question: Serialize + DeserializeOwned + Sync {
     /// The name of the kind in messages.
     const METHOD: &'static str;
 
+    /// Maximum size of an answer that is read. Any answer is one message of NATS.
+    const ANSWER_BYTES_MAX: usize;
+
     /// What the other node answers.
     type Answer: Serialize + DeserializeOwned + Send;
 }
 
+/// A page of rooms has at most half a MiB, unless its only room has more: metadata of 64 KiB and parameters of 1 MiB at most.
+const ROOM_LIST_BYTES_MAX: usize = 2 << 20;
+
+/// A list of recordings has the newest hundred, each with names and a reason.
+const RECORDINGS_BYTES_MAX: usize = 1 << 20;
+
 macro_rules! questions {
-    ($($(#[$doc:meta])* $kind:ident = $method:literal, $question:ty => $answer:ty;)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $method:literal, $question:ty => $answer:ty $(, $bytes_max:expr)?;)*) => {
         /// A question of another node.
         #[derive(Clone, Debug)]
         pub enum Received { $($(#[$doc])* $kind($question),)* }
@@ -56,6 +66,8 @@ macro_rules! questions {
 
         $(impl Question for $question {
             const METHOD: &'static str = $method;
+
+            const ANSWER_BYTES_MAX: usize = [$($bytes_max,)? usize::MAX][0];
 
             type Answer = $answer;
         })*
@@ -80,7 +92,7 @@ questions! {
     /// All rooms.
     Rooms = "rooms", RoomsQuestion => Rooms;
     /// A page of rooms.
-    RoomList = "room_list", RoomListQuestion => RoomList;
+    RoomList = "room_list", RoomListQuestion => RoomList, ROOM_LIST_BYTES_MAX;
     /// The rooms of a channel. A node has at most one; a node without one returns an empty list, not an error.
     ChannelRooms = "channel_rooms", ChannelRoomsQuestion => ChannelRooms;
     /// A page of sessions.
@@ -89,6 +101,10 @@ questions! {
     RoomState = "room_state", RoomStateQuestion => RoomStateAnswer;
     /// Close the room of a channel, if the node has it.
     CloseRoom = "close_room", CloseRoomOrder => RoomClosed;
+    /// The newest recordings, for the console.
+    Recordings = "recordings", RecordingsQuestion => RecordingList, RECORDINGS_BYTES_MAX;
+    /// A part of a recording, which the console of another node replays.
+    RecordingPart = "recording_part", RecordingPartQuestion => RecordingPart, RECORDINGS_BYTES_MAX;
     /// The newest publications of a channel's keys.
     NewestKeys = "newest_keys", NewestKeysQuestion => NewestKeys;
     /// The channels that have got their first subscriber, or lost their last one.

@@ -57,6 +57,10 @@ pub(super) enum NotUnderstood {
 pub(super) enum AnswerFault {
     /// The bytes are not an answer of this kind.
     NotUnderstood,
+    /// It has more bytes than an answer of this kind may have.
+    TooLarge {
+        bytes: usize,
+    },
     Error(PeerError),
 }
 
@@ -66,8 +70,13 @@ impl PeerError {
     /// The kind of the question is unknown, or its format.
     pub(super) const NOT_FOUND: Self = Self { code: 104, message: Cow::Borrowed("not found") };
 
+    /// What was asked for is not there.
+    pub(crate) fn not_found(why: &str) -> Self {
+        Self { message: format!("{}: {why}", Self::NOT_FOUND.message).into(), ..Self::NOT_FOUND }
+    }
+
     /// An internal error with its reason.
-    pub(super) fn internal(why: impl fmt::Display) -> Self {
+    pub(crate) fn internal(why: impl fmt::Display) -> Self {
         Self { message: format!("{}: {why}", Self::INTERNAL.message).into(), ..Self::INTERNAL }
     }
 
@@ -148,6 +157,7 @@ impl fmt::Display for AnswerFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotUnderstood => f.write_str(NOT_UNDERSTOOD),
+            Self::TooLarge { bytes } => write!(f, "has an answer of {bytes} bytes, which is too large to be read"),
             Self::Error(PeerError { code, message }) => write!(f, "answers with error {code}: {message}"),
         }
     }
@@ -175,6 +185,9 @@ pub(super) fn encode_answer(outcome: Result<Box<RawValue>, PeerError>) -> Bytes 
 }
 
 pub(super) fn decode_answer<Q: Question>(payload: &[u8]) -> Result<Q::Answer, AnswerFault> {
+    if payload.len() > Q::ANSWER_BYTES_MAX {
+        return Err(AnswerFault::TooLarge { bytes: payload.len() });
+    }
     let reply: ReplyBody = serde_json::from_slice(payload).map_err(|_| AnswerFault::NotUnderstood)?;
     match reply {
         ReplyBody { v: VERSION, result: Some(result), .. } => {

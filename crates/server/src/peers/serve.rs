@@ -23,6 +23,7 @@ use super::{
     message::{PeerError, decode_question, encode_answer},
     occupancy::{OccupancyAnswer, OccupancyQuestion},
     presence::{Presence, PresenceUsers},
+    recordings::{RecordingList, RecordingsQuestion},
     rooms::{RoomStateAnswer, close_room_here},
     shards::ShardAnswers,
 };
@@ -30,6 +31,7 @@ use crate::{
     access_sync,
     matchmaking::{self, MatchHandle},
     node::{ClusterInbox, Emulated, Node, NodeCluster, NodeQuery},
+    recordings::OwnRecordings,
     webhooks::Webhooks,
 };
 
@@ -65,8 +67,12 @@ pub trait LocalReports: Send + Sync + 'static {
     /// For the other node.
     fn rooms(&self) -> Result<Rooms, PeerError>;
 
-    /// A page of rooms.
-    fn room_list(&self, question: RoomListQuestion) -> impl Future<Output = Result<RoomList, PeerError>> + Send;
+    /// A page of rooms of at most this size.
+    fn room_list(
+        &self,
+        question: RoomListQuestion,
+        bytes_max: usize,
+    ) -> impl Future<Output = Result<RoomList, PeerError>> + Send;
 
     /// A page of sessions.
     fn sessions(&self, question: SessionsQuestion) -> impl Future<Output = Result<Sessions, PeerError>> + Send;
@@ -103,6 +109,8 @@ pub struct AskedParts {
     pub webhooks: Option<Arc<Webhooks>>,
     /// The tickets.
     pub matchmaking: Option<MatchHandle>,
+    /// The recordings of rooms.
+    pub recordings: Arc<OwnRecordings>,
 }
 
 impl<R: LocalReports> PeerService<R> {
@@ -156,11 +164,15 @@ impl<R: LocalReports> PeerService<R> {
             Received::Info(_) => encoded(&self.reports.info().await?),
             Received::Status(_) => encoded(&self.reports.status().await?),
             Received::Rooms(_) => encoded(&self.reports.rooms()?),
-            Received::RoomList(question) => encoded(&self.reports.room_list(question).await?),
+            Received::RoomList(question) => encoded(&self.reports.room_list(question, self.answer_bytes_max()).await?),
             Received::ChannelRooms(question) => encoded(&self.reports.channel_rooms(&question.channel)?),
             Received::Sessions(question) => encoded(&self.reports.sessions(question).await?),
             Received::RoomState(question) => encoded(&self.room_state(question.channel, wait_ms).await?),
             Received::CloseRoom(order) => encoded(&close_room_here(&self.node, &order.channel).await?),
+            Received::Recordings(question) => encoded(&self.recordings(question).await?),
+            Received::RecordingPart(question) => {
+                encoded(&self.parts.recordings.part(question, self.answer_bytes_max()).await?)
+            }
             Received::NewestKeys(question) => encoded(&self.newest_keys(question.channel).await?),
             Received::Occupancy(question) => encoded(&self.occupancy(&question)?),
             Received::Emulate(order) => encoded(&self.emulate(order).await?),
@@ -241,6 +253,12 @@ impl<R: LocalReports> PeerService<R> {
         let bytes_max = self.answer_bytes_max();
         let changes = webhooks.channels_since(question.cursor(&self.own.uid), bytes_max).ok_or(PeerError::NOT_FOUND)?;
         Ok(OccupancyAnswer::new(&self.own.uid, webhooks.behind_ms(), changes))
+    }
+
+    async fn recordings(&self, question: RecordingsQuestion) -> Result<RecordingList, PeerError> {
+        let mut list = self.parts.recordings.list(question).await.ok_or(PeerError::INTERNAL)?;
+        list.fit(self.answer_bytes_max());
+        Ok(list)
     }
 
     /// Maximum bytes of the lists of an answer, which is one message of NATS.

@@ -196,6 +196,9 @@ fn questions() -> Messages {
     all.question("access", &AccessOrder::new(&rules));
     all.question("access_rules", &AccessQuestion::new(u64::MAX, 1_700_000_000_002, None));
     all.question("access_rules after", &AccessQuestion::new(7, 0, Some(&rules[2].subject)));
+    all.question("recordings", &RecordingsQuestion { channel: "arena:1".into(), find: "\"é".into() });
+    let part = RecordingPartQuestion { file: "arena_1-5.dunlin-room".into(), offset: u64::MAX };
+    all.question("recording_part", &part);
     all.question("newest_keys", &NewestKeysQuestion { channel: "c".into() });
     all.question("room_state", &RoomStateQuestion { channel: "c".into() });
     all.question("close_room", &CloseRoomOrder { channel: "c".into() });
@@ -345,12 +348,37 @@ fn answers() -> Messages {
     let report = OccupancyAnswer { reset: true, begun: 11, behind_ms: 250, vacated: Vec::new(), ..answer };
     all.answer::<OccupancyQuestion>("occupancy from the reporter in a full report", &report);
     all.answer::<EmulateOrder>("emulate", &EmulateAnswer { taken: true });
+    answers_about_recordings(&mut all);
     answers_about_matchmaking(&mut all);
     all.answer::<RefreshOrder>("done", &Done {});
     all.0.push(("error", encode_answer(Err(NotUnderstood::Unknown.into()))));
     let refused = PeerError { code: 107, message: "bad request: no".into() };
     all.0.push(("error with a reason", encode_answer(Err(refused))));
     all
+}
+
+fn answers_about_recordings(all: &mut Messages) {
+    let one = ListedRecording {
+        file: "arena_1-5.dunlin-room".into(),
+        began_ms: 5,
+        bytes: 7,
+        written_ms: 9,
+        channel: Some("arena:1".into()),
+        simulation: Some("tag".into()),
+        fault: None,
+    };
+    let other =
+        ListedRecording { channel: None, simulation: None, fault: Some("no \"recording\"".into()), ..one.clone() };
+    let list = RecordingList {
+        node: RecordingNode { uid: "n".into(), name: "one".into() },
+        recordings: vec![one, other],
+        left_out: 1,
+        cut: 2,
+        directories: 3,
+        unreadable: vec!["/r: no".into()],
+    };
+    all.answer::<RecordingsQuestion>("recordings", &list);
+    all.answer::<RecordingPartQuestion>("recording_part", &RecordingPart { bytes: 7, data: vec![0, 1, 255] });
 }
 
 fn answers_about_matchmaking(all: &mut Messages) {
@@ -518,6 +546,18 @@ fn answers_are_results_errors_or_not_understood() {
         assert!(decode_answer::<RoomListQuestion>(bytes.as_bytes()).is_err(), "{result}");
         assert!(decode_answer::<NewestKeysQuestion>(bytes.as_bytes()).is_err(), "{result}");
     }
+}
+
+#[test]
+fn an_answer_has_at_most_the_bytes_that_are_read() {
+    let with_bytes = |bytes: usize| {
+        let around = r#"{"v":1,"result":{"rooms":[]}}"#;
+        format!(r#"{{"v":1,"result":{{"rooms":[]}}{}}}"#, " ".repeat(bytes - around.len())).into_bytes()
+    };
+    let bytes_max = RoomListQuestion::ANSWER_BYTES_MAX;
+    assert!(decode_answer::<RoomListQuestion>(&with_bytes(bytes_max)).is_ok());
+    let fault = decode_answer::<RoomListQuestion>(&with_bytes(bytes_max + 1)).expect_err("it is too large");
+    assert_eq!(fault.to_string(), format!("has an answer of {} bytes, which is too large to be read", bytes_max + 1));
 }
 
 #[test]

@@ -232,8 +232,9 @@ impl RoomBuilder {
         let alive = self.progress().alive.clone();
         // A recording begins with the first tick.
         let is_new = runner.ticks_run() == 0 && writer.as_ref().is_none_or(|writer| !writer.is_restored);
-        let recorder =
-            is_new.then(|| RoomRecorder::start(runner.room(), settings, &overrides.listing, alive)).flatten();
+        let directory = self.shared.recordings.directory_of(settings).filter(|_| is_new);
+        let recorder = directory
+            .map(|directory| RoomRecorder::start(runner.room(), settings, &overrides.listing, directory, alive));
         let paths = RoomPaths::start(channel, settings, self.progress().paths.as_ref(), &runner);
         let grid = runner.room().grid().clone();
         let mut share = self.shared.share_of_memory();

@@ -1,15 +1,12 @@
 //! Recordings of rooms: each recording has a thread that writes records from a bounded channel to a file. A disk that
-//! is slower than the room ends the recording, never the room.
+//! is slower than the room, or has no space left for it (`record_bytes_max`), ends the recording, never the room.
 
 use std::{
     collections::HashMap,
     fs::{self, OpenOptions},
     io::{self, Write as _},
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     thread,
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -26,6 +23,7 @@ use dunlin_rooms::{
 };
 use tokio::sync::mpsc;
 
+use super::record_retention::{CutReason, RecordDirectory, hold};
 use crate::telemetry::events;
 
 /// The extension of recordings.
@@ -57,8 +55,8 @@ struct RecordedSeat {
 /// never returns.
 pub(super) struct Tail {
     unwritten: Mutex<Unwritten>,
-    /// The recording ended before its room.
-    is_cut: Arc<AtomicBool>,
+    /// Why the recording ended before its room, if it did.
+    cut: Arc<OnceLock<CutReason>>,
 }
 
 /// Records that are not sent to the writer yet.
@@ -70,16 +68,17 @@ struct Unwritten {
 }
 
 impl RoomRecorder {
-    /// Starts the recording of a room at tick 0, with the listing with which it was opened, if its namespace requires a
-    /// recording. `alive` is held until everything is written.
+    /// Starts the recording of a room at tick 0, with the listing with which it was opened. `alive` is held until everything
+    /// is written.
     pub(super) fn start(
         room: &Room,
         settings: &RoomSettings,
         listing: &ListingChange,
+        directory: &Arc<RecordDirectory>,
         alive: Option<mpsc::Sender<()>>,
-    ) -> Option<Self> {
+    ) -> Self {
         let RoomInfo { channel, params, seed } = room.world().info();
-        let path = file_of(settings.record_dir.as_deref()?, channel);
+        let path = file_of(directory.path(), channel);
         let header = Header {
             simulation: settings.simulation.clone(),
             params: params.to_string(),
@@ -93,20 +92,29 @@ impl RoomRecorder {
         }
         let bytes = Vec::with_capacity(CHUNK_BYTES);
         let (writer, mut chunks) = RECORDING_CHUNKS.counted_channel();
-        let is_cut = Arc::new(AtomicBool::new(false));
-        let is_cut_shared = Arc::clone(&is_cut);
+        let cut = Arc::new(OnceLock::new());
+        let (of_thread, to) = (Arc::clone(&cut), Arc::clone(directory));
         let spawned = thread::Builder::new().name("room-record".to_owned()).spawn(move || {
-            let written = write_all(&path, &mut chunks);
-            let is_behind = is_cut_shared.load(Ordering::Acquire);
-            if is_behind || written.is_err() {
-                events::RecordingCut { path: &path, source: written.err().as_ref() }.emit();
+            let failed = write_all(&path, &to, &mut chunks).err();
+            // Set before the channel ends, which would be taken for a disk that is too slow.
+            if let Some(failed) = &failed {
+                let _ = of_thread.set(failed.reason());
+            }
+            drop(chunks);
+            to.note_end();
+            if let Some(reason) = of_thread.get() {
+                to.count_cut(*reason);
+                let source = failed.as_ref().and_then(WriteFault::error);
+                events::RecordingCut { path: &path, reason: reason.name(), source }.emit();
             }
             drop(alive);
         });
-        is_cut.fetch_or(spawned.is_err(), Ordering::AcqRel);
+        if spawned.is_err() {
+            directory.count_cut(*cut.get_or_init(|| CutReason::Disk));
+        }
         let unwritten = Unwritten { bytes, ticks: 0, writer: spawned.is_ok().then_some(writer) };
-        let tail = Arc::new(Tail { unwritten: Mutex::new(unwritten), is_cut });
-        Some(Self { recording, players: HashMap::new(), steps_recorded: 0, tail })
+        let tail = Arc::new(Tail { unwritten: Mutex::new(unwritten), cut });
+        Self { recording, players: HashMap::new(), steps_recorded: 0, tail }
     }
 
     /// The tail of the recording.
@@ -213,7 +221,7 @@ impl RoomRecorder {
 impl Tail {
     /// Whether the recording ended before its room.
     pub(super) fn is_cut(&self) -> bool {
-        self.is_cut.load(Ordering::Acquire)
+        self.cut.get().is_some()
     }
 
     /// Writes the remaining records. No records may follow.
@@ -242,7 +250,8 @@ impl Tail {
         if let Some(writer) = &unwritten.writer
             && writer.try_send(chunk, bytes).is_err()
         {
-            self.is_cut.store(true, Ordering::Release);
+            // It is set already if the writer has ended.
+            let _ = self.cut.set(CutReason::Disk);
             unwritten.writer = None;
         }
     }
@@ -267,13 +276,50 @@ pub(crate) fn name_of_files(channel: &str) -> String {
     channel.chars().take(NAME_CHARS_MAX).map(|c| if is_plain(c) { c } else { '_' }).collect()
 }
 
-/// Never overwrites a file.
-fn write_all(path: &Path, chunks: &mut CountedReceiver<Vec<u8>>) -> io::Result<()> {
-    if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
+/// The room and the time in a name such as `chat_1-5000.dunlin-room`; `None` for any other name, such as one with a path.
+pub(crate) fn parts_of_file(file: &str) -> Option<(&str, u64)> {
+    let (name, time) = file.strip_suffix(EXTENSION)?.strip_suffix('.')?.rsplit_once('-')?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let is_recording = name.bytes().all(is_plain) && time.bytes().all(|byte| byte.is_ascii_digit());
+    if is_recording { time.parse().ok().map(|began_ms| (name, began_ms)) } else { None }
+}
+
+/// Why the rest of a recording was not written.
+enum WriteFault {
+    Disk(io::Error),
+    Limit,
+}
+
+impl WriteFault {
+    const fn reason(&self) -> CutReason {
+        match self {
+            Self::Disk(_) => CutReason::Disk,
+            Self::Limit => CutReason::Limit,
+        }
     }
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    std::iter::from_fn(|| chunks.blocking_recv()).try_for_each(|chunk| file.write_all(&chunk))
+
+    const fn error(&self) -> Option<&io::Error> {
+        match self {
+            Self::Disk(error) => Some(error),
+            Self::Limit => None,
+        }
+    }
+}
+
+/// Never overwrites a file.
+fn write_all(
+    path: &Path,
+    directory: &RecordDirectory,
+    chunks: &mut CountedReceiver<Vec<u8>>,
+) -> Result<(), WriteFault> {
+    fs::create_dir_all(directory.path()).map_err(WriteFault::Disk)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(WriteFault::Disk)?;
+    hold(&file);
+    while let Some(chunk) = chunks.blocking_recv() {
+        let _admitted = directory.admit(chunk.len() as u64).ok_or(WriteFault::Limit)?;
+        file.write_all(&chunk).map_err(WriteFault::Disk)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -111,8 +111,6 @@ pub struct RoomCounters {
     pub tick_lateness: TickHistogram,
     /// Time in which game code ran.
     pub busy_ns: u64,
-    /// Recordings that ended early because the disk was too slow or failed.
-    pub recordings_cut: u64,
     /// Number of times that the thread was abandoned and replaced.
     pub replaced: u64,
     /// Number of abandoned threads that returned and ended.

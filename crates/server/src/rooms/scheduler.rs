@@ -6,6 +6,7 @@ mod outgoing;
 
 use std::{
     collections::{HashMap, VecDeque},
+    ops::Bound,
     sync::{
         Arc,
         mpsc::{Receiver, Sender},
@@ -27,6 +28,7 @@ use super::{
     FailureReason, RoomCounters, RoomReport,
     builder::{BuildRequest, Made, Task},
     calls::CallLink,
+    first_rooms::first_rooms,
     held_ticks::{HeldTick, HeldTicks},
     job::{Failure, Finished, Job},
     links::ShardLinks,
@@ -378,9 +380,8 @@ impl Scheduler {
         self.counters.seats_displaced += done.displaced() as u64;
         self.counters.tokens_refused += done.tokens_refused();
         self.counters.calls += done.calls();
-        if live.recorder.take_if(|recorder| recorder.tail().is_cut()).is_some() {
-            self.counters.recordings_cut += 1;
-        }
+        // Its writer counts it.
+        drop(live.recorder.take_if(|recorder| recorder.tail().is_cut()));
         let Stage::Open { host, live: home } = &mut scheduled_room.stage else {
             unreachable!("a room that ticks is open")
         };
@@ -469,6 +470,18 @@ impl Scheduler {
     /// Reports about the rooms.
     pub(super) fn report(&self) -> Vec<RoomReport> {
         self.places.iter().flatten().map(|scheduled_room| scheduled_room.report(self.thread)).collect()
+    }
+
+    /// The report about the room of a channel.
+    pub(super) fn report_of(&self, channel: &str) -> Option<RoomReport> {
+        let room = self.places.iter().flatten().find(|room| *room.channel == *channel);
+        room.map(|room| room.report(self.thread))
+    }
+
+    /// Reports about at most `count` rooms from this channel on, in any order.
+    pub(super) fn report_from(&self, from: Bound<&str>, count: usize) -> Vec<RoomReport> {
+        let rooms = self.places.iter().flatten().map(|room| (&*room.channel, room));
+        first_rooms(rooms, from, count).into_iter().map(|room| room.report(self.thread)).collect()
     }
 
     /// Removes everything at the end.

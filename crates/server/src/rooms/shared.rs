@@ -10,7 +10,7 @@ use std::{
 
 use dunlin_config::RoomsOptions;
 
-use super::{FailureReason, job::Failure, survival::KeptRooms};
+use super::{FailureReason, job::Failure, record_retention::Recordings, survival::KeptRooms};
 use crate::otlp::Tracer;
 
 /// State that all room threads share.
@@ -24,6 +24,8 @@ pub(super) struct Shared {
     pub(super) draining: AtomicBool,
     /// The stored rooms; `None` without a storage.
     pub(super) kept: Option<Arc<KeptRooms>>,
+    /// The directories with recordings.
+    pub(super) recordings: Recordings,
     /// Traces the creation of rooms; `None` if it is not traced.
     pub(super) tracer: Option<Arc<Tracer>>,
     /// Added to the system's randomness, so that seeds differ even if the system returns none.
@@ -37,6 +39,7 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(options: RoomsOptions, shard_count: u16, node_seed: u64, kept: Option<Arc<KeptRooms>>) -> Self {
         Self {
+            recordings: Recordings::of(options.namespaces.iter().flatten()),
             lost_threads: options.namespaces.iter().map(|_| AtomicU32::new(0)).collect(),
             options,
             shard_count,

@@ -18,7 +18,7 @@ use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::ClockRate;
 
 use super::{FailureReason, scheduled_room::Stats};
-use rig::{Rig, settings, wait_until};
+use rig::{Rig, recording_in, settings, wait_until};
 
 #[test]
 fn a_room_opens_ticks_and_closes() {
@@ -454,7 +454,7 @@ fn rooms_are_recorded_and_can_be_replayed() {
     let dir = std::env::temp_dir().join(format!("dunlin-record-{}", std::process::id()));
     std::fs::create_dir_all(&dir).expect("a directory");
     let recorded =
-        RoomSettings { record_dir: Some(dir.clone()), seed: Some(7), seat_grace_ms: 500, ..settings("walk") };
+        RoomSettings { recording: Some(recording_in(&dir)), seed: Some(7), seat_grace_ms: 500, ..settings("walk") };
     let mut rig = Rig::start(1, vec![recorded]);
     let room = rig.open(0, "a");
     // A spectator and two players lose their connections. One of the players returns.

@@ -20,6 +20,7 @@ use crate::{
     matchmaking::MatchHandle,
     node::Node,
     peers::Forwards,
+    recordings::OwnRecordings,
     telemetry::{Scrape, api_counters::ControlCounters, log},
 };
 
@@ -30,6 +31,8 @@ pub(super) struct Pages {
     pub(super) matchmaking: Option<MatchHandle>,
     /// Signs cookies of the console unless a secret is configured.
     pub(super) cookie_key: [u8; 32],
+    /// The recordings of rooms, for the console.
+    pub(super) recordings: Arc<OwnRecordings>,
 }
 
 /// The endpoints of each port.
@@ -39,6 +42,7 @@ pub(super) struct Ports {
     service: Option<Arc<Service>>,
     /// Who may use the console; `None` without one.
     console: Option<Arc<ConsoleAccess>>,
+    recordings: Arc<OwnRecordings>,
     /// What collects all metrics; `None` if nobody wants them.
     metrics: Option<Arc<Metrics>>,
     /// `None` without an internal port.
@@ -71,6 +75,7 @@ impl Ports {
             counters: Arc::clone(counters),
             log: log::kept_tail(),
             has_tls: is_public && config.http_server.tls.is_some(),
+            recordings: Arc::clone(&self.recordings),
             replays: options.replays,
         };
         let port = self.internal.as_mut().filter(|_| !is_public).unwrap_or(&mut self.public);
@@ -116,7 +121,7 @@ pub(super) fn surveys(config: &Config, node: &Node) -> Arc<SharedShardReports> {
 
 pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     let Served { config, node, identity, counters, surveys } = served;
-    let Pages { site, origins, matchmaking, cookie_key } = pages;
+    let Pages { site, origins, matchmaking, cookie_key, recordings } = pages;
     let console = config.admin.as_ref().map(|options| Arc::new(ConsoleAccess::new(options, cookie_key)));
     let headers = asked.backends().wanted_headers().clone();
     let places = places(config);
@@ -151,10 +156,10 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
     let api_tracer = asked.otlp.as_ref().and_then(|otlp| otlp.api_tracer());
     let metrics = metrics(served, (asked, matchmaking));
     let for_operators = for_operators(served, metrics.clone());
-    match config.http_server.internal {
-        None => Ports {
+    let (public, internal) = match config.http_server.internal {
+        None => {
             // The debug page contains channel names.
-            public: HttpParts {
+            let public = HttpParts {
                 api,
                 api_tracer,
                 debug: None,
@@ -165,27 +170,13 @@ pub(super) fn divide(served: Served<'_>, asked: Asked, pages: Pages) -> Ports {
                 emulation: for_clients.emulation,
                 init: for_clients.init,
                 ..for_operators
-            },
-            service,
-            console,
-            metrics,
-            internal: None,
-        },
-        Some(_) if config.http_api.external => Ports {
-            public: HttpParts { api, api_tracer, ..for_clients },
-            service,
-            console,
-            metrics,
-            internal: Some(for_operators),
-        },
-        Some(_) => Ports {
-            public: for_clients,
-            service,
-            console,
-            metrics,
-            internal: Some(HttpParts { api, api_tracer, ..for_operators }),
-        },
-    }
+            };
+            (public, None)
+        }
+        Some(_) if config.http_api.external => (HttpParts { api, api_tracer, ..for_clients }, Some(for_operators)),
+        Some(_) => (for_clients, Some(HttpParts { api, api_tracer, ..for_operators })),
+    };
+    Ports { public, service, console, recordings, metrics, internal }
 }
 
 /// Tokens for visitors of the demo, signed with the key of connection tokens.

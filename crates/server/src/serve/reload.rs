@@ -1,8 +1,6 @@
 //! Reloads the configuration of a running node, on SIGHUP or `POST /-/reload` on the internal port.
 
 use std::{
-    collections::BTreeSet,
-    path::PathBuf,
     sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -141,13 +139,6 @@ impl Reloader {
     /// Who may request a reload now.
     pub fn access(&self) -> Arc<ApiAccess> {
         Arc::clone(&self.access.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The directories in which rooms are recorded now.
-    pub async fn record_directories(&self) -> BTreeSet<PathBuf> {
-        let running = self.running.lock().await;
-        let rooms = running.config.rooms.namespaces.iter().flatten();
-        rooms.filter_map(|settings| settings.record_dir.clone()).collect()
     }
 
     /// The configuration as it holds, for people and agents, without secrets.

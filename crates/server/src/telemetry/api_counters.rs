@@ -97,7 +97,7 @@ pub enum HttpRefusal {
     Forwards,
     /// A password of the console is wrong, or was not judged because too many have been wrong.
     SignIn,
-    /// A recording was not opened in the console, because `admin.replays_limit` are open.
+    /// A recording was not opened in the console: `admin.replays_limit` or `admin.sign_in_replays_limit` is reached.
     Replays,
 }
 

@@ -362,7 +362,9 @@ impl RoomBuilderMissing<'_> {
 pub struct RecordingCut<'a> {
     /// The file.
     pub path: &'a Path,
-    /// The error; `None` if the disk was too slow.
+    /// The reason, as in the metric.
+    pub reason: &'static str,
+    /// The error; `None` if the disk was too slow, or `record_bytes_max` is reached.
     pub source: Option<&'a io::Error>,
 }
 
@@ -371,8 +373,47 @@ impl RecordingCut<'_> {
     pub fn emit(&self) {
         static THROTTLE: Throttle = Throttle::new();
         if let Some(suppressed) = THROTTLE.admit(now_s()) {
-            warn!(file = %Outside(&self.path.to_string_lossy()), error = self.source.map(tracing::field::display), suppressed,
-                "the recording of a room ended early: the disk was too slow or failed");
+            warn!(file = %Outside(&self.path.to_string_lossy()), reason = self.reason,
+                error = self.source.map(tracing::field::display), suppressed,
+                "the recording of a room ended early: the disk was too slow or failed, or room.record_bytes_max is reached");
+        }
+    }
+}
+
+/// A recording was not deleted for its limits. It is tried again.
+pub struct RecordingUndeleted<'a> {
+    /// The file.
+    pub path: &'a Path,
+    /// The error.
+    pub source: &'a io::Error,
+}
+
+impl RecordingUndeleted<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(file = %Outside(&self.path.to_string_lossy()), error = %self.source, suppressed,
+                "cannot delete an old recording");
+        }
+    }
+}
+
+/// The limits of a directory with recordings cannot be kept, because it cannot be read.
+pub struct RecordingsUnread<'a> {
+    /// The directory.
+    pub path: &'a Path,
+    /// The error.
+    pub source: &'a io::Error,
+}
+
+impl RecordingsUnread<'_> {
+    /// Logs it, at most once a second.
+    pub fn emit(&self) {
+        static THROTTLE: Throttle = Throttle::new();
+        if let Some(suppressed) = THROTTLE.admit(now_s()) {
+            warn!(directory = %Outside(&self.path.to_string_lossy()), error = %self.source, suppressed,
+                "cannot read the directory of recordings: old ones are not deleted");
         }
     }
 }

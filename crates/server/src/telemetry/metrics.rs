@@ -284,7 +284,9 @@ families! {
     ROOM_PUBLICATIONS = Counter "dunlin_room_publications_total" ["outcome"] "Publications of rooms into other channels, by outcome.";
     ROOM_KEYFRAMES = Counter "dunlin_room_keyframes_total" [] "Keyframes sent to shards.";
     ROOM_UPDATES = Counter "dunlin_room_updates_total" [] "Tick updates sent to shards.";
-    ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" [] "Recordings that ended before their room, because the disk was too slow or failed.";
+    ROOM_RECORDINGS_BYTES = Gauge "dunlin_room_recordings_bytes" [] "Bytes of the recordings in all directories of room.record_directory.";
+    ROOM_RECORDINGS_DELETED = Counter "dunlin_room_recordings_deleted_total" ["outcome"] "Deletions of recordings, by outcome. size: for room.record_bytes_max. age: for room.record_ttl. failed: the file system refused it; it is tried again.";
+    ROOM_RECORDINGS_CUT = Counter "dunlin_room_recordings_cut_total" ["reason"] "Recordings that ended before their room, by reason. disk: it was too slow or failed. limit: room.record_bytes_max, of which recordings that are written or replayed have all.";
     ROOM_CHECKPOINTS = Counter "dunlin_room_checkpoints_total" ["outcome"] "Checkpoints of rooms, by outcome: written or failed.";
     ROOM_CHECKPOINT_BYTES = Counter "dunlin_room_checkpoint_bytes_total" [] "Bytes of checkpoints of rooms.";
     ROOM_LOG_RECORDS = Counter "dunlin_room_log_records_total" [] "Ticks whose inputs were logged, in rooms with survival: exact.";
@@ -454,7 +456,7 @@ readings! {
 families! {
     QUESTIONS_AND_CONTROL:
     CLUSTER_QUESTIONS_REFUSED = Counter "dunlin_cluster_shard_questions_refused_total" ["about"] "Questions to other nodes that were refused because their queue was full (1,024): presence and rooms answer error 111; for keys the answer counts as incomplete.";
-    CLUSTER_NOT_UNDERSTOOD = Counter "dunlin_cluster_peer_messages_not_understood_total" ["message"] "Messages of other nodes that this version does not understand, by message: question or answer. Nodes of different versions may cause a few during a rolling restart.";
+    CLUSTER_NOT_UNDERSTOOD = Counter "dunlin_cluster_peer_messages_not_understood_total" ["message"] "Messages of other nodes that this version does not understand, or answers that are larger than they may be, by message: question or answer. Nodes of different versions may cause a few during a rolling restart.";
 
     API_REQUESTS = Counter "dunlin_api_requests_total" ["method"] "Requests to the server API, including commands in batches.";
     API_ERRORS = Counter "dunlin_api_errors_total" ["method", "code"] "Errors of the server API. Refusals of games count under the code 400.";

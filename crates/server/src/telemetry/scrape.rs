@@ -38,7 +38,7 @@ use crate::{
     otlp::{FamilyPoints, OtlpCounts},
     peers::QuestionCounts,
     profiling::ProfileCounts,
-    rooms::{BuilderReport, PathCounts, RoomReport, SurvivalReport, ThreadReport},
+    rooms::{BuilderReport, PathCounts, RecordingReport, RoomReport, SurvivalReport, ThreadReport},
     webhooks::WebhookCounts,
 };
 
@@ -73,6 +73,8 @@ pub struct Moment<'a> {
     pub room_survival: Option<SurvivalReport>,
     /// Counts of stored paths.
     pub paths: PathCounts,
+    /// Counts of recordings.
+    pub recordings: RecordingReport,
     /// Reports of all rooms.
     pub rooms: &'a [RoomReport],
     /// The control thread's counters.

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write as _,
+    io::{BufRead as _, BufReader, Write as _},
     os::unix::process::ExitStatusExt as _,
     process::{Command, Stdio},
 };
@@ -177,6 +177,25 @@ fn a_recording_is_played_to_another_simulation() {
     }
 }
 
+#[test]
+fn a_recording_is_locked_while_it_is_replayed() {
+    let folder = Folder::new("replay-lock");
+    let file = record(&folder, "a", 10, [0, 127, 0]);
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(["replay", &file, "--answers", "67108864"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut index = String::new();
+    BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut index).expect("an index");
+    let recording = fs::File::open(&file).expect("the recording");
+    assert!(matches!(recording.try_lock(), Err(fs::TryLockError::WouldBlock)), "{index}");
+    drop(child.stdin.take());
+    child.wait().expect("it ends");
+    recording.try_lock().expect("nobody replays it");
+}
+
 /// What the console of a node starts.
 #[test]
 fn questions_are_answered_within_the_memory_that_is_given() {
@@ -201,6 +220,21 @@ fn questions_are_answered_within_the_memory_that_is_given() {
     assert_eq!(frames.iter().map(|frame| frame["tick"].clone()).collect::<Vec<_>>(), [9, 10]);
     assert_eq!(beyond["error"], "there is no such tick");
     assert!(nonsense["error"].as_str().is_some_and(|why| why.starts_with("expected")), "{nonsense}");
+
+    // The same from standard input, and a file that nobody deletes meanwhile.
+    let bytes = fs::read(&file).expect("the recording");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(["replay", "-", "--answers", "67108864", "--recording-bytes", &bytes.len().to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(&bytes).and_then(|()| stdin.write_all(b"{\"from\":9,\"count\":1}\n")).expect("it reads");
+    drop(stdin);
+    let fed = child.wait_with_output().expect("it ends");
+    let [fed_index, fed_ticks] = &lines(stdout(&fed))[..] else { panic!("{fed:?}") };
+    assert_eq!((fed_index, &fed_ticks["ticks"]["frames"][0]), (index, &frames[0]));
 
     let crowd = Header {
         simulation: "crowd".to_owned(),

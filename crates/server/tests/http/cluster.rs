@@ -1,13 +1,22 @@
 //! The server API on two nodes with one NATS server.
 
+use std::{
+    fs,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
 use dunlin_proof::nats::NatsServers;
 use serde_json::{Value, json};
 
-use crate::http::{
-    console,
-    emulation::open,
-    observation::until,
-    server::{Client, Server, handshake, request},
+use crate::{
+    cli::Folder,
+    each_reactor,
+    http::{
+        console,
+        emulation::open,
+        observation::until,
+        server::{Client, Server, handshake, request},
+    },
 };
 
 /// Of the consoles.
@@ -16,12 +25,17 @@ const PASSWORD: &str = "of-operators";
 /// Two live nodes of one cluster. A paused node stays live.
 struct Pair {
     nodes: [Server; 2],
+    /// Has a directory with recordings for each node.
+    folder: Folder,
     _nats: NatsServers,
 }
 
 impl Pair {
     fn start(survey_timeout: &str) -> Self {
+        static PAIRS: AtomicU32 = AtomicU32::new(0);
         let nats = NatsServers::start(1, "");
+        let pair = PAIRS.fetch_add(1, Ordering::Relaxed);
+        let folder = Folder::new(&format!("cluster-pair-{pair}-{}", each_reactor::current_name()));
         let nodes = ["one", "two"].map(|name| {
             Server::start(&json!({
                 "node": { "name": name },
@@ -38,14 +52,17 @@ impl Pair {
                     "allow_presence_for_client": true, "allow_presence_for_anonymous": true,
                 }, {
                     "name": "game", "history_size": 10, "history_ttl": "1m",
-                    "room": { "simulation": "crowd", "params": { "objects": 1 }, "empty_timeout": "10m" },
+                    "room": {
+                        "simulation": "crowd", "params": { "objects": 1 }, "empty_timeout": "10m",
+                        "record_directory": folder.0.join(name),
+                    },
                 }] },
             }))
         });
         for node in &nodes {
             until(|| node.metric("dunlin_cluster_peers") > 0.5);
         }
-        Self { nodes, _nats: nats }
+        Self { nodes, folder, _nats: nats }
     }
 }
 
@@ -320,7 +337,59 @@ fn the_console_of_a_node_shows_all_nodes_and_names_those_without_an_answer() {
     until(|| status(one)["missing"] == json!([]));
 }
 
+#[test]
+fn a_recording_of_another_node_is_replayed_here_and_a_node_without_an_answer_is_named() {
+    let mut pair = Pair::start("2s");
+    let [one, two] = &mut pair.nodes;
+    assert_eq!(result(two, "room_open", &json!({ "channel": "game:7" })), json!({}));
+    let fields = console::sign_in(one, PASSWORD);
+    let post = |path: &str, body: &Value| console::ask(one, "POST", path, &fields, &body.to_string());
+    let get = |path: &str| console::ask(one, "GET", path, &fields, "");
+    let listed = || post("data/recordings", &json!({ "channel": "game:7" })).json();
+    until(|| listed()["recordings"][0]["bytes"].as_u64().is_some_and(|bytes| bytes > 0));
+    let recording = listed()["recordings"][0].clone();
+    assert_eq!((&recording["node"]["name"], &recording["simulation"]), (&json!("two"), &json!("crowd")));
+    assert_eq!((&listed()["directories"], &listed()["missing"]), (&json!(2), &json!([])));
+
+    // More than one part: behind its ticks there is nonsense, at which the replay ends.
+    let file = recording["file"].as_str().expect("a name");
+    assert_eq!(result(two, "room_close", &json!({ "channel": "game:7" }))["num_players"], 0);
+    let path = pair.folder.0.join("two").join(file);
+    let mut bytes = fs::read(&path).expect("a recording");
+    bytes.resize(bytes.len() + (300 << 10), 0xff);
+    fs::write(&path, bytes).expect("the file");
+    let by_name = json!({ "file": file, "node": "two" });
+    let opened = post("data/replay", &by_name);
+    assert_eq!(opened.status, 200, "{opened:?}");
+    let id = opened.json()["replay"].as_str().expect("an id").to_owned();
+    until(|| get(&format!("data/replay?id={id}")).status != 202);
+    let index = get(&format!("data/replay?id={id}")).json();
+    assert_eq!(index["channel"], "game:7", "{index}");
+    assert!(index["end"].is_string(), "{index}");
+    let ticks = get(&format!("data/replay_ticks?id={id}&from=1&count=1")).json();
+    assert_eq!(ticks["frames"][0]["tick"], 1, "{ticks}");
+    let touched = get(&format!("data/replay_touch?id={id}"));
+    assert_eq!((touched.status, touched.text()), (200, "{}".to_owned()), "and not the index");
+
+    for (node, file, why) in [
+        ("two", "none-1.dunlin-room", "node two answers with error 104: not found: this node has no such recording"),
+        ("two", "../two", "node two answers with error 104: not found: this node has no such recording"),
+        ("three", file, "no live node is called three: open the list of recordings again"),
+    ] {
+        let refused = post("data/replay", &json!({ "file": file, "node": node }));
+        assert_eq!((refused.status, &refused.json()["refused"]), (404, &json!(why)));
+    }
+    two.signal("STOP");
+    assert_eq!(listed()["missing"], json!([{ "node": "two", "why": "does not answer" }]));
+    let refused = post("data/replay", &by_name);
+    assert_eq!((refused.status, &refused.json()["refused"]), (404, &json!("node two does not answer")));
+    two.signal("CONT");
+    let logged = one.logged("console: action");
+    assert_eq!(logged["target"], format!("file={} node=\"two\"", json!(file)), "the first");
+}
+
 on_io_uring![
+    a_recording_of_another_node_is_replayed_here_and_a_node_without_an_answer_is_named,
     the_console_of_a_node_shows_all_nodes_and_names_those_without_an_answer,
     rooms_of_all_nodes_are_listed_in_one_order,
     api_reads_cover_all_nodes,

@@ -31,12 +31,18 @@ struct Recorded {
 
 impl Recorded {
     fn start(name: &str, admin: &Value) -> Self {
+        Self::start_with(name, admin, 0)
+    }
+
+    /// `bytes_max` limits the recordings; 0: nothing does.
+    fn start_with(name: &str, admin: &Value, bytes_max: u64) -> Self {
         let folder = Folder::new(&format!("console-replays-{name}-{}", each_reactor::current_name()));
         let recordings = folder.0.join("recordings");
         let mut keys = json!({ "enabled": true, "password": PASSWORD, "read_only_password": READ_ONLY });
         keys.as_object_mut().expect("an object").extend(admin.as_object().expect("an object").clone());
         let room = json!({
             "simulation": "crowd", "params": { "objects": 3, "columns": 4 }, "record_directory": recordings,
+            "record_bytes_max": bytes_max,
         });
         let server = Server::start(&json!({
             "admin": keys,
@@ -98,6 +104,18 @@ impl Recorded {
         until(|| self.get(&format!("replay?id={id}")).status == 404);
     }
 
+    fn call(&self, method: &str, channel: &str) -> Value {
+        let body = json!({ "channel": channel }).to_string();
+        self.server.ask("POST", &format!("/api/{method}"), &body).json()["result"].take()
+    }
+
+    /// Opens a room, and closes it when it has been recorded a little.
+    fn record(&self, channel: &str) {
+        assert_eq!(self.call("room_open", channel), json!({}));
+        until(|| self.call("room_info", channel)["tick"].as_u64().is_some_and(|tick| tick > 2));
+        assert_eq!(self.call("room_close", channel)["num_players"], 0);
+    }
+
     fn is_one_open(&self) -> bool {
         self.server.metric("dunlin_console_replays") > 0.5
     }
@@ -150,6 +168,32 @@ fn as_many_are_open_as_may_be_and_one_more_waits_for_its_place() {
 }
 
 #[test]
+fn a_sign_in_leaves_places_to_others_and_ends_its_replays_when_it_signs_out() {
+    let recorded = Recorded::start("sign-ins", &json!({ "replays_limit": 3, "sign_in_replays_limit": 1 }));
+    let file = recorded.file();
+    recorded.replay(&file);
+    let refused = recorded.open(&file);
+    let why = "your limit of 1 open recordings is reached (admin.sign_in_replays_limit): close one of them";
+    assert_eq!((refused.status, &refused.json()["refused"]), (503, &json!(why)));
+    let other = sign_in(&recorded.server, PASSWORD);
+    let body = json!({ "file": file }).to_string();
+    assert_eq!(ask(&recorded.server, "POST", "data/replay", &other, &body).status, 200);
+    assert!(recorded.server.metric("dunlin_console_replays") > 1.5);
+    assert_eq!(recorded.post("sign_out", &json!({})).status, 200);
+    until(|| recorded.server.metric("dunlin_console_replays") < 1.5);
+}
+
+#[test]
+fn a_page_that_asks_for_nothing_says_so_without_the_index() {
+    let recorded = Recorded::start("touch", &json!({}));
+    let (id, _) = recorded.replay(&recorded.file());
+    let touched = recorded.get(&format!("replay_touch?id={id}"));
+    assert_eq!((touched.status, touched.text()), (200, "{}".to_owned()));
+    recorded.close(&id);
+    assert_eq!(recorded.get(&format!("replay_touch?id={id}")).status, 404);
+}
+
+#[test]
 fn a_node_may_open_none() {
     let recorded = Recorded::start("none", &json!({ "replays_limit": 0 }));
     let refused = recorded.open(&recorded.file());
@@ -157,6 +201,30 @@ fn a_node_may_open_none() {
         (refused.status, &refused.json()["refused"]),
         (503, &json!("this node replays no recordings (admin.replays_limit)"))
     );
+}
+
+#[test]
+fn the_oldest_recordings_give_way_but_not_one_that_is_replayed() {
+    const BYTES_MAX: u64 = 8_000;
+    let recorded = Recorded::start_with("retention", &json!({}), BYTES_MAX);
+    let file = recorded.file();
+    assert_eq!(recorded.call("room_close", "arena:1")["num_players"], 0);
+    let (id, _) = recorded.replay(&file);
+    let deleted = || recorded.server.metric("dunlin_room_recordings_deleted_total{outcome=\"size\"}");
+    let mut rooms = (2..).map(|number| format!("arena:{number}"));
+    while deleted() < 1.5 {
+        recorded.record(&rooms.next().expect("there is no end"));
+    }
+    let oldest = recorded.recordings.join(&file);
+    assert!(oldest.exists(), "younger ones were deleted");
+    assert!(recorded.server.metric("dunlin_room_recordings_bytes") < BYTES_MAX as f64 + 0.5);
+    recorded.close(&id);
+    while oldest.exists() {
+        recorded.record(&rooms.next().expect("there is no end"));
+    }
+    let on_disk = fs::read_dir(&recorded.recordings).expect("a directory");
+    let bytes: u64 = on_disk.map(|file| file.and_then(|file| file.metadata()).map_or(0, |about| about.len())).sum();
+    assert!(bytes <= BYTES_MAX, "{bytes}");
 }
 
 #[test]
@@ -207,6 +275,7 @@ fn only_recordings_are_opened_and_only_for_those_who_have_signed_in() {
         ("POST", "data/recordings"),
         ("POST", "data/replay"),
         ("GET", "data/replay?id=1"),
+        ("GET", "data/replay_touch?id=1"),
         ("GET", "data/replay_ticks?id=1&from=1&count=1"),
         ("POST", "data/replay_close"),
     ] {
@@ -247,7 +316,10 @@ fn children_of(process: u32) -> Vec<u32> {
 on_io_uring![
     a_running_room_is_replayed_up_to_now_and_the_log_says_for_whom,
     as_many_are_open_as_may_be_and_one_more_waits_for_its_place,
+    a_sign_in_leaves_places_to_others_and_ends_its_replays_when_it_signs_out,
+    a_page_that_asks_for_nothing_says_so_without_the_index,
     a_node_may_open_none,
+    the_oldest_recordings_give_way_but_not_one_that_is_replayed,
     what_cannot_be_replayed_says_why,
     only_recordings_are_opened_and_only_for_those_who_have_signed_in,
     a_replay_has_the_lowest_priority_and_none_of_the_node_s_variables_and_ends_with_the_node,

@@ -1,18 +1,19 @@
 /** A recording: the page of `dunlin replay --page`, with its game in a process of the node. */
 
 import { Player } from "../../../../crates/server/src/cli/replay/page/player.js";
-import { closeReplay, NotThere, openReplay, Refused, replayIndex, replayTicks, SignedOut } from "../api";
+import { closeReplay, NotThere, openReplay, Refused, replayIndex, replayTicks, SignedOut, touchReplay } from "../api";
 import { el, fill, setText } from "../dom";
-import { count } from "../format";
-import type { ReplayFrame, ReplayIndex } from "../types";
+import { bytes, count } from "../format";
+import type { ReplayFrame, ReplayIndex, ReplayProgress } from "../types";
 import { type Context, link, type View } from "../view";
 
 const POLL_MS = 500;
 /** The node ends a replay that nobody has asked for a minute. */
 const KEEP_MS = 20_000;
 
-export function replay(context: Context, file: string): View {
-  const opened = new Opened(context, file);
+/** `node` has an id or a name; empty: this node. */
+export function replay(context: Context, file: string, node: string): View {
+  const opened = new Opened(context, file, node);
   void opened.open(1);
   return { title: "Recording", element: opened.element, stop: () => opened.stop() };
 }
@@ -20,6 +21,8 @@ export function replay(context: Context, file: string): View {
 class Opened {
   readonly element: HTMLElement;
   private readonly about = el("p", { role: "status" });
+  /** How far a replay is that leads to the ticks that are shown next. */
+  private readonly progress = el("p", { class: "hint", role: "status" });
   private readonly fault = el("p", { class: "bad", role: "alert", hidden: true });
   private readonly again = el("button", { type: "button", onclick: () => void this.openAgain() }, "Load what has been recorded since");
   private readonly place = el("div", { class: "replay" });
@@ -35,9 +38,10 @@ class Opened {
   constructor(
     private readonly context: Context,
     private readonly file: string,
+    private readonly node: string,
   ) {
-    const crumbs = el("p", { class: "crumbs" }, link("Recordings", "recordings"), " / ", el("code", {}, file));
-    this.element = el("div", {}, crumbs, el("div", { class: "recording" }, this.about, this.again), this.fault, this.place);
+    const crumbs = el("p", { class: "crumbs" }, link("Recordings", "recordings"), " / ", el("code", {}, file), node === "" ? "" : ` of ${node}`);
+    this.element = el("div", {}, crumbs, el("div", { class: "recording" }, this.about, this.progress, this.again), this.fault, this.place);
     this.again.hidden = true;
     addEventListener("pagehide", this.left);
   }
@@ -73,7 +77,7 @@ class Opened {
   /** Has the node replay the recording once; `null` if the view has gone meanwhile. */
   private async replayed(): Promise<ReplayIndex | null> {
     setText(this.about, "Replaying …");
-    const id = await openReplay(this.file);
+    const id = await openReplay(this.file, this.node);
     if (this.isStopped) {
       closeReplay(id);
       return null;
@@ -86,7 +90,7 @@ class Opened {
         this.keep(id);
         return index;
       }
-      setText(this.about, `Replaying: tick ${count(index.tick)} …`);
+      setText(this.about, progressText(index, this.node));
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
     return null;
@@ -107,7 +111,7 @@ class Opened {
   /** A replay that has ended, because this page has slept, is opened again. */
   private async load(from: number, ticks: number): Promise<ReplayFrame[]> {
     try {
-      return await replayTicks(this.id ?? "", from, ticks);
+      return await this.ticks(from, ticks);
     } catch (error) {
       if (error instanceof SignedOut) this.context.signedOut();
       if (!(error instanceof NotThere) || this.isStopped) throw error;
@@ -115,7 +119,18 @@ class Opened {
       const index = await this.reopened;
       if (index === null) throw error;
       this.describe(index);
-      return replayTicks(this.id ?? "", from, ticks);
+      return this.ticks(from, ticks);
+    }
+  }
+
+  /** Asks until the node has replayed what is before these ticks. */
+  private async ticks(from: number, ticks: number): Promise<ReplayFrame[]> {
+    for (;;) {
+      const answered = await replayTicks(this.id ?? "", from, ticks);
+      const isThere = typeof answered !== "number";
+      setText(this.progress, isThere ? "" : `Replaying up to tick ${count(from)}: tick ${count(answered)} …`);
+      if (isThere) return answered;
+      if (this.isStopped) throw new Refused("the page has been left");
     }
   }
 
@@ -123,7 +138,7 @@ class Opened {
     clearTimeout(this.timer);
     this.timer = setTimeout(() => {
       // Whether it is there, the next question for ticks says.
-      replayIndex(id).catch(() => {});
+      touchReplay(id).catch(() => {});
       if (this.id === id) this.keep(id);
     }, KEEP_MS);
   }
@@ -147,4 +162,9 @@ class Opened {
     this.fault.hidden = text === null;
     setText(this.fault, text === null ? "" : text.charAt(0).toUpperCase() + text.slice(1));
   }
+}
+
+function progressText(progress: ReplayProgress, node: string): string {
+  if ("tick" in progress) return `Replaying: tick ${count(progress.tick)} …`;
+  return `Fetching from ${node}: ${bytes(progress.fetched)} of ${bytes(progress.bytes)} …`;
 }

@@ -2,12 +2,15 @@
 //! takes all memory ends this process and not the node. `crates/server/src/http/console/replay_process.rs` asks.
 //!
 //! Each line of standard output is an object with one member: `tick` while the recording is replayed for the first time, then `index`,
-//! then `ticks` for each line of standard input, `{"from":1,"count":120}`. Instead of any of them, `error` says why not.
+//! then `ticks` for each line of standard input, `{"from":1,"count":120}`. Instead of any of them, `error` says why not. Before
+//! `ticks`, lines with `tick` say how far the replay is that leads there.
+//!
+//! With `--recording-bytes N`, the recording is the first N bytes of standard input: the node has it from another node.
 
 use std::{
     any::Any,
     fs::File,
-    io::{self, BufRead as _, Write as _},
+    io::{self, BufRead as _, Read as _, Write as _},
     os::fd::AsFd as _,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,
@@ -20,7 +23,7 @@ use dunlin_rooms::recording::Header;
 use serde_json::{Value, json};
 
 use super::{
-    Failure,
+    Failure, Recording,
     film::{Film, Ticks},
     make, read,
 };
@@ -37,9 +40,22 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// The lowest priority: shards and rooms of the node do not wait for a replay.
 const NICENESS: libc::c_int = 19;
 
-pub(super) fn run(path: &Path, memory_bytes_max: u64, registry: &Registry) -> Result<(), Failure> {
-    let mut lines = Lines { out: confine(memory_bytes_max).map_err(Failure::Runtime)? };
-    let answering = || answer(path, memory_bytes_max / MEMORY_PARTS, registry, &mut lines);
+/// Where the recording is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Input<'a> {
+    File(&'a Path),
+    /// So many bytes of standard input.
+    Bytes(u64),
+}
+
+/// Maximum bytes of a recording that is replayed in this much memory.
+pub(crate) const fn recording_bytes_max(memory_bytes_max: u64) -> u64 {
+    memory_bytes_max / MEMORY_PARTS
+}
+
+pub(super) fn run(input: Input<'_>, memory_bytes_max: u64, registry: &Registry) -> Result<(), Failure> {
+    let mut lines = Lines { out: confine(memory_bytes_max).map_err(Failure::Runtime)?, told: Instant::now() };
+    let answering = || answer(input, recording_bytes_max(memory_bytes_max), registry, &mut lines);
     let why = match catch_unwind(AssertUnwindSafe(answering)) {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(why)) => why,
@@ -72,28 +88,37 @@ fn confine(memory_bytes_max: u64) -> io::Result<File> {
     }
 }
 
-fn answer(path: &Path, bytes_max: u64, registry: &Registry, lines: &mut Lines) -> Result<(), String> {
-    let recording = read(path, bytes_max).map_err(|failure| reason(&failure))?;
+fn answer(input: Input<'_>, bytes_max: u64, registry: &Registry, lines: &mut Lines) -> Result<(), String> {
+    // Held, so that the node does not delete the file meanwhile.
+    let Recording { bytes: recording, file: _file } = match input {
+        Input::File(path) => read(path, bytes_max).map_err(|failure| reason(&failure))?,
+        Input::Bytes(bytes) => Recording { bytes: read_input(bytes, bytes_max)?, file: None },
+    };
     let header = Header::read(&recording).map_err(|error| error.to_string())?;
     let new_game = || make(&header, registry);
-    let mut told = Instant::now();
     let checkpoint_bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-    let film = Film::new(&recording, &header, &new_game, checkpoint_bytes_max, |tick| {
-        if told.elapsed() >= PROGRESS_INTERVAL {
-            told = Instant::now();
-            lines.write(&json!({ "tick": tick }));
-        }
-    })?;
+    let film = Film::new(&recording, &header, &new_game, checkpoint_bytes_max, |tick| lines.progress(tick))?;
     lines.write(&json!({ "index": film.index }));
     for question in io::stdin().lock().lines() {
         let question = question.map_err(|error| error.to_string())?;
         let Ticks { from, count } = serde_json::from_str(&question).map_err(|error| error.to_string())?;
-        lines.write(&match film.ticks(from, count) {
+        let ticks = film.ticks(from, count, |tick| lines.progress(tick));
+        lines.write(&match ticks {
             Ok(ticks) => json!({ "ticks": ticks }),
             Err(why) => json!({ "error": why }),
         });
     }
     Ok(())
+}
+
+fn read_input(bytes: u64, bytes_max: u64) -> Result<Vec<u8>, String> {
+    if bytes > bytes_max {
+        return Err(format!("the recording is larger than {bytes_max} bytes, the limit of this command"));
+    }
+    let mut recording = Vec::new();
+    // Of questions that follow, the lock keeps what has been read as well.
+    io::stdin().lock().take(bytes).read_to_end(&mut recording).map_err(|error| error.to_string())?;
+    if recording.len() as u64 == bytes { Ok(recording) } else { Err("the recording has not arrived".to_owned()) }
 }
 
 /// Without the path, which is the console's affair.
@@ -113,9 +138,19 @@ fn text_of(panic: &(dyn Any + Send)) -> &str {
 /// Standard output, which nobody else writes to.
 struct Lines {
     out: File,
+    /// When a tick was told.
+    told: Instant,
 }
 
 impl Lines {
+    /// Says from time to time how far the replay is: the node waits for a line, and not for an answer.
+    fn progress(&mut self, tick: u32) {
+        if self.told.elapsed() >= PROGRESS_INTERVAL {
+            self.told = Instant::now();
+            self.write(&json!({ "tick": tick }));
+        }
+    }
+
     /// Writes a line. Ends the process if nobody reads any more.
     fn write(&mut self, line: &Value) {
         let mut text = line.to_string();

@@ -17,8 +17,8 @@ use super::{
 /// Compares two recordings. If they differ, prints the difference and fails.
 pub(super) fn run(files: [&PathBuf; 2], format: Format, registry: &Registry) -> Result<(), Failure> {
     let [one, other] = [read(files[0], RECORDING_BYTES_MAX)?, read(files[1], RECORDING_BYTES_MAX)?];
-    let (_, mut one) = begin(files[0], &one, registry)?;
-    let (_, mut other) = begin(files[1], &other, registry)?;
+    let (_, mut one) = begin(files[0], &one.bytes, registry)?;
+    let (_, mut other) = begin(files[1], &other.bytes, registry)?;
     let failed = |(is_second, error)| Failure::Replay(files[usize::from(is_second)].clone(), format!("{error}"));
     match compare(&mut one, &mut other).map_err(failed)? {
         Comparison::Equal { ticks } => match format {

@@ -145,20 +145,23 @@ impl<'a> Film<'a> {
     }
 
     /// The ticks from `from` on, in JSON: at most `count` of them, and at most [`Index::piece_ticks`]. The first has all
-    /// objects, the others those that have changed.
-    pub(super) fn ticks(&self, from: u32, count: u32) -> Result<Value, String> {
+    /// objects, the others those that have changed. `progress` is told each tick that is replayed for it, also those before.
+    pub(super) fn ticks(&self, from: u32, count: u32, mut progress: impl FnMut(u32)) -> Result<Value, String> {
         let count = count.min(self.index.piece_ticks);
         let last = from.saturating_add(count).saturating_sub(1).min(self.index.ticks);
         let follows = |replay: &Replay<'_>| replay.room().tick_number() + 1 == from;
         let mut replay = match self.next.take().filter(follows) {
             Some(replay) => replay,
-            None => self.replay_before(from)?,
+            None => self.replay_before(from, &mut progress)?,
         };
         let mut shown = Shown { objects: BTreeMap::new(), line_bytes_left: LINE_BYTES_MAX };
         let mut frames = Vec::new();
         for _ in from..=last {
             match replay.next_tick() {
-                Some(Ok(tick)) => frames.push(shown.frame(tick, &replay)),
+                Some(Ok(tick)) => {
+                    frames.push(shown.frame(tick, &replay));
+                    progress(tick);
+                }
                 Some(Err(error)) => return Err(error.to_string()),
                 None => break,
             }
@@ -168,13 +171,13 @@ impl<'a> Film<'a> {
     }
 
     /// A replay whose next tick is `tick`.
-    fn replay_before(&self, tick: u32) -> Result<Replay<'a>, String> {
+    fn replay_before(&self, tick: u32, progress: &mut impl FnMut(u32)) -> Result<Replay<'a>, String> {
         let after = self.checkpoints.partition_point(|checkpoint| checkpoint.tick() < tick.max(1));
         let checkpoint =
             after.checked_sub(1).and_then(|place| self.checkpoints.get(place)).ok_or("there is no such tick")?;
         let mut replay = Replay::resume(self.header, checkpoint, (self.make)()?).map_err(|error| error.to_string())?;
         while replay.room().tick_number() + 1 < tick {
-            replay.next_tick().ok_or("there is no such tick")?.map_err(|error| error.to_string())?;
+            progress(replay.next_tick().ok_or("there is no such tick")?.map_err(|error| error.to_string())?);
         }
         replay.watch();
         Ok(replay)
@@ -374,7 +377,7 @@ mod tests {
 
     /// The objects after `tick`, put together from an answer that begins at `from`.
     fn objects_at(film: &Film<'_>, from: u32, tick: u32) -> BTreeMap<u64, Value> {
-        let piece = film.ticks(from, TICKS_MAX).expect("ticks");
+        let piece = film.ticks(from, TICKS_MAX, |_| {}).expect("ticks");
         let mut objects = BTreeMap::new();
         for frame in piece["frames"].as_array().expect("frames") {
             if frame["tick"].as_u64() > Some(tick.into()) {
@@ -407,7 +410,7 @@ mod tests {
     #[test]
     fn an_answer_that_follows_the_last_one_is_the_same() {
         with_film(&recording(), |film| {
-            let ticks = |from| film.ticks(from, 100).expect("ticks");
+            let ticks = |from| film.ticks(from, 100, |_| {}).expect("ticks");
             ticks(101);
             let following = ticks(201);
             ticks(1);
@@ -433,7 +436,7 @@ mod tests {
             let [ada] = &film.index.players[..] else { panic!("{:?}", film.index.players) };
             assert_eq!((ada.id, ada.user.as_str(), ada.client.as_str()), (1, "ada", "d"), "the last connection");
             assert_eq!(film.index.kinds.get(&1).map(String::as_str), Some("Runner"));
-            let frame = &film.ticks(10, 1).expect("a tick")["frames"][0];
+            let frame = &film.ticks(10, 1, |_| {}).expect("a tick")["frames"][0];
             assert_eq!(frame["players"][0]["id"], 1);
             assert_eq!(frame["steps"][0]["visitor"]["user"], "ada");
             for object in frame["objects"].as_array().expect("objects") {
@@ -475,9 +478,23 @@ mod tests {
     }
 
     #[test]
+    fn progress_is_told_of_the_ticks_before_those_that_are_asked_for() {
+        with_film(&recording(), |film| {
+            let told = |from, count| {
+                let mut ticks = Vec::new();
+                film.ticks(from, count, |tick| ticks.push(tick)).expect("there are such ticks");
+                ticks
+            };
+            assert_eq!(told(479, 2), (241..=480).collect::<Vec<_>>(), "from the last state that was kept");
+            assert_eq!(told(481, 2), [481, 482], "it goes on");
+        });
+    }
+
+    #[test]
     fn answers_are_bounded_and_other_ticks_are_refused() {
         with_film(&recording(), |film| {
-            let count = |from, count| film.ticks(from, count).map(|piece| piece["frames"].as_array().map(Vec::len));
+            let count =
+                |from, count| film.ticks(from, count, |_| {}).map(|piece| piece["frames"].as_array().map(Vec::len));
             assert_eq!(count(1, TICKS_MAX), Ok(Some(TICKS_MAX as usize)));
             assert_eq!(count(1, TICKS_MAX + 1), Ok(Some(TICKS_MAX as usize)));
             assert_eq!(count(TICKS, 2), Ok(Some(1)));
@@ -504,7 +521,7 @@ mod tests {
                 "{:?}",
                 film.index.end
             );
-            let frames = &film.ticks(TICKS - 1, 2).expect("the last tick")["frames"];
+            let frames = &film.ticks(TICKS - 1, 2, |_| {}).expect("the last tick")["frames"];
             assert_eq!(frames.as_array().map(Vec::len), Some(1), "what differs is not shown");
         });
     }

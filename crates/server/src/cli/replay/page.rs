@@ -156,7 +156,8 @@ fn answer_questions(
     // Only this thread sets it.
     let _ = shared.index.set(index);
     for Question { ticks, answer } in asked {
-        let frames = film.as_ref().map_err(Clone::clone).and_then(|film| film.ticks(ticks.from, ticks.count));
+        let Ticks { from, count } = ticks;
+        let frames = film.as_ref().map_err(Clone::clone).and_then(|film| film.ticks(from, count, |_| {}));
         // The page may have been closed meanwhile.
         let _ = answer.send(frames);
     }

@@ -211,12 +211,12 @@ impl OwnNode {
 
     /// The rooms of this node that a query selects.
     pub(super) async fn room_page(&self, query: &RoomQuery) -> Result<RoomList, ApiError> {
-        room_list::page(&self.node().rooms(), query, self.room_node()).await
+        room_list::page(query, self.room_node(), |from, count| self.node().rooms_from(from, count)).await
     }
 
     /// The room of a channel on this node, if there is one.
     pub(super) fn room_of(&self, channel: &str) -> Result<ChannelRooms, ApiError> {
-        room_list::of_channel(&self.node().rooms(), channel, self.room_node())
+        room_list::of_channel(self.node().room_of(channel).as_ref(), self.room_node())
     }
 
     /// Why there is no room of a channel.
@@ -278,8 +278,8 @@ impl LocalReports for OwnNode {
         Ok(self.all_rooms()?)
     }
 
-    async fn room_list(&self, question: RoomListQuestion) -> Result<RoomList, PeerError> {
-        Ok(self.room_page(&RoomQuery::of_question(question)?).await?)
+    async fn room_list(&self, question: RoomListQuestion, bytes_max: usize) -> Result<RoomList, PeerError> {
+        Ok(self.room_page(&RoomQuery::of_question(question, bytes_max)?).await?)
     }
 
     fn channel_rooms(&self, channel: &str) -> Result<ChannelRooms, PeerError> {

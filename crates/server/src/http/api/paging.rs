@@ -20,7 +20,11 @@ pub(super) struct PageLimit {
 
 impl PageLimit {
     pub(super) const fn new(entries_max: usize) -> Self {
-        Self { entries_left: entries_max, bytes_left: REPLY_BYTES_MAX, is_empty: true }
+        Self::with_bytes(entries_max, REPLY_BYTES_MAX)
+    }
+
+    pub(super) const fn with_bytes(entries_max: usize, bytes_max: usize) -> Self {
+        Self { entries_left: entries_max, bytes_left: bytes_max, is_empty: true }
     }
 
     /// Adds an entry of this size to the page. Returns `false` if the page is full.

@@ -1,6 +1,6 @@
 //! `room_list` and `room_info`: list the rooms of the node, with filters and in pages, and describe one room.
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::{borrow::Cow, collections::BTreeMap, ops::Bound};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, value::RawValue};
@@ -9,7 +9,7 @@ use super::{
     ApiError, Executor, JsonResult, RequestLimits,
     command::{Command, named},
     glob::{Exhausted, Glob, Matcher},
-    paging::{self, PageLimit},
+    paging::{self, PageLimit, REPLY_BYTES_MAX},
     result::RoomJson,
     wire::ChannelParams,
 };
@@ -28,12 +28,14 @@ const ROOMS_MAX: usize = 1_000;
 const METADATA_MEMBERS_MAX: usize = 8;
 /// Size of a room in a reply, without its texts.
 const ROOM_BYTES: usize = 256;
+/// How many times as many rooms are looked at next, if the filters leave too few of those before.
+const GROWTH: usize = 4;
 /// Number of rooms, and of bytes of their metadata, that are examined before other tasks may run.
 const ROOMS_PER_TURN: usize = 1_024;
 const METADATA_BYTES_PER_TURN: usize = 128 << 10;
 
 /// The rooms that a request selects.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct RoomQuery {
     /// `None`: all. Empty: channels without a namespace.
     namespace: Option<Box<str>>,
@@ -43,6 +45,8 @@ pub struct RoomQuery {
     metadata: Map<String, Value>,
     with_unlisted: bool,
     pub(super) rooms_max: usize,
+    /// Maximum size of the page.
+    bytes_max: usize,
     /// Only rooms after this place.
     after: Option<RoomPlace>,
 }
@@ -84,8 +88,8 @@ struct RoomInfoJson<'a> {
 
 /// A page of rooms.
 #[derive(Debug)]
-struct RoomPage<'a> {
-    rooms: Vec<&'a RoomReport>,
+struct RoomPage {
+    rooms: Vec<RoomReport>,
     /// Whether more rooms follow.
     has_more: bool,
 }
@@ -157,6 +161,7 @@ impl RoomQuery {
             metadata: body.metadata,
             with_unlisted: body.include_unlisted,
             rooms_max,
+            bytes_max: REPLY_BYTES_MAX,
             after,
         })
     }
@@ -175,9 +180,9 @@ impl RoomQuery {
         }
     }
 
-    /// The rooms that another node asks for.
-    pub(super) fn of_question(question: RoomListQuestion) -> Result<Self, ApiError> {
-        Self::of_params(RoomListParams {
+    /// The rooms that another node asks for, in an answer of at most this size.
+    pub(super) fn of_question(question: RoomListQuestion, bytes_max: usize) -> Result<Self, ApiError> {
+        let query = Self::of_params(RoomListParams {
             namespace: question.namespace.map(String::from),
             pattern: question.pattern.into(),
             locked: question.locked,
@@ -186,34 +191,54 @@ impl RoomQuery {
             include_unlisted: question.include_unlisted,
             limit: u64::try_from(question.limit).ok(),
             cursor: question.cursor.into(),
-        })
+        })?;
+        Ok(Self { bytes_max: query.bytes_max.min(bytes_max), ..query })
     }
 
-    /// The page of a node's rooms, which are sorted by channel.
-    async fn page<'a>(&self, rooms: &'a [RoomReport], node_uid: &str) -> Result<RoomPage<'a>, Exhausted> {
+    /// The page of a node's rooms. `rooms_from` finds so many of them from a channel on, sorted by channel.
+    async fn page(
+        &self,
+        node_uid: &str,
+        rooms_from: impl Fn(Bound<&str>, usize) -> Vec<RoomReport>,
+    ) -> Result<RoomPage, Exhausted> {
         let mut matcher = self.pattern.as_ref().map(Glob::matcher);
         let mut page = RoomPage { rooms: Vec::new(), has_more: false };
-        let (mut limit, mut bytes_of_turn) = (PageLimit::new(self.rooms_max), 0);
-        for (index, room) in rooms.iter().enumerate() {
-            if index % ROOMS_PER_TURN == ROOMS_PER_TURN - 1 || bytes_of_turn > METADATA_BYTES_PER_TURN {
-                bytes_of_turn = 0;
-                tokio::task::yield_now().await;
-            }
-            bytes_of_turn += if self.metadata.is_empty() { 0 } else { room.metadata.len() };
-            if self.is_behind(room, node_uid) && self.fits(room, matcher.as_mut())? {
-                if !limit.takes(room.channel.len() + room.metadata.len() + room.params.len() + ROOM_BYTES) {
-                    page.has_more = true;
-                    break;
+        let (mut limit, mut bytes_of_turn) = (PageLimit::with_bytes(self.rooms_max, self.bytes_max), 0);
+        let mut from = self.beginning(node_uid);
+        // One more than the page may have says whether rooms follow.
+        let mut batch_max = self.rooms_max.saturating_add(1);
+        loop {
+            let batch = rooms_from(from.as_ref().map(|channel| &**channel), batch_max);
+            let end = batch.last().filter(|_| batch.len() == batch_max).map(|room| Box::from(&*room.channel));
+            for (index, room) in batch.into_iter().enumerate() {
+                if index % ROOMS_PER_TURN == ROOMS_PER_TURN - 1 || bytes_of_turn > METADATA_BYTES_PER_TURN {
+                    bytes_of_turn = 0;
+                    tokio::task::yield_now().await;
                 }
-                page.rooms.push(room);
+                bytes_of_turn += if self.metadata.is_empty() { 0 } else { room.metadata.len() };
+                if self.fits(&room, matcher.as_mut())? {
+                    if !limit.takes(room.channel.len() + room.metadata.len() + room.params.len() + ROOM_BYTES) {
+                        page.has_more = true;
+                        return Ok(page);
+                    }
+                    page.rooms.push(room);
+                }
             }
+            let Some(end) = end else { return Ok(page) };
+            from = Bound::Excluded(end);
+            batch_max = batch_max.saturating_mul(GROWTH);
+            tokio::task::yield_now().await;
         }
-        Ok(page)
     }
 
-    fn is_behind(&self, room: &RoomReport, node_uid: &str) -> bool {
-        let after = self.after.as_ref().map(|after| (&*after.channel, &*after.node_uid));
-        after.is_none_or(|after| (&*room.channel, node_uid) > after)
+    /// The first channel that a page of this node may have.
+    fn beginning(&self, node_uid: &str) -> Bound<Box<str>> {
+        match &self.after {
+            None => Bound::Unbounded,
+            // The channel may have rooms on several nodes, which come in the order of their ids.
+            Some(after) if *node_uid > *after.node_uid => Bound::Included(after.channel.clone()),
+            Some(after) => Bound::Excluded(after.channel.clone()),
+        }
     }
 
     fn fits(&self, room: &RoomReport, matcher: Option<&mut Matcher<'_>>) -> Result<bool, Exhausted> {
@@ -253,26 +278,36 @@ impl RoomPlace {
     }
 }
 
-/// The page of a node's rooms that a query selects. The rooms are sorted by channel.
-pub(super) async fn page(rooms: &[RoomReport], query: &RoomQuery, node: NodeJson<'_>) -> Result<RoomList, ApiError> {
-    let page = query
-        .page(rooms, node.uid)
+/// The page of a node's rooms that a query selects. `rooms_from` finds so many of them from a channel on, sorted by channel.
+pub(super) async fn page(
+    query: &RoomQuery,
+    node: NodeJson<'_>,
+    rooms_from: impl Fn(Bound<&str>, usize) -> Vec<RoomReport>,
+) -> Result<RoomList, ApiError> {
+    let RoomPage { rooms, mut has_more } = query
+        .page(node.uid, rooms_from)
         .await
         .map_err(|Exhausted| ApiError::bad_request("the pattern is too expensive for this number of rooms"))?;
-    let last = page.rooms.last().filter(|_| page.has_more);
-    let place = |room: &&RoomReport| RoomPlace { channel: (*room.channel).into(), node_uid: node.uid.into() };
+    let (mut limit, mut listed) = (PageLimit::with_bytes(query.rooms_max, query.bytes_max), Vec::new());
+    for room in &rooms {
+        let room_json = Description::new(&ListedRoomJson::new(room, node)).ok_or(ApiError::INTERNAL)?;
+        // The sizes before were estimates.
+        if !limit.takes(room_json.json().len() + 1) {
+            has_more = true;
+            break;
+        }
+        listed.push(ListedRoom { channel: (*room.channel).into(), node_uid: node.uid.into(), room: room_json });
+    }
+    let last = listed.last().filter(|_| has_more);
+    let place = |room: &ListedRoom| RoomPlace { channel: room.channel.clone(), node_uid: room.node_uid.clone() };
     let more = last.map(place).map(|place| place.to_cursor().into());
-    let listed = |room: &&RoomReport| {
-        let description = Description::new(&ListedRoomJson::new(room, node)).ok_or(ApiError::INTERNAL)?;
-        Ok(ListedRoom { channel: (*room.channel).into(), node_uid: node.uid.into(), room: description })
-    };
-    Ok(RoomList { rooms: page.rooms.iter().map(listed).collect::<Result<_, ApiError>>()?, more })
+    Ok(RoomList { rooms: listed, more })
 }
 
-/// The room of a channel on a node, if there is one. The rooms are sorted by channel.
-pub(super) fn of_channel(rooms: &[RoomReport], channel: &str, node: NodeJson<'_>) -> Result<ChannelRooms, ApiError> {
-    let room = rooms.binary_search_by(|room| (*room.channel).cmp(channel)).ok().and_then(|index| rooms.get(index));
+/// The room of a channel on a node, if there is one.
+pub(super) fn of_channel(room: Option<&RoomReport>, node: NodeJson<'_>) -> Result<ChannelRooms, ApiError> {
     let Some(room) = room.filter(|room| room.is_made) else { return Ok(ChannelRooms { rooms: Vec::new() }) };
+    let channel = &*room.channel;
     let (seed, ticks_per_second) = (room.seed, room.ticks_per_second);
     let info = RoomInfoJson { channel, node, room: RoomJson::new(room), seed, ticks_per_second };
     Ok(ChannelRooms { rooms: vec![Description::new(&info).ok_or(ApiError::INTERNAL)?] })

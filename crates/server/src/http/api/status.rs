@@ -96,11 +96,10 @@ impl NodeState<'_> {
     }
 
     fn rooms(&self) -> Value {
-        let rooms = self.own.node().rooms();
         let threads = self.own.node().room_threads();
         json!({
-            "open": rooms.len(),
-            "players": rooms.iter().map(|room| u64::from(room.players)).sum::<u64>(),
+            "open": threads.iter().map(|thread| u64::from(thread.rooms)).sum::<u64>(),
+            "players": threads.iter().map(|thread| thread.players).sum::<u64>(),
             "threads": threads.iter().map(|thread| json!({
                 "thread": thread.thread,
                 "rooms": thread.rooms,

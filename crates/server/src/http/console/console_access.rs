@@ -112,7 +112,7 @@ mod tests {
             access,
             sign_in_lifetime_ms: 1_000_000,
             sign_ins_per_minute: 1,
-            replays: ReplayOptions { limit: 1, memory_bytes_max: 1 << 26 },
+            replays: ReplayOptions { limit: 1, sign_in_limit: 1, memory_bytes_max: 1 << 26 },
         }
     }
 

@@ -1,5 +1,6 @@
 //! The process that replays a recording for the console: `dunlin replay FILE --answers BYTES` of the same program. A game that
-//! panics, never returns or takes all memory ends this process, and the node goes on.
+//! panics, never returns or takes all memory ends this process, and the node goes on. A recording of another node comes
+//! through the process's standard input, so that this node keeps none of it.
 
 use std::{
     io,
@@ -25,8 +26,17 @@ use crate::cli::REPLAY_LINE_BYTES_MAX;
 /// The program of this process, also after an upgrade has replaced its file.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// Time in which a line must come. A game whose tick takes longer does not return.
+/// Time in which a line must come. While the process replays, it writes lines with the tick: a game whose tick takes longer
+/// than this does not return.
 const LINE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The recording that a process replays.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReplayInput<'a> {
+    File(&'a Path),
+    /// So many bytes, which [`ReplayProcess::feed`] gives it.
+    Bytes(u64),
+}
 
 /// A process, and what it has written. It ends with this value.
 pub(super) struct ReplayProcess {
@@ -37,6 +47,8 @@ pub(super) struct ReplayProcess {
     unread: Vec<u8>,
     /// So many bytes of it have no end of a line.
     searched: usize,
+    /// The last tick that it has told.
+    tick: u32,
     memory_bytes_max: u64,
 }
 
@@ -56,11 +68,18 @@ pub(super) enum Line {
 
 impl ReplayProcess {
     /// Starts to replay a recording. Call it on a thread that lasts as long as the node: the process ends with it.
-    pub(super) fn start(recording: &Path, memory_bytes_max: u64) -> io::Result<Self> {
-        let mut child = Command::new(PROGRAM)
-            .arg("replay")
-            .arg(recording)
-            .args(["--answers", &memory_bytes_max.to_string()])
+    pub(super) fn start(recording: ReplayInput<'_>, memory_bytes_max: u64) -> io::Result<Self> {
+        let mut command = Command::new(PROGRAM);
+        command.args(["replay", "--answers", &memory_bytes_max.to_string()]);
+        match recording {
+            ReplayInput::File(path) => command.arg(path),
+            ReplayInput::Bytes(bytes) => command.args(["--recording-bytes", &bytes.to_string(), "-"]),
+        };
+        Self::of(command, memory_bytes_max)
+    }
+
+    fn of(mut command: Command, memory_bytes_max: u64) -> io::Result<Self> {
+        let mut child = command
             // Variables of the node have keys and passwords.
             .env_clear()
             .stdin(Stdio::piped())
@@ -73,17 +92,22 @@ impl ReplayProcess {
                 Ok((Sender::from_owned_fd(questions)?, Receiver::from_owned_fd(answers)?))
             });
         let (questions, answers) = pipes.inspect_err(|_| drop(child.kill()))?;
-        Ok(Self { child: Some(child), questions, answers, unread: Vec::new(), searched: 0, memory_bytes_max })
+        let unread = Vec::new();
+        Ok(Self { child: Some(child), questions, answers, unread, searched: 0, tick: 0, memory_bytes_max })
     }
 
-    /// Asks for ticks; the next line is the answer.
+    /// Asks for ticks. Lines with the tick may come before the answer.
     pub(super) async fn ask(&mut self, from: u32, count: u32) -> Result<(), String> {
-        let question = format!("{{\"from\":{from},\"count\":{count}}}\n");
-        match timeout(LINE_TIMEOUT, self.questions.write_all(question.as_bytes())).await {
+        self.feed(format!("{{\"from\":{from},\"count\":{count}}}\n").as_bytes()).await
+    }
+
+    /// Gives it a part of the recording.
+    pub(super) async fn feed(&mut self, bytes: &[u8]) -> Result<(), String> {
+        match timeout(LINE_TIMEOUT, self.questions.write_all(bytes)).await {
             Ok(Ok(())) => Ok(()),
             // Why it reads no more, it says in a last line, or it has ended.
             Ok(Err(_)) => Err(self.last_words().await),
-            Err(_) => Err(silent()),
+            Err(_) => Err(self.silent()),
         }
     }
 
@@ -93,9 +117,21 @@ impl ReplayProcess {
             Ok(Ok(Some(line))) => line,
             Ok(Ok(None)) => return Err(self.how_it_ended().await),
             Ok(Err(error)) => return Err(format!("the replay cannot be read: {error}")),
-            Err(_) => return Err(silent()),
+            Err(_) => return Err(self.silent()),
         };
-        serde_json::from_slice(&line).map_err(|error| format!("the replay has written nonsense: {error}"))
+        let line =
+            serde_json::from_slice(&line).map_err(|error| format!("the replay has written nonsense: {error}"))?;
+        if let Line::Tick(tick) = line {
+            self.tick = tick;
+        }
+        Ok(line)
+    }
+
+    fn silent(&self) -> String {
+        let (tick, seconds) = (self.tick, LINE_TIMEOUT.as_secs());
+        format!(
+            "the game does not return: nothing has come for {seconds} s after tick {tick}, and what is behind it is missing"
+        )
     }
 
     async fn last_words(&mut self) -> String {
@@ -143,10 +179,6 @@ impl Drop for ReplayProcess {
     }
 }
 
-fn silent() -> String {
-    format!("the game does not return: no tick has ended for {} s", LINE_TIMEOUT.as_secs())
-}
-
 /// How the process has ended without a word.
 fn end_text(status: Option<ExitStatus>, memory_bytes_max: u64) -> String {
     let mib = memory_bytes_max >> 20;
@@ -157,6 +189,16 @@ fn end_text(status: Option<ExitStatus>, memory_bytes_max: u64) -> String {
         ),
         Some(signal) => format!("the replay was ended by signal {signal}"),
         None => "the replay has ended without a reason".to_owned(),
+    }
+}
+
+#[cfg(test)]
+impl ReplayProcess {
+    /// A process that runs this script of a shell.
+    pub(super) fn of_script(script: &str) -> io::Result<Self> {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Self::of(command, 64 << 20)
     }
 }
 

@@ -50,6 +50,13 @@ pub struct SignIn {
     id: u64,
 }
 
+#[cfg(test)]
+impl SignIn {
+    pub(super) const fn for_test(id: u64) -> Self {
+        Self { role: Role::Reader, ends_at_s: 1, id }
+    }
+}
+
 impl fmt::Display for SignIn {
     /// Identifies it in the log. This is not the cookie's text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,14 +5,14 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use dunlin_config::{RoomSettings, RoomsOptions};
+use dunlin_config::{RecordingSettings, RoomSettings, RoomsOptions};
 use dunlin_engine::{ShardIndex, room::FromRoom};
 
 use super::{
     games,
-    rig::{Rig, options, settings, wait_until},
+    rig::{Rig, options, recording_in, settings, wait_until},
 };
-use crate::rooms::FailureReason;
+use crate::rooms::{FailureReason, RecordingReport};
 
 /// A directory for recordings of this process.
 fn record_dir(name: &str) -> PathBuf {
@@ -29,7 +29,7 @@ fn recording(dir: &Path) -> Vec<u8> {
 fn a_game_that_panics_when_it_is_recorded_fails_alone() {
     let dir = record_dir("spoilt");
     super::one_fails_alone("rogue", b"spoil", FailureReason::Panic, |room| {
-        room.record_dir = Some(record_dir("spoilt"));
+        room.recording = Some(recording_in(&record_dir("spoilt")));
     });
     std::fs::remove_dir_all(&dir).expect("the recordings");
 }
@@ -38,7 +38,8 @@ fn a_game_that_panics_when_it_is_recorded_fails_alone() {
 fn the_tick_that_a_room_fails_in_is_recorded() {
     for (name, input) in [("panic", &b"panic"[..]), ("hang", b"hang")] {
         let dir = record_dir(name);
-        let recorded = RoomSettings { record_dir: Some(dir.clone()), tick_stuck_timeout_ms: 500, ..settings("rogue") };
+        let recorded =
+            RoomSettings { recording: Some(recording_in(&dir)), tick_stuck_timeout_ms: 500, ..settings("rogue") };
         let mut rig = Rig::start(1, vec![recorded]);
         let room = rig.open(0, "a");
         let seat = rig.join(room, "ann");
@@ -48,6 +49,30 @@ fn the_tick_that_a_room_fails_in_is_recorded() {
         wait_until("the last tick on disk", || recording(&dir).windows(input.len()).any(|bytes| bytes == input));
         std::fs::remove_dir_all(&dir).expect("the directory");
     }
+}
+
+#[test]
+fn a_recording_beyond_the_limit_ends_and_its_room_goes_on() {
+    let dir = record_dir("limit");
+    // One that has ended gives way first.
+    std::fs::create_dir_all(&dir).expect("a directory");
+    let ended = dir.join("b-1.dunlin-room");
+    std::fs::write(&ended, [0; 2_048]).expect("a file");
+    let limited = RecordingSettings { bytes_max: 2_048, ..recording_in(&dir) };
+    let mut rig = Rig::start(1, vec![RoomSettings { recording: Some(limited), ..settings("walk") }]);
+    let room = rig.open(0, "a");
+    let seat = rig.join(room, "ann");
+    assert_eq!(rig.wait_joined(seat), Ok(()));
+    wait_until("the end of the recording", || rig.rooms.recordings().cut == [0, 1]);
+    assert!(!ended.exists());
+    let RecordingReport { bytes, deletions, .. } = rig.rooms.recordings();
+    assert_eq!(deletions, [1, 0, 0]);
+    assert!((1..=2_048).contains(&bytes), "{bytes}");
+    let kept = recording(&dir).len();
+    assert!((1..=2_048).contains(&kept), "what was written is kept: {kept}");
+    let tick = rig.rooms.rooms()[0].tick;
+    wait_until("further ticks", || rig.rooms.rooms()[0].tick > tick + 10);
+    std::fs::remove_dir_all(&dir).expect("the directory");
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use std::{
     collections::HashMap,
+    path::Path,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use dunlin_config::{RoomSettings, RoomsOptions};
+use dunlin_config::{RecordingSettings, RoomSettings, RoomsOptions};
 use dunlin_engine::{
     ShardIndex,
     message::SubscriptionRequest,
@@ -41,6 +42,11 @@ pub struct Rig {
 /// Settings of a namespace with this game.
 pub fn settings(simulation: &str) -> RoomSettings {
     RoomSettings { simulation: simulation.to_owned(), ..RoomSettings::default() }
+}
+
+/// Recordings in this directory, without limits.
+pub fn recording_in(directory: &Path) -> RecordingSettings {
+    RecordingSettings { directory: directory.to_owned(), bytes_max: 0, ttl_ms: 0 }
 }
 
 /// The subscription request of a session to the room `a`.

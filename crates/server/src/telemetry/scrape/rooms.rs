@@ -9,7 +9,10 @@ use dunlin_engine::{
 use dunlin_relay::{LinkLoss, RelayCounters, RelayLimit};
 
 use super::{Moment, Page, Samples, Scrape, ShardReport, add_latency, in_namespace, m, place, sum};
-use crate::rooms::{FailureReason, RoomCounters, SurvivalReport, TICK_BOUNDS_US, ThreadReport, TickHistogram};
+use crate::rooms::{
+    CutReason, Deletion, FailureReason, RecordingReport, RoomCounters, SurvivalReport, TICK_BOUNDS_US, ThreadReport,
+    TickHistogram,
+};
 
 /// Reads a shard's counter for the rooms of a namespace.
 type OfNamespace = fn(&OfShards) -> u64;
@@ -82,7 +85,7 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
     });
     page.single(&m::ROOM_KEYFRAMES, total(|counters| counters.keyframes));
     page.single(&m::ROOM_UPDATES, total(|counters| counters.updates));
-    page.single(&m::ROOM_RECORDINGS_CUT, total(|counters| counters.recordings_cut));
+    recordings(page, &moment.recordings);
     survival(page, moment.room_survival);
     page.family(&m::ROOM_PATH_BLOCKS, |samples| {
         samples.add(&["stored"], moment.paths.stored);
@@ -132,6 +135,21 @@ fn calls(page: &mut Page, threads: &[ThreadReport]) {
         samples.add(&["late"], total(|calls| calls.late));
         samples.add(&["lost"], total(|calls| calls.lost));
         samples.add(&["refused"], total(|calls| calls.refused));
+    });
+}
+
+/// Adds the families of recordings.
+fn recordings(page: &mut Page, report: &RecordingReport) {
+    page.single(&m::ROOM_RECORDINGS_BYTES, report.bytes);
+    page.family(&m::ROOM_RECORDINGS_DELETED, |samples| {
+        for (outcome, count) in Deletion::ALL.into_iter().zip(report.deletions) {
+            samples.add(&[outcome.name()], count);
+        }
+    });
+    page.family(&m::ROOM_RECORDINGS_CUT, |samples| {
+        for (reason, count) in CutReason::ALL.into_iter().zip(report.cut) {
+            samples.add(&[reason.name()], count);
+        }
     });
 }
 

@@ -45,6 +45,7 @@ fn moment<'a>(shards: &'a [ShardReport], control: &'a ControlCounters) -> Moment
         room_memory_bytes: 0,
         room_survival: None,
         paths: PathCounts::default(),
+        recordings: RecordingReport::default(),
         matchmaking: MatchmakingReport::default(),
         rooms: &[],
         control,

@@ -182,7 +182,7 @@ fn commands_arrive_unchanged() {
         let command = parse(body.as_bytes());
         let there = match (&command, question(&command)) {
             (ApiCommand::RoomList(_), Received::RoomList(question)) => {
-                ApiCommand::RoomList(Box::new(RoomQuery::of_question(question).expect("it is valid")))
+                ApiCommand::RoomList(Box::new(RoomQuery::of_question(question, usize::MAX).expect("it is valid")))
             }
             (ApiCommand::Sessions(_), Received::Sessions(question)) => {
                 ApiCommand::Sessions(Box::new(ListCommand(SessionsWanted::of_question(question).expect("it is valid"))))

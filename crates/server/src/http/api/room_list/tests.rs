@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use dunlin_engine::{ShardIndex, room::RoomKey};
 use dunlin_rooms::ClockRate;
@@ -50,10 +50,22 @@ fn room(channel: &str) -> RoomReport {
     }
 }
 
+/// Finds rooms of a list that is sorted by channel.
+fn rooms_from(rooms: &[RoomReport]) -> impl Fn(Bound<&str>, usize) -> Vec<RoomReport> + '_ {
+    |from, count| {
+        let is_from = |channel: &str| match from {
+            Bound::Included(first) => channel >= first,
+            Bound::Excluded(before) => channel > before,
+            Bound::Unbounded => true,
+        };
+        rooms.iter().filter(|room| is_from(&room.channel)).take(count).cloned().collect()
+    }
+}
+
 /// The channels of a page, and whether more rooms follow.
 fn page(query: &RoomQuery, rooms: &[RoomReport]) -> (Vec<String>, bool) {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let page = runtime.block_on(query.page(rooms, "n")).expect("a cheap pattern");
+    let page = runtime.block_on(query.page("n", rooms_from(rooms))).expect("a cheap pattern");
     (page.rooms.iter().map(|room| room.channel.to_string()).collect(), page.has_more)
 }
 
@@ -125,6 +137,49 @@ fn a_page_is_bounded_in_bytes() {
     // A room that alone exceeds the limit is a page.
     rooms[0].metadata = Arc::from(format!("\"{}\"", "x".repeat(REPLY_BYTES_MAX)));
     assert_eq!(page(&query, &rooms), (vec!["a".to_owned()], true));
+}
+
+#[test]
+fn a_page_of_many_rooms_looks_at_few_of_them() {
+    let rooms: Vec<_> = (0..10_000).map(|number| room(&format!("arena:{number:04}"))).collect();
+    let looked_at = |body: &str| {
+        let (query, reports) = (parse(body).expect("a request"), Cell::new(0));
+        let counted = |from: Bound<&str>, count| {
+            let found = rooms_from(&rooms)(from, count);
+            reports.set(reports.get() + found.len());
+            found
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let page = runtime.block_on(query.page("n", counted)).expect("a cheap pattern");
+        (page.rooms.len(), page.has_more, reports.get())
+    };
+    assert_eq!(looked_at(r#"{"limit":100}"#), (100, true, 101));
+    // A filter that few rooms pass: each room is looked at once.
+    assert_eq!(looked_at(r#"{"limit":100,"pattern":"*99"}"#), (100, false, 10_000));
+}
+
+#[test]
+fn an_answer_for_another_node_has_at_most_the_bytes_that_it_may_have() {
+    let rooms = ["a", "b", "c"].map(room);
+    // The name of the node is not in the estimates.
+    let name = "x".repeat(ROOM_BYTES);
+    let node = NodeJson { uid: "n", name: &name };
+    let listed = |bytes_max| {
+        let question = RoomQuery::of_params(RoomListParams::default()).expect("a query").to_question();
+        let query = RoomQuery::of_question(question, bytes_max).expect("a query");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let list = runtime.block_on(super::page(&query, node, rooms_from(&rooms))).expect("a page");
+        (list.rooms.len(), list.more.is_some(), serde_json::to_string(&list.rooms).expect("JSON").len())
+    };
+    let (count, has_more, bytes) = listed(REPLY_BYTES_MAX);
+    assert_eq!((count, has_more), (3, false));
+    // Without brackets, and with a comma behind each.
+    let exact = bytes - 1;
+    for (bytes_max, expected) in [(exact, 3), (exact - 1, 2), (1, 1)] {
+        let (count, has_more, bytes) = listed(bytes_max);
+        assert_eq!((count, has_more), (expected, expected < 3), "{bytes_max}");
+        assert!(bytes <= bytes_max + 1 || count == 1, "{bytes} of {bytes_max}");
+    }
 }
 
 #[test]
