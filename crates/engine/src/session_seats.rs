@@ -468,6 +468,7 @@ impl LocalRoom {
             assemblies_catch_up: now.assemblies_catch_up - before.assemblies_catch_up,
             bodies: now.bodies - before.bodies,
             assembled_bytes: now.assembled_bytes - before.assembled_bytes,
+            weighed_cells: now.weighed_cells - before.weighed_cells,
         }
     }
 }
