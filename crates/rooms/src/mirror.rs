@@ -201,12 +201,12 @@ impl Mirror {
     }
 
     /// For each zone, how many ticks a client's state of it is old; 0 if the zone is not due.
-    pub fn due_ages(&self, known_ticks: [u32; ZONES]) -> [u32; ZONES] {
+    pub(crate) fn due_ages(&self, known_ticks: [u32; ZONES]) -> [u32; ZONES] {
         zones::due_ages(self.grid.shape(), self.tick(), known_ticks)
     }
 
     /// For each zone of this view, the weight of the most important object in it.
-    pub fn zone_weights(&mut self, view: CellIndex) -> [u8; ZONES] {
+    pub(crate) fn zone_weights(&mut self, view: CellIndex) -> [u8; ZONES] {
         self.weights.of_zones(&self.grid, view)
     }
 
