@@ -503,7 +503,7 @@ impl RoomLogs {
                 continue;
             }
             let has_refused = self.refusals.follows(context.now, message);
-            let can = |node: &&str| !mark.refused_by.contains(*node) && !(has_refused && **node == **own);
+            let can = |node: &&str| !(mark.refused_by.contains(*node) || has_refused && **node == **own);
             // All nodes look for them at the same time, and agree about who opens which.
             if can(&&**own) && rendezvous::is_chosen(own, leases.holders().filter(can), &channel) {
                 channels.push(channel);
