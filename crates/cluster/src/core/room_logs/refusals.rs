@@ -74,7 +74,9 @@ mod tests {
     fn the_number_of_refusals_is_limited() {
         let mut refusals = Refusals::default();
         let names: Vec<String> = (0..=REFUSALS_MAX).map(|number| number.to_string()).collect();
-        names.iter().for_each(|name| refusals.note(now(0), name, 7));
+        for name in &names {
+            refusals.note(now(0), name, 7);
+        }
         let remembered = names.iter().filter(|name| refusals.follows(now(1), &message(name, 6))).count();
         assert_eq!(remembered, REFUSALS_MAX);
         let later_us = LIST_AGE_MAX_MS * 1_000;
