@@ -83,9 +83,13 @@ pub struct JoinParams {
     pub waits_until_us: u64,
 }
 
-/// Maximum time for which a join waits for a room that moves to another node, and after that until its client reads. SDKs give
-/// up after 5 s.
+/// Maximum time for which a join waits for a room that moves to another node, and after that until its client reads.
 pub(crate) const JOIN_WAIT_MAX_MS: u64 = 3_000;
+
+/// Maximum time from a join until its client reads. SDKs give up after 5 s, with the ways there and back.
+pub(crate) const JOIN_HELD_MAX_MS: u64 = 4_500;
+
+const _: () = assert!(JOIN_WAIT_MAX_MS < JOIN_HELD_MAX_MS, "a join that has waited for its room may be held");
 
 /// A secret of 128 random bits that brings a client back to its player.
 #[derive(Clone, Copy, PartialEq, Eq)]

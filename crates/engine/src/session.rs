@@ -125,7 +125,7 @@ pub(crate) struct SessionExtra {
     pub(crate) refresh: Option<ProxyRequestId>,
     /// When the session was admitted, if its end will be an event for the backend.
     pub(crate) connected_us: Option<u64>,
-    /// Joins whose rooms are open, and whose answers do not fit into the session's queue now. The first has waited longest.
+    /// Joins whose rooms are open, and whose answers do not fit into the session's queue now, in the order of their ends.
     pub(crate) due_joins: VecDeque<DueJoin>,
     /// When its latest lane and its rooms may be sent to again, if it has been sent the bytes that its pace allows.
     pub(crate) held_until_us: Option<u64>,
@@ -212,6 +212,14 @@ pub(crate) enum Ending {
     Asked { command_id: u32 },
     /// The server API, the room or its game; the client receives a push.
     Forced { code: UnsubscribeCode, reason: Box<str> },
+}
+
+impl SessionExtra {
+    /// A join that has waited longer for its room than one before it ends before that one.
+    pub(crate) fn hold_join(&mut self, join: DueJoin) {
+        let at = self.due_joins.partition_point(|other| other.until_us <= join.until_us);
+        self.due_joins.insert(at, join);
+    }
 }
 
 impl Session {

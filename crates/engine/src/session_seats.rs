@@ -11,7 +11,7 @@ use std::{num::NonZeroU32, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::PUBLICATION_TAILS;
-use dunlin_rooms::{Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, SnapshotFormat, TickUpdate, ZONES};
+use dunlin_rooms::{Allowance, Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, SnapshotFormat, TickUpdate, ZONES};
 use hashbrown::HashMap;
 
 use crate::{
@@ -23,7 +23,6 @@ use crate::{
     room::{Departure, RoomKey, RoomThreadIndex, SeatChange, SeatKey},
     shrink::shrink_map,
 };
-use bandwidth_limit::Allowance;
 
 pub(crate) use input_gate::InputGate;
 
@@ -468,6 +467,7 @@ impl LocalRoom {
             assemblies_catch_up: now.assemblies_catch_up - before.assemblies_catch_up,
             bodies: now.bodies - before.bodies,
             assembled_bytes: now.assembled_bytes - before.assembled_bytes,
+            weighed_cells: now.weighed_cells - before.weighed_cells,
         }
     }
 }

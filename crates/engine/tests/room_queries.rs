@@ -591,6 +591,42 @@ fn late_joins_whose_client_does_not_read_are_refused() {
     nothing_is_left(&mut hall);
 }
 
+/// A client gives a join up after five seconds, whatever the join has waited for.
+#[test]
+fn a_late_join_is_refused_before_its_client_gives_it_up() {
+    let mut hall = hall_that_recovers();
+    recover_three(&mut hall);
+    hall.node.wait(2_900);
+    none_is_elsewhere(&mut hall);
+    let unread = |hall: &Hall| hall.node.shards[0].counters().namespaces[1].rooms.joins_unread;
+    assert_eq!((unread(&hall), hall.node.shards[0].unanswered_joins()), (0, 2), "their client reads nothing");
+    hall.node.wait(1_599);
+    assert_eq!((unread(&hall), hall.node.shards[0].unanswered_joins()), (0, 2), "at the limit");
+    hall.node.wait(1);
+    assert_eq!((unread(&hall), hall.node.shards[0].unanswered_joins()), (2, 0), "past it");
+}
+
+#[test]
+fn of_two_held_joins_the_one_that_began_first_ends_first() {
+    let mut hall = hall_that_recovers();
+    let recover = |hall: &mut Hall, id: u64, channel: &str| {
+        hall.send_json("a", &json!({"id": id, "subscribe": {"channel": channel, "recover": true, "epoch": ""}}));
+    };
+    recover(&mut hall, 11, "arena:1");
+    recover(&mut hall, 12, "arena:2");
+    hall.node.wait(2_000);
+    recover(&mut hall, 13, "arena:3");
+    assert_eq!(asked(&mut hall).len(), 3);
+    have_none(&mut hall, &["arena:1".into(), "arena:3".into()]);
+    hall.node.wait(900);
+    have_none(&mut hall, &["arena:2".into()]);
+    let unread = |hall: &Hall| hall.node.shards[0].counters().namespaces[1].rooms.joins_unread;
+    for (wait_ms, refused) in [(1_599, 0), (1, 1), (499, 1), (1, 2)] {
+        hall.node.wait(wait_ms);
+        assert_eq!(unread(&hall), refused);
+    }
+}
+
 /// At the limits, and one below what the two joins need that are held at the same time.
 #[test]
 fn late_joins_are_bounded_in_number_and_in_bytes() {

@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod binary;
 mod bits;
 mod fixed;
@@ -35,6 +36,7 @@ mod replica;
 pub mod paths;
 pub mod recording;
 
+pub use allowance::Allowance;
 pub use fixed::{Angle, Fixed};
 pub use grid::{Band, CellIndex, Grid, GridError, GridShape, Position};
 pub use listing::{ListingChange, ListingState};

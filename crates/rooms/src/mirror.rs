@@ -70,6 +70,8 @@ pub struct MirrorCounters {
     pub bodies: u64,
     /// Bytes of the assembled bodies.
     pub assembled_bytes: u64,
+    /// How often a cell was looked at for the weights of a view's zones.
+    pub weighed_cells: u64,
 }
 
 /// A shard's copy of a room's world.
@@ -100,12 +102,13 @@ impl Mirror {
     ) -> Self {
         let schema = Arc::clone(keyframe.schema());
         let lacking_ticks = lacking_since(&keyframe, [0; SnapshotFormat::ALL.len()]);
+        let weights = Weights::new(&grid, &keyframe);
         Self {
             grid,
             ticks_per_second,
             schema,
             tails,
-            weights: Weights::new(&keyframe),
+            weights,
             history: History::new(keyframe),
             lacking_ticks,
             merges: Merges::default(),
@@ -137,7 +140,7 @@ impl Mirror {
             self.lacking_ticks = [0; SnapshotFormat::ALL.len()];
         }
         self.lacking_ticks = lacking_since(&update, self.lacking_ticks);
-        self.weights.apply(&update);
+        self.weights.apply(&self.grid, &update);
         self.history.apply(update);
         self.merges.clear();
         self.bodies.clear();
@@ -198,18 +201,18 @@ impl Mirror {
     }
 
     /// For each zone, how many ticks a client's state of it is old; 0 if the zone is not due.
-    pub fn due_ages(&self, known_ticks: [u32; ZONES]) -> [u32; ZONES] {
+    pub(crate) fn due_ages(&self, known_ticks: [u32; ZONES]) -> [u32; ZONES] {
         zones::due_ages(self.grid.shape(), self.tick(), known_ticks)
     }
 
     /// For each zone of this view, the weight of the most important object in it.
-    pub fn zone_weights(&mut self, view: CellIndex) -> [u8; ZONES] {
+    pub(crate) fn zone_weights(&mut self, view: CellIndex) -> [u8; ZONES] {
         self.weights.of_zones(&self.grid, view)
     }
 
     /// The counters.
     pub fn counters(&self) -> MirrorCounters {
-        self.counters
+        MirrorCounters { weighed_cells: self.weights.weighed_cells(), ..self.counters }
     }
 
     /// `format` if the mirror has it, and otherwise that of the same encoding with whole states. Updates of another node

@@ -1,13 +1,14 @@
 //! The snapshots of players with a bandwidth limit, `schema/vectors/room/limited.json`: objects that move evenly in all
-//! zones of the view, while zones wait. The test compares what the snapshots say of the waits with what the client has.
+//! zones of the view, while zones wait, as the server decides it. The test compares what the snapshots say of the waits with
+//! what the client has.
 //! With `WRITE_VECTORS` in the environment, it writes the file.
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, num::NonZeroU32, path::PathBuf, sync::Arc};
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    Base, CellIndex, FormatSet, Grid, GridShape, Mirror, ObjectId, ObjectView, Replica, SnapshotBody, TickUpdate,
-    UpdateWriter, ZONES, Zones, wire,
+    Allowance, Base, CellIndex, FormatSet, Grid, GridShape, Mirror, ObjectId, ObjectView, Replica, TickUpdate,
+    UpdateWriter, wire,
 };
 use serde_json::{Value, json};
 
@@ -23,10 +24,8 @@ const SPEED: u32 = 3;
 /// The cells in which an object moves: two of each zone around [`CENTER`].
 const CELLS: [(u32, u32); 8] = [(5, 5), (6, 4), (7, 5), (3, 6), (9, 5), (5, 2), (10, 5), (4, 0)];
 const CENTER: (u32, u32) = (5, 5);
-/// How often a zone is sent, as by the engine.
-const WEIGHTS: [u32; ZONES] = [0, 4, 2, 1];
-/// Of a frame that has all zones, this much is left per tick.
-const LEFT_BYTES: i64 = 50;
+/// Bytes per second, of the snapshots' data in Protobuf.
+const LIMIT: NonZeroU32 = NonZeroU32::new(2_400).expect("above 0");
 
 fn cell((column, row): (u32, u32)) -> CellIndex {
     CellIndex(row * u32::from(SHAPE.columns) + column)
@@ -52,54 +51,27 @@ fn update(grid: &Grid, tick: u32, is_keyframe: bool) -> Arc<TickUpdate> {
     Arc::new(writer.finish(grid))
 }
 
-/// The zones that wait, as the engine decides it for a limit.
-#[derive(Default)]
-struct Budget {
-    left_bytes: i64,
-    bytes: [u32; ZONES],
-}
-
-impl Budget {
-    fn waiting(&mut self, ages_ticks: [u32; ZONES]) -> [bool; ZONES] {
-        self.left_bytes += LEFT_BYTES;
-        let mut left_bytes = self.left_bytes - i64::from(self.bytes[0]);
-        let mut order = [1, 2, 3];
-        order.sort_by_key(|zone| std::cmp::Reverse(WEIGHTS[*zone] * ages_ticks[*zone]));
-        let mut waiting = [false; ZONES];
-        for zone in order.into_iter().filter(|zone| ages_ticks[*zone] > 0) {
-            left_bytes -= i64::from(self.bytes[zone]);
-            waiting[zone] = left_bytes < 0;
-        }
-        waiting
-    }
-
-    fn written(&mut self, body: &SnapshotBody) {
-        self.left_bytes -= body.zone_bytes.into_iter().map(i64::from).sum::<i64>();
-        for zone in (0..ZONES).filter(|zone| body.zone_bytes[*zone] > 0) {
-            self.bytes[zone] = body.zone_bytes[zone];
-        }
-    }
-}
-
 /// A player with its client.
 struct Player {
     view_at: fn(u32) -> (u32, u32),
     base: Base,
-    zones: Option<Zones>,
-    budget: Budget,
+    allowance: Allowance,
     replica: Replica,
     /// Snapshots in which cells have waited for longer than the client expects without `waited`.
     waits: usize,
 }
 
 impl Player {
-    fn step(&mut self, mirror: &mut Mirror) -> Value {
+    /// The snapshot of a tick; `None` if the limit skips it.
+    fn step(&mut self, mirror: &mut Mirror) -> Option<Value> {
         let view = cell((self.view_at)(mirror.tick()));
-        if let Some(zones) = &mut self.zones {
-            zones.waiting = self.budget.waiting(mirror.due_ages(zones.known_ticks));
+        self.allowance.refill(mirror.time_us(), LIMIT);
+        if !self.allowance.allows_frame(mirror.time_us(), LIMIT, mirror.reaches(self.base)) {
+            return None;
         }
+        let zones = self.allowance.zones(Some(LIMIT), view, mirror);
         let [json, protobuf] = [Encoding::Json, Encoding::Protobuf].map(|encoding| {
-            let body = mirror.body_of_zones(encoding, view, self.base, self.zones);
+            let body = mirror.body_of_zones(encoding, view, self.base, zones);
             let mut data = Vec::new();
             wire::write_player_header(encoding, 0, 0, None, &mut data);
             data.extend_from_slice(&body.bytes[..body.data_bytes]);
@@ -111,10 +83,11 @@ impl Player {
             self.check_waits(&snapshot, view);
         }
         self.replica.apply(Encoding::Protobuf, &protobuf.0).expect("a good snapshot");
-        self.budget.written(&protobuf.1);
+        // Half of what the player has saved is gone with the first frame, so that zones wait soon.
+        let frame_bytes = if self.base.tick == 0 { LIMIT.get() as usize / 2 } else { protobuf.0.len() };
+        self.allowance.written(frame_bytes, &protobuf.1);
         self.base = Base { tick: mirror.tick(), view };
-        self.zones = Some(Zones { known_ticks: protobuf.1.zone_ticks, waiting: [false; ZONES] });
-        json!({ "json": text, "protobuf": hex(&protobuf.0) })
+        Some(json!({ "json": text, "protobuf": hex(&protobuf.0) }))
     }
 
     /// Compares the ticks that the snapshot gives for its cells with the states of the client.
@@ -157,13 +130,13 @@ fn zone(view: CellIndex, cell: CellIndex) -> usize {
 fn vector(name: &str, view_at: fn(u32) -> (u32, u32), is_sent: fn(u32) -> bool) -> Value {
     let grid = Grid::new(SHAPE).expect("a good shape");
     let mut mirror = Mirror::new(grid.clone(), TICKS_PER_SECOND, update(&grid, 1, true), [b"}}}", b""]);
-    let (base, budget, replica) = (Base::default(), Budget::default(), Replica::default());
-    let mut player = Player { view_at, base, zones: None, budget, replica, waits: 0 };
+    let (allowance, replica) = (Allowance::new(mirror.time_us(), LIMIT), Replica::default());
+    let mut player = Player { view_at, base: Base::default(), allowance, replica, waits: 0 };
     let mut steps = Vec::new();
     for tick in 2..=TICKS {
         mirror.apply(update(&grid, tick, false));
         if is_sent(tick) {
-            steps.push(player.step(&mut mirror));
+            steps.extend(player.step(&mut mirror));
         }
     }
     assert!(player.waits > 20 && player.waits < steps.len(), "{} of {}", player.waits, steps.len());

@@ -241,6 +241,7 @@ impl RoomPlan {
                 seats_max: *chance.pick(&[3, 100, 100]),
                 changes_max: *chance.pick(&[1, 3, 6]),
                 events_percent: *chance.pick(&[2, 10, 40]),
+                has_weights: false,
             },
             options,
         }
@@ -261,7 +262,7 @@ impl RoomPlan {
     fn with_nodes(self, seed: u64) -> Self {
         let mut chance = Chance::new(seed ^ 0x6e6f_6465);
         let asks_nodes = chance.percent(40);
-        Self { asks_nodes, seldom_pings: asks_nodes && chance.percent(50), ..self }
+        Self { asks_nodes, seldom_pings: asks_nodes && chance.percent(80), ..self }
     }
 
     /// Limits the bandwidth of players in some plans: the zones of their views wait. Some far cells are due so rarely that they are
@@ -273,6 +274,7 @@ impl RoomPlan {
             let shape = &mut self.game_options.shape;
             shape.near_cells = *chance.pick(&[1, 2, 3, 4]);
             shape.far_interval_ticks = *chance.pick(&[1, 3, 13, 15]);
+            self.game_options.has_weights = chance.percent(50);
         }
         self
     }

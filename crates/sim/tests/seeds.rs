@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 115] = [
+const REACHED: [&str; 117] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -95,6 +95,7 @@ const REACHED: [&str; 115] = [
     "input rejected by the rate limit",
     "input rejected by the game",
     "join",
+    "join given up: its client does not read",
     "join rejected by the game",
     "join to an ended room",
     "leave",
@@ -104,6 +105,7 @@ const REACHED: [&str; 115] = [
     "room failed",
     "room goes on elsewhere",
     "room left to another node",
+    "room with weights",
     "snapshot in JSON",
     "snapshot in JSON with fields",
     "snapshot in Protobuf",

@@ -6,6 +6,7 @@
 
 import type { Changes, SeenObject } from "./replica.js";
 import { FAR_ZONE, type Grid } from "./grid.js";
+import { Recent } from "./recent.js";
 import { FULL_RATE_PERMILLE, type Snapshot, waitTicks } from "./snapshot.js";
 
 export interface Place {
@@ -71,14 +72,17 @@ const ZONE_SLEW_MAX = 0.25;
 const FAR_WAIT_TICKS = 13;
 /** A server that has sent far cells late is expected to do so again for this long. */
 const FAR_LATE_S = 2;
+const ZONES: readonly number[] = [0, 1, 2, FAR_ZONE];
 
 export class Interpolation {
   private readonly tracks = new Map<number, Track>();
   private sampleBytes = 0;
-  private readonly needsMs: number[] = [];
+  private readonly needsMs = new Recent(ARRIVALS);
   /** By zone: what its last updates needed besides the delay, and the second delay. The nearest zone never waits. */
-  private readonly zoneNeedsMs: readonly number[][] = [[], [], [], []];
+  private readonly zoneNeedsMs: readonly Recent[] = ZONES.map(() => new Recent(ZONE_UPDATES));
   private readonly zoneTargetsMs = [0, 0, 0, 0];
+  /** By zone: until when the objects that change in this snapshot had not changed. */
+  private readonly stoodMs = [0, 0, 0, 0];
   private readonly options: InterpolationOptions;
   private grid: Grid | null = null;
   private targetMs: number;
@@ -117,8 +121,8 @@ export class Interpolation {
   clear(): void {
     this.tracks.clear();
     this.sampleBytes = 0;
-    this.needsMs.length = 0;
-    for (const needsMs of this.zoneNeedsMs) needsMs.length = 0;
+    this.needsMs.clear();
+    for (const needsMs of this.zoneNeedsMs) needsMs.clear();
     this.zoneTargetsMs.fill(0);
     this.farTick = this.farLateTick = this.slowedMs = 0;
     this.lastMs = this.shownMs = null;
@@ -132,7 +136,8 @@ export class Interpolation {
     this.slowedMs = slowedMs(changes, grid);
     // Until now the newest known time was that of the last snapshot: this delay would have been long enough.
     if (this.lastMs !== null && !changes.full) this.measure(arrivedMs - this.lastMs);
-    this.observeZones(changes, grid, atMs);
+    const updated = updatedZones(changes, grid);
+    this.observeZones(changes.snapshot, grid, updated, atMs);
     for (const { id } of changes.removed) this.remove(id);
     for (const { id, x, y, state, cell } of changes.added) {
       const zone = zoneOf(grid, changes.snapshot.view, cell);
@@ -148,7 +153,7 @@ export class Interpolation {
       track.zone = zoneOf(grid, changes.snapshot.view, after.cell);
       const { samples } = track;
       const zoneBefore = zoneOf(grid, this.lastView, before.cell);
-      const stoodUntilMs = this.stoodUntil(changes.snapshot, grid, zoneBefore, atMs);
+      const stoodUntilMs = this.stoodMs[zoneBefore] ?? atMs;
       const known = samples.at(-1);
       // The object did not move until the base of this snapshot, or the last update of its zone.
       if (known === undefined || known.atMs < stoodUntilMs) this.add(track, sampleOf(before, stoodUntilMs));
@@ -156,7 +161,7 @@ export class Interpolation {
       this.add(track, sampleOf(after, atMs));
       if (samples.length > SAMPLES_MAX) this.forget(track, samples.length - SAMPLES_MAX);
     }
-    if (changes.full || hasFarUpdate(changes, grid)) this.farTick = changes.snapshot.tick;
+    if (changes.full || isIn(updated, FAR_ZONE)) this.farTick = changes.snapshot.tick;
     this.lastMs = atMs;
     this.lastView = changes.snapshot.view;
   }
@@ -200,8 +205,10 @@ export class Interpolation {
   }
 
   private forget(track: Track, count: number): void {
-    if (count === 0) return;
-    for (const sample of track.samples.splice(0, count)) this.sampleBytes -= bytesOf(sample);
+    for (let left = count; left > 0; left -= 1) {
+      const sample = track.samples.shift();
+      if (sample !== undefined) this.sampleBytes -= bytesOf(sample);
+    }
   }
 
   private remove(id: number): void {
@@ -249,19 +256,19 @@ export class Interpolation {
   }
 
   /** Measures the difference between the interval of a zone's updates and the interval of snapshots. */
-  private observeZones({ snapshot }: Changes, grid: Grid, atMs: number): void {
-    const { tick, base, view, waited = 0 } = snapshot;
+  private observeZones(snapshot: Snapshot, grid: Grid, updated: number, atMs: number): void {
+    const { tick, base, waited = 0 } = snapshot;
     const { lastMs } = this;
-    if (lastMs === null) return;
-    // A cell in full may only have come into view.
-    const updated = new Set(snapshot.cells.filter(({ full }) => !full).map(({ cell }) => grid.zone(view, cell)));
     // A server that does not say that far cells have waited.
-    if (updated.has(FAR_ZONE) && waited === 0 && multipleOf(grid, tick) <= base) this.farLateTick = tick;
-    for (const zone of updated) {
-      const needsMs = this.zoneNeedsMs[zone] ?? [];
-      needsMs.push(Math.max(0, lastMs - this.stoodUntil(snapshot, grid, zone, atMs)));
-      if (needsMs.length > ZONE_UPDATES) needsMs.shift();
-      this.zoneTargetsMs[zone] = Math.min(this.options.delayMaxMs, covering(needsMs));
+    const isLate = isIn(updated, FAR_ZONE) && waited === 0 && multipleOf(grid, tick) <= base;
+    if (lastMs !== null && isLate) this.farLateTick = tick;
+    for (const zone of ZONES) {
+      const stoodMs = this.stoodUntil(snapshot, grid, zone, atMs);
+      this.stoodMs[zone] = stoodMs;
+      const needsMs = this.zoneNeedsMs[zone];
+      if (lastMs === null || needsMs === undefined || !isIn(updated, zone)) continue;
+      needsMs.push(Math.max(0, lastMs - stoodMs));
+      this.zoneTargetsMs[zone] = Math.min(this.options.delayMaxMs, needsMs.covering(COVERED));
     }
   }
 
@@ -283,9 +290,9 @@ export class Interpolation {
   /** What a delay needs besides the interval of a slowed room is kept, so that the delay follows the rate at once. */
   private measure(neededMs: number): void {
     this.needsMs.push(neededMs - this.slowedMs);
-    if (this.needsMs.length > ARRIVALS) this.needsMs.shift();
     const { delayMinMs, delayMaxMs } = this.options;
-    this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, covering(this.needsMs) + this.slowedMs + MARGIN_MS));
+    const coveringMs = this.needsMs.covering(COVERED) + this.slowedMs + MARGIN_MS;
+    this.targetMs = Math.min(delayMaxMs, Math.max(delayMinMs, coveringMs));
   }
 }
 
@@ -299,12 +306,6 @@ function sampleOf({ x, y, state }: SeenObject, atMs: number): Sample {
 
 function isSame(one: Uint8Array, other: Uint8Array): boolean {
   return one === other || (one.length === other.length && one.every((byte, at) => byte === other[at]));
-}
-
-/** The delay that covers nearly all of these values. */
-function covering(needsMs: readonly number[]): number {
-  const sorted = [...needsMs].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * COVERED))] ?? 0;
 }
 
 /** By how much the interval of ticks is longer than at full rate. */
@@ -322,7 +323,13 @@ function zoneOf(grid: Grid, view: number, cell: number | null): number {
   return cell === null ? 0 : grid.zone(view, cell);
 }
 
-/** Whether a snapshot updates far cells. A cell in full may only have come into view. */
-function hasFarUpdate({ snapshot: { cells, view } }: Changes, grid: Grid): boolean {
-  return cells.some(({ cell, full }) => !full && grid.zone(view, cell) === FAR_ZONE);
+/** The zones that a snapshot updates, a bit for each. A cell in full may only have come into view. */
+function updatedZones({ snapshot: { cells, view } }: Changes, grid: Grid): number {
+  let zones = 0;
+  for (const { cell, full } of cells) if (!full) zones |= 1 << grid.zone(view, cell);
+  return zones;
+}
+
+function isIn(zones: number, zone: number): boolean {
+  return ((zones >> zone) & 1) === 1;
 }

@@ -26,6 +26,7 @@
 
 mod loading;
 mod record;
+mod refusals;
 mod rendezvous;
 #[cfg(test)]
 mod tests;
@@ -51,6 +52,7 @@ use super::{
 
 use loading::{Loaded, Loading};
 use record::{LogMark, LogMessage, MessageKind};
+use refusals::Refusals;
 use writes::Writes;
 
 pub use record::RoomLogNames;
@@ -315,6 +317,7 @@ pub(super) struct RoomLogs {
     is_used: bool,
     logs: BTreeMap<RoomLogNumber, RoomLog>,
     finding: Finding,
+    refusals: Refusals,
     /// How often this node looks again, unless it is asked to.
     looks_left: u8,
     /// When this node leaves, even if its logs have not ended.
@@ -331,6 +334,7 @@ impl RoomLogs {
             is_used,
             logs: BTreeMap::new(),
             finding: Finding::Idle,
+            refusals: Refusals::default(),
             looks_left: 0,
             depart_until_us: None,
             counters: RoomLogCounters::default(),
@@ -489,10 +493,17 @@ impl RoomLogs {
         let is_orphan = |mark: &LogMark| {
             !mark.is_over && (mark.is_released || !leases.is_holder(&mark.node) && *mark.node != **own)
         };
+        let open: BTreeSet<&str> = self.logs.values().map(|log| &*log.subject).collect();
         let (mut channels, mut is_left) = (Vec::new(), false);
         for (message, mark) in messages.iter().filter_map(|message| Some((message, LogMark::of(message)?))) {
             let Some(channel) = self.names.channel_of(&message.subject).filter(|_| is_orphan(&mark)) else { continue };
-            let can = |node: &&str| !mark.refused_by.contains(*node);
+            if open.contains(&*message.subject) {
+                // A join has been faster. What comes of it is seen when this node looks again.
+                is_left = true;
+                continue;
+            }
+            let has_refused = self.refusals.follows(context.now, message);
+            let can = |node: &&str| !(mark.refused_by.contains(*node) || has_refused && **node == **own);
             // All nodes look for them at the same time, and agree about who opens which.
             if can(&&**own) && rendezvous::is_chosen(own, leases.holders().filter(can), &channel) {
                 channels.push(channel);
@@ -671,6 +682,9 @@ impl RoomLogs {
                 log.phase = Phase::Loading(Loading::until(sequence));
             }
             return;
+        }
+        if sent.kind == (MessageKind::End { keeps: true }) && log.refused_by.contains(&context.options.node) {
+            self.refusals.note(context.now, &log.subject, sequence);
         }
         let is_given_up = log.writes.is_given_up();
         let stored = log.writes.stored(&sent.kind, sequence);

@@ -16,7 +16,7 @@ use dunlin_protocol::{
 };
 use dunlin_rooms::{
     GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, Replica, RestoreError, Room, RoomOptions,
-    Scope, Simulation, Visibility, Visitor, World,
+    Schema, Scope, Simulation, Visibility, Visitor, World,
     wire::{Input, encode_input},
 };
 use serde_json::{Value, json};
@@ -39,14 +39,21 @@ pub const TERMS: HostOptions = HostOptions {
 pub struct Meadow {
     pub shape: GridShape,
     pub sheep: u32,
+    /// Where wolves are. In each tick, each of them walks on, in its cell.
+    pub wolves: &'static [Position],
+    /// How important they are to players with a bandwidth limit.
+    pub wolf_weight: u8,
     pub is_quiet: bool,
 }
+
+/// The kind of wolves.
+pub const WOLF: u16 = 4;
 
 impl Default for Meadow {
     fn default() -> Self {
         let shape =
             GridShape { columns: 10, rows: 10, cell_units: 100, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
-        Self { shape, sheep: 80, is_quiet: false }
+        Self { shape, sheep: 80, wolves: &[], wolf_weight: 1, is_quiet: false }
     }
 }
 
@@ -61,6 +68,15 @@ impl Simulation for Meadow {
             let object = NewObject { position, kind: 1, visibility: Visibility::Everyone, state: b"sheep" };
             world.spawn(object).expect("room for sheep");
         }
+        for position in self.wolves {
+            let object =
+                NewObject { position: *position, kind: WOLF, visibility: Visibility::Everyone, state: b"wolf" };
+            world.spawn(object).expect("room for wolves");
+        }
+    }
+
+    fn schema(&self) -> Schema {
+        Schema::new().with_weight(WOLF, self.wolf_weight)
     }
 
     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
@@ -154,6 +170,15 @@ impl Simulation for Meadow {
         for (id, Position { x, y }) in sheep {
             let (right, down) = (world.random_below(61), world.random_below(61));
             world.move_to(id, Position { x: (x + right).saturating_sub(30), y: (y + down).saturating_sub(30) });
+        }
+        let wolves: Vec<(ObjectId, Position)> = world
+            .objects()
+            .filter(|(_, object)| object.kind == WOLF)
+            .map(|(id, object)| (id, object.position))
+            .collect();
+        for (id, position) in wolves {
+            let x = position.x / 100 * 100 + (world.tick() * 3 + id.0) % 100;
+            world.move_to(id, Position { x, ..position });
         }
     }
 

@@ -1,8 +1,13 @@
-use std::{rc::Rc, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+    sync::Arc,
+};
 
+use dunlin_proof::chance::Xorshift;
 use dunlin_protocol::Encoding;
 
-use super::{Base, Mirror, SnapshotBody, ZONES, Zones};
+use super::{Base, Mirror, SnapshotBody, ZONES, Zones, zones::zone};
 use crate::{
     CellIndex, ClockRate, FormatSet, Grid, GridShape, ObjectId, ObjectView, Schema, TickTime, TickUpdate, UpdateWriter,
     grid::HISTORY_TICKS,
@@ -245,6 +250,56 @@ fn a_zone_is_as_important_as_its_most_important_object() {
     assert_eq!(mirror.zone_weights(CellIndex(0)), [1, 1, 1, 5]);
     mirror.apply(update(1, &[(0, &[2])]));
     assert_eq!(mirror.zone_weights(CellIndex(0)), [3, 1, 1, 1], "a keyframe has all cells");
+}
+
+/// 60 objects of four kinds walk on a map and cross 3 borders in each tick; players look from 20 cells in each tick.
+#[test]
+fn the_cells_of_a_view_are_looked_at_again_only_when_an_important_object_has_left_one() {
+    const TICKS: u32 = 200;
+    let shape = GridShape { columns: 24, rows: 24, cell_units: 9, near_cells: 4, far_cells: 1, far_interval_ticks: 2 };
+    let grid = Grid::new(shape).expect("a good shape");
+    let schema = (1..=4_u8).fold(Schema::new(), |schema, weight| schema.with_weight(weight.into(), weight));
+    let mut writer = UpdateWriter::new(Arc::new(schema), 9);
+    let mut random = Xorshift::new(1);
+    let mut places: Vec<(u32, u32)> = (0..60).map(|_| (random.below(24) as u32, random.below(24) as u32)).collect();
+    let views = || (0..20).map(|number| CellIndex(7 + 28 * number));
+    let (mut mirror, mut cells_before, mut cells_of_views) = (None, BTreeSet::new(), 0);
+    for tick in 1..=TICKS {
+        for (column, row) in &mut places {
+            let walks = random.below(20) == 0;
+            for place in [column, row].into_iter().filter(|_| walks) {
+                *place = (*place + random.below(3) as u32).saturating_sub(1).min(23);
+            }
+        }
+        let mut objects: BTreeMap<CellIndex, Vec<ObjectView<'_>>> = BTreeMap::new();
+        for (id, (column, row)) in (0..).zip(&places) {
+            let object = ObjectView { id: ObjectId(id + 1), kind: (id % 4) as u16 + 1, x: tick % 9, y: 0, state: b"" };
+            objects.entry(CellIndex(row * 24 + column)).or_default().push(object);
+        }
+        writer.begin(tick, u64::from(tick), FormatSet::default().with(Encoding::Json), tick == 1);
+        let cells: BTreeSet<CellIndex> = objects.keys().copied().collect();
+        for cell in cells.union(&cells_before) {
+            let all = || objects.get(cell).into_iter().flatten().copied();
+            writer.cell(*cell, all(), [].into_iter(), all());
+        }
+        cells_before = cells;
+        let update = Arc::new(writer.finish(&grid));
+        let mirror = mirror.get_or_insert_with(|| Mirror::new(grid.clone(), 60, Arc::clone(&update), [b"}}}", b""]));
+        mirror.apply(update);
+        for view in views() {
+            let mut expected = [1; ZONES];
+            for (cell, object) in objects.iter().flat_map(|(cell, objects)| objects.iter().map(move |of| (*cell, of))) {
+                if let Some(zone) = zone(&grid, view, cell) {
+                    expected[zone] = expected[zone].max(object.kind as u8);
+                }
+            }
+            assert_eq!(mirror.zone_weights(view), expected, "tick {tick}, {view:?}");
+            cells_of_views += grid.visible(view).count() as u64;
+        }
+    }
+    let weighed = mirror.map_or(0, |mirror| mirror.counters().weighed_cells);
+    println!("{weighed} cells looked at, of {cells_of_views} in the views of {TICKS} ticks");
+    assert!(weighed < cells_of_views / 4);
 }
 
 /// A row of cells, each with an object that changes in each tick, and a player who sees six cells in each direction.

@@ -36,9 +36,7 @@ pub(super) struct ZonePlan {
 impl ZonePlan {
     /// For a client without [`Zones`], whose near cells are all as of its base.
     pub(super) fn of_base(shape: &GridShape, tick: u32, base: Base) -> Self {
-        let interval = u32::from(shape.far_interval_ticks);
-        let mut known_ticks = [base.tick; ZONES];
-        known_ticks[FAR] = base.tick / interval * interval;
+        let known_ticks = expected_ticks(shape, base.tick);
         let far_is_sent = is_far_due(shape, tick, known_ticks[FAR]);
         let mut ticks_after = [tick; ZONES];
         if !far_is_sent {
@@ -71,8 +69,7 @@ impl ZonePlan {
     /// The waits of the zones, for the head of the body; 0 if each cell that is sent now was sent last when a client expects
     /// it: near cells with the base, far cells at the last multiple of their interval.
     pub(super) fn waited(&self, shape: &GridShape, base: Base, view: CellIndex) -> u32 {
-        let mut expected_ticks = [base.tick; ZONES];
-        expected_ticks[FAR] = base.tick / u32::from(shape.far_interval_ticks) * u32::from(shape.far_interval_ticks);
+        let expected_ticks = expected_ticks(shape, base.tick);
         let has_waited = |zone: usize| {
             // In a view that has moved, a zone that waits may have given cells to one that is sent.
             let is_sent = self.is_sent[zone] || view != base.view;
@@ -106,6 +103,13 @@ pub(super) fn due_ages(shape: &GridShape, tick: u32, known_ticks: [u32; ZONES]) 
         ages[FAR] = 0;
     }
     ages
+}
+
+/// The ticks of the zones of a client that has this base and no [`Zones`]: far cells are sent at multiples of their interval.
+fn expected_ticks(shape: &GridShape, base_tick: u32) -> [u32; ZONES] {
+    let mut ticks = [base_tick; ZONES];
+    ticks[FAR] -= base_tick % u32::from(shape.far_interval_ticks);
+    ticks
 }
 
 fn is_far_due(shape: &GridShape, tick: u32, known_tick: u32) -> bool {

@@ -135,7 +135,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
         }
     }
     let cell_count = reader.count()?;
-    read_cells(&mut reader, (cell_count, first & WEIGHTED != 0), &mut update)?;
+    read_cells(&mut reader, cell_count, first & WEIGHTED != 0, &mut update)?;
     let (departed_count, upserted_count) =
         update.cells.last().map_or((0, 0), |cell| (cell.departed_end, cell.upserted_end));
     for (ids, count) in [(&mut update.departed, departed_count), (&mut update.upserted, upserted_count)] {
@@ -156,7 +156,8 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
 
 fn read_cells(
     reader: &mut Reader<'_>,
-    (count, is_weighted): (usize, bool),
+    count: usize,
+    is_weighted: bool,
     update: &mut TickUpdate,
 ) -> Result<(), MalformedUpdate> {
     let (mut next, mut departed_end, mut upserted_end) = (0_u32, 0_usize, 0_usize);

@@ -311,7 +311,7 @@ impl Scheduler {
 
     /// The next tick, if one is due. A job is in progress until [`Scheduler::put_back`]. The thread is busy since `busy_since_ns`:
     /// with the messages of all rooms, which are no part of this room's tick.
-    pub(super) fn next_job(&mut self, shared: &Shared, (busy_since_ns, now_ns): (u64, u64)) -> Option<Job> {
+    pub(super) fn next_job(&mut self, shared: &Shared, busy_since_ns: u64, now_ns: u64) -> Option<Job> {
         let job = self.next_tick(shared, now_ns)?;
         self.running = Some(Running { place: job.place, namespace: job.namespace, busy_since_ns, began_ns: now_ns });
         Some(job)

@@ -178,7 +178,7 @@ fn next(room_thread: &RoomThread, generation: u32) -> Next {
     room_thread.note_failures(&scheduler);
     scheduler.report_load(now_ns);
     let (busy_since_ns, now_ns) = (now_ns, shared.now_ns());
-    if let Some(job) = scheduler.next_job(shared, (busy_since_ns, now_ns)) {
+    if let Some(job) = scheduler.next_job(shared, busy_since_ns, now_ns) {
         // Shards are usually woken once for all rooms that are due at the same time, because waking costs more than the
         // tick of a small room. But messages do not wait for a long job or for many short ones.
         if now_ns.saturating_sub(scheduler.announced_ns).saturating_add(job.expected_ns) > UNANNOUNCED_NS_MAX {

@@ -41,6 +41,18 @@ pub struct Seat {
     pub inputs_sent: u32,
 }
 
+/// Which objects a client may see as they were some ticks ago.
+struct Lateness<'a> {
+    /// The tick from which their states may be.
+    from: u32,
+    /// Whether the states of all of them are of the same tick.
+    is_of_one_tick: bool,
+    /// Whether an object, as it is seen and as it is, must be seen as it is.
+    is_current: &'a dyn Fn(Option<&SeenObject>, Option<&Version>) -> bool,
+    /// Whether another one may be seen as it was then.
+    may_be_late: &'a dyn Fn(Option<&Version>) -> bool,
+}
+
 /// Checks the reply to a subscribe command that joins a room and returns the resulting subscription.
 ///
 /// # Errors
@@ -258,48 +270,17 @@ impl Seat {
     /// Checks that every object in the replica equals the recorded object, and that no visible object is missing.
     fn check_world(&self, record: &RoomRecord) -> Result<(), String> {
         let (view, tick) = (self.replica.view(), self.replica.tick());
-        let interval = u32::from(record.grid.shape().far_interval_ticks);
-        // Far objects may have the state of any tick from here on.
-        let far_from = tick - tick % interval;
+        let from = tick - tick % u32::from(record.grid.shape().far_interval_ticks);
         let is_view = |tick| record.header(self.player, tick).is_some_and(|header| header.view == view);
-        // If the view did not change, all far objects have the state of the same tick.
-        let is_steady = (far_from..=tick).all(is_view);
-        let mut seen_count = 0;
-        for (id, versions) in record.histories() {
-            let now = between(versions, tick, tick).next().flatten();
-            let seen = self.replica.object(id);
-            seen_count += usize::from(seen.is_some());
-            let is_own = now.is_some_and(|now| now.visibility == Visibility::Owner(self.player));
-            let is_valid = if is_own {
-                seen.is_some_and(|seen| seen.cell.is_none() && is_like(seen, now))
-            } else if record.band(view, now) == Some(Band::Near) {
-                seen.is_some_and(|seen| seen.cell == now.and_then(|now| record.cell(now)) && is_like(seen, now))
-            } else if let Some(seen) = seen {
-                between(versions, far_from, tick).any(|then| {
-                    let is_far = record.band(view, then) == Some(Band::Far);
-                    is_far && seen.cell == then.and_then(|then| record.cell(then)) && is_like(seen, then)
-                })
-            } else {
-                let stays = |then: Option<&Version>| {
-                    let is_here =
-                        is_steady || then.and_then(|then| record.cell(then)) == now.and_then(|now| record.cell(now));
-                    is_here && record.band(view, then) == Some(Band::Far)
-                };
-                !between(versions, far_from, tick).all(stays)
-            };
-            if !is_valid {
-                let then: Vec<_> = between(versions, far_from, tick).collect();
-                return Err(format!(
-                    "from {view:?} {id:?} is seen as {seen:?}, but since tick {far_from} it was {then:?}"
-                ));
-            }
-        }
-        let all = self.replica.objects().count();
-        if all == seen_count {
-            Ok(())
-        } else {
-            Err(format!("the replica has {} objects that never existed", all - seen_count))
-        }
+        self.check_objects(
+            record,
+            &Lateness {
+                from,
+                is_of_one_tick: (from..=tick).all(is_view),
+                is_current: &|_, now| record.band(view, now) == Some(Band::Near),
+                may_be_late: &|then| record.band(view, then) == Some(Band::Far),
+            },
+        )
     }
 
     /// As [`Seat::check_world`], for a player whose bandwidth is limited: what is nearest is as it is now, and other objects as they
@@ -307,29 +288,41 @@ impl Seat {
     fn check_limited_world(&self, record: &RoomRecord) -> Result<(), String> {
         let (view, tick) = (self.replica.view(), self.replica.tick());
         let interval = u32::from(record.grid.shape().far_interval_ticks);
-        let from = (tick - tick % interval).min(tick.saturating_sub(WAIT_TICKS_MAX));
+        let is_near = |seen: &SeenObject| seen.cell.is_some_and(|cell| record.is_nearest_cell(view, cell));
+        self.check_objects(
+            record,
+            &Lateness {
+                from: (tick - tick % interval).min(tick.saturating_sub(WAIT_TICKS_MAX)),
+                is_of_one_tick: false,
+                is_current: &|seen, now| seen.is_some_and(is_near) || record.is_nearest(view, now),
+                may_be_late: &|then| record.band(view, then).is_some(),
+            },
+        )
+    }
+
+    fn check_objects(&self, record: &RoomRecord, lateness: &Lateness<'_>) -> Result<(), String> {
+        let (view, tick) = (self.replica.view(), self.replica.tick());
+        let Lateness { from, is_of_one_tick, is_current, may_be_late } = *lateness;
         let mut seen_count = 0;
         for (id, versions) in record.histories() {
             let now = between(versions, tick, tick).next().flatten();
             let seen = self.replica.object(id);
             seen_count += usize::from(seen.is_some());
             let is_own = now.is_some_and(|now| now.visibility == Visibility::Owner(self.player));
-            let is_seen_near = seen.and_then(|seen| seen.cell).is_some_and(|cell| record.is_nearest_cell(view, cell));
+            let is_in_cell_of =
+                |seen: &SeenObject, then: Option<&Version>| seen.cell == then.and_then(|then| record.cell(then));
             let is_valid = if is_own {
                 seen.is_some_and(|seen| seen.cell.is_none() && is_like(seen, now))
-            } else if is_seen_near || record.is_nearest(view, now) {
-                seen.is_some_and(|seen| seen.cell == now.and_then(|now| record.cell(now)) && is_like(seen, now))
+            } else if is_current(seen, now) {
+                seen.is_some_and(|seen| is_in_cell_of(seen, now) && is_like(seen, now))
             } else if let Some(seen) = seen {
-                between(versions, from, tick).any(|then| {
-                    let is_visible = record.band(view, then).is_some();
-                    is_visible && seen.cell == then.and_then(|then| record.cell(then)) && is_like(seen, then)
-                })
+                between(versions, from, tick)
+                    .any(|then| may_be_late(then) && is_in_cell_of(seen, then) && is_like(seen, then))
             } else {
-                let is_here = |then: Option<&Version>| {
-                    record.band(view, then).is_some()
-                        && then.and_then(|then| record.cell(then)) == now.and_then(|now| record.cell(now))
+                let has_stayed = |then: Option<&Version>| {
+                    then.and_then(|then| record.cell(then)) == now.and_then(|now| record.cell(now))
                 };
-                !between(versions, from, tick).all(is_here)
+                !between(versions, from, tick).all(|then| may_be_late(then) && (is_of_one_tick || has_stayed(then)))
             };
             if !is_valid {
                 let then: Vec<_> = between(versions, from, tick).collect();

@@ -67,6 +67,11 @@ impl ActContext<'_> {
         of[self.chance.below(of.len())]
     }
 
+    /// Whether clients may read nothing for long.
+    fn has_seldom_pings(&self) -> bool {
+        self.plan.rooms.as_ref().is_some_and(|rooms| rooms.seldom_pings)
+    }
+
     fn channel(&mut self) -> String {
         match self.chance.below(40) {
             0 => RESTRICTED.to_owned(),
@@ -165,7 +170,9 @@ impl Client {
         } else {
             String::new()
         };
-        // Without a position, an SDK recovers from the default position, which requests the cached publication.
+        // Without a position, an SDK recovers from the default position, which requests the cached publication. Where clients
+        // may not read for long, most do, because the sessions of those that recover hold their joins.
+        let unknown_percent = if context.has_seldom_pings() { 80 } else { 20 };
         let recover = match self.positions.get(channel).cloned() {
             // Some clients use an older position.
             Some(position) if context.chance.percent(20) => {
@@ -173,7 +180,7 @@ impl Client {
                 Some(ClientPosition { offset, ..position })
             }
             Some(position) if !context.chance.percent(5) => Some(position),
-            _ => context.chance.percent(20).then(ClientPosition::default),
+            _ => context.chance.percent(unknown_percent).then(ClientPosition::default),
         };
         let (data, join) = self.join_data(context, channel);
         let subscribe = SubscribeCommand {
@@ -217,7 +224,9 @@ impl Client {
                 self.add_command(context);
             }
         }
-        if context.chance.percent(6) {
+        // So that more waits for clients that do not read than a held join lets wait.
+        let large_percent = if context.has_seldom_pings() { 25 } else { 6 };
+        if context.chance.percent(large_percent) {
             self.request_large_replies(context);
         }
         self.send_frame();

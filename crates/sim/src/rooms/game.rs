@@ -24,6 +24,8 @@ pub struct GameOptions {
     pub changes_max: u32,
     /// Percentage of ticks in which the game emits an event.
     pub events_percent: u32,
+    /// Whether some kinds are more important than others to players with a bandwidth limit.
+    pub has_weights: bool,
 }
 
 /// Maximum bytes of padding in an event.
@@ -254,7 +256,11 @@ impl Simulation for Game {
     }
 
     fn schema(&self) -> Schema {
-        kinds::schema()
+        if !self.game_options.has_weights {
+            return kinds::schema();
+        }
+        self.model.lock().count("room with weights");
+        kinds::weighted_schema()
     }
 
     fn start(&mut self, world: &mut World) {

@@ -40,6 +40,12 @@ pub fn schema() -> Schema {
     Schema::new().with::<Walker>().with::<Heap>()
 }
 
+/// The same, with weights for a kind with fields and for some without: zones of a limited player's view wait for longer or less.
+pub fn weighted_schema() -> Schema {
+    let others = (300..=u16::MAX).step_by(9).take(9);
+    others.fold(schema().with_weight(2, 5), |schema, kind| schema.with_weight(kind, u8::MAX))
+}
+
 /// The kind of a new object: most have fields.
 pub fn kind_of(number: u16) -> u16 {
     match number {

@@ -170,7 +170,7 @@ impl NodeWorld {
         }
         let most = match self.clients[index].profile.read_speed {
             _ if service == Service::Full => usize::MAX,
-            ReadSpeed::Slow if self.plan.rooms.as_ref().is_some_and(|rooms| rooms.seldom_pings) => 0,
+            ReadSpeed::Slow if self.has_seldom_pings() => 0,
             ReadSpeed::Prompt => usize::MAX,
             ReadSpeed::Usual => self.harness.chance.below(4_000),
             ReadSpeed::Slow => self.harness.chance.below(150),

@@ -45,6 +45,9 @@ const START_UNIX_MS: u64 = 1_700_000_000_123;
 /// Longer than an idempotency key is valid.
 const LONG_PAUSE_US: u64 = 310_000_000;
 
+/// Longer than a session holds a join whose client does not read.
+const UNREAD_PAUSE_US_MAX: u64 = 3_500_000;
+
 /// What the thread of a shard has apart from the shard: its inbox and its sockets.
 #[derive(Default)]
 struct ShardSockets {
@@ -168,6 +171,9 @@ impl NodeWorld {
         self.harness.steps += 1;
         let pause_us = match self.harness.chance.below(100) {
             _ if self.plan.has_long_pauses && self.harness.chance.below(400) == 0 => LONG_PAUSE_US,
+            _ if self.has_seldom_pings() && self.harness.chance.below(15) == 0 => {
+                self.harness.chance.between(500_000, UNREAD_PAUSE_US_MAX)
+            }
             0..70 => self.harness.chance.between(0, 2_000),
             70..97 => self.harness.chance.between(2_000, 30_000),
             _ => self.harness.chance.between(30_000, 400_000),
@@ -183,6 +189,11 @@ impl NodeWorld {
         self.deliver_some_room_messages()?;
         self.reconfigure_some()?;
         self.serve_prompt()
+    }
+
+    /// Whether slow clients read nothing until the node settles.
+    pub(super) fn has_seldom_pings(&self) -> bool {
+        self.plan.rooms.as_ref().is_some_and(|rooms| rooms.seldom_pings)
     }
 
     /// Advances the clock. No shard wakes later than [`LATE_WAKE_US`] after its deadline.

@@ -152,6 +152,8 @@ struct World {
     has_faults: bool,
     /// The nodes whose game cannot run the rooms that are stored.
     refusing: BTreeSet<usize>,
+    /// How long the lists of all logs are on their way.
+    list_delay_us: u64,
 }
 
 fn step_hash(hash: u64, step: u64) -> u64 {
@@ -174,6 +176,7 @@ impl World {
             reached: BTreeMap::new(),
             has_faults: true,
             refusing: BTreeSet::new(),
+            list_delay_us: 0,
         };
         (0..nodes).for_each(|_| world.start());
         world
@@ -259,6 +262,10 @@ impl World {
             LinkEffect::LastOf { request, subjects, .. } => {
                 let known = self.known_to_replica();
                 let messages = self.servers.last_of(&subjects[0], known);
+                if self.list_delay_us > 0 && subjects[0].ends_with('*') {
+                    let outcome = Ok(ReadAnswer { messages, ..ReadAnswer::default() });
+                    return self.reply_after(index, self.list_delay_us, LinkEvent::Answered { request, outcome });
+                }
                 self.answer(index, request, messages);
             }
             LinkEffect::Range { request, subject, from, messages_max, .. } => {
@@ -693,6 +700,59 @@ fn a_room_that_no_node_can_run_is_not_tried_for_ever() {
     world.open(1, &channel);
     world.pass_us(1_000_000);
     assert_eq!(world.nodes[1].rooms.len(), 1);
+}
+
+/// A world with one node, which has released a room and cannot run it. It lists the logs, which takes a second.
+fn world_with_slow_list() -> (World, Arc<str>) {
+    let mut world = World::new(1, 1);
+    world.has_faults = false;
+    world.pass_us(1_500_000);
+    let channel: Arc<str> = NAMES[0].into();
+    world.open(0, &channel);
+    world.pass_us(500_000);
+    let log = *world.nodes[0].rooms.keys().next().expect("it is open");
+    world.end_room(0, log, true);
+    world.pass_us(500_000);
+    world.refusing.insert(0);
+    world.list_delay_us = 1_000_000;
+    world.handle(0, CoreEvent::RoomLog(RoomLogEvent::FindOrphans));
+    (world, channel)
+}
+
+fn times(world: &World, what: &str) -> u64 {
+    world.reached.get(what).copied().unwrap_or_default()
+}
+
+#[test]
+fn a_list_from_before_a_refusal_does_not_undo_it() {
+    let (mut world, channel) = world_with_slow_list();
+    world.open(0, &channel);
+    world.pass_us(900_000);
+    assert_eq!((times(&world, "refused"), times(&world, "orphan found")), (1, 0), "the list is on its way");
+    world.pass_us(30_000_000);
+    assert_eq!((times(&world, "refused"), times(&world, "orphan found")), (1, 0));
+    // It has run since, and nobody has refused it.
+    world.refusing.clear();
+    world.open(0, &channel);
+    world.pass_us(500_000);
+    let log = *world.nodes[0].rooms.keys().next().expect("it is open");
+    world.end_room(0, log, true);
+    world.handle(0, CoreEvent::RoomLog(RoomLogEvent::FindOrphans));
+    world.pass_us(500_000);
+    world.handle(0, CoreEvent::RoomLog(RoomLogEvent::FindOrphans));
+    world.pass_us(5_000_000);
+    assert_eq!((times(&world, "orphan found"), world.nodes[0].rooms.len()), (1, 1));
+}
+
+#[test]
+fn a_list_does_not_have_rooms_that_a_join_is_opening() {
+    let (mut world, channel) = world_with_slow_list();
+    world.pass_us(998_000);
+    world.open(0, &channel);
+    world.pass_us(3_000);
+    assert_eq!((times(&world, "refused"), times(&world, "orphan found")), (0, 0), "the list arrives in between");
+    world.pass_us(30_000_000);
+    assert_eq!((times(&world, "refused"), times(&world, "orphan found")), (1, 0));
 }
 
 #[test]

@@ -24,8 +24,8 @@ use crate::{
     pace::UpdatePace,
     refused::{Refused, RefusedCommand},
     room::{
-        Departure, JOIN_WAIT_MAX_MS, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken, asks_for_typed_snapshots,
-        asks_to_spectate,
+        Departure, JOIN_HELD_MAX_MS, JOIN_WAIT_MAX_MS, JoinParams, LeftSeat, Opening, SeatClaim, SeatToken,
+        asks_for_typed_snapshots, asks_to_spectate,
     },
     session::{
         DueJoin, Ending, Paused, PausedOn, ProxiedCommand, Session, Share, Subscription, SubscriptionExtra,
@@ -47,7 +47,7 @@ use super::{
 };
 
 const TOO_MANY_SUBSCRIPTIONS: &str = "the session has client.channel_limit subscriptions";
-const UNREAD: &str = "the room is open, and its answer has not fit into the session's queue for three seconds: the client reads too slowly";
+const UNREAD: &str = "the room is open, and its answer has not fit into the session's queue for up to three seconds: the client reads too slowly";
 const REVOKED_TOKEN: &str = "the subscription token is revoked";
 const INVALID_TOKEN: &str = "the subscription token is not valid; a line about the token says why";
 
@@ -378,9 +378,9 @@ impl Subscribing<'_> {
         if subscription.is_none_or(Subscription::is_ending) {
             return self.refuse_due_join(*request, ErrorCode::Internal.into());
         }
-        let until_us = self.context.now.after_ms(JOIN_WAIT_MAX_MS);
+        let until_us = held_until_us(self.context, &request);
         let extra = self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default();
-        extra.due_joins.push_back(DueJoin { request, until_us });
+        extra.hold_join(DueJoin { request, until_us });
         self.send_due_joins();
         self.sessions.table.schedule(self.key, &mut self.context.timers);
     }
@@ -392,9 +392,10 @@ impl Subscribing<'_> {
         while let Some(request) =
             self.sessions.table.get_mut(self.key).and_then(|session| session.take_overdue_join(now_us))
         {
-            if let Ok(namespace) = self.context.names.resolve(&request.channel) {
-                self.context.count(namespace).rooms.joins_unread += 1;
-            }
+            let seat = request.join.as_ref().and_then(|join| self.sessions.seats.find(join.seat));
+            let seat = self.sessions.seats.at(seat.expect("a join has a seat until it is answered"));
+            let namespace = self.sessions.hub.channel(seat.channel).namespace;
+            self.context.count(namespace).rooms.joins_unread += 1;
             self.refuse_due_join(*request, Refused::new(ErrorCode::TooManyRequests, UNREAD));
         }
     }
@@ -859,6 +860,13 @@ pub(super) fn recover_from(
     }
     let (offset, epoch) = if params.recover { (params.offset, params.epoch.clone()) } else { Default::default() };
     Some(RecoverFrom { offset, epoch, reject_unrecoverable: params.reject_unrecoverable })
+}
+
+/// Until when a session holds a join whose room is open. What the join has waited for its room counts: its client gives up in
+/// the end, whatever the join has waited for.
+fn held_until_us(context: &Context, request: &SubscriptionRequest) -> u64 {
+    let of_join_us = request.asked_us.saturating_add(JOIN_HELD_MAX_MS * 1_000);
+    context.now.after_ms(JOIN_WAIT_MAX_MS).min(of_join_us)
 }
 
 fn seat_claim(context: &mut Context, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {

@@ -12,12 +12,14 @@ use crate::rooms::{
     job::Failure,
 };
 
-/// The load of a thread, which is reported to shards at intervals.
+/// What a thread has used in the last interval, and where the current one began. Shards are told `permille`, or more if slowed
+/// rooms would need more at full rate.
 #[derive(Debug)]
 pub(in crate::rooms) struct Load {
     since_ns: u64,
     busy_ns_before: u64,
     reported_rooms: u32,
+    /// The share of the last interval in which the thread was busy, in thousandths.
     pub(in crate::rooms) permille: u16,
     /// The share of the thread that each room may use, in millionths.
     pub(super) share_ppm: u32,

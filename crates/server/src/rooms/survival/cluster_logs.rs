@@ -232,13 +232,10 @@ impl ClusterLogs {
             }
             RoomLogEffect::Ended { log } => self.over(rooms, log, Ok(())),
             RoomLogEffect::Orphans { channels } => {
-                // The cluster's core lists no room whose newest message says that this node has refused it. So another node
-                // has held the rooms since, and the others wait for this one to open them, or to refuse them again.
-                let mut refused = lock(&self.refused);
-                for channel in &channels {
-                    refused.remove(channel);
-                }
-                drop(refused);
+                // The cluster's core lists no room that this node was the last to refuse, or is opening now, even if the list
+                // is older than that. So another node has held the rooms since, and the others wait for this one to open
+                // them, or to refuse them again.
+                lock(&self.refused).forget(&channels);
                 lock(&self.orphans).extend(channels);
                 self.has_orphans.notify_one();
             }

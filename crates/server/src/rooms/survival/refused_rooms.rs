@@ -34,6 +34,13 @@ impl RefusedRooms {
         self.until.remove(channel);
     }
 
+    /// Other nodes have held these rooms since.
+    pub(super) fn forget(&mut self, channels: &[Box<str>]) {
+        for channel in channels {
+            self.remove(channel);
+        }
+    }
+
     /// Whether the node need not try to go on with a room.
     pub(super) fn contains(&self, channel: &str, now: Instant) -> bool {
         self.until.get(channel).is_some_and(|until| *until > now)
@@ -53,6 +60,16 @@ mod tests {
         assert!(!rooms.contains("a", now + REFUSED_FOR));
         rooms.remove("a");
         assert!(!rooms.contains("a", now), "it was given up");
+    }
+
+    #[test]
+    fn rooms_that_others_have_held_are_tried_again_and_the_rest_is_not() {
+        let (mut rooms, now) = (RefusedRooms::default(), Instant::now());
+        for channel in ["a", "b", "c"] {
+            rooms.insert(&channel.into(), now);
+        }
+        rooms.forget(&["c".into(), "a".into(), "d".into()]);
+        assert_eq!(["a", "b", "c", "d"].map(|channel| rooms.contains(channel, now)), [false, true, false, false]);
     }
 
     #[test]

@@ -92,7 +92,7 @@ fn the_time_for_messages_is_no_part_of_a_tick() {
     let stepped = Stepped::new();
     let due_ns = stepped.next_ns().expect("a tick");
     let mut scheduler = stepped.room_thread.scheduler();
-    let job = scheduler.next_job(&stepped.room_thread.shared, (due_ns, due_ns + 8 * MS)).expect("a tick is due");
+    let job = scheduler.next_job(&stepped.room_thread.shared, due_ns, due_ns + 8 * MS).expect("a tick is due");
     scheduler.put_back(job.run(), due_ns + 9 * MS);
     let counters = &scheduler.counters;
     assert_eq!((counters.ticks, counters.tick_duration.sum_ns, counters.busy_ns), (1, MS, 9 * MS));
