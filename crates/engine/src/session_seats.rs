@@ -11,7 +11,9 @@ use std::{num::NonZeroU32, rc::Rc, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::PUBLICATION_TAILS;
-use dunlin_rooms::{Allowance, Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, SnapshotFormat, TickUpdate, ZONES};
+use dunlin_rooms::{
+    Allowance, Base, CellIndex, Grid, Mirror, MirrorCounters, SnapshotBody, SnapshotFormat, TickUpdate, ZONES,
+};
 use hashbrown::HashMap;
 
 use crate::{
