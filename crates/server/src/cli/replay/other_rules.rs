@@ -18,9 +18,9 @@ const OBJECTS_SHOWN: usize = 20;
 /// fails.
 pub(super) fn run(path: &Path, other: &str, format: Format, registry: &Registry) -> Result<(), Failure> {
     let failed = |text: String| Failure::Replay(path.to_owned(), text);
-    let bytes = read(path, RECORDING_BYTES_MAX)?;
-    let header = Header::read(&bytes).map_err(|error| failed(error.to_string()))?;
-    let outcome = Outcome::of(&bytes, &header, other, registry).map_err(failed)?;
+    let recording = read(path, RECORDING_BYTES_MAX)?;
+    let header = Header::read(&recording.bytes).map_err(|error| failed(error.to_string()))?;
+    let outcome = Outcome::of(&recording.bytes, &header, other, registry).map_err(failed)?;
     let names = [header.simulation.as_str(), other];
     match format {
         Format::Json => output::line(outcome.in_json(names))?,
