@@ -47,7 +47,7 @@ use crate::{
     backend::Backends,
     demo::site::Site,
     matchmaking::MatchHandle,
-    node::{Node, NodeCluster, NodeStorage},
+    node::{Node, NodeCluster, NodeStorage, NodeSurvey},
     otlp::{Otlp, Tracer},
     profiling::{Profiling, WaitTotals},
     telemetry::{self, Moment, Scrape, api_counters::ControlCounters, process::ProcessUse},
@@ -301,12 +301,18 @@ impl Metrics {
 
     /// What the node has waited for since its start.
     async fn wait_totals(&self) -> WaitTotals {
-        self.at_this_moment(|scrape, moment| WaitTotals::at(moment, &scrape.namespaces())).await
+        // Not a shared survey: two that are some seconds apart may not be the same.
+        let survey = self.surveys.node().survey().await;
+        self.with_survey(&survey, |scrape, moment| WaitTotals::at(moment, &scrape.namespaces()))
     }
 
     /// Asks the shards, and returns what `read` makes of the state of the node.
     async fn at_this_moment<T>(&self, read: impl FnOnce(&Scrape, &Moment<'_>) -> T) -> T {
         let survey = self.surveys.latest().await;
+        self.with_survey(&survey, read)
+    }
+
+    fn with_survey<T>(&self, survey: &NodeSurvey, read: impl FnOnce(&Scrape, &Moment<'_>) -> T) -> T {
         let node = self.surveys.node();
         let (room_threads, rooms) = (node.room_threads(), node.rooms());
         let moment = Moment {

@@ -292,11 +292,11 @@ impl Profile {
         if crew.play.is_some() && (crew.subscribe != Subscribe::None || crew.publish > 0.0 || crew.via == Via::Api) {
             return Err(format!("{at} plays in a room: remove its subscribe, publish and via"));
         }
-        let only_receives = crew.publish <= 0.0 && crew.play.is_none() && crew.via == Via::Client && !self.message.tls;
+        let only_receives = crew.publish <= 0.0 && crew.play.is_none() && crew.via == Via::Client;
         if crew.sockets == SocketKind::Direct && !only_receives {
             return Err(format!(
-                "{at}: clients with direct sockets only receive, without TLS: remove its sockets = \"direct\", or its \
-                 publish, room and via, and message.tls"
+                "{at}: clients with direct sockets only receive: give sockets = \"descriptors\", or remove its publish, \
+                 room and via"
             ));
         }
         if crew.via == Via::Api && crew.subscribe != Subscribe::None {

@@ -369,7 +369,7 @@ struct Plans<'a> {
 impl Plans<'_> {
     fn start(&mut self, plan: &CrewPlan, tally: &Tally, streams: &Streams) -> Result<Vec<Worker>, Error> {
         let connections = self.profile.connections_max(plan);
-        let plan = &CrewPlan { sockets: possible_sockets(plan), ..plan.clone() };
+        let plan = &CrewPlan { sockets: possible_sockets(plan, self.profile.message.tls), ..plan.clone() };
         let per_worker = match plan.sockets {
             SocketKind::Descriptors => CONNECTIONS_PER_WORKER,
             SocketKind::Direct => DIRECT_CONNECTIONS_PER_WORKER,
@@ -446,8 +446,12 @@ impl Plans<'_> {
 }
 
 /// The sockets that a crew can have on this machine.
-fn possible_sockets(plan: &CrewPlan) -> SocketKind {
+fn possible_sockets(plan: &CrewPlan, has_tls: bool) -> SocketKind {
     if plan.sockets == SocketKind::Descriptors {
+        return SocketKind::Descriptors;
+    }
+    if has_tls {
+        super::note(&format!("crew.{} has file descriptors, because of message.tls", plan.name));
         return SocketKind::Descriptors;
     }
     match direct::probe() {

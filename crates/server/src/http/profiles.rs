@@ -5,7 +5,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -79,16 +79,16 @@ pub(super) async fn allocs() -> Response {
 
 /// `GET {prefix}/block?seconds=N`: the waits of N seconds, or those since the start.
 pub(super) async fn block(State(metrics): State<Arc<Metrics>>, Query(time): Query<ProfiledTime>) -> Response {
-    let (before, over) = if time.seconds.is_none() {
-        (WaitTotals::default(), metrics.started.elapsed())
+    let (before, began) = if time.seconds.is_none() {
+        (WaitTotals::default(), metrics.started)
     } else {
         let Some(seconds) = time.seconds(SECONDS_MAX) else { return wrong_time() };
-        let (before, over) = (metrics.wait_totals().await, Duration::from_secs(seconds));
-        tokio::time::sleep(over).await;
-        (before, over)
+        let (before, began) = (metrics.wait_totals().await, Instant::now());
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        (before, began)
     };
     let waits = metrics.wait_totals().await.since(&before);
-    answer("block", wait_profile(&waits, over))
+    answer("block", wait_profile(&waits, began.elapsed()))
 }
 
 async fn memory(name: &str, view: HeapView) -> Response {

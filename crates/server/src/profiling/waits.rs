@@ -3,7 +3,10 @@
 //! The threads of a node share queues and no locks, so a profile of locks would be empty. What waits here is named by the
 //! queue, the disk or the backend that it waits for.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use dunlin_profiles::Wait;
 
@@ -16,7 +19,11 @@ use crate::{
 
 /// Totals of all waits since the start, by place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WaitTotals(BTreeMap<Vec<String>, Total>);
+pub struct WaitTotals {
+    places: BTreeMap<Vec<String>, Total>,
+    /// The outermost names of places whose waits are missing: shards that did not answer.
+    missing: BTreeSet<String>,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Total {
@@ -27,7 +34,8 @@ struct Total {
 impl WaitTotals {
     /// The waits that the counters of this moment have. Those of a shard that did not answer are missing.
     pub fn at(moment: &Moment<'_>, namespaces: &[String]) -> Self {
-        let mut totals = Self::default();
+        let missing = moment.silent_shards.iter().map(|shard| format!("shard-{}", shard.0)).collect();
+        let mut totals = Self { places: BTreeMap::new(), missing };
         for shard in moment.shards {
             totals.add_shard(shard, namespaces);
         }
@@ -72,16 +80,18 @@ impl WaitTotals {
     /// `place` begins with the most specific name.
     fn add<const N: usize>(&mut self, place: [&str; N], count: u64, ns: u64) {
         if count > 0 {
-            let total = self.0.entry(place.map(str::to_owned).to_vec()).or_default();
+            let total = self.places.entry(place.map(str::to_owned).to_vec()).or_default();
             *total = Total { count: total.count + count, ns: total.ns + ns };
         }
     }
 
     /// What has been waited since `before`.
     pub fn since(&self, before: &Self) -> Vec<Wait> {
-        let waits = self.0.iter().map(|(place, total)| {
-            let before = before.0.get(place).copied().unwrap_or_default();
-            // A report that came late may lack what an earlier one had: nothing is waited less than nothing.
+        // Of a shard that did not answer then, this has all waits since the start.
+        let is_known = |place: &[String]| place.last().is_none_or(|outermost| !before.missing.contains(outermost));
+        let known = self.places.iter().filter(|(place, _)| is_known(place));
+        let waits = known.map(|(place, total)| {
+            let before = before.places.get(place).copied().unwrap_or_default();
             let count = total.count.saturating_sub(before.count);
             let total = Duration::from_nanos(total.ns.saturating_sub(before.ns));
             Wait { place: place.clone(), count, total }
@@ -112,6 +122,17 @@ mod tests {
             Wait { place, count, total: Duration::from_nanos(ns) }
         };
         assert_eq!(after.since(&before), [wait("long", 0, 800), wait("more", 3, 60), wait("new", 2, 20)]);
+    }
+
+    #[test]
+    fn a_shard_that_did_not_answer_before_has_no_waits_since_then() {
+        let mut before = WaitTotals::default();
+        before.missing.insert("shard-1".to_owned());
+        let mut after = WaitTotals::default();
+        after.add(["rings", "shard-0"], 1, 10);
+        after.add(["rings", "shard-1"], 900, 9_000);
+        let places: Vec<_> = after.since(&before).into_iter().map(|wait| wait.place).collect();
+        assert_eq!(places, [["rings", "shard-0"]]);
     }
 
     #[test]
