@@ -52,7 +52,7 @@ use console_access::Access;
 use peer_recording::PeerRecording;
 use replays::{RecordingSource, ReplayNamed, Replays, TicksWanted};
 use sign_in_attempts::TooMany;
-use sign_in_cookies::{Role, SignIn};
+use sign_in_cookies::{Role, SignIn, cookie_attributes};
 
 pub use console_access::ConsoleAccess;
 
@@ -217,11 +217,10 @@ impl Console {
         with_cookie(answer(&described(None)), &format!("; Max-Age=0{cookie_suffix}"))
     }
 
-    /// The attributes of the cookie. A proxy may say that it has TLS: who says so wrongly only loses the cookie.
+    /// A proxy may say that it has TLS: who says so wrongly only loses the cookie.
     fn cookie_suffix(&self, request: &Request) -> String {
         let proxied = request.headers().get("x-forwarded-proto").is_some_and(|scheme| scheme.as_bytes() == b"https");
-        let secure = if self.parts.has_tls || proxied { "; Secure" } else { "" };
-        format!("; Path={}/; HttpOnly; SameSite=Strict{secure}", self.path)
+        cookie_attributes(&self.path, self.parts.has_tls || proxied)
     }
 
     #[allow(clippy::result_large_err, reason = "a response is sent at once")]

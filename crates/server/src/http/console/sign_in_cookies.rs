@@ -16,6 +16,12 @@ use sha2::Sha256;
 /// Maximum number of sign-outs that are remembered until they would have ended.
 const SIGNED_OUT_MAX: usize = 4_096;
 
+/// The attributes of the cookie of the console at `path`. Scripts cannot read it, and pages of other sites cannot send it.
+pub(super) fn cookie_attributes(path: &str, is_secure: bool) -> String {
+    let secure = if is_secure { "; Secure" } else { "" };
+    format!("; Path={path}/; HttpOnly; SameSite=Strict{secure}")
+}
+
 /// What a signed-in person may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
