@@ -242,7 +242,8 @@ fn what_cannot_be_replayed_says_why() {
     let place = whole.windows(5).position(|bytes| bytes == b"crowd").expect("its name");
     let mut other_game = whole.clone();
     other_game[place..place + 5].copy_from_slice(b"crows");
-    assert_eq!(recorded.fault("a-4.dunlin-room", &other_game), "unknown simulation \"crows\"");
+    let why = recorded.fault("a-4.dunlin-room", &other_game);
+    assert_eq!(why, "unknown simulation \"crows\": this program has crowd, tag, treasure_hunt");
 
     // Not larger than it may be, and one byte more.
     let large = recorded.recordings.join("a-5.dunlin-room");
