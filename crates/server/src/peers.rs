@@ -26,7 +26,7 @@ mod shards;
 mod tests;
 
 pub use access_rules::{AccessAnswer, AccessOrder, AccessQuestion};
-pub use ask::{ForwardFault, MissingPeer, PeerAnswers, ask_all, ask_node, emulate_on};
+pub use ask::{AskFault, ForwardFault, MissingPeer, PeerAnswers, ask_all, ask_node, emulate_on};
 #[cfg(test)]
 pub(crate) use tests::arrived;
 

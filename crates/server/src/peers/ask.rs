@@ -1,5 +1,7 @@
 //! Asks other nodes.
 
+use std::fmt;
+
 use dunlin_cluster::core::peers::{NodeAnswer, QueryFault, SurveyFault, SurveyTarget};
 
 use super::{
@@ -53,6 +55,22 @@ pub enum ForwardFault {
     Unavailable,
 }
 
+/// Why one node has no result for a question, for human readers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskFault {
+    /// The question or its answer may have been lost, or was one too many at this time.
+    Unanswered(String),
+    /// It would not be answered a second time either: with an error, for example.
+    Refused(String),
+}
+
+impl fmt::Display for AskFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unanswered(why) | Self::Refused(why)) = self;
+        f.write_str(why)
+    }
+}
+
 /// Asks all other live nodes.
 ///
 /// # Errors
@@ -86,17 +104,20 @@ pub async fn ask_all<Q: Question>(cluster: &NodeCluster, question: &Q) -> Result
 /// Asks one live node.
 ///
 /// # Errors
-/// The reason, for human readers: no live node has this id, or there is no answer.
-pub async fn ask_node<Q: Question>(cluster: &NodeCluster, node: &str, question: &Q) -> Result<Q::Answer, String> {
+/// No live node has this id, or there is no answer.
+pub async fn ask_node<Q: Question>(cluster: &NodeCluster, node: &str, question: &Q) -> Result<Q::Answer, AskFault> {
     let asked = cluster.survey(SurveyTarget::Node(node.into()), encode_question(question)).await;
     let found = asked.map_err(|fault| match fault {
-        SurveyFault::Busy => "too many questions wait for answers".to_owned(),
-        SurveyFault::TooLarge => "the question is too large for NATS".to_owned(),
+        SurveyFault::Busy => AskFault::Unanswered("too many questions wait for answers".to_owned()),
+        SurveyFault::TooLarge => AskFault::Refused("the question is too large for NATS".to_owned()),
     })?;
     match (found.answers.first(), found.missing.first()) {
-        (Some(answer), _) => result_of::<Q>(cluster, answer).map_err(|fault| fault.to_string()),
-        (None, Some(missing)) => Err(missing.fault.to_string()),
-        (None, None) => Err("does not answer".to_owned()),
+        (Some(answer), _) => result_of::<Q>(cluster, answer).map_err(|fault| AskFault::Refused(fault.to_string())),
+        (None, Some(missing)) => Err(match missing.fault {
+            fault @ (QueryFault::Silent | QueryFault::Busy) => AskFault::Unanswered(fault.to_string()),
+            fault @ (QueryFault::NotLive | QueryFault::TooLarge) => AskFault::Refused(fault.to_string()),
+        }),
+        (None, None) => Err(AskFault::Unanswered("does not answer".to_owned())),
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::{
     collections::{BTreeSet, VecDeque},
-    fs::{self, File, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io,
     path::{Path, PathBuf},
     sync::{
@@ -29,7 +29,16 @@ use crate::telemetry::events;
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum files that a look at a directory remembers: those that may be deleted next.
-const OLDEST_MAX: usize = 1_000;
+const OLDEST_MAX: usize = 100_000;
+
+/// Maximum files that are deleted before others may have the lock.
+const BATCH_FILES: usize = 100;
+
+/// Pause between two batches. The lock is not fair: the thread that has just given it back would have it again.
+const BATCH_PAUSE: Duration = Duration::from_millis(1);
+
+/// Minimum age of a file without bytes that is deleted. Before, it may be about to be written, and not locked yet.
+const EMPTY_AGE_MIN: Duration = Duration::from_mins(1);
 
 /// Minimum time between two looks at a directory in which nothing can be deleted: each one reads all of its names.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,6 +53,10 @@ pub(super) struct Recordings {
 pub(super) struct RecordDirectory {
     settings: RecordingSettings,
     kept: Mutex<Kept>,
+    /// Held while the directory is read, which `kept` does not wait for.
+    looking: Mutex<()>,
+    /// [`OLDEST_MAX`]
+    oldest_max: usize,
     /// [`Kept::bytes`] for metrics, which wait for no disk.
     bytes: AtomicU64,
     deletions: [AtomicU64; Deletion::ALL.len()],
@@ -56,12 +69,34 @@ struct Kept {
     bytes: u64,
     /// Of chunks that are being written.
     in_flight: u64,
+    /// Of chunks that the last look may not have seen in their files.
+    unseen: u64,
     /// Those that were written last at the earliest time come first.
     oldest: VecDeque<Candidate>,
+    /// The last of them if there are more. When all of them have been tried, the next look begins here: what cannot be deleted, or
+    /// is in use, takes no places of it.
+    rest_after: Option<Candidate>,
     /// When the directory was looked at.
     looked: Option<Instant>,
     /// A recording of this node has ended since then.
     has_ended: bool,
+    /// By [`Deletion`].
+    unlogged: [Unlogged; Deletion::ALL.len()],
+}
+
+/// Deletions of which the log says nothing yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Unlogged {
+    files: u64,
+    bytes: u64,
+}
+
+/// What a look at a directory finds.
+#[derive(Default)]
+struct Found {
+    bytes: u64,
+    oldest: BTreeSet<Candidate>,
+    has_rest: bool,
 }
 
 /// A file as it was when the directory was looked at.
@@ -99,6 +134,15 @@ impl Deletion {
             Self::Size => "size",
             Self::Age => "age",
             Self::Failed => "failed",
+        }
+    }
+
+    /// The option that asks for it; `None` if nothing is deleted.
+    const fn key(self) -> Option<&'static str> {
+        match self {
+            Self::Size => Some("room.record_bytes_max"),
+            Self::Age => Some("room.record_ttl"),
+            Self::Failed => None,
         }
     }
 }
@@ -195,13 +239,14 @@ impl Recordings {
             self.directories.iter().for_each(|directory| directory.sweep(SystemTime::now()));
             thread::park_timeout(SWEEP_INTERVAL);
         }
+        self.directories.iter().for_each(|directory| directory.log_deletions());
     }
 }
 
 impl RecordDirectory {
-    fn new(settings: RecordingSettings) -> Self {
-        let (deletions, cut) = Default::default();
-        Self { settings, kept: Mutex::default(), bytes: AtomicU64::new(0), deletions, cut }
+    pub(super) fn new(settings: RecordingSettings) -> Self {
+        let (kept, looking, bytes, deletions, cut) = Default::default();
+        Self { settings, kept, looking, oldest_max: OLDEST_MAX, bytes, deletions, cut }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -214,15 +259,16 @@ impl RecordDirectory {
 
     /// Takes space for a chunk, for which recordings that have ended may be deleted; `None` if that is not enough.
     pub(super) fn admit(&self, bytes: u64) -> Option<Admitted<'_>> {
-        let mut kept = self.kept();
-        if kept.looked.is_none() {
-            self.look(&mut kept);
+        let looked = self.kept().looked;
+        if looked.is_none() {
+            self.look(looked);
         }
-        self.free(&mut kept, bytes);
+        let mut kept = self.free(bytes);
         if self.is_above(&kept, bytes) {
             return None;
         }
         kept.in_flight += bytes;
+        kept.unseen = kept.unseen.saturating_add(bytes);
         self.set_bytes(&mut kept, |kept| kept.saturating_add(bytes));
         Some(Admitted { directory: self, bytes })
     }
@@ -234,45 +280,62 @@ impl RecordDirectory {
 
     /// Deletes recordings that have been kept for long enough, and those beyond the limit.
     fn sweep(&self, now: SystemTime) {
-        let mut kept = self.kept();
         let ttl = Duration::from_millis(self.settings.ttl_ms);
         let kept_since = Some(ttl).filter(|ttl| !ttl.is_zero()).and_then(|ttl| now.checked_sub(ttl));
         loop {
-            self.look(&mut kept);
-            let mut is_deleted = false;
-            while let Some(oldest) =
-                kept.oldest.pop_front_if(|oldest| kept_since.is_some_and(|since| oldest.written < since))
-            {
-                is_deleted |= self.delete(&mut kept, &oldest, Deletion::Age);
+            let looked = self.kept().looked;
+            self.look(looked);
+            while kept_since.is_some_and(|since| self.delete_some_before(since)) {
+                thread::sleep(BATCH_PAUSE);
             }
-            // One look remembers some files. If all of them were deleted, more may follow.
-            if !is_deleted || !kept.oldest.is_empty() {
+            let kept = self.kept();
+            if !kept.oldest.is_empty() || kept.rest_after.is_none() {
                 break;
             }
         }
-        self.free(&mut kept, 0);
+        drop(self.free(0));
+        self.log_deletions();
+    }
+
+    /// Deletes a batch of those that were written last before this time. Whether others may follow.
+    fn delete_some_before(&self, since: SystemTime) -> bool {
+        let mut kept = self.kept();
+        for _ in 0..BATCH_FILES {
+            let Some(oldest) = kept.oldest.pop_front_if(|oldest| oldest.written < since) else { return false };
+            self.delete(&mut kept, &oldest, Deletion::Age);
+        }
+        true
     }
 
     /// Deletes the oldest recordings until so many bytes more are within the limit, or there is nothing to delete.
-    fn free(&self, kept: &mut Kept, bytes: u64) {
-        while self.is_above(kept, bytes) {
-            let mut is_deleted = false;
-            while self.is_above(kept, bytes)
+    fn free(&self, bytes: u64) -> MutexGuard<'_, Kept> {
+        let mut is_deleted = false;
+        loop {
+            let mut kept = self.kept();
+            let mut tried = 0;
+            while self.is_above(&kept, bytes)
+                && tried < BATCH_FILES
                 && let Some(oldest) = kept.oldest.pop_front()
             {
-                is_deleted |= self.delete(kept, &oldest, Deletion::Size);
+                tried += 1;
+                is_deleted |= self.delete(&mut kept, &oldest, Deletion::Size);
             }
-            if !self.is_above(kept, bytes) {
-                return;
+            if !self.is_above(&kept, bytes) {
+                return kept;
+            }
+            if !kept.oldest.is_empty() {
+                drop(kept);
+                thread::sleep(BATCH_PAUSE);
+                continue;
             }
             let is_due = kept.looked.is_none_or(|looked| looked.elapsed() >= LOOK_INTERVAL);
-            if !is_deleted && !is_due && !kept.has_ended {
-                return;
+            if !is_deleted && !is_due && !kept.has_ended && kept.rest_after.is_none() {
+                return kept;
             }
-            self.look(kept);
-            if kept.oldest.is_empty() {
-                return;
-            }
+            is_deleted = false;
+            let looked = kept.looked;
+            drop(kept);
+            self.look(looked);
         }
     }
 
@@ -281,36 +344,60 @@ impl RecordDirectory {
         bytes_max > 0 && kept.bytes.saturating_add(bytes) > bytes_max
     }
 
-    /// Reads the sizes and times of all recordings.
-    fn look(&self, kept: &mut Kept) {
-        (kept.looked, kept.has_ended) = (Some(Instant::now()), false);
-        let (mut bytes, mut oldest) = (0_u64, BTreeSet::new());
-        match recordings_in(&self.settings.directory) {
+    /// Reads the sizes and times of all recordings, unless another thread has done so after `looked`.
+    fn look(&self, looked: Option<Instant>) {
+        let _one_at_a_time = self.looking.lock().unwrap_or_else(PoisonError::into_inner);
+        let after = {
+            let mut kept = self.kept();
+            if kept.looked != looked {
+                return;
+            }
+            (kept.has_ended, kept.unseen) = (false, kept.in_flight);
+            let is_tried = kept.oldest.is_empty();
+            kept.rest_after.take().filter(|_| is_tried)
+        };
+        let found = self.find(after.as_ref());
+        let mut kept = self.kept();
+        kept.looked = Some(Instant::now());
+        match found {
+            Ok(Found { bytes, oldest, has_rest }) => {
+                kept.rest_after = oldest.last().filter(|_| has_rest).cloned();
+                kept.oldest = oldest.into_iter().collect();
+                // A chunk that was written meanwhile may be in its file already, and counts twice then, until the next look. A file
+                // that was deleted meanwhile counts until its turn comes, which is the next one.
+                let unseen = kept.unseen;
+                self.set_bytes(&mut kept, |_| bytes.saturating_add(unseen));
+            }
+            Err(error) => events::RecordingsUnread { path: &self.settings.directory, source: &error }.emit(),
+        }
+    }
+
+    /// The oldest recordings after this one, and the bytes of all.
+    fn find(&self, after: Option<&Candidate>) -> io::Result<Found> {
+        let mut found = Found::default();
+        let candidates = match recordings_in(&self.settings.directory) {
             // It is made with the first recording.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return events::RecordingsUnread { path: &self.settings.directory, source: &error }.emit(),
-            Ok(candidates) => {
-                for candidate in candidates {
-                    bytes = bytes.saturating_add(candidate.bytes);
-                    oldest.insert(candidate);
-                    if oldest.len() > OLDEST_MAX {
-                        oldest.pop_last();
-                    }
-                }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+            candidates => candidates?,
+        };
+        let empty_since = SystemTime::now().checked_sub(EMPTY_AGE_MIN);
+        for candidate in candidates {
+            found.bytes = found.bytes.saturating_add(candidate.bytes);
+            let is_new = candidate.bytes == 0 && empty_since.is_none_or(|since| candidate.written > since);
+            if is_new || after.is_some_and(|after| candidate <= *after) {
+                continue;
+            }
+            found.oldest.insert(candidate);
+            if found.oldest.len() > self.oldest_max {
+                found.oldest.pop_last();
+                found.has_rest = true;
             }
         }
-        kept.oldest = oldest.into_iter().collect();
-        // A chunk that is being written may be in its file already, and counts twice then, until the next look.
-        let in_flight = kept.in_flight;
-        self.set_bytes(kept, |_| bytes.saturating_add(in_flight));
+        Ok(found)
     }
 
     /// Whether the file is gone. Counts the outcome, unless the recording is in use.
     fn delete(&self, kept: &mut Kept, oldest: &Candidate, why: Deletion) -> bool {
-        // A file without bytes is about to be written, and its writer may not have its lock yet.
-        if oldest.bytes == 0 {
-            return false;
-        }
         let outcome = match delete_unused(&oldest.path) {
             Ok(false) => return false,
             Ok(true) => why,
@@ -327,8 +414,20 @@ impl RecordDirectory {
         let is_deleted = outcome != Deletion::Failed;
         if is_deleted {
             self.set_bytes(kept, |kept| kept.saturating_sub(oldest.bytes));
+            let unlogged = kept.unlogged.get_mut(outcome as usize).expect("each has a place");
+            unlogged.files += 1;
+            unlogged.bytes = unlogged.bytes.saturating_add(oldest.bytes);
         }
         is_deleted
+    }
+
+    fn log_deletions(&self) {
+        let unlogged = std::mem::take(&mut self.kept().unlogged);
+        for (deletion, Unlogged { files, bytes }) in Deletion::ALL.into_iter().zip(unlogged) {
+            if let Some(key) = deletion.key().filter(|_| files > 0) {
+                events::RecordingsDeleted { path: self.path(), files, bytes, key }.emit();
+            }
+        }
     }
 
     fn set_bytes(&self, kept: &mut Kept, change: impl FnOnce(u64) -> u64) {
@@ -368,7 +467,8 @@ fn recordings_in(directory: &Path) -> io::Result<impl Iterator<Item = Candidate>
 
 /// Deletes a recording. `false` if somebody writes or replays it.
 fn delete_unused(path: &Path) -> io::Result<bool> {
-    let file = File::open(path)?;
+    // NFS takes an exclusive lock only of a file that is open for writing. Others delete also what is read-only.
+    let file = OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path))?;
     match file.try_lock() {
         Ok(()) => fs::remove_file(path).map(|()| true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -411,6 +511,13 @@ mod tests {
             let file = File::create_new(self.path(index)).expect("a file");
             file.set_len(FILE_BYTES).expect("its size");
             file.set_modified(self.began + Duration::from_secs(index)).expect("its time");
+            file
+        }
+
+        /// A file into which nothing was written.
+        fn add_empty(&self, index: u64, written: SystemTime) -> File {
+            let file = File::create_new(self.path(index)).expect("a file");
+            file.set_modified(written).expect("its time");
             file
         }
 
@@ -485,9 +592,10 @@ mod tests {
     }
 
     #[test]
-    fn more_files_are_deleted_than_a_look_remembers() {
-        let rig = Rig::new("many", OLDEST_MAX as u64 + 1, 0);
-        let count = OLDEST_MAX as u64 + 2;
+    fn more_files_are_deleted_than_a_look_remembers_and_than_a_batch_has() {
+        let count = BATCH_FILES as u64 * 3 + 2;
+        let mut rig = Rig::new("many", count - 1, 0);
+        rig.directory.oldest_max = BATCH_FILES + 1;
         for index in 0..count {
             let file = File::create_new(rig.path(index)).expect("a file");
             file.set_len(1).expect("its size");
@@ -496,6 +604,51 @@ mod tests {
         drop(rig.directory.admit(count - 1).expect("it fits without all of them"));
         assert_eq!(rig.counts(), (count - 1, [count, 0, 0]));
         assert_eq!(recordings_in(rig.directory.path()).expect("a directory").count(), 0);
+    }
+
+    #[test]
+    fn files_without_bytes_are_deleted_and_keep_no_others_from_it() {
+        let mut rig = Rig::new("empty", FILE_BYTES, 0);
+        rig.directory.oldest_max = 10;
+        for index in 0..11 {
+            rig.add_empty(index, rig.began);
+        }
+        let written = rig.add_empty(11, rig.began);
+        hold(&written);
+        rig.add_empty(12, SystemTime::now());
+        rig.add(13);
+        drop(rig.directory.admit(FILE_BYTES).expect("it fits without the last one"));
+        assert_eq!((rig.left(), rig.counts()), (vec![11, 12], (FILE_BYTES, [12, 0, 0])));
+    }
+
+    #[test]
+    fn what_is_in_use_keeps_no_others_from_their_deletion() {
+        for ttl_s in [0, 1] {
+            let mut rig = Rig::new("hidden", 11 * FILE_BYTES, ttl_s);
+            rig.directory.oldest_max = 10;
+            let in_use: Vec<File> = (0..11).map(|index| rig.add(index)).collect();
+            in_use.iter().for_each(hold);
+            rig.add(11);
+            if ttl_s == 0 {
+                drop(rig.directory.admit(0).expect("it fits without the last one"));
+            } else {
+                rig.directory.sweep(SystemTime::now());
+            }
+            assert_eq!(rig.left(), (0..11).collect::<Vec<_>>(), "{ttl_s}");
+        }
+    }
+
+    #[test]
+    fn the_log_has_what_was_deleted_since_the_last_sweep() {
+        let rig = Rig::new("log", 2 * FILE_BYTES, 30 * 60);
+        (0..3).for_each(|index| drop(rig.add(index)));
+        drop(rig.directory.admit(FILE_BYTES).expect("it fits without two"));
+        let unlogged = |files| Unlogged { files, bytes: files * FILE_BYTES };
+        assert_eq!(rig.directory.kept().unlogged, [2, 0, 0].map(unlogged));
+        assert!(!rig.directory.delete_some_before(SystemTime::now()), "that was the last one");
+        assert_eq!(rig.directory.kept().unlogged, [2, 1, 0].map(unlogged));
+        rig.directory.sweep(SystemTime::now());
+        assert_eq!(rig.directory.kept().unlogged, [0, 0, 0].map(unlogged));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::{
     collections::HashMap,
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
@@ -101,7 +101,6 @@ impl RoomRecorder {
                 let _ = of_thread.set(failed.reason());
             }
             drop(chunks);
-            to.note_end();
             if let Some(reason) = of_thread.get() {
                 to.count_cut(*reason);
                 let source = failed.as_ref().and_then(WriteFault::error);
@@ -245,6 +244,10 @@ impl Tail {
 
     fn hand_over(&self, unwritten: &mut Unwritten) {
         unwritten.ticks = 0;
+        // A room may end before its first tick.
+        if unwritten.bytes.is_empty() {
+            return;
+        }
         let chunk = std::mem::take(&mut unwritten.bytes);
         let bytes = chunk.len();
         if let Some(writer) = &unwritten.writer
@@ -306,15 +309,35 @@ impl WriteFault {
     }
 }
 
-/// Never overwrites a file.
+/// Never overwrites a file, and leaves none without bytes.
 fn write_all(
     path: &Path,
     directory: &RecordDirectory,
     chunks: &mut CountedReceiver<Vec<u8>>,
 ) -> Result<(), WriteFault> {
     fs::create_dir_all(directory.path()).map_err(WriteFault::Disk)?;
-    let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(WriteFault::Disk)?;
+    // NFS takes a shared lock only of a file that is open for reading.
+    let opened = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+    let mut file = opened.map_err(WriteFault::Disk)?;
     hold(&file);
+    let written = write_chunks(&mut file, directory, chunks);
+    if file.metadata().is_ok_and(|metadata| metadata.len() == 0) {
+        if let Err(error) = fs::remove_file(path) {
+            events::RecordingUndeleted { path, source: &error }.emit();
+        }
+        return written;
+    }
+    // It can be deleted only when its lock has ended.
+    drop(file);
+    directory.note_end();
+    written
+}
+
+fn write_chunks(
+    file: &mut File,
+    directory: &RecordDirectory,
+    chunks: &mut CountedReceiver<Vec<u8>>,
+) -> Result<(), WriteFault> {
     while let Some(chunk) = chunks.blocking_recv() {
         let _admitted = directory.admit(chunk.len() as u64).ok_or(WriteFault::Limit)?;
         file.write_all(&chunk).map_err(WriteFault::Disk)?;
@@ -324,7 +347,36 @@ fn write_all(
 
 #[cfg(test)]
 mod tests {
+    use dunlin_config::RecordingSettings;
+
     use super::*;
+
+    #[test]
+    fn a_file_into_which_nothing_was_written_is_removed() {
+        let folder = std::env::temp_dir().join(format!("dunlin-recorder-empty-{}", std::process::id()));
+        let settings = RecordingSettings { directory: folder.clone(), bytes_max: 3, ttl_ms: 0 };
+        let directory = RecordDirectory::new(settings);
+        let path = folder.join("arena_1-5.dunlin-room");
+        let write = |bytes: &[u8]| {
+            let (writer, mut chunks) = RECORDING_CHUNKS.counted_channel();
+            let unwritten = Unwritten { bytes: bytes.to_vec(), ticks: 0, writer: Some(writer) };
+            drop(Tail { unwritten: Mutex::new(unwritten), cut: Arc::default() });
+            let failed = write_all(&path, &directory, &mut chunks).err();
+            (failed.map(|fault| fault.reason()), fs::read(&path).ok())
+        };
+        assert_eq!(write(b""), (None, None), "the room ended before its first tick");
+        assert_eq!(write(b"more"), (Some(CutReason::Limit), None));
+        assert_eq!(write(b"all"), (None, Some(b"all".to_vec())));
+        fs::remove_dir_all(&folder).expect("it was made");
+    }
+
+    #[test]
+    fn a_room_without_a_tick_sends_no_chunk() {
+        let (writer, mut chunks) = RECORDING_CHUNKS.counted_channel();
+        let unwritten = Unwritten { bytes: Vec::new(), ticks: 0, writer: Some(writer) };
+        Tail { unwritten: Mutex::new(unwritten), cut: Arc::default() }.end();
+        assert_eq!(chunks.blocking_recv(), None);
+    }
 
     #[test]
     fn channel_names_are_escaped_in_file_names() {

@@ -399,6 +399,26 @@ impl RecordingUndeleted<'_> {
     }
 }
 
+/// Recordings were deleted for a limit of their directory since the last line.
+pub struct RecordingsDeleted<'a> {
+    /// The directory.
+    pub path: &'a Path,
+    /// Number of files.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The option that asked for it.
+    pub key: &'static str,
+}
+
+impl RecordingsDeleted<'_> {
+    /// Logs it. A look at the directory, once a minute, has one line for each option.
+    pub fn emit(&self) {
+        info!(directory = %Outside(&self.path.to_string_lossy()), files = self.files, bytes = self.bytes, key = self.key,
+            "recordings of rooms were deleted");
+    }
+}
+
 /// The limits of a directory with recordings cannot be kept, because it cannot be read.
 pub struct RecordingsUnread<'a> {
     /// The directory.

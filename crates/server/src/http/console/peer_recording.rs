@@ -1,11 +1,19 @@
 //! A recording of another node, which this node replays: its bytes come through the protocol of nodes, one part after the other.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::sleep;
 
 use crate::{
     node::{Node, NodeCluster},
-    peers::{self, RecordingPart, RecordingPartQuestion},
+    peers::{self, AskFault, RecordingPart, RecordingPartQuestion},
 };
+
+/// Maximum times that a node is asked for a part. A recording has hundreds of them, and one answer may be lost.
+const ASKED_MAX: u32 = 3;
+
+/// Time after which a node is asked again, which may have been answering too many questions.
+const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 /// A recording, of which the first part has arrived.
 pub(super) struct PeerRecording {
@@ -72,7 +80,47 @@ impl PeerRecording {
 
     async fn part(&self, offset: u64) -> Result<RecordingPart, String> {
         let question = RecordingPartQuestion { file: self.file.clone(), offset };
-        let asked = peers::ask_node(&self.cluster, &self.uid, &question).await;
+        let asked = until_answered(|| peers::ask_node(&self.cluster, &self.uid, &question)).await;
         asked.map_err(|why| format!("node {} {why}", self.node))
+    }
+}
+
+/// Asks again if there is no answer.
+async fn until_answered<T, F>(ask: impl Fn() -> F) -> Result<T, AskFault>
+where
+    F: Future<Output = Result<T, AskFault>>,
+{
+    let mut asked = ask().await;
+    for _ in 1..ASKED_MAX {
+        if !matches!(asked, Err(AskFault::Unanswered(_))) {
+            break;
+        }
+        sleep(ASKED_AGAIN_AFTER).await;
+        asked = ask().await;
+    }
+    asked
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::RefCell, collections::VecDeque, future::ready};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_answer_is_asked_for_again_and_an_error_is_not() {
+        let lost = || Err(AskFault::Unanswered("does not answer".to_owned()));
+        let refused = || Err(AskFault::Refused("answers with error 104".to_owned()));
+        for (answers, result, left) in [
+            (vec![Ok(1), Ok(2)], Ok(1), 1),
+            (vec![lost(), lost(), Ok(3), Ok(4)], Ok(3), 1),
+            (vec![lost(), lost(), lost(), Ok(4)], lost(), 1),
+            (vec![refused(), Ok(2)], refused(), 1),
+        ] {
+            let answers = RefCell::new(VecDeque::from(answers));
+            let ask = || ready(answers.borrow_mut().pop_front().expect("it is not asked more often"));
+            assert_eq!(until_answered(ask).await, result);
+            assert_eq!(answers.borrow().len(), left);
+        }
     }
 }
