@@ -96,7 +96,7 @@ Argo CD (optional), and apps. ` + "`roost init SITE`" + ` writes the files. SITE
   ssh: ops@203.0.113.11                      # the server
   kubeconfig: k3s.kubeconfig                 # written by this command; do not commit it
   operator: [../platform/crd, ../platform/deploy/machines, ../platform/deploy/roles.yaml, ../platform/deploy/namespace.yaml]
-  ageIdentities: []                          # for several namespaces: a file NAMESPACE.txt for each; do not commit them. Otherwise yours
+  ageIdentities: []                          # a file NAMESPACE.txt for each namespace; do not commit them. Without any, the operator gets yours
   identities: [{ name: ci, namespace: web, role: deployer }]
   argocd: []                                 # manifests of Argo CD; optional
   apps: [apps]

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -21,6 +22,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
+
+	"github.com/dunlin-project/dunlin/platform/podlog"
 )
 
 const (
@@ -125,14 +128,16 @@ func (run *bootstrap) missingObjects(ctx context.Context, objects []*unstructure
 // of cert-manager, does not answer yet.
 func (run *bootstrap) applyObjects(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, object := range objects {
+		refusal := ""
 		err := run.until(ctx, "the API server to serve its kind, or for a webhook to answer", func() (bool, error) {
 			err := run.cluster.apply(ctx, object.DeepCopy(), object.Object)
 			var missing *noDefinitionsError
 			if meta.IsNoMatchError(errors.Unwrap(err)) || errors.As(err, &missing) || isWebhookSilent(err) {
+				refusal = err.Error()
 				return false, nil
 			}
 			return err == nil, err
-		})
+		}, func() string { return refusal })
 		if err != nil {
 			return fmt.Errorf("%s: %w", titleOf(object), err)
 		}
@@ -145,8 +150,8 @@ func isWebhookSilent(err error) bool {
 	return apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook")
 }
 
-// until polls until a condition holds, for at most the duration of --wait.
-func (run *bootstrap) until(ctx context.Context, what string, holds func() (bool, error)) error {
+// until polls until a condition holds, for at most the duration of --wait. After a timeout, cause says why it does not hold, or is empty.
+func (run *bootstrap) until(ctx context.Context, what string, holds func() (bool, error), cause func() string) error {
 	ctx, cancel := context.WithTimeout(ctx, run.wait)
 	defer cancel()
 	pause := time.NewTicker(availablePause)
@@ -158,6 +163,9 @@ func (run *bootstrap) until(ctx context.Context, what string, holds func() (bool
 		}
 		select {
 		case <-ctx.Done():
+			if found := cause(); found != "" {
+				return fmt.Errorf("timed out after %s waiting for %s: %s; fix the cause, or set a longer --wait", run.wait, what, found)
+			}
 			return fmt.Errorf("timed out after %s waiting for %s; set a longer --wait", run.wait, what)
 		case <-pause.C:
 		}
@@ -243,7 +251,23 @@ func (run *bootstrap) makeOperator(ctx context.Context) error {
 	if err := run.applyObjects(ctx, objects[first:]); err != nil {
 		return err
 	}
-	return run.until(ctx, "the operator to become available", func() (bool, error) { return run.isOperatorAvailable(ctx) })
+	isAvailable := func() (bool, error) { return run.isOperatorAvailable(ctx) }
+	return run.until(ctx, "the operator to become available", isAvailable, func() string { return run.waitingOperator(ctx) })
+}
+
+// waitingOperator returns why one of the operator's pods does not run, such as an image that cannot be pulled.
+func (run *bootstrap) waitingOperator(ctx context.Context) string {
+	var pods corev1.PodList
+	named := client.MatchingLabels{"app.kubernetes.io/name": operatorName}
+	if err := run.cluster.List(ctx, &pods, client.InNamespace(operatorNamespace), named); err != nil {
+		return run.cluster.explained(err).Error()
+	}
+	for index := range pods.Items {
+		if waiting := podlog.Waiting(&pods.Items[index]); waiting != "" {
+			return pods.Items[index].Name + ": " + waiting
+		}
+	}
+	return ""
 }
 
 func (run *bootstrap) missingIdentities(ctx context.Context) (string, error) {

@@ -195,8 +195,9 @@ func (run *bootstrap) connectAgain(ctx context.Context) error {
 	return nil
 }
 
-// reach opens a tunnel through SSH, if the API server has a loopback address at which nothing answers.
+// reach opens a tunnel through SSH, if the API server has a loopback address at which nothing answers. The connection then leads to the tunnel.
 func (run *bootstrap) reach(ctx context.Context) error {
+	run.tunnelled = ""
 	connection, err := run.restConfig()
 	if err != nil {
 		return err
@@ -206,9 +207,26 @@ func (run *bootstrap) reach(ctx context.Context) error {
 		return err
 	}
 	if ip := net.ParseIP(host.Hostname()); ip != nil && ip.IsLoopback() && !answers(host.Host) {
-		return run.openTunnel(ctx, host.Host)
+		near, err := freeAddress()
+		if err != nil {
+			return err
+		}
+		if err := run.openTunnel(ctx, near, host.Host); err != nil {
+			return err
+		}
+		host.Host = near
+		run.tunnelled = host.String()
 	}
 	return nil
+}
+
+// freeAddress returns a loopback address at which nothing listens: that of the API server may be taken by another site's tunnel.
+func freeAddress() (string, error) {
+	listening, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listening.Addr().String(), listening.Close()
 }
 
 func answers(address string) bool {
@@ -220,9 +238,14 @@ func answers(address string) bool {
 	return true
 }
 
-func (run *bootstrap) openTunnel(ctx context.Context, address string) error {
+// openTunnel leads from a local address, near, to one of the server. ssh asks nothing: it cannot read from a terminal that is not its own.
+func (run *bootstrap) openTunnel(ctx context.Context, near, far string) error {
 	run.tunnel()
-	command := exec.Command("ssh", "-N", "-o", "ExitOnForwardFailure=yes", "-L", address+":"+address, run.config.SSH)
+	command := exec.Command("ssh", "-N", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes", "-L", near+":"+far, run.config.SSH)
+	command.SysProcAttr = apart()
+	var stderr bytes.Buffer
+	// A connection that ssh shares with others holds its output open.
+	command.Stderr, command.WaitDelay = &stderr, time.Second
 	if err := command.Start(); err != nil {
 		return err
 	}
@@ -238,10 +261,11 @@ func (run *bootstrap) openTunnel(ctx context.Context, address string) error {
 	deadline := time.After(tunnelSecondsMax * time.Second)
 	pause := time.NewTicker(tunnelPause)
 	defer pause.Stop()
-	for !answers(address) {
+	for !answers(near) {
 		select {
 		case <-ended:
-			return fmt.Errorf("the SSH tunnel to %s closed; check that `ssh %s` works without a password", run.config.SSH, run.config.SSH)
+			said := strings.TrimRight(": "+strings.TrimSpace(stderr.String()), ": .")
+			return fmt.Errorf("the SSH tunnel to %s closed%s; check that `ssh %s` works without a password", run.config.SSH, said, run.config.SSH)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-deadline:

@@ -134,6 +134,15 @@ func TestBootstrapTakesNoNameForAnOption(t *testing.T) {
 	}
 }
 
+func (site *site) operatorDeployment() *appsv1.Deployment {
+	site.t.Helper()
+	var deployment appsv1.Deployment
+	if err := site.admin.Get(site.t.Context(), client.ObjectKey{Namespace: "roost-system", Name: "roost-operator"}, &deployment); err != nil {
+		site.t.Fatal(err)
+	}
+	return &deployment
+}
+
 func TestBootstrapFromBareMachines(t *testing.T) {
 	site := bare(t)
 	out, _ := site.roost(command.ExitFine, "bootstrap", "--plan", "@cluster")
@@ -157,6 +166,21 @@ func TestBootstrapFromBareMachines(t *testing.T) {
 	_, stderr = site.roost(command.ExitFailed, "bootstrap", "--wait", "3s", "@cluster")
 	contains(t, stderr, "step 3 of 6, operator: timed out after 3s waiting for the operator to become available")
 	plays := site.linesOf("plays")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "roost-system", Name: "roost-operator-1", Labels: map[string]string{"app.kubernetes.io/name": "roost-operator"}}}
+	pod.Spec = site.operatorDeployment().Spec.Template.Spec
+	if err := site.admin.Create(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	waiting := &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such host"}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, State: corev1.ContainerState{Waiting: waiting}}}
+	if err := site.admin.Status().Update(t.Context(), pod); err != nil {
+		t.Fatal(err)
+	}
+	_, stderr = site.roost(command.ExitFailed, "bootstrap", "--wait", "1s", "@cluster")
+	contains(t, stderr, "waiting for the operator to become available: roost-operator-1: ImagePullBackOff: no such host; fix the cause, or set a longer --wait")
+	if err := site.admin.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); err != nil {
+		t.Fatal(err)
+	}
 
 	site.runOperatorPods()
 	site.runOperator()

@@ -80,6 +80,9 @@ func (program *program) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no API server is configured: %w; name a file with --kubeconfig", err)
 	}
+	if program.tunnelled != "" {
+		config.Host = program.tunnelled
+	}
 	// No client-side rate limit: one user does not overload a server.
 	config.Timeout, config.QPS = requestSecondsMax*time.Second, -1
 	known := runtime.NewScheme()

@@ -15,6 +15,9 @@ import (
 	"github.com/dunlin-project/dunlin/platform/validate"
 )
 
+// imageOfExample is that of an app until its own one is named.
+const imageOfExample = "registry.example.com/app:1.0.0"
+
 const appManifest = `apiVersion: apps.roost.dev/v1alpha1
 kind: App
 metadata: { name: NAME, namespace: NAMESPACE }
@@ -49,7 +52,7 @@ site exists, only missing files of SITE/` + roostFolder + ` are written: delete 
 With two arguments, write a first manifest into a folder, and roost.yaml with your age public key.
 
 If you have no age identity yet, one is written to ~/.config/roost/identity.txt. Keep a copy of it with your other keys: without it, files
-that are encrypted only for it cannot be decrypted. Existing files are never changed.`,
+that are encrypted only for it cannot be decrypted. Existing files are never changed, but the .gitignore of a site gets the names of private files.`,
 		Example: `  roost init site
   roost init site --machines 203.0.113.11=10.78.0.11,203.0.113.12=10.78.0.12 --domain example.com --email ops@example.com
   roost init apps shop --namespace web --image registry.example.com/shop:1.4.2 --host shop.example.com`,
@@ -77,7 +80,7 @@ that are encrypted only for it cannot be decrypted. Existing files are never cha
 	}
 	command.Flags().StringVar(&kind, "kind", "app", "of a manifest: app or dunlin")
 	command.Flags().StringVar(&namespace, "namespace", "default", "of a manifest: namespace")
-	command.Flags().StringVar(&spec.image, "image", "registry.example.com/app:1.0.0", "image of the app with a tag or a digest")
+	command.Flags().StringVar(&spec.image, "image", imageOfExample, "image of the app with a tag or a digest")
 	command.Flags().StringVar(&host, "host", "app.example.com", "of a manifest: public host name")
 	spec.addFlags(command)
 	return command
@@ -93,6 +96,9 @@ func (program *program) newSite(command *cobra.Command, folder string, spec *sit
 		asked := slices.DeleteFunc(append(slices.Clone(flagsOfSite), "image"), func(name string) bool { return name == "registry" })
 		if name := changedOf(command, asked); name != "" {
 			return usageError{fmt.Errorf("--%s: %s exists, so nothing is asked; change the files, or name another folder", name, filepath.Join(folder, bootstrapFile))}
+		}
+		if problems := spec.imageProblems(); len(problems) > 0 {
+			return program.refused(problems)
 		}
 		return program.initializeSite(folder, spec)
 	}
@@ -150,8 +156,9 @@ func (program *program) initialize(folder, name string, manifest []byte) error {
 
 // initialized is the result of `roost init`.
 type initialized struct {
-	// Written are the files that did not exist before, in the order in which they were written.
+	// Written are the files that did not exist before, in the order in which they were written. Kept existed, and are as they were.
 	Written   []string `json:"written"`
+	Kept      []string `json:"kept,omitempty"`
 	Recipient string   `json:"recipient,omitempty"`
 	// Problems are why nothing was written.
 	Problems []validate.Problem `json:"problems,omitempty"`
@@ -182,6 +189,9 @@ func (program *program) printInitialized(made initialized) error {
 	for _, path := range made.Written {
 		program.print("wrote %s", path)
 	}
+	for _, path := range made.Kept {
+		program.print("kept %s, which existed", path)
+	}
 	return nil
 }
 
@@ -191,13 +201,8 @@ func (program *program) ownRecipient() (recipient, made string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	for _, identity := range identities {
-		switch identity := identity.(type) {
-		case *age.X25519Identity:
-			return identity.Recipient().String(), "", nil
-		case *age.HybridIdentity:
-			return identity.Recipient().String(), "", nil
-		}
+	if recipient := recipientOf(identities); recipient != "" {
+		return recipient, "", nil
 	}
 	path, _ := program.identityFile()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -207,14 +212,35 @@ func (program *program) ownRecipient() (recipient, made string, err error) {
 	return recipient, path, err
 }
 
+// recipientOf returns the public key of the first age identity that has one, or an empty string.
+func recipientOf(identities []age.Identity) string {
+	for _, identity := range identities {
+		switch identity := identity.(type) {
+		case *age.X25519Identity:
+			return identity.Recipient().String()
+		case *age.HybridIdentity:
+			return identity.Recipient().String()
+		}
+	}
+	return ""
+}
+
 // writeIdentity writes a new age identity to a new file, and returns its public key.
 func writeIdentity(path string) (recipient string, err error) {
-	fresh, err := age.GenerateX25519Identity()
+	recipient, text, err := newIdentity()
 	if err != nil {
 		return "", err
 	}
-	text := fmt.Sprintf("# public key: %s\n%s\n", fresh.Recipient(), fresh)
-	return fresh.Recipient().String(), writeNew(path, []byte(text), 0o600)
+	return recipient, writeNew(path, text, 0o600)
+}
+
+// newIdentity returns a new age identity as the text of its file, and its public key.
+func newIdentity() (recipient string, text []byte, err error) {
+	fresh, err := age.GenerateX25519Identity()
+	if err != nil {
+		return "", nil, err
+	}
+	return fresh.Recipient().String(), fmt.Appendf(nil, "# public key: %s\n%s\n", fresh.Recipient(), fresh), nil
 }
 
 // writeNew never changes a file that exists.

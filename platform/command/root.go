@@ -62,6 +62,8 @@ type program struct {
 	identity string
 	// kubeconfig and context select the API server, or site, the folder of one.
 	kubeconfig, context, site string
+	// tunnelled is the local address of the tunnel to the API server. Empty without one.
+	tunnelled string
 	// atEnd are called when the command has ended.
 	atEnd []func()
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/dunlin-project/dunlin/platform/apiserver"
@@ -109,7 +111,8 @@ func TestTheFilesOfASite(t *testing.T) {
 	contains(t, out, "set up or check the nodes server1, worker1", "read the kubeconfig of ops@203.0.113.11")
 	contains(t, person.read("site/roost/operator.yaml"), "image: registry.example.net/team/roost-operator:", "--backup-image=registry.example.net/team/roost-backup:", "--https-entry-point=websecure")
 	contains(t, person.read("site/issuer.yaml"), `email: "ops@example.com"`)
-	contains(t, person.read("site/.gitignore"), "k3s.kubeconfig\n")
+	contains(t, person.read("site/.gitignore"), "k3s.kubeconfig\nweb.txt\n")
+	person.hasAnIdentityOfItsOwn()
 	if person.read("site/cert-manager.yaml") != certManager {
 		t.Error("cert-manager.yaml is not what was downloaded")
 	}
@@ -117,6 +120,56 @@ func TestTheFilesOfASite(t *testing.T) {
 		person.read("site/" + name)
 	}
 	if text := person.all.String(); strings.Contains(text, "AGE-SECRET-KEY") {
+		t.Error("a key was printed")
+	}
+}
+
+// hasAnIdentityOfItsOwn checks that the operator of a new site can decrypt the settings of apps, and not the token.
+func (person *person) hasAnIdentityOfItsOwn() {
+	t := person.t
+	t.Helper()
+	if info, err := os.Stat(filepath.Join(person.folder, "site/web.txt")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	person.write("site/apps/shop.env", "TOKEN="+canary+"\n")
+	person.roost(command.ExitFine, "secrets", "encrypt", "@site/apps/shop.env")
+	out, _ := person.roost(command.ExitFine, "secrets", "check", "--identity", "@site/web.txt", "@site/apps/shop.env")
+	contains(t, out, "shop.env: encrypted for 2 recipients, decrypted")
+	out, stderr := person.roost(command.ExitFound, "secrets", "check", "--identity", "@site/web.txt", "@site/token.env")
+	contains(t, out+stderr, "token.env")
+}
+
+// TestFilesThatExistAreKept has a folder with files of its own. Private files of the site are in .gitignore all the same.
+func TestFilesThatExistAreKept(t *testing.T) {
+	for _, row := range []struct{ before, after string }{
+		{"", "k3s.kubeconfig\nweb.txt\n"},
+		{"notes", "notes\nk3s.kubeconfig\nweb.txt\n"},
+		{"# web.txt k3s.kubeconfig\n", "# web.txt k3s.kubeconfig\nk3s.kubeconfig\nweb.txt\n"},
+		{"/k3s.kubeconfig\n", "/k3s.kubeconfig\nweb.txt\n"},
+		{"web.txt\nk3s.kubeconfig\n", "web.txt\nk3s.kubeconfig\n"},
+	} {
+		person := newPerson(t)
+		person.write("site/.gitignore", row.before)
+		person.write("site/issuer.yaml", "mine\n")
+		person.roost(command.ExitFine, "secrets", "keygen", "@site/web.txt")
+		identity := person.read("site/web.txt")
+		person.initSite(downloads(t, certManager))
+		if text := person.read("site/.gitignore"); text != row.after {
+			t.Errorf("%q became %q", row.before, text)
+		}
+		contains(t, person.all.String(), "kept "+filepath.Join(person.folder, "site/issuer.yaml")+", which existed", "kept "+filepath.Join(person.folder, "site/web.txt"))
+		if person.read("site/issuer.yaml") != "mine\n" || person.read("site/web.txt") != identity {
+			t.Error("a file was changed")
+		}
+		person.hasAnIdentityOfItsOwn()
+	}
+	person := newPerson(t)
+	person.write("site/web.txt", canary+"\n")
+	person.logsIn()
+	_, stderr := person.roost(command.ExitFailed, "init", "@site", "--machines", "203.0.113.11=10.78.0.11", "--domain", "example.com", "--email", "ops@example.com",
+		"--downloads", downloads(t, certManager))
+	contains(t, stderr, "web.txt is not a file of age identities; move it away")
+	if strings.Contains(person.all.String(), canary) {
 		t.Error("a key was printed")
 	}
 }
@@ -231,11 +284,18 @@ func TestAnExistingSite(t *testing.T) {
 		t.Error(out)
 	}
 	contains(t, stderr, "registry.example.com is a placeholder for a registry with Roost's images", "--registry REGISTRY`")
+	contains(t, stderr, "site/roost: ", " files existed and are kept; after an upgrade of roost, delete the folder")
 	person.read("site/roost/crd/apps.roost.dev_apps.yaml")
+	out, _ = person.roost(command.ExitFound, "init", "@site", "--registry", "https://registry.example.net")
+	contains(t, out, "--registry: ", "is not the name of an image")
+	_, stderr = person.roost(command.ExitFailed, "init", "@site", "--registry", "registry.example.net")
+	contains(t, stderr, "--registry: "+filepath.Join(person.folder, "site/roost/operator.yaml")+" exists and would be kept; delete "+filepath.Join(person.folder, "site/roost")+" first")
 	if err := os.RemoveAll(filepath.Join(person.folder, "site/roost")); err != nil {
 		t.Fatal(err)
 	}
-	person.roost(command.ExitFine, "init", "@site", "--registry", "registry.example.net")
+	for range 2 {
+		person.roost(command.ExitFine, "init", "@site", "--registry", "registry.example.net")
+	}
 	contains(t, person.read("site/roost/operator.yaml"), "image: registry.example.net/roost-operator:")
 	if person.read("site/token.env") != token || person.read("site/hosts.yml") != inventory {
 		t.Error("a file of the site was changed")
@@ -319,6 +379,10 @@ func TestTheQuickStart(t *testing.T) {
 	if asked.Load() < 3 || site.linesOf("plays") != 1 {
 		t.Errorf("the webhook was asked %d times, %d plays", asked.Load(), site.linesOf("plays"))
 	}
+	var secret corev1.Secret
+	if err := admin.Get(t.Context(), client.ObjectKey{Namespace: "roost-system", Name: "roost-identity"}, &secret); err != nil || len(secret.Data) != 1 || string(secret.Data["web.txt"]) != site.read("site/web.txt") {
+		t.Errorf("the operator has %d files: %v", len(secret.Data), err)
+	}
 	out, _ = site.roost(command.ExitFine, strings.Fields(lines[2])[1:]...)
 	contains(t, out, "shop", "all objects match the spec")
 	out, _ = site.roost(command.ExitFine, "up", "site")
@@ -327,6 +391,23 @@ func TestTheQuickStart(t *testing.T) {
 	}
 	site.throughSSH()
 }
+
+// tunnelling stands for ssh: it leads from the near address of -L to the API server.
+const tunnelling = `exec python3 -c '
+import socket, socketserver, sys, threading
+class Tunnel(socketserver.BaseRequestHandler):
+    def handle(self):
+        far = socket.create_connection(("HOST", PORT))
+        threading.Thread(target=copy, args=(far, self.request), daemon=True).start()
+        copy(self.request, far)
+def copy(source, target):
+    while data := source.recv(65536):
+        target.sendall(data)
+    target.shutdown(socket.SHUT_WR)
+near = sys.argv[1 + sys.argv.index("-L")].split(":")
+socketserver.ThreadingTCPServer.daemon_threads = True
+socketserver.ThreadingTCPServer((near[0], int(near[1])), Tunnel).serve_forever()
+' "$@"`
 
 // throughSSH has an API server that only a tunnel reaches, and one without its kubeconfig.
 func (site *site) throughSSH() {
@@ -337,7 +418,19 @@ func (site *site) throughSSH() {
 	site.write("site/k3s.kubeconfig", strings.Replace(site.read("kubeconfig"), site.server.Admin.Host, "https://127.0.0.1:1", 1))
 	_, stderr = site.roost(command.ExitFailed, "status", "--site", "site")
 	contains(t, stderr, "the SSH tunnel to ops@203.0.113.11 closed; check that `ssh ops@203.0.113.11` works without a password")
-	contains(t, site.read("ssh"), "-L 127.0.0.1:1:127.0.0.1:1 ops@203.0.113.11")
+	contains(t, site.read("ssh"), ":127.0.0.1:1 ops@203.0.113.11")
+	site.stands("ssh", "echo 'Host key verification failed.' >&2; exit 255")
+	_, stderr = site.roost(command.ExitFailed, "status", "--site", "site")
+	contains(t, stderr, "the SSH tunnel to ops@203.0.113.11 closed: Host key verification failed; check that")
+	far, err := url.Parse(site.server.Admin.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	site.stands("ssh", strings.NewReplacer("HOST", far.Hostname(), "PORT", far.Port()).Replace(tunnelling))
+	out, _ := site.roost(command.ExitFine, "status", "--site", "site", "-A")
+	contains(t, out, "shop", "all objects match the spec")
+	out, _ = site.roost(command.ExitFine, "identity", "create", "--site", "site", "-n", "web", "ann", "--role", "reader")
+	contains(t, out, "https://127.0.0.1:1\n")
 	if err := os.Remove(filepath.Join(site.folder, "site/k3s.kubeconfig")); err != nil {
 		t.Fatal(err)
 	}

@@ -169,7 +169,7 @@ def refused_settings(play):
     play.refuse("An agent must not be newer than the server", "-l", "worker1", "-e", f"k3s_version={play.next}")
     skipped = f"runs k3s {play.version}, and k3s_version is v1.99.0+k3s1. Nothing was changed there. Upgrade to a release of"
     play.refuse(skipped, "-l", "server1", "-e", "k3s_version=v1.99.0+k3s1")
-    play.refuse("is not an address of private_interface host0 on worker1.", "-l", "worker1", "-e", "private_interface=host0")
+    play.refuse("is not the first address of private_interface host0 on worker1.", "-l", "worker1", "-e", "private_interface=host0")
     two = play.work / "two.json"
     two.write_text(json.dumps({"k3s_server": {"hosts": {"worker1": {}}}}), "utf-8")
     play.refuse("The group k3s_server has 2 machines: server1, worker1.", "-l", "worker1", "-i", two)
