@@ -16,6 +16,7 @@ mod queue_peers;
 mod queue_site;
 mod remembered;
 mod report;
+mod reservation_number;
 mod reserving;
 mod room_summary;
 mod ticket_names;

@@ -2,7 +2,6 @@
 //! performs the effects.
 
 use std::{
-    collections::HashSet,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -34,6 +33,7 @@ use super::{
     lobby::{self, Listed, Lobby},
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
+    reservation_number::{Reserved, reservation_number},
     reserving::{Placement, Reserving},
     ticket_names::TicketNames,
 };
@@ -353,8 +353,7 @@ impl Queues {
         if own.is_empty() && remembered.iter().all(|(_, names)| names.is_empty()) {
             return;
         }
-        let reserved: HashSet<u64> =
-            self.peers.rooms.all().flat_map(|room| room.reservations.iter().map(|(number, _)| *number)).collect();
+        let reserved = Reserved::of(&self.handle.settings, &self.peers.rooms);
         for (node, names) in remembered {
             let verdicts = self.verdicts(&names, &reserved);
             self.peers.tell(node, verdicts);
@@ -365,14 +364,14 @@ impl Queues {
 
     /// A ticket with places in a room is settled, also if the node is gone that has placed it. Only the node that runs the queues,
     /// and that knows all rooms, can tell that a ticket is lost.
-    fn verdicts(&self, names: &[TicketName], reserved: &HashSet<u64>) -> Verdicts {
+    fn verdicts(&self, names: &[TicketName], reserved: &Reserved) -> Verdicts {
         let can_miss = self.peers.is_here() && self.peers.rooms.is_whole();
         let mut verdicts = Verdicts::default();
         for name in names {
             match self.find_named(*name) {
                 Ok((index, id)) if self.queues[index].matchmaker.is_pending(id) => {}
                 Ok(_) => verdicts.settled.push(*name),
-                Err(_) if reserved.contains(&reservation_number(name.boot, name.id)) => verdicts.settled.push(*name),
+                Err(_) if reserved.has(*name) => verdicts.settled.push(*name),
                 Err(_) if can_miss => verdicts.unknown.push(*name),
                 Err(_) => {}
             }
@@ -594,7 +593,8 @@ impl Queues {
                 }
             };
             let host = self.peers.rooms.node_of(&channel).map(Box::from);
-            let reservation = PlaceReservation { number: reservation_number(self.boot, ticket), users, timeout_ms };
+            let number = reservation_number(TicketName { boot: self.boot, queue: 0, id: ticket });
+            let reservation = PlaceReservation { number, users, timeout_ms };
             self.reserving.push(host.clone(), &channel, reservation);
             match effect {
                 MatchEffect::Placed { ticket, users, channel } => {
@@ -726,11 +726,6 @@ impl Queues {
             lost_reservations: self.reserving.lost,
         }
     }
-}
-
-/// The number of a ticket's reservation in its room, which has reservations of several nodes after the queues have moved.
-fn reservation_number(boot: u32, id: TicketId) -> u64 {
-    u64::from(boot) << 32 | id.0 & u64::from(u32::MAX)
 }
 
 fn payload(fields: NoticeFields<'_>) -> Payload {
