@@ -26,13 +26,14 @@ use tokio::{
 
 use super::{
     Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
-    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName,
-    TicketRequester, TicketTarget, Verdicts,
+    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, RoomSummary, TakenTickets, TicketAnswer, TicketCommand, TicketFault,
+    TicketName, TicketRequester, TicketTarget, Verdicts,
     cluster_rooms::{KnownRoom, NodeAnswer},
-    hand_over::Batch,
+    hand_over::{Arrived, Batch},
     lobby::{self, Listed, Lobby},
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
+    remembered::bound_users,
     reservation_number::{Reserved, reservation_number},
     reserving::{Placement, Reserving},
     ticket_names::TicketNames,
@@ -241,7 +242,9 @@ impl Queues {
         if let Some((requester, requesters)) = &mut requesters {
             requesters.renew(requester)?;
         }
+        let users = bound_users(&request).to_vec();
         let id = self.queues[index].matchmaker.submit(now_ms, request).map_err(TicketFault::Refused)?;
+        self.handle.remembered().forget_of(namespace, &users);
         if let Some((requester, mut requesters)) = requesters {
             requesters.hold(&requester.user, id);
         }
@@ -311,23 +314,28 @@ impl Queues {
         false
     }
 
-    /// Goes on with tickets of another node. Returns those that are here now.
-    fn take_over(&mut self, HandedTickets { namespace, tickets, unreadable }: HandedTickets) -> Vec<TicketName> {
+    /// Goes on with tickets of another node, and tells which are here now.
+    fn take_over(&mut self, HandedTickets { namespace, tickets, unreadable }: HandedTickets) -> TakenTickets {
         let index = self.index_of(&namespace);
         let offered = tickets.len() + unreadable;
-        let mut taken = Vec::new();
+        let mut answer = TakenTickets::default();
         for ticket in tickets {
             let name = ticket.name;
             // A known ticket was handed over before, and the answer was lost.
             let is_known = self.find_named(name).is_ok();
-            let is_new = !is_known && index.as_ref().is_ok_and(|index| self.keep(*index, ticket).is_ok());
-            self.peers.counts.taken_over += u64::from(is_new);
-            if is_known || is_new {
-                taken.push(name);
+            let kept = match &index {
+                Ok(index) if !is_known => Some(self.keep(*index, &ticket)),
+                _ => None,
+            };
+            self.peers.counts.taken_over += u64::from(kept == Some(Ok(())));
+            if is_known || kept == Some(Ok(())) {
+                answer.taken.push(name);
+            } else if kept == Some(Err(MatchRefusal::UserHasTicket)) {
+                answer.bound.push(name);
             }
         }
-        self.peers.counts.not_taken_over += (offered - taken.len()) as u64;
-        taken
+        self.peers.counts.not_taken_over += (offered - answer.taken.len()) as u64;
+        answer
     }
 
     /// Goes on with tickets of this node that waited on one that is gone. They are handed over like others.
@@ -340,9 +348,13 @@ impl Queues {
         for ticket in tickets {
             let status = TicketCommand::Status(TicketTarget::Named(ticket.name));
             if !self.is_here(&status) && !self.peers.is_moving(&status) {
-                let is_kept = self.keep(index, ticket).is_ok();
+                let is_kept = self.keep(index, &ticket).is_ok();
                 self.peers.counts.entered_again += u64::from(is_kept);
                 self.peers.counts.not_taken_over += u64::from(!is_kept);
+                if !is_kept {
+                    // Tried again, it would get a second room for its users when their other ticket is over.
+                    self.handle.remembered().forget(ticket.name);
+                }
             }
         }
     }
@@ -379,30 +391,32 @@ impl Queues {
         verdicts
     }
 
-    /// Puts a ticket of another node, or one that no other node has taken, into a queue; returns a ticket that it refuses.
-    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> Result<(), NamedTicket> {
+    /// Puts a ticket of another node, or one that no other node has taken, into a queue.
+    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: &NamedTicket) -> Result<(), MatchRefusal> {
         let now_ms = self.now_ms();
         let queue = &mut self.queues[index];
-        match queue.matchmaker.take_over(now_ms, ticket.clone()) {
-            Ok(id) => {
-                queue.names.insert(name, id);
-                Ok(())
-            }
-            Err(_) => Err(NamedTicket { name, ticket }),
-        }
+        let id = queue.matchmaker.take_over(now_ms, ticket.clone())?;
+        queue.names.insert(*name, id);
+        Ok(())
     }
 
     /// Goes on with tickets that no other node has. One that is refused here as well ends: its users have requested another one
     /// meanwhile, or the queue is full.
-    async fn keep_all(&mut self, batch: Batch) {
-        let (index, now_ms) = (batch.queue, self.now_ms());
+    async fn keep_all(&mut self, mut batch: Batch) {
+        batch.tickets.retain(|ticket| self.keep(batch.queue, ticket).is_err());
+        self.end_all(batch).await;
+    }
+
+    /// Ends tickets with which no node goes on.
+    async fn end_all(&mut self, Batch { queue: index, tickets, .. }: Batch) {
+        let now_ms = self.now_ms();
         let mut effects = Vec::new();
-        for ticket in batch.tickets {
-            if let Err(NamedTicket { name, ticket }) = self.keep(index, ticket) {
-                let queue = &mut self.queues[index];
-                let id = queue.matchmaker.end_handed(now_ms, ticket, &mut effects);
-                queue.names.insert(name, id);
-            }
+        for NamedTicket { name, ticket } in tickets {
+            // One that was entered again on this node does not come back.
+            self.handle.remembered().forget(name);
+            let queue = &mut self.queues[index];
+            let id = queue.matchmaker.end_handed(now_ms, ticket, &mut effects);
+            queue.names.insert(name, id);
         }
         self.perform(index, effects).await;
     }
@@ -419,8 +433,9 @@ impl Queues {
                 self.take_reports().await;
             }
             PeerAnswer::HandedOver(reply) => {
-                if let Some(kept) = self.peers.handed_over(reply.as_ref()) {
+                if let Arrived::Answered { kept, over, .. } = self.peers.handed_over(reply.as_ref()) {
                     self.keep_all(kept).await;
+                    self.end_all(over).await;
                 }
                 self.go_on_handing_over().await;
             }
