@@ -26,8 +26,8 @@ use tokio::{
 
 use super::{
     Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
-    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, RoomSummary, TakenTickets, TicketAnswer, TicketCommand, TicketFault,
-    TicketName, TicketRequester, TicketTarget, Verdicts,
+    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, TakenTickets, TicketAnswer, TicketCommand, TicketFault, TicketName,
+    TicketRequester, TicketTarget, Verdicts,
     cluster_rooms::{KnownRoom, NodeAnswer},
     hand_over::{Arrived, Batch},
     lobby::{self, Listed, Lobby},
@@ -479,12 +479,6 @@ impl Queues {
         self.queues[index].names.name_of(id).unwrap_or(own)
     }
 
-    /// The reservations of this node's tickets in a room, by ticket.
-    fn own_reservations(&self, room: &RoomSummary) -> Vec<(u64, u32)> {
-        let own = room.reservations.iter().filter(|(number, _)| number >> 32 == u64::from(self.boot));
-        own.map(|(number, users)| (number & u64::from(u32::MAX), *users)).collect()
-    }
-
     fn answer(&self, index: usize, id: TicketId) -> Result<TicketAnswer, TicketFault> {
         Ok(TicketAnswer::new(self.name(index, id), self.status(index, id, None)?))
     }
@@ -540,9 +534,11 @@ impl Queues {
         for index in 0..self.queues.len() {
             let mut effects = Vec::new();
             self.adopt_rooms(index, now_ms, &mut effects);
-            let binds_places = self.queues[index].settings.binds_places;
-            let known = self.peers.rooms.of_namespace(&self.queues[index].settings.namespace);
-            let known: Vec<_> = known.map(|known| (self.own_reservations(known.room), known)).collect();
+            let Queue { settings, names, .. } = &self.queues[index];
+            let binds_places = settings.binds_places;
+            let known = self.peers.rooms.of_namespace(&settings.namespace);
+            let known: Vec<_> =
+                known.map(|known| (names.own_reservations(self.boot, &known.room.reservations), known)).collect();
             let states = known.iter().map(|(reservations, KnownRoom { room, is_present })| RoomState {
                 channel: &room.channel,
                 players: room.players,
@@ -608,7 +604,8 @@ impl Queues {
                 }
             };
             let host = self.peers.rooms.node_of(&channel).map(Box::from);
-            let number = reservation_number(TicketName { boot: self.boot, queue: 0, id: ticket });
+            // By its name: the number tells the next node that runs the queues whose places these are.
+            let number = reservation_number(self.name(index, ticket));
             let reservation = PlaceReservation { number, users, timeout_ms };
             self.reserving.push(host.clone(), &channel, reservation);
             match effect {
