@@ -128,7 +128,8 @@ pub struct MatchRooms {
     /// The region of the node; empty if it has none.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub region: Box<str>,
-    /// Whether further rooms may be opened there: it does not drain.
+    /// Whether further rooms may be opened there: it does not drain. Older nodes do not say so.
+    #[serde(default = "takes_rooms")]
     pub takes_rooms: bool,
     /// With the first page: the tickets that it remembers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -355,6 +356,10 @@ impl MatchRooms {
     pub fn waiting(&self) -> Vec<TicketName> {
         names(&self.waiting)
     }
+}
+
+const fn takes_rooms() -> bool {
+    true
 }
 
 /// A text that is no name is of a ticket that nobody knows.

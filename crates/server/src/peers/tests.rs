@@ -417,6 +417,12 @@ fn answers_about_matchmaking(all: &mut Messages) {
 }
 
 #[test]
+fn rooms_may_be_opened_on_an_older_node() {
+    let answer = br#"{"v":1,"result":{"rooms":[],"more":false}}"#;
+    assert!(decode_answer::<MatchRoomsQuestion>(answer).expect("an answer").takes_rooms);
+}
+
+#[test]
 fn messages_between_nodes_keep_their_bytes() {
     let found = questions().lines("question") + &answers().lines("answer");
     assert_eq!(found, GOLDEN, "a node of the previous release does not understand these\n{found}");
