@@ -76,18 +76,18 @@ impl Matchmaker {
         Ok(id)
     }
 
-    /// Removes the oldest tickets that are in no room and in none that is being opened, for the queue of another node.
+    /// Removes the oldest tickets that are in no room and in none that is being opened, for the queue of another node. Those whose
+    /// time is over stay, and end here.
     pub fn hand_over(&mut self, now_ms: u64, tickets_max: usize) -> Vec<(TicketId, HandedTicket)> {
-        let ids: Vec<_> = self.tickets.without_room().take(tickets_max).collect();
+        let has_time = |id: &TicketId| self.tickets.get(*id).is_some_and(|ticket| ticket.ends_ms() > now_ms);
+        let ids: Vec<_> = self.tickets.without_room().filter(has_time).take(tickets_max).collect();
         let handed = ids.into_iter().filter_map(|id| {
             if let Some(waiting) = self.tickets.waiting(id, &self.rules) {
                 self.stop_waiting(&waiting, Stage::Waiting);
             }
-            let timer_ms = self.tickets.get(id)?.timer_ms;
-            let MatchTicket { users, criteria, region, skill, submitted_ms, deadline_ms, stage, .. } =
-                self.tickets.take(id)?;
+            let ends_ms = self.tickets.get(id)?.ends_ms();
+            let MatchTicket { users, criteria, region, skill, submitted_ms, .. } = self.tickets.take(id)?;
             self.buckets.forget_if_empty(&criteria);
-            let ends_ms = if stage == Stage::Unconfirmed { timer_ms.unwrap_or(deadline_ms) } else { deadline_ms };
             let handed = HandedTicket {
                 users: users.into_iter().map(|user| (user.id, user.is_confirmed)).collect(),
                 criteria: (*criteria).clone(),

@@ -154,6 +154,14 @@ impl MatchTicket {
         self.users.iter().any(|user| *user.id == *id)
     }
 
+    /// When it ends without a room.
+    pub(crate) fn ends_ms(&self) -> u64 {
+        match self.stage {
+            Stage::Unconfirmed => self.timer_ms.unwrap_or(self.deadline_ms),
+            _ => self.deadline_ms,
+        }
+    }
+
     /// Whether it has not been placed and may be.
     pub(crate) const fn is_pending(&self) -> bool {
         matches!(self.stage, Stage::Unconfirmed | Stage::Waiting | Stage::Opening(_))

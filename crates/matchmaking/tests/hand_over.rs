@@ -59,6 +59,25 @@ fn a_ticket_keeps_its_time_its_wishes_and_its_confirmations() {
 }
 
 #[test]
+fn tickets_whose_time_is_over_stay_and_end() {
+    let mut rig = Rig::new(rules());
+    let waiting = rig.ticket(&["a"]);
+    let mut unconfirmed = request(&["b", "c"]);
+    unconfirmed.initiator = Initiator::User("b".into());
+    let invited = rig.submit(unconfirmed).expect("accepted");
+    let MatchRules { confirm_timeout_ms, ticket_timeout_ms, .. } = rules();
+    rig.pass(0);
+    // A node that hands tickets over has not run the timers since.
+    rig.now_ms += confirm_timeout_ms;
+    let [left] = handed(&mut rig).try_into().expect("one has time left");
+    assert_eq!(left.left_ms, ticket_timeout_ms - confirm_timeout_ms);
+    rig.matchmaker.take_over(rig.now_ms, HandedTicket { left_ms: 0, ..left }).expect("it comes back");
+    assert_eq!(handed(&mut rig), []);
+    rig.pass(0);
+    assert_eq!((rig.status(waiting), rig.ended[&invited], rig.ended.len()), (None, EndReason::Unconfirmed, 2));
+}
+
+#[test]
 fn tickets_with_a_room_stay() {
     let mut rig = Rig::new(rules());
     let placed = rig.ticket(&["a"]);

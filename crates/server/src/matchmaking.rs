@@ -16,6 +16,7 @@ mod queue_peers;
 mod queue_site;
 mod remembered;
 mod report;
+mod reservation_number;
 mod reserving;
 mod room_summary;
 mod ticket_names;
@@ -41,7 +42,8 @@ use ticket_requesters::Requesters;
 
 pub use client::NodeMethods;
 pub use command::{
-    HandedTickets, NamedTicket, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams, TicketTarget,
+    HandedTickets, NamedTicket, TakenTickets, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketParams,
+    TicketTarget,
 };
 pub(crate) use openings::open;
 pub use remembered::Verdicts;
@@ -74,7 +76,7 @@ enum MatchRequest {
         leaving: Option<Box<str>>,
         handed: HandedTickets,
         /// Receives the tickets that were taken.
-        reply: oneshot::Sender<Vec<TicketName>>,
+        reply: oneshot::Sender<TakenTickets>,
     },
     /// Tickets of this node whose queue is gone.
     Enter {
@@ -198,8 +200,8 @@ impl MatchHandle {
         self.asked(command, Asker::Node).await
     }
 
-    /// Goes on with tickets that another node hands over, `leaving` if it is about to leave the cluster. Returns the names of those
-    /// that it has taken, now or before.
+    /// Goes on with tickets that another node hands over, `leaving` if it is about to leave the cluster. Returns those that it has
+    /// taken, now or before.
     ///
     /// # Errors
     /// [`TicketFault`]: none was taken.
@@ -207,7 +209,7 @@ impl MatchHandle {
         &self,
         leaving: Option<Box<str>>,
         handed: HandedTickets,
-    ) -> Result<Vec<TicketName>, TicketFault> {
+    ) -> Result<TakenTickets, TicketFault> {
         let (reply, taken) = oneshot::channel();
         let bytes = handed.tickets.iter().map(NamedTicket::bytes).sum();
         let sent = self.requests.try_send(MatchRequest::HandOver { leaving, handed, reply }, bytes);
@@ -242,7 +244,7 @@ impl MatchHandle {
         MatchRooms::new(page, self.region.as_ref().into(), takes_rooms).with_waiting(&waiting)
     }
 
-    /// Enters the tickets again whose queue is gone. If the queue's task is busy, they follow with the next question.
+    /// Enters the tickets again whose queue is gone. If the queue's task is busy, they follow with a later question.
     fn follow(&self, node: &Node, verdicts: &Verdicts) {
         let nodes = node.cluster().map(|cluster| cluster.live_nodes());
         let is_live = |node: &str| nodes.iter().flat_map(|nodes| nodes.iter()).any(|live| *live.node == *node);
@@ -254,11 +256,8 @@ impl MatchHandle {
 
     /// Remembers a ticket that the node `at` has accepted, and that waits there.
     fn remember(&self, command: TicketCommand, outcome: &Result<TicketAnswer, TicketFault>, at: Box<str>) {
-        let TicketCommand::Submit { namespace, request, .. } = command else { return };
-        let Ok(TicketAnswer { ticket: Some(ticket), status, .. }) = outcome else { return };
-        // One that is not confirmed is not remembered: this node does not know who confirms it.
-        if let (Ok(name), "waiting") = (ticket.parse(), &**status) {
-            self.remembered().insert(Instant::now(), name, (namespace, request), at);
+        if let (TicketCommand::Submit { namespace, request, .. }, Ok(answer)) = (command, outcome) {
+            self.remembered().on_submitted(Instant::now(), (namespace, request), answer, at);
         }
     }
 

@@ -101,6 +101,15 @@ pub struct HandedTickets {
     pub unreadable: usize,
 }
 
+/// What a node does with tickets that are handed over to it. Those that are missing here stay where they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TakenTickets {
+    /// It goes on with these.
+    pub taken: Vec<TicketName>,
+    /// A user of each has another ticket here.
+    pub bound: Vec<TicketName>,
+}
+
 impl NamedTicket {
     /// The bytes of its texts, and its own.
     pub(super) fn bytes(&self) -> usize {

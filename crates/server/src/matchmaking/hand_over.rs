@@ -42,8 +42,14 @@ enum Stage {
 /// How a batch has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
-    /// The node has taken so many tickets, and this one has to keep the others.
-    Answered { taken: usize, kept: Batch },
+    Answered {
+        /// How many tickets the node has taken.
+        taken: usize,
+        /// Those with which this node has to go on.
+        kept: Batch,
+        /// Those that end, because a user of each has another ticket on the other node.
+        over: Batch,
+    },
     /// The answer is missing.
     Unanswered,
 }
@@ -74,11 +80,15 @@ impl HandOver {
         };
         let offered = batch.tickets.len();
         batch.tickets.retain(|ticket| !reply.has_taken(ticket.name));
+        let taken = offered - batch.tickets.len();
         batch.update_ages(now);
+        // Offered again when the other ticket is over, it would get a second room for its users.
+        let over: Vec<_> = batch.tickets.extract_if(.., |ticket| reply.is_bound(ticket.name)).collect();
+        let over = Batch { tickets: over, namespace: batch.namespace.clone(), ..batch };
         if !batch.tickets.is_empty() {
             self.stage = Stage::Idle(now + REFUSED_PAUSE);
         }
-        Arrived::Answered { taken: offered - batch.tickets.len(), kept: batch }
+        Arrived::Answered { taken, kept: batch, over }
     }
 
     /// The batch that has to be sent once more, if there is one.
@@ -153,6 +163,7 @@ mod tests {
     use dunlin_matchmaking::{HandedTicket, MatchCriteria, TicketId};
 
     use super::*;
+    use crate::matchmaking::TakenTickets;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -177,6 +188,11 @@ mod tests {
         hand_over
     }
 
+    fn answer(taken: &[u64], bound: &[u64]) -> HandOverReply {
+        let names = |ids: &[u64]| ids.iter().copied().map(name).collect();
+        HandOverReply::new(&TakenTickets { taken: names(taken), bound: names(bound) })
+    }
+
     fn ids(batch: &Batch) -> Vec<u64> {
         batch.tickets.iter().map(|ticket| ticket.name.id.0).collect()
     }
@@ -185,19 +201,30 @@ mod tests {
     fn tickets_that_the_answer_does_not_name_are_kept() {
         let now = Instant::now();
         let mut hand_over = begun(now);
-        let reply = HandOverReply::new(&[name(2), name(9)]);
-        let Arrived::Answered { taken, kept } = hand_over.on_reply(now + SECOND, Some(&reply)) else {
+        let reply = answer(&[2, 9], &[]);
+        let Arrived::Answered { taken, kept, over } = hand_over.on_reply(now + SECOND, Some(&reply)) else {
             panic!("an answer")
         };
-        assert_eq!((taken, kept.queue, ids(&kept)), (1, 3, vec![1]));
+        assert_eq!((taken, kept.queue, ids(&kept), ids(&over)), (1, 3, vec![1], vec![]));
         assert_eq!((kept.tickets[0].ticket.age_ms, kept.tickets[0].ticket.left_ms), (1_500, 4_000));
         assert!(!hand_over.may_begin(now + SECOND), "it would be refused again at once");
         assert!(hand_over.may_begin(now + SECOND + REFUSED_PAUSE));
 
         let mut hand_over = begun(now);
-        let reply = HandOverReply::new(&[name(2), name(1)]);
+        let reply = answer(&[2, 1], &[]);
         assert!(matches!(hand_over.on_reply(now, Some(&reply)), Arrived::Answered { taken: 2, .. }));
         assert!(hand_over.may_begin(now), "the next batch follows at once");
+    }
+
+    #[test]
+    fn a_ticket_whose_user_has_another_one_there_is_not_offered_again() {
+        let now = Instant::now();
+        let mut hand_over = begun(now);
+        let Arrived::Answered { taken, kept, over } = hand_over.on_reply(now, Some(&answer(&[1], &[2, 9]))) else {
+            panic!("an answer")
+        };
+        assert_eq!((taken, ids(&kept), over.queue, ids(&over)), (1, vec![], 3, vec![2]));
+        assert!(hand_over.may_begin(now), "nothing is offered again");
     }
 
     #[test]
@@ -211,7 +238,7 @@ mod tests {
         assert_eq!(ids(again), [1, 2]);
         assert_eq!((again.tickets[0].ticket.age_ms, again.tickets[0].ticket.left_ms), (2_500, 3_000));
         assert!(hand_over.repeat(now + 3 * SECOND).is_none(), "it is on its way");
-        let reply = HandOverReply::new(&[name(1), name(2)]);
+        let reply = answer(&[1, 2], &[]);
         assert!(matches!(hand_over.on_reply(now + 3 * SECOND, Some(&reply)), Arrived::Answered { taken: 2, .. }));
     }
 

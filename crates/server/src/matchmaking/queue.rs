@@ -2,7 +2,6 @@
 //! performs the effects.
 
 use std::{
-    collections::HashSet,
     sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
@@ -27,13 +26,15 @@ use tokio::{
 
 use super::{
     Asker, HandedTickets, MatchHandle, MatchReport, MatchRequest, MatchTask, MatchmakingReport, NamedTicket,
-    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName,
+    PUBLICATIONS_AT_ONCE, QueuePeerCounts, Reply, TakenTickets, TicketAnswer, TicketCommand, TicketFault, TicketName,
     TicketRequester, TicketTarget, Verdicts,
     cluster_rooms::{KnownRoom, NodeAnswer},
-    hand_over::Batch,
+    hand_over::{Arrived, Batch},
     lobby::{self, Listed, Lobby},
     openings::{Opened, Openings, opened_room, params},
     queue_peers::{PeerAnswer, QueuePeers, handed_at_once},
+    remembered::bound_users,
+    reservation_number::{Reserved, reservation_number},
     reserving::{Placement, Reserving},
     ticket_names::TicketNames,
 };
@@ -241,7 +242,9 @@ impl Queues {
         if let Some((requester, requesters)) = &mut requesters {
             requesters.renew(requester)?;
         }
+        let users = bound_users(&request).to_vec();
         let id = self.queues[index].matchmaker.submit(now_ms, request).map_err(TicketFault::Refused)?;
+        self.handle.remembered().forget_of(namespace, &users);
         if let Some((requester, mut requesters)) = requesters {
             requesters.hold(&requester.user, id);
         }
@@ -311,23 +314,28 @@ impl Queues {
         false
     }
 
-    /// Goes on with tickets of another node. Returns those that are here now.
-    fn take_over(&mut self, HandedTickets { namespace, tickets, unreadable }: HandedTickets) -> Vec<TicketName> {
+    /// Goes on with tickets of another node, and tells which are here now.
+    fn take_over(&mut self, HandedTickets { namespace, tickets, unreadable }: HandedTickets) -> TakenTickets {
         let index = self.index_of(&namespace);
         let offered = tickets.len() + unreadable;
-        let mut taken = Vec::new();
+        let mut answer = TakenTickets::default();
         for ticket in tickets {
             let name = ticket.name;
             // A known ticket was handed over before, and the answer was lost.
             let is_known = self.find_named(name).is_ok();
-            let is_new = !is_known && index.as_ref().is_ok_and(|index| self.keep(*index, ticket).is_ok());
-            self.peers.counts.taken_over += u64::from(is_new);
-            if is_known || is_new {
-                taken.push(name);
+            let kept = match &index {
+                Ok(index) if !is_known => Some(self.keep(*index, &ticket)),
+                _ => None,
+            };
+            self.peers.counts.taken_over += u64::from(kept == Some(Ok(())));
+            if is_known || kept == Some(Ok(())) {
+                answer.taken.push(name);
+            } else if kept == Some(Err(MatchRefusal::UserHasTicket)) {
+                answer.bound.push(name);
             }
         }
-        self.peers.counts.not_taken_over += (offered - taken.len()) as u64;
-        taken
+        self.peers.counts.not_taken_over += (offered - answer.taken.len()) as u64;
+        answer
     }
 
     /// Goes on with tickets of this node that waited on one that is gone. They are handed over like others.
@@ -340,9 +348,13 @@ impl Queues {
         for ticket in tickets {
             let status = TicketCommand::Status(TicketTarget::Named(ticket.name));
             if !self.is_here(&status) && !self.peers.is_moving(&status) {
-                let is_kept = self.keep(index, ticket).is_ok();
+                let is_kept = self.keep(index, &ticket).is_ok();
                 self.peers.counts.entered_again += u64::from(is_kept);
                 self.peers.counts.not_taken_over += u64::from(!is_kept);
+                if !is_kept {
+                    // Tried again, it would get a second room for its users when their other ticket is over.
+                    self.handle.remembered().forget(ticket.name);
+                }
             }
         }
     }
@@ -353,8 +365,7 @@ impl Queues {
         if own.is_empty() && remembered.iter().all(|(_, names)| names.is_empty()) {
             return;
         }
-        let reserved: HashSet<u64> =
-            self.peers.rooms.all().flat_map(|room| room.reservations.iter().map(|(number, _)| *number)).collect();
+        let reserved = Reserved::of(&self.handle.settings, &self.peers.rooms);
         for (node, names) in remembered {
             let verdicts = self.verdicts(&names, &reserved);
             self.peers.tell(node, verdicts);
@@ -365,14 +376,14 @@ impl Queues {
 
     /// A ticket with places in a room is settled, also if the node is gone that has placed it. Only the node that runs the queues,
     /// and that knows all rooms, can tell that a ticket is lost.
-    fn verdicts(&self, names: &[TicketName], reserved: &HashSet<u64>) -> Verdicts {
+    fn verdicts(&self, names: &[TicketName], reserved: &Reserved) -> Verdicts {
         let can_miss = self.peers.is_here() && self.peers.rooms.is_whole();
         let mut verdicts = Verdicts::default();
         for name in names {
             match self.find_named(*name) {
                 Ok((index, id)) if self.queues[index].matchmaker.is_pending(id) => {}
                 Ok(_) => verdicts.settled.push(*name),
-                Err(_) if reserved.contains(&reservation_number(name.boot, name.id)) => verdicts.settled.push(*name),
+                Err(_) if reserved.has(*name) => verdicts.settled.push(*name),
                 Err(_) if can_miss => verdicts.unknown.push(*name),
                 Err(_) => {}
             }
@@ -380,30 +391,32 @@ impl Queues {
         verdicts
     }
 
-    /// Puts a ticket of another node, or one that no other node has taken, into a queue; returns a ticket that it refuses.
-    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: NamedTicket) -> Result<(), NamedTicket> {
+    /// Puts a ticket of another node, or one that no other node has taken, into a queue.
+    fn keep(&mut self, index: usize, NamedTicket { name, ticket }: &NamedTicket) -> Result<(), MatchRefusal> {
         let now_ms = self.now_ms();
         let queue = &mut self.queues[index];
-        match queue.matchmaker.take_over(now_ms, ticket.clone()) {
-            Ok(id) => {
-                queue.names.insert(name, id);
-                Ok(())
-            }
-            Err(_) => Err(NamedTicket { name, ticket }),
-        }
+        let id = queue.matchmaker.take_over(now_ms, ticket.clone())?;
+        queue.names.insert(*name, id);
+        Ok(())
     }
 
     /// Goes on with tickets that no other node has. One that is refused here as well ends: its users have requested another one
     /// meanwhile, or the queue is full.
-    async fn keep_all(&mut self, batch: Batch) {
-        let (index, now_ms) = (batch.queue, self.now_ms());
+    async fn keep_all(&mut self, mut batch: Batch) {
+        batch.tickets.retain(|ticket| self.keep(batch.queue, ticket).is_err());
+        self.end_all(batch).await;
+    }
+
+    /// Ends tickets with which no node goes on.
+    async fn end_all(&mut self, Batch { queue: index, tickets, .. }: Batch) {
+        let now_ms = self.now_ms();
         let mut effects = Vec::new();
-        for ticket in batch.tickets {
-            if let Err(NamedTicket { name, ticket }) = self.keep(index, ticket) {
-                let queue = &mut self.queues[index];
-                let id = queue.matchmaker.end_handed(now_ms, ticket, &mut effects);
-                queue.names.insert(name, id);
-            }
+        for NamedTicket { name, ticket } in tickets {
+            // One that was entered again on this node does not come back.
+            self.handle.remembered().forget(name);
+            let queue = &mut self.queues[index];
+            let id = queue.matchmaker.end_handed(now_ms, ticket, &mut effects);
+            queue.names.insert(name, id);
         }
         self.perform(index, effects).await;
     }
@@ -420,8 +433,9 @@ impl Queues {
                 self.take_reports().await;
             }
             PeerAnswer::HandedOver(reply) => {
-                if let Some(kept) = self.peers.handed_over(reply.as_ref()) {
+                if let Arrived::Answered { kept, over, .. } = self.peers.handed_over(reply.as_ref()) {
                     self.keep_all(kept).await;
+                    self.end_all(over).await;
                 }
                 self.go_on_handing_over().await;
             }
@@ -463,12 +477,6 @@ impl Queues {
     fn name(&self, index: usize, id: TicketId) -> TicketName {
         let own = TicketName { boot: self.boot, queue: u16::try_from(index).unwrap_or(u16::MAX), id };
         self.queues[index].names.name_of(id).unwrap_or(own)
-    }
-
-    /// The reservations of this node's tickets in a room, by ticket.
-    fn own_reservations(&self, room: &RoomSummary) -> Vec<(u64, u32)> {
-        let own = room.reservations.iter().filter(|(number, _)| number >> 32 == u64::from(self.boot));
-        own.map(|(number, users)| (number & u64::from(u32::MAX), *users)).collect()
     }
 
     fn answer(&self, index: usize, id: TicketId) -> Result<TicketAnswer, TicketFault> {
@@ -526,9 +534,11 @@ impl Queues {
         for index in 0..self.queues.len() {
             let mut effects = Vec::new();
             self.adopt_rooms(index, now_ms, &mut effects);
-            let binds_places = self.queues[index].settings.binds_places;
-            let known = self.peers.rooms.of_namespace(&self.queues[index].settings.namespace);
-            let known: Vec<_> = known.map(|known| (self.own_reservations(known.room), known)).collect();
+            let Queue { settings, names, .. } = &self.queues[index];
+            let binds_places = settings.binds_places;
+            let known = self.peers.rooms.of_namespace(&settings.namespace);
+            let known: Vec<_> =
+                known.map(|known| (names.own_reservations(self.boot, &known.room.reservations), known)).collect();
             let states = known.iter().map(|(reservations, KnownRoom { room, is_present })| RoomState {
                 channel: &room.channel,
                 players: room.players,
@@ -594,7 +604,9 @@ impl Queues {
                 }
             };
             let host = self.peers.rooms.node_of(&channel).map(Box::from);
-            let reservation = PlaceReservation { number: reservation_number(self.boot, ticket), users, timeout_ms };
+            // By its name: the number tells the next node that runs the queues whose places these are.
+            let number = reservation_number(self.name(index, ticket));
+            let reservation = PlaceReservation { number, users, timeout_ms };
             self.reserving.push(host.clone(), &channel, reservation);
             match effect {
                 MatchEffect::Placed { ticket, users, channel } => {
@@ -726,11 +738,6 @@ impl Queues {
             lost_reservations: self.reserving.lost,
         }
     }
-}
-
-/// The number of a ticket's reservation in its room, which has reservations of several nodes after the queues have moved.
-fn reservation_number(boot: u32, id: TicketId) -> u64 {
-    u64::from(boot) << 32 | id.0 & u64::from(u32::MAX)
 }
 
 fn payload(fields: NoticeFields<'_>) -> Payload {

@@ -112,6 +112,9 @@ impl QueuePeers {
             if !is_new && (outcome == unknown || outcome == Err(TicketFault::Unreachable)) {
                 outcome = ask_others(&cluster, &order).await;
             }
+            if let Ok(answer) = &outcome {
+                handle.remembered().on_answered(answer);
+            }
             drop(place);
             reply(outcome);
         });
@@ -179,15 +182,13 @@ impl QueuePeers {
         self.hand_over.recall(Instant::now(), self.is_here())
     }
 
-    /// Takes note of an answer. Returns the tickets that this node has to keep.
-    pub(super) fn handed_over(&mut self, reply: Option<&HandOverReply>) -> Option<Batch> {
-        match self.hand_over.on_reply(Instant::now(), reply) {
-            Arrived::Answered { taken, kept } => {
-                self.counts.handed_over += taken as u64;
-                Some(kept)
-            }
-            Arrived::Unanswered => None,
+    /// Takes note of an answer.
+    pub(super) fn handed_over(&mut self, reply: Option<&HandOverReply>) -> Arrived {
+        let arrived = self.hand_over.on_reply(Instant::now(), reply);
+        if let Arrived::Answered { taken, .. } = &arrived {
+            self.counts.handed_over += *taken as u64;
         }
+        arrived
     }
 
     fn send_hand_over(&mut self, to: Box<str>, order: HandOverOrder) {

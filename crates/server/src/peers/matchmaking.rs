@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     matchmaking::{
-        HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
-        TicketTarget, Verdicts,
+        HandedTickets, NamedTicket, RoomSummary, TakenTickets, TicketAnswer, TicketCommand, TicketFault, TicketName,
+        TicketRequester, TicketTarget, Verdicts,
     },
     node::SourceNetwork,
 };
@@ -100,6 +100,9 @@ struct HandedBody {
 pub struct HandOverReply {
     /// The tickets with which the queue goes on. A ticket that is missing stays where it is.
     taken: Vec<Box<str>>,
+    /// Tickets that end, because a user of each has another one in the queue.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    bound: Vec<Box<str>>,
 }
 
 /// See [`super::Received::MatchRooms`].
@@ -125,7 +128,8 @@ pub struct MatchRooms {
     /// The region of the node; empty if it has none.
     #[serde(default, skip_serializing_if = "str::is_empty")]
     pub region: Box<str>,
-    /// Whether further rooms may be opened there: it does not drain.
+    /// Whether further rooms may be opened there: it does not drain. Older nodes do not say so.
+    #[serde(default = "takes_rooms")]
     pub takes_rooms: bool,
     /// With the first page: the tickets that it remembers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -303,15 +307,19 @@ impl HandOverOrder {
 }
 
 impl HandOverReply {
-    /// Names the tickets that were taken.
-    pub fn new(taken: &[TicketName]) -> Self {
-        Self { taken: texts(taken) }
+    /// Names the tickets that were taken, and those that end.
+    pub fn new(TakenTickets { taken, bound }: &TakenTickets) -> Self {
+        Self { taken: texts(taken), bound: texts(bound) }
     }
 
     /// Whether a ticket was taken.
     pub fn has_taken(&self, name: TicketName) -> bool {
-        let name = name.to_string();
-        self.taken.iter().any(|taken| **taken == *name)
+        is_among(&self.taken, name)
+    }
+
+    /// Whether a user of the ticket has another one there.
+    pub fn is_bound(&self, name: TicketName) -> bool {
+        is_among(&self.bound, name)
     }
 }
 
@@ -350,9 +358,18 @@ impl MatchRooms {
     }
 }
 
+const fn takes_rooms() -> bool {
+    true
+}
+
 /// A text that is no name is of a ticket that nobody knows.
 fn names(texts: &[Box<str>]) -> Vec<TicketName> {
     texts.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+fn is_among(texts: &[Box<str>], name: TicketName) -> bool {
+    let name = name.to_string();
+    texts.iter().any(|text| **text == *name)
 }
 
 fn texts(names: &[TicketName]) -> Vec<Box<str>> {

@@ -210,7 +210,7 @@ impl<R: LocalReports> PeerService<R> {
     async fn take_over(&self, mut order: HandOverOrder) -> Result<HandOverReply, PeerError> {
         let leaving = order.leaving.take();
         let taken = self.matchmaking()?.take_over(leaving, order.into_tickets()).await;
-        taken.map(|taken| HandOverReply::new(&taken)).map_err(|fault| PeerError::internal(fault.why()))
+        taken.as_ref().map(HandOverReply::new).map_err(|fault| PeerError::internal(fault.why()))
     }
 
     fn match_rooms(&self, question: &MatchRoomsQuestion) -> Result<MatchRooms, PeerError> {

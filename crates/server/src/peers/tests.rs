@@ -24,8 +24,8 @@ use super::{
 };
 use crate::{
     matchmaking::{
-        HandedTickets, NamedTicket, RoomSummary, TicketAnswer, TicketCommand, TicketFault, TicketName, TicketRequester,
-        TicketTarget, Verdicts,
+        HandedTickets, NamedTicket, RoomSummary, TakenTickets, TicketAnswer, TicketCommand, TicketFault, TicketName,
+        TicketRequester, TicketTarget, Verdicts,
     },
     node::SourceNetwork,
     webhooks::Cursor,
@@ -391,7 +391,10 @@ fn answers_about_matchmaking(all: &mut Messages) {
         reason: Some("cancelled".into()),
     };
     all.answer::<TicketOrder>("match_ticket with all fields", &TicketReply::new(Ok(answer)));
-    all.answer::<HandOverOrder>("match_hand_over", &HandOverReply::new(&[ticket_name()]));
+    let taken = TakenTickets { taken: vec![ticket_name()], bound: Vec::new() };
+    all.answer::<HandOverOrder>("match_hand_over", &HandOverReply::new(&taken));
+    let bound = TakenTickets { taken: Vec::new(), bound: vec![ticket_name()] };
+    all.answer::<HandOverOrder>("match_hand_over of bound users", &HandOverReply::new(&bound));
     let room = RoomSummary {
         channel: "arena:2".into(),
         namespace: "arena".into(),
@@ -411,6 +414,12 @@ fn answers_about_matchmaking(all: &mut Messages) {
     for outcome in [Ok(()), Err(OpenFailure::Busy), Err(OpenFailure::Failed)] {
         all.answer::<OpenRoomOrder>("open_room", &outcome.into());
     }
+}
+
+#[test]
+fn rooms_may_be_opened_on_an_older_node() {
+    let answer = br#"{"v":1,"result":{"rooms":[],"more":false}}"#;
+    assert!(decode_answer::<MatchRoomsQuestion>(answer).expect("an answer").takes_rooms);
 }
 
 #[test]

@@ -42,8 +42,9 @@ export function recordings(context: Context, channel: string): View {
   const crumbs = el("p", { class: "crumbs" }, link("Recordings", "recordings"), " / ", el("code", {}, channel), " · ", link("the room", "rooms", channel));
 
   /** How the address of a recording names its node: not at all if it is this one. An id is new after a restart. */
-  function placeOf({ uid, name }: Recording["node"]): string[] {
-    return uid === context.history.status?.nodes[0]?.uid ? [] : [name || uid];
+  // The id, because several nodes may have the same name.
+  function placeOf({ uid }: Recording["node"]): string[] {
+    return uid === context.history.status?.nodes[0]?.uid ? [] : [uid];
   }
 
   function show(answer: Recordings): void {

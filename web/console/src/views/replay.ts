@@ -40,7 +40,8 @@ class Opened {
     private readonly file: string,
     private readonly node: string,
   ) {
-    const crumbs = el("p", { class: "crumbs" }, link("Recordings", "recordings"), " / ", el("code", {}, file), node === "" ? "" : ` of ${node}`);
+    const name = context.history.status?.nodes.find(({ uid }) => uid === node)?.name || node;
+    const crumbs = el("p", { class: "crumbs" }, link("Recordings", "recordings"), " / ", el("code", {}, file), name === "" ? "" : ` of ${name}`);
     this.element = el("div", {}, crumbs, el("div", { class: "recording" }, this.about, this.progress, this.again), this.fault, this.place);
     this.again.hidden = true;
     addEventListener("pagehide", this.left);

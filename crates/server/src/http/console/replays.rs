@@ -128,14 +128,7 @@ impl Replays {
             return refused(StatusCode::SERVICE_UNAVAILABLE, "no random bytes".to_owned());
         };
         let (questions, asked) = REPLAY_QUESTIONS.tokio_channel();
-        let replay = Arc::new(OpenReplay {
-            sign_in,
-            state: Mutex::new(State::Replaying { tick: 0 }),
-            asked: Mutex::new(Instant::now()),
-            questions,
-            pending: Mutex::default(),
-            closed: Notify::new(),
-        });
+        let replay = Arc::new(OpenReplay::new(sign_in, questions));
         {
             let mut open = lock(&self.open);
             if let Some(why) = self.no_place(&open, sign_in) {
@@ -249,6 +242,17 @@ impl Replays {
 }
 
 impl OpenReplay {
+    fn new(sign_in: Option<SignIn>, questions: mpsc::Sender<Question>) -> Self {
+        Self {
+            sign_in,
+            state: Mutex::new(State::Replaying { tick: 0 }),
+            asked: Mutex::new(Instant::now()),
+            questions,
+            pending: Mutex::default(),
+            closed: Notify::new(),
+        }
+    }
+
     async fn until_idle(&self) {
         loop {
             let idle_at = *lock(&self.asked) + IDLE;
@@ -437,15 +441,7 @@ mod tests {
 
     fn replay(sign_in: Option<SignIn>) -> (Arc<OpenReplay>, mpsc::Receiver<Question>) {
         let (questions, asked) = REPLAY_QUESTIONS.tokio_channel();
-        let replay = OpenReplay {
-            sign_in,
-            state: Mutex::new(State::Replaying { tick: 0 }),
-            asked: Mutex::new(Instant::now()),
-            questions,
-            pending: Mutex::default(),
-            closed: Notify::new(),
-        };
-        (Arc::new(replay), asked)
+        (Arc::new(OpenReplay::new(sign_in, questions)), asked)
     }
 
     async fn body_of(response: Response) -> (u16, String) {
