@@ -81,12 +81,14 @@ pub struct JoinParams {
     pub claim: SeatClaim,
     /// Until when the join asks again for a room that moves to another node. Then it is refused.
     pub waits_until_us: u64,
+    /// Until when its answer waits for the client to read. Then it is refused.
+    pub held_until_us: u64,
 }
 
 /// Maximum time for which a join waits for a room that moves to another node, and after that until its client reads.
 pub(crate) const JOIN_WAIT_MAX_MS: u64 = 3_000;
 
-/// Maximum time from a join until its client reads. SDKs give up after 5 s, with the ways there and back.
+/// Maximum time from a client's subscribe command until its join is answered. SDKs wait 5 s, and need time to receive the answer.
 pub(crate) const JOIN_HELD_MAX_MS: u64 = 4_500;
 
 const _: () = assert!(JOIN_WAIT_MAX_MS < JOIN_HELD_MAX_MS, "a join that has waited for its room may be held");

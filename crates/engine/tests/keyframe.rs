@@ -108,6 +108,7 @@ fn join(index: u32, shard: u16, encoding: Encoding) -> ToRoom {
         opening,
         claim,
         waits_until_us: 0,
+        held_until_us: 0,
     };
     join_message(ROOM, params, encoding)
 }

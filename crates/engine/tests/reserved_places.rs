@@ -120,6 +120,7 @@ impl Hosted {
             opening: Opening::Reserved,
             claim: SeatClaim { given, returned, is_one_per_user: false, keeps_returned: true },
             waits_until_us: 0,
+            held_until_us: 0,
         };
         self.host.take(join_message(ROOM, params, Encoding::Json));
     }

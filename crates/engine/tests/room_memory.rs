@@ -85,6 +85,7 @@ fn growth(keeps: bool) -> isize {
         opening: Opening::Reserved,
         claim: SeatClaim::default(),
         waits_until_us: 0,
+        held_until_us: 0,
     };
     host.take(join_message(ROOM, params, Encoding::Json));
     let mut round = |first: u32| {

@@ -627,6 +627,26 @@ fn of_two_held_joins_the_one_that_began_first_ends_first() {
     }
 }
 
+/// A client counts from its command, so the time of its token check counts.
+#[test]
+fn a_join_with_a_slow_token_is_held_for_less_long() {
+    let mut hall = hall_that_recovers();
+    for (id, channel, token) in [(11, "arena:1", ""), (12, "arena:2", "later")] {
+        let subscribe = json!({"channel": channel, "token": token, "recover": true, "epoch": ""});
+        hall.send_json("a", &json!({"id": id, "subscribe": subscribe}));
+    }
+    hall.node.wait(1_000);
+    hall.node.answer("a", "channel=arena:2");
+    hall.node.wait(1_000);
+    assert_eq!(asked(&mut hall).len(), 2);
+    have_none(&mut hall, &["arena:1".into(), "arena:2".into()]);
+    let unread = |hall: &Hall| hall.node.shards[0].counters().namespaces[1].rooms.joins_unread;
+    hall.node.wait(2_499);
+    assert_eq!(unread(&hall), 0, "at the limit");
+    hall.node.wait(1);
+    assert_eq!(unread(&hall), 1, "past it");
+}
+
 /// At the limits, and one below what the two joins need that are held at the same time.
 #[test]
 fn late_joins_are_bounded_in_number_and_in_bytes() {

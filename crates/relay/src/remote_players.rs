@@ -377,6 +377,7 @@ fn request_of(channel: Box<str>, seat: SeatKey, player: JoiningPlayer) -> Subscr
         claim,
         // The node of the session waits.
         waits_until_us: 0,
+        held_until_us: 0,
     };
     let encoding = if is_protobuf { Encoding::Protobuf } else { Encoding::Json };
     SubscriptionRequest::of_remote_join(channel.into(), encoding, join)

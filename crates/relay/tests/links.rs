@@ -96,6 +96,7 @@ impl Pair {
             opening: Opening::Reserved,
             claim: SeatClaim::default(),
             waits_until_us: 0,
+            held_until_us: 0,
         };
         let request = Box::new(SubscriptionRequest::of_remote_join("arena".into(), Encoding::Json, join));
         relay.take_to_room(self.now_us, ToRoom::Join { room, request });

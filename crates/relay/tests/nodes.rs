@@ -414,6 +414,7 @@ fn request(seat: SeatKey, data: &'static [u8], encoding: Encoding) -> Subscripti
         opening: Opening::Reserved,
         claim: SeatClaim::default(),
         waits_until_us: 0,
+        held_until_us: 0,
     };
     SubscriptionRequest::of_remote_join("arena".into(), encoding, join)
 }

@@ -190,6 +190,10 @@ impl Server {
         self.log.read_to_string(&mut rest).expect("a log");
         loop {
             if let Some(status) = self.child.try_wait().expect("a child") {
+                // Tests assert that the end was a success, which says nothing of the reason.
+                if !status.success() {
+                    eprintln!("the server ended with {status}:\n{rest}");
+                }
                 return status;
             }
             assert!(Instant::now() < deadline, "the process does not end after its log");

@@ -47,7 +47,8 @@ use super::{
 };
 
 const TOO_MANY_SUBSCRIPTIONS: &str = "the session has client.channel_limit subscriptions";
-const UNREAD: &str = "the room is open, and its answer has not fit into the session's queue for up to three seconds: the client reads too slowly";
+const UNREAD: &str =
+    "the room is open, but the answer did not fit into the session's queue in time: the client reads too slowly";
 const REVOKED_TOKEN: &str = "the subscription token is revoked";
 const INVALID_TOKEN: &str = "the subscription token is not valid; a line about the token says why";
 
@@ -94,6 +95,7 @@ impl Subscribing<'_> {
         let namespace = self.context.resolve(channel)?;
         let pace = pacing::pace_in(self.context, namespace, request.data.unwrap_or_default())?;
         let params = SubscriptionParams {
+            commanded_us: self.context.now.mono_us,
             channel: channel.into(),
             filter,
             recover: request.recover,
@@ -378,7 +380,8 @@ impl Subscribing<'_> {
         if subscription.is_none_or(Subscription::is_ending) {
             return self.refuse_due_join(*request, ErrorCode::Internal.into());
         }
-        let until_us = held_until_us(self.context, &request);
+        let join = request.join.as_deref().expect("only joins wait for rooms");
+        let until_us = held_until_us(self.context, join);
         let extra = self.sessions.table.at_mut(self.key.index).extra.get_or_insert_default();
         extra.hold_join(DueJoin { request, until_us });
         self.send_due_joins();
@@ -768,8 +771,22 @@ impl Subscribing<'_> {
         let claim = if is_spectator { SeatClaim::default() } else { seat_claim(self.context, namespace, &params.data) };
         let shows_address = self.context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
         let address = self.sessions.table.at(self.key.index).address.filter(|_| shows_address);
-        let (data, waits_until_us) = (params.data.clone(), self.context.now.after_ms(JOIN_WAIT_MAX_MS));
-        let join = JoinParams { seat, info, address, is_spectator, is_typed, data, opening, claim, waits_until_us };
+        let data = params.data.clone();
+        // The client counts from its command: it gives up whatever its token and its backend have taken of the time.
+        let held_until_us = params.commanded_us.saturating_add(JOIN_HELD_MAX_MS * 1_000);
+        let waits_until_us = self.context.now.after_ms(JOIN_WAIT_MAX_MS).min(held_until_us);
+        let join = JoinParams {
+            seat,
+            info,
+            address,
+            is_spectator,
+            is_typed,
+            data,
+            opening,
+            claim,
+            waits_until_us,
+            held_until_us,
+        };
         (index, Box::new(join))
     }
 
@@ -864,9 +881,8 @@ pub(super) fn recover_from(
 
 /// Until when a session holds a join whose room is open. What the join has waited for its room counts: its client gives up in
 /// the end, whatever the join has waited for.
-fn held_until_us(context: &Context, request: &SubscriptionRequest) -> u64 {
-    let of_join_us = request.asked_us.saturating_add(JOIN_HELD_MAX_MS * 1_000);
-    context.now.after_ms(JOIN_WAIT_MAX_MS).min(of_join_us)
+fn held_until_us(context: &Context, join: &JoinParams) -> u64 {
+    context.now.after_ms(JOIN_WAIT_MAX_MS).min(join.held_until_us)
 }
 
 fn seat_claim(context: &mut Context, namespace: NamespaceIndex, join_data: &[u8]) -> SeatClaim {

@@ -61,6 +61,7 @@ pub fn join_request(seat: SeatKey, user: &str, claim: SeatClaim) -> Subscription
         opening: Opening::Reserved,
         claim,
         waits_until_us: 0,
+        held_until_us: 0,
     };
     SubscriptionRequest::of_remote_join("a".into(), Encoding::Json, join)
 }
