@@ -97,6 +97,25 @@ impl Dialogue {
         Ok(())
     }
 
+    /// Processes received bytes that follow those of [`Self::partial`], and keeps those of an incomplete frame.
+    pub fn take_next(
+        &mut self,
+        target: &Target,
+        bytes: &[u8],
+        observer: &mut impl Observer,
+        outbox: &mut Outbox,
+    ) -> Result<(), Ended> {
+        // A long frame arrives in many pieces. Each is appended, so none is copied more often than the buffer grows.
+        let mut all = std::mem::take(&mut self.partial);
+        all.extend_from_slice(bytes);
+        let used = self.consume(target, &all, observer, outbox)?;
+        if used < all.len() {
+            all.drain(..used);
+            self.partial = all;
+        }
+        Ok(())
+    }
+
     /// Processes the complete frames at the beginning. Returns their number of bytes.
     fn consume(
         &mut self,
@@ -234,5 +253,64 @@ impl Dialogue {
             UnstampedMessage::Other => {}
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Vec<Vec<u8>>);
+
+    impl Observer for Heard {
+        fn message(&mut self, message: &[u8]) -> bool {
+            self.0.push(message.to_vec());
+            true
+        }
+    }
+
+    fn target() -> Target {
+        Target {
+            address: "127.0.0.1:1".parse().expect("an address"),
+            path: "/".to_owned(),
+            encoding: EncodingOption::Json,
+            channel: "bench".to_owned(),
+            join: None,
+            content: MessageContent::Bare,
+            tls: false,
+        }
+    }
+
+    /// Frames that arrive in pieces of any length are heard as those that arrive in one.
+    #[test]
+    fn pieces_of_frames_make_the_same_messages() {
+        let mut stream = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n\r\n".to_vec();
+        let messages = [5_usize, 0, 125, 300, 70_000].map(|len| vec![b'm'; len]);
+        for message in &messages {
+            stream.push(0x82);
+            match message.len() {
+                len @ 0..126 => stream.push(u8::try_from(len).expect("short")),
+                len @ 126..65_536 => {
+                    stream.push(126);
+                    stream.extend_from_slice(&u16::try_from(len).expect("medium").to_be_bytes());
+                }
+                len => {
+                    stream.push(127);
+                    stream.extend_from_slice(&u64::try_from(len).expect("long").to_be_bytes());
+                }
+            }
+            stream.extend_from_slice(message);
+        }
+        for piece_bytes in [1, 2, 3, 7, 100, 4_096, stream.len()] {
+            let (mut dialogue, mut heard, mut outbox) = (Dialogue::new(false), Heard::default(), Outbox::default());
+            dialogue.connected(&target(), &mut outbox);
+            for piece in stream.chunks(piece_bytes) {
+                dialogue.take_next(&target(), piece, &mut heard, &mut outbox).expect("right frames");
+            }
+            assert!(heard.0 == messages, "pieces of {piece_bytes} bytes");
+            assert_eq!(dialogue.partial().len(), 0);
+            assert_eq!(dialogue.partial.capacity(), 0, "an idle session has no buffer");
+        }
     }
 }

@@ -72,11 +72,10 @@ impl DirectSession {
         if partial.is_empty() {
             return self.dialogue.take(target, bytes, observer, &mut self.outbox);
         }
-        let all = [partial, bytes].concat();
-        if all.len() > BUFFER_BYTES {
+        if partial.len() + bytes.len() > BUFFER_BYTES {
             return Err("a frame of the server is too long".into());
         }
-        self.dialogue.take(target, &all, observer, &mut self.outbox)
+        self.dialogue.take_next(target, bytes, observer, &mut self.outbox)
     }
 
     /// Gives the kernel what is to be sent, if it has nothing of this session.
