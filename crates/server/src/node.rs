@@ -68,7 +68,7 @@ pub use options::NodeNetOptions;
 pub use report::{
     NetCounters, NodeSessions, NodeSurvey, RecentSegments, SessionSocket, ShardReport, ShardSessions, TurnShares,
 };
-pub use storage::NodeStorage;
+pub use storage::{NodeStorage, StorageEnd};
 
 /// A connection on its way to the control thread, because its first request is not for a client path.
 #[derive(Debug)]

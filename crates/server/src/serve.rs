@@ -42,7 +42,7 @@ use crate::{
     demo::site::{Site, is_this_machine},
     http::{HttpParts, api::NodeIdentity, connection::Port, connection_table::ConnectionTable, internal},
     matchmaking::{self, MatchHandle, MatchTask},
-    node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError},
+    node::{DrainPlan, Drained, HandOver, Node, NodeNetOptions, NodeStart, StartError, StorageEnd},
     peers::{AskedParts, RecordingNode},
     recordings::OwnRecordings,
     rooms::SAVE_TIMEOUT,
@@ -77,6 +77,9 @@ const LAST_SPANS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Minimum time to send the last events to the backend.
 const LAST_WEBHOOKS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long the process waits until its database is closed. Nothing is written meanwhile.
+const STORAGE_END_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// The part of `shutdown.timeout` that webhooks have to themselves, one in so many. Sessions that do not take their last
 /// frames would leave them nothing, and the end of these sessions is told last.
 const WEBHOOKS_SHARE: u32 = 4;
@@ -92,6 +95,7 @@ pub(crate) const DEVELOPMENT_END_MAX: Duration = DEVELOPMENT_DRAIN_MAX
     .saturating_add(SAVE_TIMEOUT)
     .saturating_add(LAST_ANSWERS_TIMEOUT)
     .saturating_add(LAST_WEBHOOKS_TIMEOUT)
+    .saturating_add(STORAGE_END_TIMEOUT)
     .saturating_add(LAST_LINES_TIMEOUT);
 
 /// What a node is for.
@@ -166,14 +170,27 @@ pub fn run(loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpose: Purpo
     }
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.thread_name("blocking").enable_all().build().map_err(ServeError::Runtime)?;
-    let ended = runtime.block_on(serve(loaded, tokens, reread, purpose));
+    let mut storage_end = None;
+    let ended = runtime.block_on(serve(loaded, tokens, (reread, purpose), &mut storage_end));
     // Drops tasks that wait for peers, with their sockets.
     runtime.shutdown_background();
+    // The threads of shards and rooms have told that they end, and may still hold the storage. A process that ends while one of them
+    // closes the database may crash: the database's own globals are destroyed meanwhile.
+    if let Some(end) = storage_end
+        && !end.wait(STORAGE_END_TIMEOUT)
+    {
+        events::StorageStillOpen.emit();
+    }
     log::flush(LAST_LINES_TIMEOUT);
     ended
 }
 
-async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpose: Purpose) -> Result<(), ServeError> {
+async fn serve(
+    mut loaded: Loaded,
+    tokens: Arc<Verifier>,
+    (reread, purpose): (Reread, Purpose),
+    storage_end: &mut Option<StorageEnd>,
+) -> Result<(), ServeError> {
     let mut signals = Signals::new().map_err(ServeError::Runtime)?;
     // Must come early: without a handler, the signal would end the process.
     let hangup = signal(SignalKind::hangup()).map_err(ServeError::Runtime)?;
@@ -184,7 +201,8 @@ async fn serve(mut loaded: Loaded, tokens: Arc<Verifier>, reread: Reread, purpos
     let (site, announce) = pages(&loaded.config, &purpose)?;
     let certificates = certificate_polling::read(&loaded.config)?;
     let open_files = OpenFiles::of(&loaded.config);
-    let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files, &purpose).await?;
+    let (logs, end) = cluster::open_logs(&mut loaded.config, &mut signals, open_files, &purpose).await?;
+    *storage_end = end;
     let config = &loaded.config;
     let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());

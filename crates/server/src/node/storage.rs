@@ -1,6 +1,13 @@
 //! The storage of a node. Passes requests of shards to the storage, and results back.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, PoisonError, RwLock,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
+    },
+    time::Duration,
+};
 
 use dunlin_engine::{
     Event, ShardIndex,
@@ -22,6 +29,19 @@ use crate::telemetry::{
 pub struct NodeStorage {
     storage: Storage,
     answers: Arc<ShardAnswers>,
+    /// Fields are dropped in their order, so the database is closed before this.
+    _open: SyncSender<Infallible>,
+}
+
+/// The end of a storage: of its last user, and of the threads of its database.
+#[derive(Debug)]
+pub struct StorageEnd(Receiver<Infallible>);
+
+impl StorageEnd {
+    /// Waits for it. Returns whether it came within this time.
+    pub fn wait(&self, timeout: Duration) -> bool {
+        matches!(self.0.recv_timeout(timeout), Err(RecvTimeoutError::Disconnected))
+    }
 }
 
 impl NodeStorage {
@@ -29,10 +49,11 @@ impl NodeStorage {
     ///
     /// # Errors
     /// See [`dunlin_storage::StorageFault`].
-    pub fn open(options: &StorageOptions, queues: Arc<ShardQueues>) -> Result<Self, StorageError> {
+    pub fn open(options: &StorageOptions, queues: Arc<ShardQueues>) -> Result<(Self, StorageEnd), StorageError> {
         let answers = Arc::new(ShardAnswers { queues, durable: RwLock::default() });
         let completions = Arc::clone(&answers) as Arc<dyn Completions>;
-        Ok(Self { storage: Storage::open(options, completions)?, answers })
+        let (open, end) = sync_channel(0);
+        Ok((Self { storage: Storage::open(options, completions)?, answers, _open: open }, StorageEnd(end)))
     }
 
     /// The state of the storage, for the metrics.

@@ -18,7 +18,7 @@ use crate::{
     access_sync,
     http::api::OwnNode,
     matchmaking::MatchHandle,
-    node::{Node, NodeCluster, NodeLogs, ShardQueues},
+    node::{Node, NodeCluster, NodeLogs, ShardQueues, StorageEnd},
     peers::{AskedParts, OwnName, PeerService},
     telemetry::cluster_events::{StreamDiffers, log_report},
 };
@@ -36,9 +36,9 @@ pub(super) async fn open_logs(
     signals: &mut Signals,
     open_files: OpenFiles,
     purpose: &Purpose,
-) -> Result<NodeLogs, ServeError> {
+) -> Result<(NodeLogs, Option<StorageEnd>), ServeError> {
     let queues = ShardQueues::new(u16::try_from(config.shards).unwrap_or(u16::MAX));
-    let storage = storage::open(config, open_files, &queues, purpose)?;
+    let (storage, end) = storage::open(config, open_files, &queues, purpose)?.unzip();
     let cluster = tokio::select! {
         started = start(config, &queues) => started?,
         signal = signals.next() => {
@@ -51,7 +51,7 @@ pub(super) async fn open_logs(
     if let Some(cluster) = &cluster {
         Arc::make_mut(&mut config.engine).broadcast_bytes_max = cluster.broadcast_bytes_max();
     }
-    Ok(NodeLogs { queues, storage, cluster })
+    Ok((NodeLogs { queues, storage, cluster }, end))
 }
 
 /// Connects to the cluster, and waits for its servers; `None` without a broker.

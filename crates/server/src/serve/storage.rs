@@ -11,7 +11,7 @@ use dunlin_engine::{
 use dunlin_storage::{DiskLimits, LastRun, NamespaceDiskLimits, StartPolicy, StorageOptions};
 
 use super::{Purpose, ServeError, open_files::OpenFiles};
-use crate::node::{NodeStorage, ShardQueues};
+use crate::node::{NodeStorage, ShardQueues, StorageEnd};
 
 /// Opens the storage; `None` if no path is configured.
 pub(super) fn open(
@@ -19,7 +19,7 @@ pub(super) fn open(
     open_files: OpenFiles,
     queues: &Arc<ShardQueues>,
     purpose: &Purpose,
-) -> Result<Option<Arc<NodeStorage>>, ServeError> {
+) -> Result<Option<(Arc<NodeStorage>, StorageEnd)>, ServeError> {
     let Some(configured) = &config.storage else { return Ok(None) };
     let options = StorageOptions {
         open_files_max: open_files.storage_max,
@@ -28,11 +28,11 @@ pub(super) fn open(
         is_development: matches!(purpose, Purpose::Development),
         ..configured.clone()
     };
-    let storage = NodeStorage::open(&options, Arc::clone(queues)).map_err(ServeError::Storage)?;
+    let (storage, end) = NodeStorage::open(&options, Arc::clone(queues)).map_err(ServeError::Storage)?;
     storage.set_durable_namespaces(durable_namespaces(&config.engine));
     storage.log_fault();
     storage.storage().set_disk_limits(disk_limits(&config.engine));
-    Ok(Some(Arc::new(storage)))
+    Ok(Some((Arc::new(storage), end)))
 }
 
 /// What the storage has at the start, in words. The numbers are estimates of the database.

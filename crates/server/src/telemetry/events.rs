@@ -189,6 +189,16 @@ impl ShutdownEnded {
     }
 }
 
+/// The process ends before its database is closed.
+pub struct StorageStillOpen;
+
+impl StorageStillOpen {
+    /// Logs it.
+    pub fn emit(&self) {
+        warn!("the process ends with its database open: a thread still uses it. Everything is written and synced");
+    }
+}
+
 /// A second signal ends the process at once.
 pub struct ShutdownForced {
     /// The signal's name.

@@ -49,7 +49,7 @@ impl Directory {
 
     fn open_for(&self, is_development: bool) -> Arc<NodeStorage> {
         let options = StorageOptions { is_development, ..StorageOptions::at(&self.0) };
-        Arc::new(NodeStorage::open(&options, ShardQueues::new(1)).expect("a storage"))
+        Arc::new(NodeStorage::open(&options, ShardQueues::new(1)).expect("a storage").0)
     }
 }
 
@@ -158,7 +158,7 @@ fn exact_survival_loses_nothing_visible_in_a_crash() {
     let storage = loop {
         // The directory stays locked until the threads of the first node have ended.
         match NodeStorage::open(&StorageOptions::at(&directory.0), ShardQueues::new(1)) {
-            Ok(storage) => break Arc::new(storage),
+            Ok((storage, _)) => break Arc::new(storage),
             Err(error) if error.fault.label() == "locked" => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => panic!("{error}"),
         }

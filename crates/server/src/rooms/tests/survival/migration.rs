@@ -152,7 +152,7 @@ fn crash(directory: &Directory, rig: Rig, storage: Arc<NodeStorage>) -> Arc<Node
     loop {
         // The directory stays locked until the threads of the node have ended.
         match NodeStorage::open(&StorageOptions::at(&directory.0), ShardQueues::new(1)) {
-            Ok(storage) => return Arc::new(storage),
+            Ok((storage, _)) => return Arc::new(storage),
             Err(error) if error.fault.label() == "locked" => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => panic!("{error}"),
         }
