@@ -40,24 +40,35 @@ const ACCEPT_REST: Duration = Duration::from_millis(50);
 pub struct Epoll {
     poll: Poll,
     events: Events,
-    listener: Option<Listener>,
-    /// The listener may have pending connections.
-    acceptable: bool,
-    accept_rests_until: Option<Instant>,
-    accepts_left: usize,
+    acceptor: Acceptor,
     woken: bool,
     /// Indexed by `ConnectionKey::index`.
     slots: Vec<Slot>,
-    /// Connections that may have data to read, without duplicates, the longest-waiting first.
-    readable: VecDeque<ConnectionKey>,
-    /// How many connections at the front of `readable` are read in this turn.
-    reads_left: usize,
-    read_bytes_left: usize,
-    read_bytes_max: usize,
+    reads: Reads,
     writable: Vec<ConnectionKey>,
     sent: VecDeque<SendCompletion>,
     /// A buffer to join small slices; reused to keep its capacity.
     together: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Acceptor {
+    listener: Option<Listener>,
+    /// The listener may have pending connections.
+    acceptable: bool,
+    rests_until: Option<Instant>,
+    left_in_turn: usize,
+}
+
+#[derive(Debug)]
+struct Reads {
+    /// Connections that may have data to read, without duplicates, the longest-waiting first.
+    queue: VecDeque<ConnectionKey>,
+    /// How many connections at the front of the queue are read in this turn.
+    left_in_turn: usize,
+    bytes_left_in_turn: usize,
+    /// Of one read.
+    bytes_max: usize,
     buffer: Box<[u8]>,
 }
 
@@ -92,20 +103,19 @@ impl Epoll {
         let reactor = Self {
             poll,
             events: Events::with_capacity(EVENTS_PER_TURN),
-            listener: Some(listener),
-            acceptable: true,
-            accept_rests_until: None,
-            accepts_left: 0,
+            acceptor: Acceptor { listener: Some(listener), acceptable: true, rests_until: None, left_in_turn: 0 },
             woken: false,
             slots: Vec::new(),
-            readable: VecDeque::new(),
-            reads_left: 0,
-            read_bytes_left: 0,
-            read_bytes_max: read_bytes_max.clamp(1, READ_BUFFER_BYTES),
+            reads: Reads {
+                queue: VecDeque::new(),
+                left_in_turn: 0,
+                bytes_left_in_turn: 0,
+                bytes_max: read_bytes_max.clamp(1, READ_BUFFER_BYTES),
+                buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
+            },
             writable: Vec::new(),
             sent: VecDeque::new(),
             together: Vec::new(),
-            buffer: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
         };
         Ok((reactor, waker))
     }
@@ -114,17 +124,26 @@ impl Epoll {
         for event in &self.events {
             match event.token() {
                 WAKER => self.woken = true,
-                LISTENER => self.acceptable = true,
-                token => note(&mut self.slots, &mut self.readable, &mut self.writable, key_of(token), event),
+                LISTENER => self.acceptor.acceptable = true,
+                token => note(&mut self.slots, &mut self.reads, &mut self.writable, key_of(token), event),
             }
         }
     }
+}
+
+impl Acceptor {
+    fn begin_turn(&mut self) {
+        if self.rests_until.is_some_and(|until| until <= Instant::now()) {
+            self.rests_until = None;
+        }
+        self.left_in_turn = ACCEPTS_PER_TURN;
+    }
 
     fn accept(&mut self) -> Option<Completion<'static>> {
-        if !self.may_accept() || self.accepts_left == 0 {
+        if !self.may_accept() || self.left_in_turn == 0 {
             return None;
         }
-        self.accepts_left -= 1;
+        self.left_in_turn -= 1;
         match self.listener.as_mut()?.accept() {
             Accept::Stream(stream) => Some(Completion::Accepted { stream }),
             Accept::Nobody => {
@@ -133,7 +152,7 @@ impl Epoll {
             }
             Accept::Failed { out_of_files, lasting } => {
                 if lasting {
-                    self.accept_rests_until = Some(Instant::now() + ACCEPT_REST);
+                    self.rests_until = Some(Instant::now() + ACCEPT_REST);
                 }
                 Some(Completion::AcceptFailed { out_of_files })
             }
@@ -141,21 +160,35 @@ impl Epoll {
     }
 
     fn may_accept(&self) -> bool {
-        self.acceptable && self.accept_rests_until.is_none() && self.listener.is_some()
+        self.acceptable && self.rests_until.is_none() && self.listener.is_some()
+    }
+}
+
+impl Reads {
+    fn begin_turn(&mut self) {
+        self.left_in_turn = self.queue.len();
+        self.bytes_left_in_turn = READ_BYTES_PER_TURN;
+    }
+
+    fn enqueue(&mut self, slot: &mut Slot, key: ConnectionKey) {
+        if slot.readable && !slot.queued && !slot.paused {
+            slot.queued = true;
+            self.queue.push_back(key);
+        }
     }
 
     /// Reads from the next readable connection. Each connection has one read per turn.
-    fn read(&mut self) -> Option<(ConnectionKey, usize)> {
-        while self.reads_left > 0 && self.read_bytes_left > 0 {
-            self.reads_left -= 1;
-            let key = self.readable.pop_front()?;
-            let Some(slot) = live(&mut self.slots, key) else { continue };
+    fn read(&mut self, slots: &mut [Slot]) -> Option<(ConnectionKey, usize)> {
+        while self.left_in_turn > 0 && self.bytes_left_in_turn > 0 {
+            self.left_in_turn -= 1;
+            let key = self.queue.pop_front()?;
+            let Some(slot) = live(slots, key) else { continue };
             slot.queued = false;
             if slot.paused {
                 continue;
             }
             let Some(stream) = &mut slot.stream else { continue };
-            let (room, _) = self.buffer.split_at_mut(self.read_bytes_max);
+            let (room, _) = self.buffer.split_at_mut(self.bytes_max);
             let length = match stream.read(room) {
                 Ok(length) => length,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -164,7 +197,7 @@ impl Epoll {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                     slot.queued = true;
-                    self.readable.push_back(key);
+                    self.queue.push_back(key);
                     continue;
                 }
                 // Treated as the end of the stream: unread data of a broken connection is lost.
@@ -172,12 +205,12 @@ impl Epoll {
             };
             // A read that does not fill the buffer has emptied the socket, so the next byte causes another edge. The
             // end of the stream does not if the kernel has already reported it.
-            slot.readable = length > 0 && (length == self.read_bytes_max || slot.read_closed);
+            slot.readable = length > 0 && (length == self.bytes_max || slot.read_closed);
             if slot.readable {
                 slot.queued = true;
-                self.readable.push_back(key);
+                self.queue.push_back(key);
             }
-            self.read_bytes_left = self.read_bytes_left.saturating_sub(length);
+            self.bytes_left_in_turn = self.bytes_left_in_turn.saturating_sub(length);
             return Some((key, length));
         }
         None
@@ -195,7 +228,7 @@ impl Reactor for Epoll {
     const BATCH_MAX: usize = 16;
 
     fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
-        let rest = self.accept_rests_until.map(|until| until.saturating_duration_since(Instant::now()));
+        let rest = self.acceptor.rests_until.map(|until| until.saturating_duration_since(Instant::now()));
         let timeout = match (timeout, rest) {
             (Some(timeout), Some(rest)) => Some(timeout.min(rest)),
             (timeout, rest) => timeout.or(rest),
@@ -205,13 +238,9 @@ impl Reactor for Epoll {
         {
             return Err(error);
         }
-        if self.accept_rests_until.is_some_and(|until| until <= Instant::now()) {
-            self.accept_rests_until = None;
-        }
         self.take_events();
-        self.accepts_left = ACCEPTS_PER_TURN;
-        self.reads_left = self.readable.len();
-        self.read_bytes_left = READ_BYTES_PER_TURN;
+        self.acceptor.begin_turn();
+        self.reads.begin_turn();
         Ok(())
     }
 
@@ -227,23 +256,23 @@ impl Reactor for Epoll {
         if !intake {
             return None;
         }
-        if let Some(accepted) = self.accept() {
+        if let Some(accepted) = self.acceptor.accept() {
             return Some(accepted);
         }
-        let (connection, length) = self.read()?;
+        let (connection, length) = self.reads.read(&mut self.slots)?;
         if length == 0 {
             return Some(Completion::Ended { connection });
         }
-        let (bytes, _) = self.buffer.split_at_mut(length);
+        let (bytes, _) = self.reads.buffer.split_at_mut(length);
         Some(Completion::Received { connection, bytes })
     }
 
     fn has_more(&self) -> bool {
-        self.may_accept() || !self.readable.is_empty()
+        self.acceptor.may_accept() || !self.reads.queue.is_empty()
     }
 
     fn stop_listening(&mut self) {
-        if let Some(mut listener) = self.listener.take() {
+        if let Some(mut listener) = self.acceptor.listener.take() {
             // Closing the descriptor deregisters it as well, so a failure is harmless.
             let _ = self.poll.registry().deregister(listener.source());
         }
@@ -271,7 +300,7 @@ impl Reactor for Epoll {
     fn resume(&mut self, connection: ConnectionKey) {
         if let Some(slot) = live(&mut self.slots, connection) {
             slot.paused = false;
-            queue_read(slot, &mut self.readable, connection);
+            self.reads.enqueue(slot, connection);
         }
     }
 
@@ -351,32 +380,19 @@ fn live(slots: &mut [Slot], key: ConnectionKey) -> Option<&mut Slot> {
     slots.get_mut(key.index as usize).filter(|slot| slot.is_of(key))
 }
 
-fn note(
-    slots: &mut [Slot],
-    readable: &mut VecDeque<ConnectionKey>,
-    writable: &mut Vec<ConnectionKey>,
-    key: ConnectionKey,
-    event: &Event,
-) {
+fn note(slots: &mut [Slot], reads: &mut Reads, writable: &mut Vec<ConnectionKey>, key: ConnectionKey, event: &Event) {
     // `None`: the connection was closed after the kernel had reported this event, in the same batch.
     let Some(slot) = live(slots, key) else { return };
     let ended = event.is_read_closed() || event.is_error();
     slot.read_closed |= ended;
     if event.is_readable() || ended {
         slot.readable = true;
-        queue_read(slot, readable, key);
+        reads.enqueue(slot, key);
     }
     // Every event includes the writable state. It matters only for a socket that was full.
     if slot.full && (event.is_writable() || event.is_error()) {
         slot.full = false;
         writable.push(key);
-    }
-}
-
-fn queue_read(slot: &mut Slot, readable: &mut VecDeque<ConnectionKey>, key: ConnectionKey) {
-    if slot.readable && !slot.queued && !slot.paused {
-        slot.queued = true;
-        readable.push_back(key);
     }
 }
 

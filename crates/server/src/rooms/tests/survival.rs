@@ -67,6 +67,21 @@ fn start(storage: &Arc<NodeStorage>, settings: RoomSettings) -> Rig {
     Rig::with_storage(1, 1, options(vec![settings]), Some(Arc::clone(storage)))
 }
 
+/// A process may end when nobody uses the files of the database any more.
+#[test]
+fn a_storage_ends_with_its_last_user() {
+    let directory = Directory::new();
+    let open = || NodeStorage::open(&StorageOptions::at(&directory.0), ShardQueues::new(1)).expect("a storage");
+    let (storage, end) = open();
+    let shard = Arc::new(storage);
+    let room = Arc::clone(&shard);
+    drop(shard);
+    assert!(!end.wait(Duration::from_millis(1)), "a room still uses it");
+    std::thread::spawn(move || drop(room));
+    assert!(end.wait(Duration::from_secs(60)));
+    drop(open());
+}
+
 /// Shuts a node down.
 fn end(rig: Rig, storage: &Arc<NodeStorage>) {
     rig.stop();
