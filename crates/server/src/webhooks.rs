@@ -158,9 +158,10 @@ impl Webhooks {
         webhook_events::WebhookEventsLost { reason: EventLoss::ChannelLimit.name(), events: changes }.emit();
     }
 
-    /// The next changes of this node's channels, in an answer of at most about `bytes_max`; `None` if no node asks for them.
-    pub fn channels_since(&self, cursor: Cursor, bytes_max: usize) -> Option<Changes> {
-        self.channels.as_ref().map(|channels| channels.since(cursor, bytes_max.min(CHANGES_BYTES_MAX)))
+    /// The next changes of this node's channels for the node `asker`, in an answer of at most about `bytes_max`; `None` if no node
+    /// asks for them.
+    pub fn answer_channels(&self, asker: &str, cursor: Cursor, bytes_max: usize) -> Option<Changes> {
+        self.channels.as_ref().map(|channels| channels.answer(asker, cursor, bytes_max.min(CHANGES_BYTES_MAX)))
     }
 
     /// The age of the oldest change of the cluster's channels that the backend may not have taken, if this node tells it.

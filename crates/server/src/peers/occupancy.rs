@@ -9,6 +9,9 @@ use crate::webhooks::{Changes, Cursor};
 /// See [`super::Received::Occupancy`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OccupancyQuestion {
+    /// The id of the node that asks; empty from earlier versions.
+    #[serde(default)]
+    pub asker: Box<str>,
     /// The version at which the full report of a node began, if its last page is missing.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     begun: BTreeMap<Box<str>, u64>,
@@ -40,11 +43,15 @@ pub struct OccupancyAnswer {
 }
 
 impl OccupancyQuestion {
-    /// Asks each node for what follows its cursor.
-    pub fn new(cursors: &BTreeMap<Box<str>, Cursor>) -> Self {
+    /// The node `asker` asks each node for what follows its cursor.
+    pub fn new(asker: &str, cursors: &BTreeMap<Box<str>, Cursor>) -> Self {
         let since = cursors.iter().map(|(node, cursor)| (node.clone(), cursor.version)).collect();
         let under_way = cursors.iter().filter(|(_, cursor)| cursor.begun > 0);
-        Self { begun: under_way.map(|(node, cursor)| (node.clone(), cursor.begun)).collect(), since }
+        Self {
+            asker: asker.into(),
+            begun: under_way.map(|(node, cursor)| (node.clone(), cursor.begun)).collect(),
+            since,
+        }
     }
 
     /// The cursor of a node.

@@ -251,7 +251,8 @@ impl<R: LocalReports> PeerService<R> {
     fn occupancy(&self, question: &OccupancyQuestion) -> Result<OccupancyAnswer, PeerError> {
         let webhooks = self.parts.webhooks.as_ref().ok_or(PeerError::NOT_FOUND)?;
         let bytes_max = self.answer_bytes_max();
-        let changes = webhooks.channels_since(question.cursor(&self.own.uid), bytes_max).ok_or(PeerError::NOT_FOUND)?;
+        let changes = webhooks.answer_channels(&question.asker, question.cursor(&self.own.uid), bytes_max);
+        let changes = changes.ok_or(PeerError::NOT_FOUND)?;
         Ok(OccupancyAnswer::new(&self.own.uid, webhooks.behind_ms(), changes))
     }
 

@@ -204,9 +204,9 @@ fn questions() -> Messages {
     all.question("close_room", &CloseRoomOrder { channel: "c".into() });
     let at = |version, begun| Cursor { version, begun };
     let cursors = [("n".into(), at(7, 0)), ("m".into(), at(0, 0))].into();
-    all.question("occupancy", &OccupancyQuestion::new(&cursors));
+    all.question("occupancy", &OccupancyQuestion::new("n1", &cursors));
     let cursors = [("n".into(), at(7, 9)), ("m".into(), at(8, 0))].into();
-    all.question("occupancy in a full report", &OccupancyQuestion::new(&cursors));
+    all.question("occupancy in a full report", &OccupancyQuestion::new("n1", &cursors));
     all.question("emulate", &EmulateOrder { session: "n.s".into(), commands: vec![0, 1, 255] });
     for (name, command) in ticket_commands() {
         all.question(name, &TicketOrder::new(&command));
@@ -420,6 +420,12 @@ fn answers_about_matchmaking(all: &mut Messages) {
 fn rooms_may_be_opened_on_an_older_node() {
     let answer = br#"{"v":1,"result":{"rooms":[],"more":false}}"#;
     assert!(decode_answer::<MatchRoomsQuestion>(answer).expect("an answer").takes_rooms);
+}
+
+#[test]
+fn an_older_node_asks_for_channels_without_its_id() {
+    let question: OccupancyQuestion = serde_json::from_str(r#"{"since":{"n":7}}"#).expect("a question");
+    assert_eq!((&*question.asker, question.cursor("n").version), ("", 7));
 }
 
 #[test]

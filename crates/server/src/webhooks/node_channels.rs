@@ -147,6 +147,17 @@ impl NodeChannels {
         changes
     }
 
+    /// The version of the newest change.
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The version at which a channel got the subscribers that it has; `None` if it has none on this node.
+    pub fn occupied_at(&self, channel: &str) -> Option<u64> {
+        let version = *self.versions.get(channel)?;
+        (!self.vacated.contains(&version)).then_some(version)
+    }
+
     fn is_full(&self, channel: &str) -> bool {
         let ChannelLimits { channels_max, bytes_max } = self.limits;
         self.versions.len() - self.vacated.len() >= channels_max || self.bytes + channel.len() > bytes_max

@@ -104,7 +104,12 @@ impl OccupancyReporter {
         self.without.retain(|node| is_live(node));
         self.behind_ms.retain(|node, _| is_live(node));
         let now_ms = self.now_ms();
-        self.known.settle(now_ms, vacant_ms);
+        self.channels.begin_round(now_ms, is_live);
+        let others = nodes.iter().map(|live| &*live.node);
+        let others = others.filter(|node| **node != *self.own && self.part_of(node) != Part::Without);
+        let others: Vec<&str> = others.collect();
+        let channels = &self.channels;
+        self.known.settle(now_ms, vacant_ms, |channel| channels.is_known_to(channel, others.iter().copied()));
         if std::mem::replace(&mut self.was_apart, !self.cluster.state().is_ready) {
             self.known.tell_occupied_again(now_ms);
         }
@@ -138,11 +143,10 @@ impl OccupancyReporter {
     /// Reads the changes of all nodes. False if this node does not know of all.
     async fn read(&mut self) -> bool {
         loop {
-            let own = self.webhooks.channels_since(self.known.cursor(&self.own), CHANGES_BYTES_MAX);
-            let Some(own) = own else { return false };
+            let own = self.channels.since(self.known.cursor(&self.own), CHANGES_BYTES_MAX);
             let mut has_more = own.has_more;
             self.known.apply(&self.own, own);
-            let question = OccupancyQuestion::new(&self.known.cursors());
+            let question = OccupancyQuestion::new(&self.own, &self.known.cursors());
             // A node that does not answer keeps the channels that it had.
             let Ok(answers) = ask_all(&self.cluster, &question).await else { return false };
             if answers.is_cut_off {

@@ -1,7 +1,7 @@
 //! What the shards, the sender and the reporter of a node pass to each other about the channels of a cluster.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -19,11 +19,48 @@ use super::{
 /// Maximum number of channels that wait to be told again. Beyond it, those that were given up stay lost.
 const GIVEN_UP_MAX: usize = 100_000;
 
+/// How long the backend is not told of a channel because other nodes have not asked: they ask once a second.
+const HEARD_WAIT_MS: u64 = 2_000;
+
+/// How far the other nodes know the channels of this one.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// The newest version in an answer to each of them.
+    by_nodes: BTreeMap<Box<str>, u64>,
+    /// The version at each of the last rounds.
+    rounds: VecDeque<(u64, u64)>,
+    /// Other nodes have had the time to ask for it.
+    at_least: u64,
+}
+
+impl Heard {
+    /// This node has answered another one.
+    pub(super) fn answered(&mut self, node: &str, version: u64) {
+        let known = self.by_nodes.entry(node.into()).or_insert(0);
+        *known = (*known).max(version);
+    }
+
+    /// A round begins, with these other nodes and this version of the own channels.
+    pub(super) fn begin_round(&mut self, now_ms: u64, version: u64, is_live: impl Fn(&str) -> bool) {
+        self.by_nodes.retain(|node, _| is_live(node));
+        self.rounds.push_back((now_ms, version));
+        while let Some((_, version)) = self.rounds.pop_front_if(|(at_ms, _)| *at_ms + HEARD_WAIT_MS <= now_ms) {
+            self.at_least = version;
+        }
+    }
+
+    /// Whether all of these other nodes know this version.
+    pub(super) fn is_known_to<'a>(&self, version: u64, mut others: impl Iterator<Item = &'a str>) -> bool {
+        version <= self.at_least || others.all(|node| self.by_nodes.get(node).is_some_and(|known| version <= *known))
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct SharedChannels {
     /// The channels of this node.
     own: Mutex<NodeChannels>,
+    heard: Mutex<Heard>,
     /// Channels of whose state the backend was told in vain, and the Unix time of the oldest such change.
     given_up: Mutex<BTreeMap<Arc<str>, u64>>,
     /// Changes that do not fit into the queue, and the Unix time of the oldest one; 0 if this node does not tell.
@@ -42,6 +79,27 @@ impl SharedChannels {
 
     pub(super) fn since(&self, cursor: Cursor, bytes_max: usize) -> Changes {
         lock(&self.own).since(cursor, bytes_max)
+    }
+
+    /// Another node asks.
+    pub(super) fn answer(&self, asker: &str, cursor: Cursor, bytes_max: usize) -> Changes {
+        let changes = self.since(cursor, bytes_max);
+        if !asker.is_empty() {
+            lock(&self.heard).answered(asker, changes.version);
+        }
+        changes
+    }
+
+    /// See [`Heard::begin_round`].
+    pub(super) fn begin_round(&self, now_ms: u64, is_live: impl Fn(&str) -> bool) {
+        let version = lock(&self.own).version();
+        lock(&self.heard).begin_round(now_ms, version, is_live);
+    }
+
+    /// Whether these other nodes know that a channel has subscribers on this node, if it has some.
+    pub(super) fn is_known_to<'a>(&self, channel: &str, others: impl Iterator<Item = &'a str>) -> bool {
+        let version = lock(&self.own).occupied_at(channel);
+        version.is_none_or(|version| lock(&self.heard).is_known_to(version, others))
     }
 
     /// The backend did not take these events in time.
@@ -122,6 +180,25 @@ mod tests {
     fn occupied(channel: &str) -> Happened {
         let what = Lifecycle::Occupied { channel: channel.into() };
         Happened { event: LifecycleEvent { unix_ms: 5, what }, traffic: None }
+    }
+
+    #[test]
+    fn a_change_is_known_when_all_others_have_asked_or_have_had_the_time() {
+        let mut heard = Heard::default();
+        heard.begin_round(0, 5, |_| true);
+        let is_known = |heard: &Heard, version| heard.is_known_to(version, ["b", "c"].into_iter());
+        assert!(heard.is_known_to(5, std::iter::empty()), "there is nobody else");
+        heard.answered("b", 5);
+        assert!(!is_known(&heard, 5));
+        heard.answered("c", 6);
+        heard.answered("c", 4);
+        assert!(is_known(&heard, 5) && !is_known(&heard, 6));
+        heard.begin_round(1, 6, |node| node != "b");
+        assert!(!is_known(&heard, 5), "another node has the place of one that has left");
+        heard.begin_round(HEARD_WAIT_MS - 1, 7, |_| true);
+        assert!(!is_known(&heard, 5), "at the limit");
+        heard.begin_round(HEARD_WAIT_MS, 8, |_| true);
+        assert!(is_known(&heard, 5) && !is_known(&heard, 6), "past it");
     }
 
     #[test]
