@@ -8,6 +8,11 @@ use super::{
 /// Minimum similarity of a suggestion, from 0 to 1.
 const LIKENESS_MIN: f64 = 0.7;
 
+/// What a key gets because it is of the same table, and because it is supported.
+const BONUS_MAX: f64 = SAME_TABLE_BONUS + SUPPORTED_BONUS;
+const SAME_TABLE_BONUS: f64 = 0.1;
+const SUPPORTED_BONUS: f64 = 0.05;
+
 /// Longer names are not compared; every key is less than half as long.
 const NAME_BYTES_MAX: usize = 128;
 
@@ -21,7 +26,7 @@ pub(super) fn unknown_key(path: &str, hurried: bool) -> String {
 
 /// The message about an environment variable that sets no key.
 pub(super) fn unknown_variable(name: &str, known: &[String]) -> String {
-    match best(known.iter().map(|known| (known, strsim::normalized_damerau_levenshtein(known, &short(name))))) {
+    match best(known.iter().map(|known| (known, likeness(known, &short(name))))) {
         Some(near) => format!("sets no known key; did you mean {near}?"),
         None => "sets no known key; unset it, or see `docs/configuration.md` for all keys".to_owned(),
     }
@@ -36,7 +41,7 @@ fn nearest_key(path: &str) -> Option<String> {
         let (table, name) = candidate.rsplit_once('.').unwrap_or(("", candidate));
         let likeness = if table == wanted_table {
             // A key of the same table takes precedence over the same name elsewhere.
-            strsim::normalized_damerau_levenshtein(name, &short(wanted_name)) + 0.1
+            likeness(name, &short(wanted_name)) + SAME_TABLE_BONUS
         } else if name == wanted_name {
             let same_top = table.split('.').next() == wanted_table.split('.').next();
             if same_top { 0.85 } else { 0.8 }
@@ -48,10 +53,10 @@ fn nearest_key(path: &str) -> Option<String> {
             if wanted_flat.contains('_') && flat.ends_with(&format!("_{wanted_flat}")) {
                 0.9
             } else {
-                strsim::normalized_damerau_levenshtein(&flat, &wanted_flat)
+                likeness(&flat, &wanted_flat)
             }
         };
-        (candidate, likeness + if *supported { 0.05 } else { 0.0 })
+        (candidate, likeness + if *supported { SUPPORTED_BONUS } else { 0.0 })
     });
     let near = best(scored)?;
     // For a key of the same table, the table's index is known.
@@ -67,6 +72,14 @@ fn best<'c>(scored: impl Iterator<Item = (&'c String, f64)>) -> Option<String> {
     let (nearest, likeness) =
         scored.reduce(|best, next| if next.1.total_cmp(&best.1).is_gt() { next } else { best })?;
     (likeness >= LIKENESS_MIN).then(|| nearest.clone())
+}
+
+/// The similarity of two names, from 0 to 1; 0 if it cannot be enough for a suggestion.
+fn likeness(one: &str, other: &str) -> f64 {
+    let (one_chars, other_chars) = (one.chars().count(), other.chars().count());
+    // Each character that one has more costs an edit. The comparison takes the product of the lengths, and most names differ by more.
+    let most = 1.0 - one_chars.abs_diff(other_chars) as f64 / one_chars.max(other_chars).max(1) as f64;
+    if most < LIKENESS_MIN - BONUS_MAX { 0.0 } else { strsim::normalized_damerau_levenshtein(one, other) }
 }
 
 /// Collects every path with its support; paths of list entries contain `[]`.

@@ -32,7 +32,8 @@ impl ClientTls {
     /// A message that begins with the invalid key.
     pub fn check(&self) -> Result<(), String> {
         self.server_name()?;
-        self.client_config().map(drop)
+        // The system's authorities are some hundred files, and no part of the settings.
+        self.configured(SystemRoots::Unread).map(drop)
     }
 
     /// The expected name in the server's certificate; `None` for the endpoint's host name.
@@ -53,14 +54,21 @@ impl ClientTls {
     /// # Errors
     /// A message that begins with the invalid key.
     pub fn client_config(&self) -> Result<ClientConfig, String> {
+        self.configured(SystemRoots::Read)
+    }
+
+    fn configured(&self, system_roots: SystemRoots) -> Result<ClientConfig, String> {
         let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| error.to_string())?;
         let builder = if self.insecure_skip_verify {
             builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider())))
         } else if self.server_ca_pem.is_empty() {
-            builder
-                .with_native_roots()
-                .map_err(|error| format!("cannot read the system's certificate authorities: {error}"))?
+            match system_roots {
+                SystemRoots::Read => builder
+                    .with_native_roots()
+                    .map_err(|error| format!("cannot read the system's certificate authorities: {error}"))?,
+                SystemRoots::Unread => builder.with_root_certificates(RootCertStore::empty()),
+            }
         } else {
             builder.with_root_certificates(roots(&self.server_ca_pem)?)
         };
@@ -74,6 +82,12 @@ impl ClientTls {
             .with_client_auth_cert(certificates, key)
             .map_err(|error| format!("key_pem does not match cert_pem: {error}"))
     }
+}
+
+/// Whether a configuration without authorities of its own gets those of the system.
+enum SystemRoots {
+    Read,
+    Unread,
 }
 
 impl fmt::Debug for ClientTls {
