@@ -26,8 +26,6 @@ pub struct GameOptions {
     pub events_percent: u32,
     /// Whether some kinds are more important than others to players with a bandwidth limit.
     pub has_weights: bool,
-    /// How far the first of the kinds that are visible only near is visible, if some are.
-    pub near_units: Option<NonZeroU32>,
 }
 
 /// Maximum bytes of padding in an event.
@@ -258,14 +256,11 @@ impl Simulation for Game {
     }
 
     fn schema(&self) -> Schema {
-        let GameOptions { has_weights, near_units, .. } = self.game_options;
-        if has_weights {
-            self.model.lock().count("room with weights");
+        if !self.game_options.has_weights {
+            return kinds::schema();
         }
-        let schema = if has_weights { kinds::weighted_schema() } else { kinds::schema() };
-        let Some(near_units) = near_units else { return schema };
-        self.model.lock().count("room with near kinds");
-        kinds::near_kinds(near_units).fold(schema, |schema, (kind, units)| schema.with_visible_within(kind, units))
+        self.model.lock().count("room with weights");
+        kinds::weighted_schema()
     }
 
     fn start(&mut self, world: &mut World) {
