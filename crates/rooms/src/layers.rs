@@ -90,12 +90,14 @@ mod tests {
     #[test]
     fn a_layer_reaches_what_is_within_its_distance() {
         let schema = [(1, 100), (2, 101), (3, 1), (4, 900), (5, 201)];
-        let schema = schema.into_iter().fold(Schema::new(), |schema, (kind, units)| schema.with_visible_within(kind, units));
+        let schema =
+            schema.into_iter().fold(Schema::new(), |schema, (kind, units)| schema.with_visible_within(kind, units));
         let layers = Layers::new(&schema, 100);
         assert_eq!(layers.reaches().cells(), [9, 3, 2, 1]);
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|kind| layers.of(kind)), [0, 4, 3, 4, 1, 2, 0]);
         assert_eq!((layers.all(), layers.is_one()), (0..=4, false));
-        let shape = GridShape { columns: 20, rows: 1, cell_units: 100, near_cells: 20, far_cells: 0, far_interval_ticks: 1 };
+        let shape =
+            GridShape { columns: 20, rows: 1, cell_units: 100, near_cells: 20, far_cells: 0, far_interval_ticks: 1 };
         let grid = Grid::new(shape).expect("a good shape");
         let depth = |cell| layers.reaches().depth(&grid, CellIndex(10), CellIndex(cell));
         assert_eq!([10, 11, 9, 12, 8, 13, 14, 1, 0].map(depth), [5, 5, 5, 4, 4, 3, 2, 2, 1]);

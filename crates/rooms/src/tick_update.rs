@@ -14,8 +14,8 @@ use crate::{
 pub use format::MalformedUpdate;
 pub(crate) use layered::FullSegment;
 use layered::LayerParts;
-use still::{StillCell, StillCells};
 pub(crate) use still::StillObject;
+use still::{StillCell, StillCells};
 
 /// An object as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,12 @@ use std::{collections::VecDeque, sync::Arc};
 use hashbrown::HashMap;
 
 use super::HashState;
-use crate::{CellIndex, SnapshotFormat, TickUpdate, grid::HISTORY_TICKS, tick_update::FullSegment, wire::{self, SegmentHead}};
+use crate::{
+    CellIndex, SnapshotFormat, TickUpdate,
+    grid::HISTORY_TICKS,
+    tick_update::FullSegment,
+    wire::{self, SegmentHead},
+};
 
 #[derive(Debug)]
 pub(super) struct History {

@@ -162,12 +162,8 @@ impl Merges {
             let Some(place) = update.find(key.cell) else { continue };
             let (upserted, first) = update.upserted(place);
             let upserts = (first..).zip(upserted).filter(|(place, _)| update.upserted_layer(*place) < key.depth);
-            let upserts = upserts.map(|(place, id)| Mention {
-                id: *id,
-                age,
-                place: Some(place),
-                changes: update.changes(place),
-            });
+            let upserts =
+                upserts.map(|(place, id)| Mention { id: *id, age, place: Some(place), changes: update.changes(place) });
             self.mentions.extend(upserts);
             let (departed, first) = update.departed(place);
             let departed = (first..).zip(departed).filter(|(place, _)| update.departed_layer(*place) < key.depth);

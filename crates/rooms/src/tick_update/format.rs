@@ -67,9 +67,8 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     let TickTime { unix_us, rate } = update.time;
     let is_weighted = update.cells.iter().any(|cell| cell.weight != 1);
     let is_layered = !update.reaches.is_empty();
-    let marks = (u8::from(!rate.is_full()) * SLOWED)
-        | (u8::from(is_weighted) * WEIGHTED)
-        | (u8::from(is_layered) * LAYERED);
+    let marks =
+        (u8::from(!rate.is_full()) * SLOWED) | (u8::from(is_weighted) * WEIGHTED) | (u8::from(is_layered) * LAYERED);
     out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats | marks);
     put_number(update.tick.into(), out);
     put_number(unix_us, out);
@@ -492,7 +491,10 @@ mod tests {
             let objects = segment["upserts"].as_array().cloned().unwrap_or_default();
             objects.iter().map(|object| object["id"].as_u64().expect("an id")).collect::<Vec<_>>()
         };
-        assert_eq!([ids(1, 1), ids(1, 2), ids(1, 3)], [vec![301, 304], vec![301, 304, 302], vec![301, 304, 302, 300, 303]]);
+        assert_eq!(
+            [ids(1, 1), ids(1, 2), ids(1, 3)],
+            [vec![301, 304], vec![301, 304, 302], vec![301, 304, 302, 300, 303]]
+        );
         assert_eq!([ids(2, 1), ids(2, 2), ids(2, 3)], [vec![], vec![300, 301], vec![300, 301]]);
         let mut nothing = Vec::new();
         keyframe.full(SnapshotFormat::Json, 2).write(SnapshotFormat::Json, CellIndex(2), 1, false, &mut nothing);

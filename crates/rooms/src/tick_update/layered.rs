@@ -2,7 +2,10 @@
 
 use std::ops::Range;
 
-use crate::{CellIndex, SnapshotFormat, wire::{self, SegmentHead}};
+use crate::{
+    CellIndex, SnapshotFormat,
+    wire::{self, SegmentHead},
+};
 
 /// The lists are empty in a room whose cells have one layer.
 #[derive(Clone, Debug, Default)]

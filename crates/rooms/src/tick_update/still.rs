@@ -228,7 +228,8 @@ mod tests {
             assert_eq!(cells.cells.len(), number as usize);
         }
         let one_more = |cells: &mut StillCells, round| {
-            let kept = cells.encode(round, CellIndex(number), formats, (&schema, &layers), &objects(&[(9, 0, 0)], &state));
+            let kept =
+                cells.encode(round, CellIndex(number), formats, (&schema, &layers), &objects(&[(9, 0, 0)], &state));
             assert_eq!(kept.upserts, encoded_from_scratch(&[(9, 0, 0)], &state, formats));
             cells.cells.len()
         };

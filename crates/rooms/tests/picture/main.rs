@@ -5,7 +5,8 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use self::model::{Chance, Thing, World, all_formats};
+pub use self::model::Chance;
+use self::model::{Thing, World, all_formats};
 use dunlin_rooms::{
     Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, SnapshotFormat, ZONES, Zones, wire,
 };
