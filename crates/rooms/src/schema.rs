@@ -233,7 +233,7 @@ impl Schema {
     }
 
     /// The kinds that are visible only near, in ascending order, and how far.
-    pub(crate) fn ranges(&self) -> &[(u16, u32)] {
+    pub fn ranges(&self) -> &[(u16, u32)] {
         &self.ranges
     }
 

@@ -105,6 +105,7 @@ const REACHED: [&str; 117] = [
     "room failed",
     "room goes on elsewhere",
     "room left to another node",
+    "room with near kinds",
     "room with weights",
     "snapshot in JSON",
     "snapshot in JSON with fields",

@@ -200,7 +200,11 @@ impl Index {
     fn of(header: &Header, replay: &Replay<'_>) -> Self {
         let GridShape { columns, rows, cell_units, near_cells, far_cells, far_interval_ticks } =
             *replay.room().grid().shape();
-        let kinds = replay.room().schema().kinds();
+        let schema = replay.room().schema();
+        let kinds = schema.kinds();
+        let near_kind = |&(kind, units): &(u16, u32)| {
+            (kind.to_string(), json!({ "units": units, "cells": units.div_ceil(cell_units) }))
+        };
         Self {
             simulation: header.simulation.clone(),
             channel: header.channel.clone(),
@@ -209,6 +213,7 @@ impl Index {
             grid: json!({
                 "columns": columns, "rows": rows, "cellUnits": cell_units, "nearCells": near_cells, "farCells": far_cells,
                 "farIntervalTicks": far_interval_ticks,
+                "nearKinds": schema.ranges().iter().map(near_kind).collect::<serde_json::Map<_, _>>(),
             }),
             kinds: kinds.iter().map(|kind| (kind.number, kind.name.to_string())).collect(),
             piece_ticks: TICKS_MAX,
