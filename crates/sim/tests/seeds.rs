@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 117] = [
+const REACHED: [&str; 118] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
