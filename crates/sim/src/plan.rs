@@ -282,7 +282,7 @@ impl RoomPlan {
 
     /// Makes some kinds visible only near in some plans.
     fn with_near_kinds(mut self, seed: u64) -> Self {
-        let mut chance = Chance::new(seed ^ 0x6e65_6172);
+        let mut chance = Chance::new(seed ^ 0x6e65_6b69);
         if chance.percent(40) {
             let cell_units = self.game_options.shape.cell_units;
             self.game_options.near_units = NonZeroU32::new(*chance.pick(&[1, cell_units, cell_units + 1]));
