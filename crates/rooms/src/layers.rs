@@ -3,7 +3,7 @@
 //! Layer 0 has the kinds that are visible in the whole view. The others follow from the farthest to the nearest. So what a
 //! player sees of a cell is its first layers, and their number depends only on the distance from the player's view.
 
-use crate::{CellIndex, Grid, Schema, schema::RANGES_MAX};
+use crate::{Schema, schema::RANGES_MAX};
 
 /// How far each layer is visible in cells, without layer 0. It never increases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,13 +36,9 @@ impl Reaches {
         self.count == 0
     }
 
-    /// The number of layers of `cell` that a player whose viewpoint is in `view` sees; the cell is visible.
-    pub(crate) fn depth(&self, grid: &Grid, view: CellIndex, cell: CellIndex) -> u8 {
-        if self.is_empty() {
-            return 1;
-        }
-        let distance = grid.distance(view, cell);
-        1 + self.cells().partition_point(|reach| *reach >= distance) as u8
+    /// The number of layers that a player sees of a visible cell at this distance from its view.
+    pub(crate) fn depth(&self, distance: u16) -> u8 {
+        1 + self.cells().iter().take_while(|reach| **reach >= distance).count() as u8
     }
 }
 
@@ -85,7 +81,6 @@ impl Layers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::GridShape;
 
     #[test]
     fn a_layer_reaches_what_is_within_its_distance() {
@@ -96,12 +91,9 @@ mod tests {
         assert_eq!(layers.reaches().cells(), [9, 3, 2, 1]);
         assert_eq!([0, 1, 2, 3, 4, 5, 6].map(|kind| layers.of(kind)), [0, 4, 3, 4, 1, 2, 0]);
         assert_eq!((layers.all(), layers.is_one()), (0..=4, false));
-        let shape =
-            GridShape { columns: 20, rows: 1, cell_units: 100, near_cells: 20, far_cells: 0, far_interval_ticks: 1 };
-        let grid = Grid::new(shape).expect("a good shape");
-        let depth = |cell| layers.reaches().depth(&grid, CellIndex(10), CellIndex(cell));
-        assert_eq!([10, 11, 9, 12, 8, 13, 14, 1, 0].map(depth), [5, 5, 5, 4, 4, 3, 2, 2, 1]);
-        assert_eq!(Reaches::default().depth(&grid, CellIndex(0), CellIndex(19)), 1);
+        let depth = |distance| layers.reaches().depth(distance);
+        assert_eq!([0, 1, 2, 3, 4, 9, 10, u16::MAX].map(depth), [5, 5, 4, 3, 2, 2, 1, 1]);
+        assert_eq!(Reaches::default().depth(9), 1);
     }
 
     #[test]

@@ -285,8 +285,8 @@ impl Mirror {
     }
 
     fn write_everything(&self, format: SnapshotFormat, view: CellIndex, out: &mut Vec<u8>) {
-        for (cell, _) in self.grid.visible(view) {
-            self.history.write_new(format, cell, self.reaches.depth(&self.grid, view, cell), out);
+        for (cell, _, distance) in self.grid.visible_at(view) {
+            self.history.write_new(format, cell, self.reaches.depth(distance), out);
         }
     }
 
@@ -301,11 +301,11 @@ impl Mirror {
         let Self { grid, history, merges, schema, reaches, .. } = self;
         let states = States { schema, cell_units: grid.shape().cell_units };
         let mut steps = Steps::new(history, format, base.tick);
-        for (cell, band) in grid.visible(view) {
+        for (cell, band, distance) in grid.visible_at(view) {
             let is_still = view == base.view;
             let band_before = if is_still { Some(band) } else { grid.band(base.view, cell) };
-            let depth = reaches.depth(grid, view, cell);
-            let is_as_deep = is_still || reaches.depth(grid, base.view, cell) == depth;
+            let depth = reaches.depth(distance);
+            let is_as_deep = is_still || reaches.depth(grid.distance(base.view, cell)) == depth;
             let key = |since, is_step| MergeKey { format, cell, since, depth, is_step };
             match band_before {
                 None => {
@@ -319,8 +319,8 @@ impl Mirror {
                 }
                 Some(_) if band == Band::Far && !plan.is_far_sent() => {}
                 Some(Band::Near) if steps.is_one() => {
-                    if !steps.cell(cell, depth, out) {
-                        merges.write(history, states, key(base.tick, true), out);
+                    if let Some(place) = steps.cell(cell, depth, out) {
+                        merges.write_step(history, states, (key(base.tick, true), place), out);
                     }
                 }
                 Some(before) => {
@@ -346,12 +346,12 @@ impl Mirror {
         let states = States { schema, cell_units: grid.shape().cell_units };
         let SnapshotBody { bytes: out, zone_bytes, .. } = body;
         let mut steps = Steps::new(history, format, base.tick);
-        for (cell, _) in grid.visible(view) {
+        for (cell, _, distance) in grid.visible_at(view) {
             let Some(zone) = zones::zone(grid, view, cell) else { continue };
             let is_still = view == base.view;
             let before = if is_still { Some(zone) } else { zones::zone(grid, base.view, cell) };
-            let depth = reaches.depth(grid, view, cell);
-            let is_as_deep = is_still || reaches.depth(grid, base.view, cell) == depth;
+            let depth = reaches.depth(distance);
+            let is_as_deep = is_still || reaches.depth(grid.distance(base.view, cell)) == depth;
             let key = |since, is_step| MergeKey { format, cell, since, depth, is_step };
             let bytes_before = out.len() + steps.waiting_bytes();
             let Some(before) = before else {
@@ -368,8 +368,8 @@ impl Mirror {
                 _ if plan.leaves_out(before, zone) => {}
                 // Then the zone was sent with the base, so its cells are as of the base, and not of a later tick.
                 since if since == base.tick && steps.is_one() => {
-                    if !steps.cell(cell, depth, out) {
-                        merges.write(history, states, key(since, true), out);
+                    if let Some(place) = steps.cell(cell, depth, out) {
+                        merges.write_step(history, states, (key(since, true), place), out);
                     }
                 }
                 since => {
@@ -419,9 +419,9 @@ impl<'a> Steps<'a> {
         self.run.len()
     }
 
-    /// Returns whether that was all; otherwise, the segment has layers beyond `depth` and has to be written without them.
-    fn cell(&mut self, cell: CellIndex, depth: u8, out: &mut Vec<u8>) -> bool {
-        let Some(update) = self.update else { return true };
+    /// Returns the index of the cell in the update if its segment has layers beyond `depth`: it has to be written without them.
+    fn cell(&mut self, cell: CellIndex, depth: u8, out: &mut Vec<u8>) -> Option<usize> {
+        let update = self.update?;
         let rest = update.cells().get(self.place..).unwrap_or_default();
         if rest.first().is_some_and(|changed| changed.cell < cell) {
             self.place += rest.partition_point(|changed| changed.cell < cell);
@@ -430,7 +430,7 @@ impl<'a> Steps<'a> {
             if changed.layer_max >= depth {
                 self.place += 1;
                 self.flush(out);
-                return false;
+                return Some(self.place - 1);
             }
             let segment = update.delta(self.format, self.place);
             if self.run.end == segment.start {
@@ -441,11 +441,11 @@ impl<'a> Steps<'a> {
             }
             self.place += 1;
         }
-        true
+        None
     }
 
     fn flush(&mut self, out: &mut Vec<u8>) {
-        if let Some(update) = self.update {
+        if let Some(update) = self.update.filter(|_| !self.run.is_empty()) {
             out.extend_from_slice(&update.deltas(self.format)[self.run.clone()]);
             self.run.start = self.run.end;
         }

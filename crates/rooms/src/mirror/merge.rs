@@ -14,6 +14,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Merges {
     known: HashMap<MergeKey, Merged, HashState>,
+    steps: Vec<Steps>,
     segments: Vec<u8>,
     mentions: Vec<Mention>,
     departed: Vec<u32>,
@@ -39,6 +40,16 @@ pub(super) struct MergeKey {
 pub(super) struct States<'a> {
     pub(super) schema: &'a Schema,
     pub(super) cell_units: u32,
+}
+
+/// The segments of the newest update with their first layers alone, for clients that are one tick behind. There is one for each form and
+/// number of layers in use, so a search is short; the cells of a view are found by their index.
+#[derive(Debug)]
+struct Steps {
+    format: SnapshotFormat,
+    depth: u8,
+    /// The range of each cell in `segments`, by the cell's index in the update; `None` before it is needed.
+    ranges: Vec<Option<(usize, usize)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -69,6 +80,7 @@ impl Merges {
     /// Drops all segments, because a new tick has arrived.
     pub(super) fn clear(&mut self) {
         self.known.clear();
+        self.steps.iter_mut().for_each(|steps| steps.ranges.clear());
         self.segments.clear();
         if self.segments.capacity() > KEPT_BYTES_MAX {
             self.segments = Vec::new();
@@ -84,9 +96,42 @@ impl Merges {
         }
     }
 
+    /// Appends the segment of the newest update for the cell of `key`, which is at `place` in it, without the layers beyond.
+    #[inline]
+    pub(super) fn write_step(
+        &mut self,
+        history: &History,
+        states: States<'_>,
+        (key, place): (MergeKey, usize),
+        out: &mut Vec<u8>,
+    ) {
+        let of_key = self.steps.iter().find(|steps| steps.depth == key.depth && steps.format == key.format);
+        let known = of_key.and_then(|steps| steps.ranges.get(place).copied().flatten());
+        let (start, end) = known.unwrap_or_else(|| self.merge_step(history, states, key, place));
+        out.extend_from_slice(&self.segments[start..end]);
+    }
+
+    #[cold]
+    fn merge_step(&mut self, history: &History, states: States<'_>, key: MergeKey, place: usize) -> (usize, usize) {
+        let start = self.segments.len();
+        self.merge(history, states, key);
+        let range = (start, self.segments.len());
+        let is_of_key = |steps: &Steps| (steps.format, steps.depth) == (key.format, key.depth);
+        let number = self.steps.iter().position(is_of_key).unwrap_or_else(|| {
+            self.steps.push(Steps { format: key.format, depth: key.depth, ranges: Vec::new() });
+            self.steps.len() - 1
+        });
+        let ranges = &mut self.steps[number].ranges;
+        if ranges.is_empty() {
+            ranges.resize(history.latest().cell_count(), None);
+        }
+        ranges[place] = Some(range);
+        range
+    }
+
     /// Appends a segment with what changed in the cell of `key` since its tick, if anything did. The history reaches back to
     /// that tick.
-    pub(super) fn write(&mut self, history: &History, states: States<'_>, key: MergeKey, out: &mut Vec<u8>) {
+    fn write(&mut self, history: &History, states: States<'_>, key: MergeKey, out: &mut Vec<u8>) {
         let MergeKey { format, since: tick, .. } = key;
         let merged = if let Some(merged) = self.known.get(&key) {
             merged.clone()

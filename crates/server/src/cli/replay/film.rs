@@ -380,6 +380,21 @@ mod tests {
         test(&Film::new(recording, &header, &new_game, CHECKPOINT_BYTES_MAX, |_| {}).expect("a film"))
     }
 
+    #[test]
+    fn the_page_knows_which_kinds_are_visible_only_near() {
+        let params = r#"{"near_permille":500,"near_units":300}"#.to_owned();
+        let (simulation, channel) = ("crowd".to_owned(), "crowd:1".to_owned());
+        let header = Header { simulation, params, seed: 7, channel, options: RoomOptions::default() };
+        let game = make(&header, &Registry::built_in()).expect("a crowd");
+        let mut room = Room::open(header.options.clone(), header.info(), game).expect("a map");
+        let mut recorder = Recorder::new(&header, Vec::new());
+        room.tick_without_update();
+        recorder.tick(&room);
+        with_film(recorder.written(), |film| {
+            assert_eq!(film.index.grid["nearKinds"], json!({"2": {"units": 300, "cells": 2}}));
+        });
+    }
+
     /// The objects after `tick`, put together from an answer that begins at `from`.
     fn objects_at(film: &Film<'_>, from: u32, tick: u32) -> BTreeMap<u64, Value> {
         let piece = film.ticks(from, TICKS_MAX, |_| {}).expect("ticks");
