@@ -5,7 +5,7 @@
     check.py recording FILE     snapshots that `record_snapshots` wrote
     check.py play               on the server at DUNLIN_WS_URL, in each encoding: a treasure hunt of two players, of whom one asks for fields, the codes with which
                                 joins, subscriptions and connections are refused and end, tokens that expire, recovery of events, matchmaking, a limited
-                                player, and a slowed room
+                                player, kinds that are visible only near, and a slowed room
     check.py token USER SECONDS a connection token, for the clients of other languages
 """
 
@@ -47,7 +47,7 @@ def main(arguments):
     elif len(arguments) == 3 and arguments[0] == "token":
         print(token(arguments[1], float(arguments[2])))
     elif arguments == ["play"]:
-        plays = [(part, encoding) for encoding in ENCODINGS for part in (play, endings, expiries, recovery, matchmaking, limited)]
+        plays = [(part, encoding) for encoding in ENCODINGS for part in (play, endings, expiries, recovery, matchmaking, limited, near)]
         with ThreadPoolExecutor(len(plays)) as pool:
             for done in [pool.submit(part, encoding) for part, encoding in plays]:
                 done.result()
@@ -434,6 +434,25 @@ def limited(encoding):
         ada.until("another tick", lambda tick=tick: ada.replica.tick > tick)
     assert seen[0] == 0 and max(seen) <= 12, seen
     print(f"limited, {encoding}: passed, zones have waited for up to {seen} ticks")
+
+
+def near(encoding):
+    """Checks that a player who walks sees objects of kind 2 in the cells around its own alone, and others further away, with fields and without."""
+    room = f"near:{uuid.uuid4()}"
+    for data in ({}, {"snapshots": "typed"}):
+        ada = Player(encoding, room, **data)
+        ada.until("a snapshot", lambda: ada.replica.tick)
+        columns, views, seen = ada.replica.grid["columns"], set(), {1: set(), 2: set()}
+        while len(views) < 5:
+            view, tick = ada.replica.view, ada.replica.tick
+            views.add(view)
+            for id, thing in ada.replica.objects.items():
+                away = max(abs(view % columns - thing.cell % columns), abs(view // columns - thing.cell // columns))
+                assert thing.kind == 1 or away <= 1, f"object {id} in tick {tick}, {away} cells away"
+                seen[thing.kind].add(away)
+            ada.until("another tick", lambda tick=tick: ada.replica.tick > tick)
+        assert seen[1] == {0, 1, 2, 3} and seen[2] == {0, 1}, seen
+    print(f"near kinds, {encoding}: passed")
 
 
 def matchmaking(encoding):

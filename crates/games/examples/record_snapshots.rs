@@ -7,7 +7,8 @@
 //! `schema/vectors/room/README.md` describes the format. Half of the rooms are treasure hunts with clients that walk,
 //! dig, leave and join. The others are the random worlds of the tests of `crates/rooms`, whose objects and views jump.
 //! Some clients skip ticks, some lose a snapshot and join again, and some rooms send everything again. A third of the
-//! clients receives far cells late half of the time, as with a bandwidth limit.
+//! clients receives far cells late half of the time, as with a bandwidth limit. In most of the random worlds, some kinds are
+//! visible only near.
 
 use std::{
     collections::BTreeMap,

@@ -8,11 +8,13 @@
 //! | `state_bytes` | 12 | length of an object's state, 8 to 1,024 |
 //! | `moving_permille` | 1,000 | permille of the objects that move and change; the others are static |
 //! | `player_objects` | `false` | whether each player has its own object |
+//! | `near_permille` | 0 | permille of the objects that players see only near: they are of kind 2 |
+//! | `near_units` | 256 | how near |
 //! | `typed` | `false` | whether states have [fields](CrowdMember): the stamp, and a heading that changes in every tick |
 //!
 //! Objects move straight ahead and reverse at the edges of the map. With `player_objects`, each player has an
 //! additional object, which determines its viewpoint. Without it, player number N uses object N modulo `objects`, and
-//! viewpoints are spread over the map. All objects are of kind 1. Their state is
+//! viewpoints are spread over the map. All objects are of kind 1, except with `near_permille`. Their state is
 //!
 //! | bytes | |
 //! |---|---|
@@ -45,8 +47,11 @@ use crate::{
 const MAP: GridShape =
     GridShape { columns: 16, rows: 16, cell_units: 256, near_cells: 2, far_cells: 0, far_interval_ticks: 6 };
 
-/// The kind of all objects.
+/// The kind of objects that are visible in the whole view.
 const MOVER: u16 = 1;
+
+/// The kind of objects that are visible only near.
+const NEAR_MOVER: u16 = 2;
 
 /// Length of an input. An object's state begins with the input.
 const STAMP_BYTES: usize = 8;
@@ -71,10 +76,23 @@ state! {
     }
 }
 
+state! {
+    /// The same, of an object that is visible only near.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct NearCrowdMember: 2 {
+        /// The last input for the object.
+        pub stamp: [u8; 8],
+        /// Different after every tick.
+        pub heading: u8 [angle()],
+    }
+}
+
 /// The benchmark's world.
 pub struct Crowd {
     map: GridShape,
     objects: u32,
+    near_permille: u32,
+    near_units: u32,
     /// 0 for states with fields.
     state_bytes: usize,
     moving_permille: u32,
@@ -107,6 +125,8 @@ impl Crowd {
         let state_bytes = params.number("state_bytes", 12, STAMP_BYTES as u32..=1_024)? as usize;
         let crowd = Self {
             objects: params.number("objects", 100, 0..=100_000)?,
+            near_permille: params.number("near_permille", 0, 0..=1_000)?,
+            near_units: params.number("near_units", 256, 1..=u32::MAX)?,
             map: params.map(MAP)?,
             state_bytes: if is_typed { 0 } else { state_bytes },
             moving_permille: params.number("moving_permille", 1_000, 0..=1_000)?,
@@ -119,17 +139,15 @@ impl Crowd {
         Ok(crowd)
     }
 
-    fn spawn(&mut self, world: &mut World, moves: bool) -> Option<Mover> {
+    fn spawn(&mut self, world: &mut World, kind: u16, moves: bool) -> Option<Mover> {
         let (width, height) = world.grid().size_units();
         let position = Position { x: world.random_below(width), y: world.random_below(height) };
         let step = steps(world.random());
-        let object = if self.state_bytes == 0 {
-            world.add(position, Visibility::Everyone, &CrowdMember { stamp: [0; STAMP_BYTES], heading: 0 })
-        } else {
-            self.state.clear();
-            self.state.resize(self.state_bytes, 0);
-            world.spawn(NewObject { position, kind: MOVER, visibility: Visibility::Everyone, state: &self.state })
-        };
+        // A struct without a stamp and a heading is as many zeros.
+        let bytes = if self.state_bytes == 0 { STAMP_BYTES + 1 } else { self.state_bytes };
+        self.state.clear();
+        self.state.resize(bytes, 0);
+        let object = world.spawn(NewObject { position, kind, visibility: Visibility::Everyone, state: &self.state });
         let object = object.ok()?;
         Some(Mover { object, step, stamp: [0; STAMP_BYTES], moves })
     }
@@ -146,15 +164,23 @@ impl Simulation for Crowd {
     }
 
     fn schema(&self) -> Schema {
-        if self.state_bytes == 0 { Schema::new().with::<CrowdMember>() } else { Schema::new() }
+        let schema = if self.state_bytes == 0 { Schema::new().with::<CrowdMember>() } else { Schema::new() };
+        match (self.near_permille, self.state_bytes) {
+            (0, _) => schema,
+            (_, 0) => schema.with::<NearCrowdMember>().with_visible_within(NEAR_MOVER, self.near_units),
+            _ => schema.with_visible_within(NEAR_MOVER, self.near_units),
+        }
     }
 
     fn start(&mut self, world: &mut World) {
         for index in 0..u64::from(self.objects) {
-            // Spreads the moving objects evenly among the static ones.
-            let until = |objects: u64| objects * u64::from(self.moving_permille) / 1_000;
-            let moves = until(index + 1) > until(index);
-            let Some(spawned) = self.spawn(world, moves) else { return };
+            // Spreads the moving objects evenly among the static ones, and so with those that are visible only near.
+            let is_next = |permille: u32| {
+                let until = |objects: u64| objects * u64::from(permille) / 1_000;
+                until(index + 1) > until(index)
+            };
+            let kind = if is_next(self.near_permille) { NEAR_MOVER } else { MOVER };
+            let Some(spawned) = self.spawn(world, kind, is_next(self.moving_permille)) else { return };
             self.movers.push(spawned);
         }
     }
@@ -162,7 +188,7 @@ impl Simulation for Crowd {
     fn join(&mut self, world: &mut World, player: PlayerId, _: &Visitor<'_>, _: &[u8]) -> Result<(), Refusal> {
         if self.player_objects {
             let full = || Refusal { code: FULL, message: "the world is full".into() };
-            let mover = self.spawn(world, true).ok_or_else(full)?;
+            let mover = self.spawn(world, MOVER, true).ok_or_else(full)?;
             world.set_avatar(player, Some(mover.object));
             if let Some(position) = world.object(mover.object).map(|object| object.position) {
                 world.set_viewpoint(player, position);
@@ -266,8 +292,11 @@ impl Mover {
         let mut number = world.tick() ^ self.object.0.wrapping_mul(0x9e37_79b9);
         if state_bytes == 0 {
             let heading = number.wrapping_mul(0x0019_660d) as u8;
-            // Cannot fail, as below.
-            let _ = world.set(self.object, &CrowdMember { stamp: self.stamp, heading });
+            let stamp = self.stamp;
+            if world.set(self.object, &CrowdMember { stamp, heading }) == Err(WorldError::WrongState) {
+                // Cannot fail, as below: it is of the other kind.
+                let _ = world.set(self.object, &NearCrowdMember { stamp, heading });
+            }
             return;
         }
         state.clear();

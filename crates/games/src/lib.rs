@@ -26,7 +26,7 @@ use std::{collections::BTreeMap, fmt};
 
 use dunlin_rooms::Simulation;
 
-pub use crowd::{Crowd, CrowdMember};
+pub use crowd::{Crowd, CrowdMember, NearCrowdMember};
 pub use params::Params;
 pub use saved::Saved;
 pub use saving::Saving;

@@ -16,6 +16,7 @@ mod bits;
 mod fixed;
 mod grid;
 mod hash;
+mod layers;
 mod listing;
 mod migration;
 mod opening;

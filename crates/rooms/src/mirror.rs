@@ -12,11 +12,12 @@ use dunlin_protocol::Encoding;
 
 use crate::{
     Band, CellIndex, ClockRate, Grid, Schema, SnapshotFormat, TickUpdate,
+    layers::Reaches,
     wire::{self, BodyHead},
 };
 use body_cache::{BodyCache, BodyKey};
 use history::History;
-use merge::{Merges, States};
+use merge::{MergeKey, Merges, States};
 use weights::Weights;
 use zones::ZonePlan;
 
@@ -80,6 +81,7 @@ pub struct Mirror {
     grid: Grid,
     ticks_per_second: u32,
     schema: Arc<Schema>,
+    reaches: Reaches,
     tails: [&'static [u8]; Encoding::ALL.len()],
     history: History,
     /// The tick of the last update since the keyframe that does not have a form, by [`SnapshotFormat::index`]; 0 if all
@@ -100,13 +102,14 @@ impl Mirror {
         keyframe: Arc<TickUpdate>,
         tails: [&'static [u8]; Encoding::ALL.len()],
     ) -> Self {
-        let schema = Arc::clone(keyframe.schema());
+        let (schema, reaches) = (Arc::clone(keyframe.schema()), keyframe.reaches());
         let lacking_ticks = lacking_since(&keyframe, [0; SnapshotFormat::ALL.len()]);
         let weights = Weights::new(&grid, &keyframe);
         Self {
             grid,
             ticks_per_second,
             schema,
+            reaches,
             tails,
             weights,
             history: History::new(keyframe),
@@ -136,7 +139,7 @@ impl Mirror {
     /// Applies the next update, or another keyframe, which invalidates all bases before it.
     pub fn apply(&mut self, update: Arc<TickUpdate>) {
         if update.is_keyframe() {
-            self.schema = Arc::clone(update.schema());
+            (self.schema, self.reaches) = (Arc::clone(update.schema()), update.reaches());
             self.lacking_ticks = [0; SnapshotFormat::ALL.len()];
         }
         self.lacking_ticks = lacking_since(&update, self.lacking_ticks);
@@ -282,8 +285,8 @@ impl Mirror {
     }
 
     fn write_everything(&self, format: SnapshotFormat, view: CellIndex, out: &mut Vec<u8>) {
-        for (cell, _) in self.grid.visible(view) {
-            out.extend_from_slice(self.history.full(format, cell).unwrap_or_default());
+        for (cell, _, distance) in self.grid.visible_at(view) {
+            self.history.write_new(format, cell, self.reaches.depth(distance), out);
         }
     }
 
@@ -295,22 +298,35 @@ impl Mirror {
         plan: &ZonePlan,
         out: &mut Vec<u8>,
     ) {
-        let Self { grid, history, merges, schema, .. } = self;
+        let Self { grid, history, merges, schema, reaches, .. } = self;
         let states = States { schema, cell_units: grid.shape().cell_units };
         let mut steps = Steps::new(history, format, base.tick);
-        for (cell, band) in grid.visible(view) {
-            let band_before = if view == base.view { Some(band) } else { grid.band(base.view, cell) };
+        for (cell, band, distance) in grid.visible_at(view) {
+            let is_still = view == base.view;
+            let band_before = if is_still { Some(band) } else { grid.band(base.view, cell) };
+            let depth = reaches.depth(distance);
+            let is_as_deep = is_still || reaches.depth(grid.distance(base.view, cell)) == depth;
+            let key = |since, is_step| MergeKey { format, cell, since, depth, is_step };
             match band_before {
                 None => {
                     steps.flush(out);
-                    out.extend_from_slice(history.full(format, cell).unwrap_or_default());
+                    history.write_new(format, cell, depth, out);
+                }
+                // Neither does a far cell wait then: what the client has of it depends on nothing but the base's view.
+                Some(_) if !is_as_deep => {
+                    steps.flush(out);
+                    history.write_known(format, cell, depth, out);
                 }
                 Some(_) if band == Band::Far && !plan.is_far_sent() => {}
-                Some(Band::Near) if steps.is_one() => steps.cell(cell, out),
+                Some(Band::Near) if steps.is_one() => {
+                    if let Some(place) = steps.cell(cell, depth, out) {
+                        merges.write_step(history, states, (key(base.tick, true), place), out);
+                    }
+                }
                 Some(before) => {
                     let since = if before == Band::Near { base.tick } else { plan.far_known_tick() };
                     steps.flush(out);
-                    merges.write_or_full(history, states, (format, cell, since), out);
+                    merges.write_or_full(history, states, key(since, false), out);
                 }
             }
         }
@@ -326,26 +342,39 @@ impl Mirror {
         plan: &ZonePlan,
         body: &mut SnapshotBody,
     ) {
-        let Self { grid, history, merges, schema, .. } = self;
+        let Self { grid, history, merges, schema, reaches, .. } = self;
         let states = States { schema, cell_units: grid.shape().cell_units };
         let SnapshotBody { bytes: out, zone_bytes, .. } = body;
         let mut steps = Steps::new(history, format, base.tick);
-        for (cell, _) in grid.visible(view) {
+        for (cell, _, distance) in grid.visible_at(view) {
             let Some(zone) = zones::zone(grid, view, cell) else { continue };
-            let before = if view == base.view { Some(zone) } else { zones::zone(grid, base.view, cell) };
+            let is_still = view == base.view;
+            let before = if is_still { Some(zone) } else { zones::zone(grid, base.view, cell) };
+            let depth = reaches.depth(distance);
+            let is_as_deep = is_still || reaches.depth(grid.distance(base.view, cell)) == depth;
+            let key = |since, is_step| MergeKey { format, cell, since, depth, is_step };
             let bytes_before = out.len() + steps.waiting_bytes();
             let Some(before) = before else {
                 steps.flush(out);
-                out.extend_from_slice(history.full(format, cell).unwrap_or_default());
+                history.write_new(format, cell, depth, out);
                 continue;
             };
+            if !is_as_deep {
+                steps.flush(out);
+                history.write_known(format, cell, depth, out);
+                continue;
+            }
             match plan.known_ticks[before] {
                 _ if plan.leaves_out(before, zone) => {}
                 // Then the zone was sent with the base, so its cells are as of the base, and not of a later tick.
-                since if since == base.tick && steps.is_one() => steps.cell(cell, out),
+                since if since == base.tick && steps.is_one() => {
+                    if let Some(place) = steps.cell(cell, depth, out) {
+                        merges.write_step(history, states, (key(since, true), place), out);
+                    }
+                }
                 since => {
                     steps.flush(out);
-                    merges.write_or_full(history, states, (format, cell, since), out);
+                    merges.write_or_full(history, states, key(since, false), out);
                 }
             }
             zone_bytes[zone] += (out.len() + steps.waiting_bytes() - bytes_before) as u32;
@@ -390,13 +419,19 @@ impl<'a> Steps<'a> {
         self.run.len()
     }
 
-    fn cell(&mut self, cell: CellIndex, out: &mut Vec<u8>) {
-        let Some(update) = self.update else { return };
+    /// Returns the index of the cell in the update if its segment has layers beyond `depth`: it has to be written without them.
+    fn cell(&mut self, cell: CellIndex, depth: u8, out: &mut Vec<u8>) -> Option<usize> {
+        let update = self.update?;
         let rest = update.cells().get(self.place..).unwrap_or_default();
         if rest.first().is_some_and(|changed| changed.cell < cell) {
             self.place += rest.partition_point(|changed| changed.cell < cell);
         }
-        if update.cells().get(self.place).is_some_and(|changed| changed.cell == cell) {
+        if let Some(changed) = update.cells().get(self.place).filter(|changed| changed.cell == cell) {
+            if changed.layer_max >= depth {
+                self.place += 1;
+                self.flush(out);
+                return Some(self.place - 1);
+            }
             let segment = update.delta(self.format, self.place);
             if self.run.end == segment.start {
                 self.run.end = segment.end;
@@ -406,10 +441,11 @@ impl<'a> Steps<'a> {
             }
             self.place += 1;
         }
+        None
     }
 
     fn flush(&mut self, out: &mut Vec<u8>) {
-        if let Some(update) = self.update {
+        if let Some(update) = self.update.filter(|_| !self.run.is_empty()) {
             out.extend_from_slice(&update.deltas(self.format)[self.run.clone()]);
             self.run.start = self.run.end;
         }

@@ -27,6 +27,8 @@ pub(crate) const FIELDS_MAX: usize = 62;
 pub(crate) const SCHEMA_BYTES_MAX: usize = 64 << 10;
 /// Maximum kinds of a schema.
 pub(crate) const KINDS_MAX: usize = 256;
+/// Maximum distances within which kinds are visible. Players see up to one layer of a cell more than there are distances.
+pub(crate) const RANGES_MAX: usize = 8;
 /// Maximum bytes of a text, and elements of a list.
 pub(crate) const LENGTH_MAX: u16 = 1_024;
 /// A longer length is written in two bytes.
@@ -60,6 +62,9 @@ pub struct Schema {
     /// Of the kinds whose weight is not 1, in ascending order of numbers. Clients do not need them, so they are not in the
     /// document.
     weights: Vec<(u16, u8)>,
+    /// Of the kinds that are visible only near, how far, in ascending order of numbers. Not in the document either: clients
+    /// receive what their players see.
+    ranges: Vec<(u16, u32)>,
     document: String,
 }
 
@@ -156,10 +161,10 @@ impl Schema {
     pub fn with<T: State>(self) -> Self {
         let kind = Kind { number: T::KIND, name: Cow::Borrowed(T::NAME), fields: Cow::Borrowed(T::FIELDS) };
         let number = kind.number;
-        let Self { mut kinds, weights, .. } = self;
+        let Self { mut kinds, weights, ranges, .. } = self;
         kinds.push(kind);
         let schema = Self::of(kinds).unwrap_or_else(|error| panic!("kind {number} ({}): {error}", T::NAME));
-        Self { weights, ..schema }
+        Self { weights, ranges, ..schema }
     }
 
     /// Says how important the objects of a kind are to players with a bandwidth limit; 1 without this. A part of a player's
@@ -194,6 +199,44 @@ impl Schema {
         place.map_or(1, |place| self.weights[place].1)
     }
 
+    /// Says that players see the objects of a kind only in the cells near to their own, although their view reaches further.
+    /// What is within `units` of the viewpoint, to each side, is visible: the cells whose column and row differ from those of
+    /// the viewpoint's cell by at most `units` divided by the side of a cell, rounded up. Far cells among them stay far cells.
+    /// An object of one player (`Visibility::Owner`) is visible to it wherever it is. The kind may have no fields.
+    ///
+    /// ```
+    /// # use dunlin_rooms as dunlin_game;
+    /// use dunlin_game::Schema;
+    ///
+    /// const FOOTPRINT: u16 = 3;
+    /// let schema = Schema::new().with_visible_within(FOOTPRINT, 300);
+    /// assert_eq!((schema.visible_within(FOOTPRINT), schema.visible_within(1)), (Some(300), None));
+    /// ```
+    ///
+    /// # Panics
+    /// If the distance is 0, or if the schema has 8 other distances already: the game cannot run.
+    #[must_use]
+    pub fn with_visible_within(mut self, kind: u16, units: u32) -> Self {
+        assert!(units > 0, "kind {kind} is visible within 0 units");
+        self.ranges.retain(|(of, _)| *of != kind);
+        let place = self.ranges.partition_point(|(of, _)| *of < kind);
+        self.ranges.insert(place, (kind, units));
+        let distances: std::collections::BTreeSet<u32> = self.ranges.iter().map(|(_, units)| *units).collect();
+        assert!(distances.len() <= RANGES_MAX, "kinds have more than {RANGES_MAX} distances");
+        self
+    }
+
+    /// How far the objects of a kind are visible, in units; `None` if they are in the whole view.
+    pub fn visible_within(&self, kind: u16) -> Option<u32> {
+        let place = self.ranges.binary_search_by_key(&kind, |(of, _)| *of);
+        place.ok().map(|place| self.ranges[place].1)
+    }
+
+    /// The kinds that are visible only near, in ascending order, and how far.
+    pub fn ranges(&self) -> &[(u16, u32)] {
+        &self.ranges
+    }
+
     /// The weight of the most important of these kinds; 1 without any.
     pub(crate) fn weight_max(&self, kinds: impl Iterator<Item = u16>) -> u8 {
         if self.weights.is_empty() { 1 } else { kinds.map(|kind| self.weight(kind)).max().unwrap_or(1) }
@@ -210,7 +253,7 @@ impl Schema {
             return Err(SchemaError::TooLong);
         }
         let layouts = kinds.iter().map(FixedLayout::of).collect();
-        Ok(Self { kinds, layouts, weights: Vec::new(), document })
+        Ok(Self { kinds, layouts, weights: Vec::new(), ranges: Vec::new(), document })
     }
 
     /// Reads [`Schema::document`].

@@ -1,17 +1,21 @@
 //! The changes of one tick, encoded once and shared by all shards.
 
 mod format;
+mod layered;
 mod still;
 
 use std::{ops::Range, sync::Arc};
 
 use crate::{
     CellIndex, ClockRate, FormatSet, Grid, ObjectId, Schema, SnapshotFormat, TickTime,
+    layers::{Layers, Reaches},
     wire::{self, ChangeList, Changes, ObjectBefore, SegmentHead, WHOLE},
 };
 pub use format::MalformedUpdate;
-use still::StillCells;
+pub(crate) use layered::FullSegment;
+use layered::LayerParts;
 pub(crate) use still::StillObject;
+use still::{StillCell, StillCells};
 
 /// An object as clients see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,14 @@ pub struct ChangedView<'a> {
     pub before: Option<ObjectBefore<'a>>,
 }
 
+/// An object that has left a cell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DepartedObject {
+    pub(crate) id: ObjectId,
+    /// Without a kind, all players who see the cell are told.
+    pub(crate) kind: Option<u16>,
+}
+
 /// The changes of one tick: for each changed cell a delta segment against the previous tick, and a full segment. A
 /// keyframe has full segments of all cells that are not empty.
 ///
@@ -48,6 +60,8 @@ pub struct TickUpdate {
     is_keyframe: bool,
     formats: FormatSet,
     schema: Arc<Schema>,
+    reaches: Reaches,
+    layers: LayerParts,
     cells: Vec<ChangedCell>,
     /// Ids of the departed objects, of all cells in order.
     departed: Vec<u32>,
@@ -59,13 +73,17 @@ pub struct TickUpdate {
 }
 
 /// A cell in an update. Its part of each list begins where that of the previous cell ends.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ChangedCell {
     pub(crate) cell: CellIndex,
     /// Whether the cell has no objects.
     pub(crate) is_empty: bool,
     /// The weight of the most important object in the cell.
     pub(crate) weight: u8,
+    /// The highest layer of an object in the delta segment.
+    pub(crate) layer_max: u8,
+    /// The highest layer of an object in the full segment.
+    full_layer_max: u8,
     departed_end: usize,
     upserted_end: usize,
 }
@@ -85,6 +103,7 @@ struct Form {
 #[derive(Debug, Default)]
 pub struct UpdateWriter {
     update: TickUpdate,
+    layers: Layers,
     position_bits: u32,
     /// The forms of the update that have objects of their own.
     object_formats: Vec<SnapshotFormat>,
@@ -138,6 +157,7 @@ impl TickUpdate {
             + self.cells.capacity() * size_of::<ChangedCell>()
             + (self.departed.capacity() + self.upserted.capacity()) * size_of::<u32>()
             + self.changes.capacity() * size_of::<Changes>()
+            + self.layers.memory_bytes()
     }
 
     /// The update as another node receives it.
@@ -153,6 +173,11 @@ impl TickUpdate {
     /// If the bytes are anything else. No bytes cause a panic in a mirror that applies the update.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedUpdate> {
         format::read(bytes)
+    }
+
+    /// How far the layers of cells are visible.
+    pub(crate) fn reaches(&self) -> Reaches {
+        self.reaches
     }
 
     /// The cells of the update, in ascending order. Other functions take the indices in this list.
@@ -176,15 +201,24 @@ impl TickUpdate {
     }
 
     /// A cell's full segment.
-    pub(crate) fn full(&self, format: SnapshotFormat, place: usize) -> &[u8] {
-        let form = &self.forms[format.objects().index()];
-        &form.fulls[part(&form.full_ends, place)]
+    pub(crate) fn full(&self, format: SnapshotFormat, place: usize) -> FullSegment<'_> {
+        let format = format.objects();
+        let form = &self.forms[format.index()];
+        let bytes = &form.fulls[part(&form.full_ends, place)];
+        let ends = &self.layers.ends[format.index()];
+        let count = if ends.is_empty() { 0 } else { self.reaches.cells().len() + 2 };
+        FullSegment { bytes, ends: ends.get(place * count..(place + 1) * count).unwrap_or_default() }
     }
 
-    /// Ids of the objects that departed from a cell.
-    pub(crate) fn departed(&self, place: usize) -> &[u32] {
+    /// Ids of the objects that departed from a cell, and the index of the first among those of all cells.
+    pub(crate) fn departed(&self, place: usize) -> (&[u32], usize) {
         let start = place.checked_sub(1).map_or(0, |before| self.cells[before].departed_end);
-        &self.departed[start..self.cells[place].departed_end]
+        (&self.departed[start..self.cells[place].departed_end], start)
+    }
+
+    /// The layer of a departed object, by its index among those of all cells.
+    pub(crate) fn departed_layer(&self, place: usize) -> u8 {
+        self.layers.departed.get(place).copied().unwrap_or(0)
     }
 
     /// Ids of the objects in a cell's delta segment, and the index of the first among those of all cells.
@@ -197,6 +231,16 @@ impl TickUpdate {
     pub(crate) fn upsert(&self, format: SnapshotFormat, place: usize) -> &[u8] {
         let form = &self.forms[format.objects().index()];
         form.upserts.get(place).map_or(&[], |(start, end)| &form.deltas[*start..*end])
+    }
+
+    /// The layer of such an object.
+    pub(crate) fn upserted_layer(&self, place: usize) -> u8 {
+        self.layers.upserted.get(place).copied().unwrap_or(0)
+    }
+
+    /// Where the changed values of such an object are in the delta segments with [`SnapshotFormat::TypedProtobuf`], in bits.
+    pub(crate) fn values(&self, place: usize) -> Option<Range<usize>> {
+        self.layers.values.get(place).cloned()
     }
 
     /// What has changed of such an object since the tick before.
@@ -214,8 +258,9 @@ fn part(ends: &[usize], place: usize) -> Range<usize> {
 impl UpdateWriter {
     /// A writer for a world whose cells have this side, and whose objects have the states of a schema.
     pub fn new(schema: Arc<Schema>, cell_units: u32) -> Self {
-        let update = TickUpdate { schema, ..TickUpdate::default() };
-        Self { update, position_bits: wire::position_bits(cell_units), ..Self::default() }
+        let layers = Layers::new(&schema, cell_units);
+        let update = TickUpdate { schema, reaches: layers.reaches(), ..TickUpdate::default() };
+        Self { update, layers, position_bits: wire::position_bits(cell_units), ..Self::default() }
     }
 
     /// Starts an update.
@@ -230,6 +275,7 @@ impl UpdateWriter {
         self.update.departed.clear();
         self.update.upserted.clear();
         self.update.changes.clear();
+        self.update.layers.clear();
         self.update.forms.iter_mut().for_each(Form::clear);
     }
 
@@ -241,10 +287,18 @@ impl UpdateWriter {
         cell: CellIndex,
         changed: impl Iterator<Item = impl Into<ChangedView<'a>>>,
         departed: impl Iterator<Item = ObjectId>,
-        full: impl Iterator<Item = ObjectView<'a>>,
+        full: impl Iterator<Item = ObjectView<'a>> + Clone,
     ) {
         if !self.update.is_keyframe {
-            self.delta(cell, changed.map(Into::into), departed);
+            self.delta(cell, changed.map(Into::into), departed.map(|id| DepartedObject { id, kind: None }));
+        }
+        if !self.layers.is_one() {
+            let first_upserted = self.update.upserted.len();
+            let weight = self.update.schema.weight_max(full.clone().map(|object| object.kind));
+            let all = full.map(|view| StillObject { touched: 0, view });
+            return self.layered_full(cell, first_upserted, weight, |still, formats, kinds| {
+                still.encode_once(formats, kinds, &all)
+            });
         }
         self.objects.iter_mut().for_each(Vec::clear);
         let (mut is_empty, mut weight) = (true, 1);
@@ -268,13 +322,18 @@ impl UpdateWriter {
         round: u64,
         cell: CellIndex,
         changed: impl Iterator<Item = ChangedView<'a>> + Clone,
-        departed: impl Iterator<Item = ObjectId>,
+        departed: impl Iterator<Item = DepartedObject>,
         still: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) {
         let before = self.update.upserted.len();
         let kinds = changed.clone().map(|changed| changed.now.kind).chain(still.clone().map(|object| object.view.kind));
         let weight = self.update.schema.weight_max(kinds);
         self.delta(cell, changed, departed);
+        if !self.layers.is_one() {
+            return self.layered_full(cell, before, weight, |cells, formats, kinds| {
+                cells.encode(round, cell, formats, kinds, still)
+            });
+        }
         let has_changed = self.update.upserted.len() > before;
         if still.clone().next().is_none() {
             for format in self.update.formats.with_objects() {
@@ -284,7 +343,8 @@ impl UpdateWriter {
             self.end_cell(cell, !has_changed, weight);
             return;
         }
-        let still = self.still.encode(round, cell, self.update.formats, &self.update.schema, still);
+        let kinds = (&*self.update.schema, &self.layers);
+        let still = self.still.encode(round, cell, self.update.formats, kinds, still);
         for format in self.update.formats.with_objects() {
             let mut objects = still.upserts(format);
             if has_changed {
@@ -308,24 +368,81 @@ impl UpdateWriter {
             + self.all_objects.capacity()
     }
 
+    /// Writes the full segment of a cell with layers and ends the cell: the objects that `encode` returns, and those of the
+    /// delta segment from `first_upserted` on.
+    fn layered_full(
+        &mut self,
+        cell: CellIndex,
+        first_upserted: usize,
+        weight: u8,
+        encode: impl for<'s> FnOnce(&'s mut StillCells, FormatSet, (&Schema, &Layers)) -> &'s StillCell,
+    ) {
+        let Self { update, layers, still, all_objects, .. } = self;
+        let still = encode(still, update.formats, (&*update.schema, layers));
+        let is_empty = still.is_empty() && update.upserted.len() == first_upserted;
+        let mut full_layer_max = 0;
+        for format in update.formats.with_objects() {
+            all_objects.clear();
+            let (form, upserted) = (&mut update.forms[format.index()], &update.layers.upserted);
+            let ends = &mut update.layers.ends[format.index()];
+            let first_end = ends.len();
+            for layer in layers.all() {
+                let length_before = all_objects.len();
+                let of_layer = (first_upserted..upserted.len()).filter(|place| upserted[*place] == layer);
+                let changed = of_layer.map(|place| form.upserts[place]).map(|(start, end)| &form.deltas[start..end]);
+                for objects in std::iter::once(still.layer(format, layer)).chain(changed).filter(|of| !of.is_empty()) {
+                    wire::part_upserts(format, all_objects);
+                    all_objects.extend_from_slice(objects);
+                }
+                if all_objects.len() > length_before {
+                    full_layer_max = layer.max(full_layer_max);
+                }
+                ends.push(all_objects.len());
+            }
+            let segment_start = form.fulls.len();
+            let start = form.write_full(format, cell, all_objects) - segment_start;
+            ends[first_end..].iter_mut().for_each(|end| *end += start);
+            ends.insert(first_end, start);
+        }
+        self.end_cell(cell, is_empty, weight);
+        if let Some(cell) = self.update.cells.last_mut() {
+            cell.full_layer_max = full_layer_max;
+        }
+    }
+
     fn end_cell(&mut self, cell: CellIndex, is_empty: bool, weight: u8) {
         let (departed_end, upserted_end) = (self.update.departed.len(), self.update.upserted.len());
-        self.update.cells.push(ChangedCell { cell, is_empty, weight, departed_end, upserted_end });
+        let changed = ChangedCell { cell, weight, departed_end, upserted_end, ..ChangedCell::default() };
+        let before = self.update.cells.last().copied().unwrap_or_default();
+        let layers = &self.update.layers;
+        let of_departed = layers.departed.get(before.departed_end..).unwrap_or_default();
+        let of_upserted = layers.upserted.get(before.upserted_end..).unwrap_or_default();
+        let layer_max = of_departed.iter().chain(of_upserted).copied().max().unwrap_or(0);
+        self.update.cells.push(ChangedCell { is_empty, layer_max, ..changed });
     }
 
     fn delta<'a>(
         &mut self,
         cell: CellIndex,
         changed: impl Iterator<Item = ChangedView<'a>>,
-        departed: impl Iterator<Item = ObjectId>,
+        departed: impl Iterator<Item = DepartedObject>,
     ) {
         let (first_departed, first_upserted) = (self.update.departed.len(), self.update.upserted.len());
-        self.update.departed.extend(departed.map(|id| id.0));
+        let is_layered = !self.layers.is_one();
+        for DepartedObject { id, kind } in departed {
+            self.update.departed.push(id.0);
+            if is_layered {
+                self.update.layers.departed.push(kind.map_or(0, |kind| self.layers.of(kind)));
+            }
+        }
         self.objects.iter_mut().for_each(Vec::clear);
         self.change_list.clear();
         let has_changes = self.update.formats.contains(SnapshotFormat::TypedProtobuf);
         for ChangedView { now, before } in changed {
             self.update.upserted.push(now.id.0);
+            if is_layered {
+                self.update.layers.upserted.push(self.layers.of(now.kind));
+            }
             for &format in &self.object_formats {
                 let objects = &mut self.objects[format.index()];
                 let length = wire::write_upsert(format, &self.update.schema, &now, objects);
@@ -346,6 +463,15 @@ impl UpdateWriter {
             let is_needed = format != SnapshotFormat::TypedProtobuf || !head.is_nothing() || !objects.is_empty();
             let start = if is_needed { wire::write_segment(format, &head, objects, &mut form.deltas) } else { 0 };
             form.delta_ends.push(form.deltas.len());
+            if is_layered && format == SnapshotFormat::TypedProtobuf {
+                let values = &mut self.update.layers.values;
+                values.resize(self.update.upserted.len(), 0..0);
+                // The objects of a segment follow its changes.
+                let first_bit = (start - fields.len()) * 8;
+                for (number, range) in self.change_list.values() {
+                    values[first_upserted + number] = first_bit + range.start..first_bit + range.end;
+                }
+            }
             for (from, to) in form.upserts.get_mut(first_upserted..).unwrap_or_default() {
                 *from += start;
                 *to += start;
@@ -381,10 +507,12 @@ impl<'a> From<ObjectView<'a>> for ChangedView<'a> {
 }
 
 impl Form {
-    fn write_full(&mut self, format: SnapshotFormat, cell: CellIndex, objects: &[u8]) {
+    /// Returns where the objects begin.
+    fn write_full(&mut self, format: SnapshotFormat, cell: CellIndex, objects: &[u8]) -> usize {
         let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
-        wire::write_segment(format, &head, objects, &mut self.fulls);
+        let start = wire::write_segment(format, &head, objects, &mut self.fulls);
         self.full_ends.push(self.fulls.len());
+        start
     }
 
     fn memory_bytes(&self) -> usize {

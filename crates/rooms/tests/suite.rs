@@ -18,6 +18,7 @@ mod kinds;
 mod limited;
 mod listing;
 mod migration;
+mod near_kinds;
 mod opening;
 mod recording_versions;
 mod rewind;

@@ -154,7 +154,7 @@ impl Plan {
         // With few channels, the node might have to reject the channel of a room.
         let may_have_rooms = options.channel.channels_max > 1_000;
         let rooms = (may_have_rooms && chance.percent(35))
-            .then(|| RoomPlan::new(chance).with_seats(seed).with_nodes(seed).with_limit(seed));
+            .then(|| RoomPlan::new(chance).with_seats(seed).with_nodes(seed).with_limit(seed).with_near_kinds(seed));
         if chance.percent(30) {
             configure_backends(chance, &mut options);
         }
@@ -242,6 +242,7 @@ impl RoomPlan {
                 changes_max: *chance.pick(&[1, 3, 6]),
                 events_percent: *chance.pick(&[2, 10, 40]),
                 has_weights: false,
+                near_units: None,
             },
             options,
         }
@@ -275,6 +276,16 @@ impl RoomPlan {
             shape.near_cells = *chance.pick(&[1, 2, 3, 4]);
             shape.far_interval_ticks = *chance.pick(&[1, 3, 13, 15]);
             self.game_options.has_weights = chance.percent(50);
+        }
+        self
+    }
+
+    /// Makes some kinds visible only near in some plans.
+    fn with_near_kinds(mut self, seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0x6e65_6b69);
+        if chance.percent(40) {
+            let cell_units = self.game_options.shape.cell_units;
+            self.game_options.near_units = NonZeroU32::new(*chance.pick(&[1, cell_units, cell_units + 1]));
         }
         self
     }

@@ -191,3 +191,20 @@ fn its_memory_is_that_of_its_objects_and_players() {
     many.ticks(1);
     assert_eq!(many.room.game_bytes(), before);
 }
+
+#[test]
+fn some_objects_are_visible_only_near() {
+    for is_typed in [false, true] {
+        let params = json!({"objects": 100, "near_permille": 300, "near_units": 400, "typed": is_typed});
+        let mut script = crowd(&params);
+        script.ticks(3);
+        assert_eq!((script.of_kind(MOVER).len(), script.of_kind(NEAR_MOVER).len()), (70, 30));
+        let schema = script.room.schema();
+        assert_eq!((schema.visible_within(MOVER), schema.visible_within(NEAR_MOVER)), (None, Some(400)));
+        assert_eq!(schema.kinds().len(), if is_typed { 2 } else { 0 });
+        let of_one = script.of_kind(NEAR_MOVER).swap_remove(0);
+        script.ticks(1);
+        assert_ne!(script.object(of_one.0).state, of_one.1.state, "it changes as the others do");
+    }
+    assert!(crowd(&json!({})).room.schema().ranges().is_empty());
+}

@@ -62,13 +62,19 @@ impl Grid {
     /// assert_eq!(near.count(), 4, "in a corner of the map");
     /// ```
     pub fn visible(&self, view: CellIndex) -> impl Iterator<Item = (CellIndex, Band)> + '_ {
-        let (column, row) = self.place(view);
+        self.visible_at(view).map(|(cell, band, _)| (cell, band))
+    }
+
+    /// As [`Grid::visible`], with the distance of each cell.
+    pub(crate) fn visible_at(&self, view: CellIndex) -> impl Iterator<Item = (CellIndex, Band, u16)> + '_ {
+        let (view_column, view_row) = self.place(view);
         let reach = self.shape.near_cells.saturating_add(self.shape.far_cells);
-        let columns = column.saturating_sub(reach)..=column.saturating_add(reach).min(self.shape.columns - 1);
-        let rows = row.saturating_sub(reach)..=row.saturating_add(reach).min(self.shape.rows - 1);
+        let around = |at: u16, count: u16| at.saturating_sub(reach)..=at.saturating_add(reach).min(count - 1);
+        let (columns, rows) = (around(view_column, self.shape.columns), around(view_row, self.shape.rows));
         rows.flat_map(move |row| columns.clone().map(move |column| (column, row))).map(move |(column, row)| {
             let cell = CellIndex(u32::from(row) * u32::from(self.shape.columns) + u32::from(column));
-            (cell, self.band(view, cell).unwrap_or(Band::Far))
+            let distance = view_column.abs_diff(column).max(view_row.abs_diff(row));
+            (cell, if distance <= self.shape.near_cells { Band::Near } else { Band::Far }, distance)
         })
     }
 }

@@ -5,7 +5,12 @@ use std::{collections::VecDeque, sync::Arc};
 use hashbrown::HashMap;
 
 use super::HashState;
-use crate::{CellIndex, SnapshotFormat, TickUpdate, grid::HISTORY_TICKS};
+use crate::{
+    CellIndex, SnapshotFormat, TickUpdate,
+    grid::HISTORY_TICKS,
+    tick_update::FullSegment,
+    wire::{self, SegmentHead},
+};
 
 #[derive(Debug)]
 pub(super) struct History {
@@ -33,7 +38,14 @@ enum Full {
     /// In the update with this number, counted since the mirror was created.
     Update { number: u64, place: usize },
     /// A copy, made when the update was dropped: a quiet cell must not keep all other changes of its update in memory.
-    Copied([Box<[u8]>; SnapshotFormat::ALL.len()]),
+    Copied([CopiedSegment; SnapshotFormat::ALL.len()]),
+}
+
+#[derive(Debug, Default)]
+struct CopiedSegment {
+    bytes: Box<[u8]>,
+    /// See [`FullSegment`].
+    ends: Box<[usize]>,
 }
 
 impl History {
@@ -129,20 +141,45 @@ impl History {
     }
 
     /// The full segment of a cell; `None` if it is empty.
-    pub(super) fn full(&self, format: SnapshotFormat, cell: CellIndex) -> Option<&[u8]> {
+    pub(super) fn full(&self, format: SnapshotFormat, cell: CellIndex) -> Option<FullSegment<'_>> {
         Some(match self.cells.get(&cell)? {
             Full::Keyframe(place) => self.keyframe.as_ref()?.full(format, *place),
             Full::Update { number, place } => {
                 let index = number.checked_sub(self.forgotten)?;
                 self.updates.get(index as usize)?.full(format, *place)
             }
-            Full::Copied(segments) => &segments[format.objects().index()],
+            Full::Copied(segments) => {
+                let CopiedSegment { bytes, ends } = &segments[format.objects().index()];
+                FullSegment { bytes, ends }
+            }
         })
+    }
+
+    /// Appends the first `depth` layers of a cell of which a client has nothing.
+    pub(super) fn write_new(&self, format: SnapshotFormat, cell: CellIndex, depth: u8, out: &mut Vec<u8>) {
+        if let Some(full) = self.full(format, cell) {
+            full.write(format, cell, depth, false, out);
+        }
+    }
+
+    /// Appends the first `depth` layers of a cell even if they have no objects, for a client that may have some.
+    pub(super) fn write_known(&self, format: SnapshotFormat, cell: CellIndex, depth: u8, out: &mut Vec<u8>) {
+        if let Some(full) = self.full(format, cell) {
+            full.write(format, cell, depth, true, out);
+        } else {
+            let head = SegmentHead { cell, is_full: true, departed: &[], changes: &[] };
+            wire::write_segment(format, &head, &[], out);
+        }
     }
 }
 
 /// A cell's full segments, each once.
-fn copied(update: &TickUpdate, place: usize) -> [Box<[u8]>; SnapshotFormat::ALL.len()] {
-    SnapshotFormat::ALL
-        .map(|format| if format.objects() == format { update.full(format, place).into() } else { Box::default() })
+fn copied(update: &TickUpdate, place: usize) -> [CopiedSegment; SnapshotFormat::ALL.len()] {
+    SnapshotFormat::ALL.map(|format| {
+        if format.objects() != format {
+            return CopiedSegment::default();
+        }
+        let FullSegment { bytes, ends } = update.full(format, place);
+        CopiedSegment { bytes: bytes.into(), ends: ends.into() }
+    })
 }

@@ -162,3 +162,14 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_schema_has_up_to_8_distances() {
+    let with = |count: u16| {
+        (1..=count).fold(Schema::new(), |schema, kind| schema.with_visible_within(kind, u32::from(kind) * 10))
+    };
+    let full = with(8).with_visible_within(100, 80).with_visible_within(8, 70);
+    assert_eq!((full.visible_within(100), full.visible_within(8), full.visible_within(9)), (Some(80), Some(70), None));
+    assert!(std::panic::catch_unwind(|| with(9)).is_err());
+    assert!(std::panic::catch_unwind(|| Schema::new().with_visible_within(1, 0)).is_err());
+}

@@ -11,6 +11,8 @@ use super::{ChangedCell, TickUpdate};
 use crate::{
     CellIndex, ClockRate, FormatSet, Schema, SnapshotFormat, TickTime,
     binary::{Reader, Unreadable, put_bytes, put_number},
+    layers::Reaches,
+    schema::RANGES_MAX,
 };
 
 /// The bytes are not an update, or are cut.
@@ -42,11 +44,16 @@ const SLOWED: u8 = 0x80;
 /// bytes are those of nodes that do not know weights.
 const WEIGHTED: u8 = 0x40;
 
+/// The bit of the first byte that marks cells with layers: how far these are visible follows the schema, the highest layers
+/// of each cell its numbers, and the layers of objects the ids. If all kinds are visible in the whole view, the bytes are those
+/// of nodes that do not know layers.
+const LAYERED: u8 = 0x20;
+
 /// The forms that other nodes receive.
 const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobuf];
 
 /// All bits of the first byte.
-const KNOWN_BITS: u8 = KEYFRAME | SLOWED | WEIGHTED | bit(SENT[0]) | bit(SENT[1]);
+const KNOWN_BITS: u8 = KEYFRAME | SLOWED | WEIGHTED | LAYERED | bit(SENT[0]) | bit(SENT[1]);
 
 /// The bit of the first byte that says that an update has this form.
 const fn bit(format: SnapshotFormat) -> u8 {
@@ -59,7 +66,9 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     let formats = sent().fold(0, |bits, format| bits | bit(format));
     let TickTime { unix_us, rate } = update.time;
     let is_weighted = update.cells.iter().any(|cell| cell.weight != 1);
-    let marks = (u8::from(!rate.is_full()) * SLOWED) | (u8::from(is_weighted) * WEIGHTED);
+    let is_layered = !update.reaches.is_empty();
+    let marks =
+        (u8::from(!rate.is_full()) * SLOWED) | (u8::from(is_weighted) * WEIGHTED) | (u8::from(is_layered) * LAYERED);
     out.push((u8::from(update.is_keyframe) * KEYFRAME) | formats | marks);
     put_number(update.tick.into(), out);
     put_number(unix_us, out);
@@ -69,8 +78,12 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     if update.is_keyframe {
         put_bytes(update.schema.document().as_bytes(), out);
     }
+    if is_layered {
+        put_number(update.reaches.cells().len() as u64, out);
+        update.reaches.cells().iter().for_each(|cells| put_number((*cells).into(), out));
+    }
     put_number(update.cells.len() as u64, out);
-    let mut before = ChangedCell { cell: CellIndex(0), is_empty: false, weight: 1, departed_end: 0, upserted_end: 0 };
+    let mut before = ChangedCell::default();
     for cell in &update.cells {
         put_number(u64::from(cell.cell.0 - before.cell.0), out);
         put_number((((cell.departed_end - before.departed_end) as u64) << 1) | u64::from(cell.is_empty), out);
@@ -78,10 +91,14 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
         if is_weighted {
             put_number(cell.weight.into(), out);
         }
+        if is_layered {
+            out.push(cell.layer_max | cell.full_layer_max << 4);
+        }
         before = *cell;
     }
     let ids = update.departed[..before.departed_end].iter().chain(&update.upserted[..before.upserted_end]);
     ids.for_each(|id| put_number(u64::from(*id), out));
+    write_object_layers(update, out);
     for format in sent() {
         let form = &update.forms[format.index()];
         if !update.is_keyframe {
@@ -94,6 +111,23 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
             }
         }
         write_parts(&form.fulls, &form.full_ends[..update.cells.len()], out);
+        for place in (0..update.cells.len()).filter(|place| update.cells[*place].full_layer_max > 0) {
+            let mut end_before = 0;
+            for end in update.full(format, place).ends {
+                put_number((end - end_before) as u64, out);
+                end_before = *end;
+            }
+        }
+    }
+}
+
+/// Appends the layers of the objects in the cells that have some beyond the first.
+fn write_object_layers(update: &TickUpdate, out: &mut Vec<u8>) {
+    for (place, _) in update.cells.iter().enumerate().filter(|(_, cell)| cell.layer_max > 0) {
+        let (departed, first) = update.departed(place);
+        out.extend((first..).take(departed.len()).map(|of| update.departed_layer(of)));
+        let (upserted, first) = update.upserted(place);
+        out.extend((first..).take(upserted.len()).map(|of| update.upserted_layer(of)));
     }
 }
 
@@ -134,6 +168,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
             update.schema = Arc::new(Schema::from_document(document).map_err(|_| MalformedUpdate)?);
         }
     }
+    if first & LAYERED != 0 {
+        update.reaches = read_reaches(&mut reader)?;
+    }
     let cell_count = reader.count()?;
     read_cells(&mut reader, cell_count, first & WEIGHTED != 0, &mut update)?;
     let (departed_count, upserted_count) =
@@ -143,6 +180,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
             ids.push(reader.number_of()?);
         }
     }
+    read_object_layers(&mut reader, &mut update)?;
     for format in formats.iter() {
         let form = &mut update.forms[format.index()];
         if !update.is_keyframe {
@@ -150,6 +188,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
             form.upserts = read_ranges(&mut reader, upserted_count, form.deltas.len())?;
         }
         (form.fulls, form.full_ends) = read_parts(&mut reader, cell_count)?;
+        if !update.reaches.is_empty() {
+            update.layers.ends[format.index()] = read_layer_ends(&mut reader, &update, format)?;
+        }
     }
     if reader.left() > 0 { Err(MalformedUpdate) } else { Ok(update) }
 }
@@ -172,9 +213,12 @@ fn read_cells(
         departed_end = departed_end.checked_add(departed >> 1).ok_or(MalformedUpdate)?;
         upserted_end = upserted_end.checked_add(reader.number_of()?).ok_or(MalformedUpdate)?;
         let weight = if is_weighted { reader.number_of()? } else { 1 };
-        let cell =
-            ChangedCell { cell: CellIndex(next), is_empty: departed & 1 != 0, weight, departed_end, upserted_end };
-        if weight == 0 {
+        let layers = if update.reaches.is_empty() { 0 } else { reader.byte()? };
+        let (layer_max, full_layer_max) = (layers & 0xf, layers >> 4);
+        let is_empty = departed & 1 != 0;
+        let cell = CellIndex(next);
+        let cell = ChangedCell { cell, is_empty, weight, layer_max, full_layer_max, departed_end, upserted_end };
+        if weight == 0 || usize::from(layer_max.max(full_layer_max)) > update.reaches.cells().len() {
             return Err(MalformedUpdate);
         }
         update.cells.push(cell);
@@ -182,6 +226,57 @@ fn read_cells(
     // Each id takes at least one byte.
     let ids = departed_end.checked_add(upserted_end).ok_or(MalformedUpdate)?;
     if ids > reader.left() { Err(MalformedUpdate) } else { Ok(()) }
+}
+
+fn read_reaches(reader: &mut Reader<'_>) -> Result<Reaches, MalformedUpdate> {
+    let count: usize = reader.number_of()?;
+    let mut cells = [0; RANGES_MAX];
+    let cells = cells.get_mut(..count).filter(|cells| !cells.is_empty()).ok_or(MalformedUpdate)?;
+    for reach in cells.iter_mut() {
+        *reach = reader.number_of()?;
+    }
+    Reaches::from_cells(cells).ok_or(MalformedUpdate)
+}
+
+fn read_object_layers(reader: &mut Reader<'_>, update: &mut TickUpdate) -> Result<(), MalformedUpdate> {
+    if update.reaches.is_empty() {
+        return Ok(());
+    }
+    let (departed, upserted) = (&mut update.layers.departed, &mut update.layers.upserted);
+    for cell in &update.cells {
+        let mut highest = 0;
+        for (layers, end) in [(&mut *departed, cell.departed_end), (&mut *upserted, cell.upserted_end)] {
+            while layers.len() < end {
+                let layer = if cell.layer_max == 0 { 0 } else { reader.byte()? };
+                highest = highest.max(layer);
+                layers.push(layer);
+            }
+        }
+        if highest != cell.layer_max {
+            return Err(MalformedUpdate);
+        }
+    }
+    Ok(())
+}
+
+/// Where the objects of each cell's full segment begin, and where those of each layer end.
+fn read_layer_ends(
+    reader: &mut Reader<'_>,
+    update: &TickUpdate,
+    format: SnapshotFormat,
+) -> Result<Vec<usize>, MalformedUpdate> {
+    let full_ends = &update.forms[format.index()].full_ends;
+    let mut ends = Vec::new();
+    for (place, cell) in update.cells.iter().enumerate() {
+        let length = super::part(full_ends, place).len();
+        let mut end = 0_usize;
+        for _ in 0..update.reaches.cells().len() + 2 {
+            let step = if cell.full_layer_max == 0 { 0 } else { reader.number_of()? };
+            end = end.checked_add(step).filter(|end| *end <= length).ok_or(MalformedUpdate)?;
+            ends.push(end);
+        }
+    }
+    Ok(ends)
 }
 
 fn read_parts(reader: &mut Reader<'_>, count: usize) -> Result<(Vec<u8>, Vec<usize>), MalformedUpdate> {
@@ -338,7 +433,7 @@ mod tests {
     fn unknown_bits_are_malformed() {
         let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
         let bytes = update(false, sent).to_bytes();
-        let known = [KEYFRAME, SLOWED, WEIGHTED, bit(SnapshotFormat::Json), bit(SnapshotFormat::Protobuf)];
+        let known = [KEYFRAME, SLOWED, WEIGHTED, LAYERED, bit(SnapshotFormat::Json), bit(SnapshotFormat::Protobuf)];
         // No other form can arrive.
         for unknown in (0..8).map(|place| 1 << place).filter(|bit| !known.contains(bit)) {
             let mut changed = bytes.clone();
@@ -360,9 +455,76 @@ mod tests {
         assert_eq!(hex(update(true, sent)), SENT_KEYFRAME.trim_end());
     }
 
+    fn full(update: &TickUpdate, format: SnapshotFormat, place: usize, depth: u8) -> Vec<u8> {
+        let mut segment = Vec::new();
+        update.full(format, place).write(format, update.cells()[place].cell, depth, true, &mut segment);
+        segment
+    }
+
+    /// Updates of a room with kinds that are visible only near.
+    fn layered_updates() -> impl Iterator<Item = TickUpdate> {
+        let schema = Arc::new(schema().with_visible_within(8, 100).with_visible_within(9, 200));
+        let formats = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        [false, true].into_iter().map(move |is_keyframe| {
+            let mut writer = UpdateWriter::new(Arc::clone(&schema), 100);
+            writer.begin(900, UNIX_US, formats, is_keyframe);
+            let objects = |kinds: &'static [u16]| {
+                kinds.iter().zip(300..).map(|(kind, id)| ObjectView { kind: *kind, ..object(id, b"ab") })
+            };
+            let departed = || [ObjectId(4), ObjectId(9)].into_iter();
+            writer.cell(CellIndex(0), objects(&[7]), departed(), objects(&[7, 7]));
+            writer.cell(CellIndex(1), objects(&[8, 7, 9, 8]), departed(), objects(&[8, 7, 9, 8, 7]));
+            writer.cell(CellIndex(2), objects(&[9]), departed(), objects(&[9, 9]));
+            writer.cell(CellIndex(5), objects(&[7]), departed(), objects(&[7, 8]));
+            writer.cell(CellIndex(6), objects(&[]), departed(), objects(&[]));
+            writer.finish(&grid())
+        })
+    }
+
+    #[test]
+    fn a_full_segment_has_the_layers_that_are_seen() {
+        let keyframe = layered_updates().nth(1).expect("a keyframe");
+        let ids = |place, depth| {
+            let segment = String::from_utf8(full(&keyframe, SnapshotFormat::Json, place, depth)).expect("UTF-8");
+            let segment: serde_json::Value = serde_json::from_str(segment.trim_end_matches(',')).expect("JSON");
+            assert_eq!(segment["full"], true);
+            let objects = segment["upserts"].as_array().cloned().unwrap_or_default();
+            objects.iter().map(|object| object["id"].as_u64().expect("an id")).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            [ids(1, 1), ids(1, 2), ids(1, 3)],
+            [vec![301, 304], vec![301, 304, 302], vec![301, 304, 302, 300, 303]]
+        );
+        assert_eq!([ids(2, 1), ids(2, 2), ids(2, 3)], [vec![], vec![300, 301], vec![300, 301]]);
+        let mut nothing = Vec::new();
+        keyframe.full(SnapshotFormat::Json, 2).write(SnapshotFormat::Json, CellIndex(2), 1, false, &mut nothing);
+        assert!(nothing.is_empty(), "a client that has nothing of the cell need not know of it");
+    }
+
+    #[test]
+    fn layers_that_are_not_those_of_the_room_are_malformed() {
+        let update = layered_updates().next().expect("an update");
+        let bytes = update.to_bytes();
+        assert_eq!(bytes[0] & LAYERED, LAYERED);
+        assert_eq!(bytes[11..14], [2, 2, 1], "two distances: 2 cells and 1 cell");
+        for reaches in [[0, 2, 1], [9, 2, 1], [2, 1, 2], [2, 1, 1], [1, 2, 1]] {
+            let mut changed = bytes.clone();
+            changed[11..14].copy_from_slice(&reaches);
+            assert_eq!(TickUpdate::from_bytes(&changed).err(), Some(MalformedUpdate), "{reaches:?}");
+        }
+        let layers_of_cell = 14 + 1 + 3;
+        assert_eq!(bytes[layers_of_cell], 0, "of the first cell");
+        for layers in [1, 0x10, 0x30, 3] {
+            let mut changed = bytes.clone();
+            changed[layers_of_cell] = layers;
+            assert_eq!(TickUpdate::from_bytes(&changed).err(), Some(MalformedUpdate), "{layers:#x}");
+        }
+    }
+
     #[test]
     fn an_update_is_the_same_after_the_way_between_nodes() {
-        for update in every_update() {
+        for update in every_update().chain(layered_updates()) {
+            let update = &update;
             let bytes = update.to_bytes();
             let arrived = TickUpdate::from_bytes(&bytes).expect("it was written here");
             assert_eq!(arrived.to_bytes(), bytes);
@@ -372,12 +534,21 @@ mod tests {
             assert_eq!(**arrived.schema(), if update.is_keyframe() { schema() } else { Schema::new() });
             for place in 0..update.cell_count() {
                 assert_eq!(arrived.departed(place), update.departed(place));
+                let layers = |of: &TickUpdate| {
+                    let ((departed, first), (upserted, second)) = (of.departed(place), of.upserted(place));
+                    let departed = (first..).take(departed.len()).map(|object| of.departed_layer(object));
+                    let upserted = (second..).take(upserted.len()).map(|object| of.upserted_layer(object));
+                    departed.chain(upserted).collect::<Vec<_>>()
+                };
+                assert_eq!(layers(&arrived), layers(update));
                 let ((ids, first), (ids_before, first_before)) = (arrived.upserted(place), update.upserted(place));
                 assert_eq!((ids, first), (ids_before, first_before));
                 for format in update.formats().iter() {
-                    assert_eq!(arrived.full(format, place), update.full(format, place));
+                    for depth in 1..=9 {
+                        assert_eq!(full(&arrived, format, place, depth), full(update, format, place, depth));
+                    }
                     let deltas = |of: &TickUpdate| of.deltas(format)[of.delta(format, place)].to_vec();
-                    assert_eq!(deltas(&arrived), deltas(&update));
+                    assert_eq!(deltas(&arrived), deltas(update));
                     for object in first..first + ids.len() {
                         assert_eq!(arrived.upsert(format, object), update.upsert(format, object));
                     }
@@ -416,7 +587,7 @@ mod tests {
 
     #[test]
     fn what_is_cut_or_longer_is_malformed() {
-        for update in every_update() {
+        for update in every_update().chain(layered_updates()) {
             let mut bytes = update.to_bytes();
             for length in 0..bytes.len() {
                 assert!(TickUpdate::from_bytes(&bytes[..length]).is_err(), "{length} of {}", bytes.len());

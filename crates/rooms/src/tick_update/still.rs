@@ -3,10 +3,12 @@
 //! The full segment of a changed cell contains all its objects, but in most ticks only the moving ones differ. The
 //! others are copied from this cache.
 
+use std::ops::Range;
+
 use hashbrown::HashMap;
 
 use super::ObjectView;
-use crate::{CellIndex, FormatSet, ObjectId, Schema, SnapshotFormat, wire};
+use crate::{CellIndex, FormatSet, ObjectId, Schema, SnapshotFormat, layers::Layers, wire};
 
 /// Maximum bytes of all cells together. Cells beyond them are encoded in every tick.
 const STILL_BYTES_MAX: usize = 4 << 20;
@@ -40,7 +42,12 @@ pub(super) struct StillCell {
     ids: Vec<ObjectId>,
     /// The encoded upserts, with separators between them.
     upserts: [Vec<u8>; SnapshotFormat::ALL.len()],
+    /// Where those of each layer are; empty if there is one layer.
+    layers: [Vec<Range<usize>>; SnapshotFormat::ALL.len()],
 }
+
+/// What is known about the kinds of all objects.
+pub(super) type Kinds<'a> = (&'a Schema, &'a Layers);
 
 impl StillCells {
     /// The encoded objects of a cell in `formats`; `round` is the current one.
@@ -49,7 +56,7 @@ impl StillCells {
         round: u64,
         cell: CellIndex,
         formats: FormatSet,
-        schema: &Schema,
+        kinds: Kinds<'_>,
         objects: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) -> &StillCell {
         if self.bytes > STILL_BYTES_MAX && round.saturating_sub(self.emptied_round) >= KEPT_ROUNDS {
@@ -58,16 +65,27 @@ impl StillCells {
         }
         let has_room = self.bytes <= STILL_BYTES_MAX || self.cells.contains_key(&cell);
         if !has_room {
-            self.other.encode(round, formats, schema, objects);
+            self.other.encode(round, formats, kinds, objects);
             return &self.other;
         }
         let kept = self.cells.entry(cell).or_default();
         if !kept.is_current(formats, objects.clone()) {
             self.bytes -= kept.memory_bytes();
-            kept.encode(round, formats, schema, objects);
+            kept.encode(round, formats, kinds, objects);
             self.bytes += kept.memory_bytes();
         }
         kept
+    }
+
+    /// The encoded objects of a cell that is not kept.
+    pub(super) fn encode_once<'a>(
+        &mut self,
+        formats: FormatSet,
+        kinds: Kinds<'_>,
+        objects: &(impl Iterator<Item = StillObject<'a>> + Clone),
+    ) -> &StillCell {
+        self.other.encode(0, formats, kinds, objects);
+        &self.other
     }
 
     /// Approximate memory in bytes.
@@ -88,18 +106,41 @@ impl StillCell {
         &mut self,
         round: u64,
         formats: FormatSet,
-        schema: &Schema,
+        kinds: Kinds<'_>,
         objects: &(impl Iterator<Item = StillObject<'a>> + Clone),
     ) {
         (self.round, self.formats) = (round, formats);
         self.ids.clear();
         self.ids.extend(objects.clone().map(|object| object.view.id));
         self.upserts.iter_mut().for_each(Vec::clear);
+        self.layers.iter_mut().for_each(Vec::clear);
+        let (schema, layers) = kinds;
         for format in formats.with_objects() {
-            for object in objects.clone() {
-                wire::write_upsert(format, schema, &object.view, &mut self.upserts[format.index()]);
+            let upserts = &mut self.upserts[format.index()];
+            for layer in layers.all() {
+                let mut range = upserts.len()..upserts.len();
+                for object in objects.clone().filter(|object| layers.of(object.view.kind) == layer) {
+                    let length = wire::write_upsert(format, schema, &object.view, upserts);
+                    if range.is_empty() {
+                        range.start = upserts.len() - length;
+                    }
+                    range.end = upserts.len();
+                }
+                if !layers.is_one() {
+                    self.layers[format.index()].push(range);
+                }
             }
         }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// The encoded objects of a layer, if there are several.
+    pub(super) fn layer(&self, format: SnapshotFormat, layer: u8) -> &[u8] {
+        let range = self.layers[format.index()].get(usize::from(layer)).cloned();
+        range.and_then(|range| self.upserts[format.index()].get(range)).unwrap_or_default()
     }
 
     /// The encoded objects.
@@ -108,7 +149,9 @@ impl StillCell {
     }
 
     fn memory_bytes(&self) -> usize {
-        self.upserts.iter().map(Vec::capacity).sum::<usize>() + self.ids.capacity() * size_of::<ObjectId>()
+        self.upserts.iter().map(Vec::capacity).sum::<usize>()
+            + self.ids.capacity() * size_of::<ObjectId>()
+            + self.layers.iter().map(Vec::capacity).sum::<usize>() * size_of::<Range<usize>>()
     }
 }
 
@@ -136,7 +179,7 @@ mod tests {
 
     fn encoded_from_scratch(of: &[(u32, u32, u64)], state: &[u8], formats: FormatSet) -> [Vec<u8>; 4] {
         let mut cell = StillCell::default();
-        cell.encode(1, formats, &Schema::new(), &objects(of, state));
+        cell.encode(1, formats, (&Schema::new(), &Layers::default()), &objects(of, state));
         cell.upserts
     }
 
@@ -161,7 +204,7 @@ mod tests {
                 }).collect();
                 let formats =
                     if is_json_alone { FormatSet::default().with(SnapshotFormat::Json) } else { both() };
-                let kept = cells.encode(round, CellIndex(cell), formats, &Schema::new(), &objects(&now, b"s"));
+                let kept = cells.encode(round, CellIndex(cell), formats, (&Schema::new(), &Layers::default()), &objects(&now, b"s"));
                 let expected = encoded_from_scratch(&now, b"s", formats);
                 for format in formats.iter() {
                     prop_assert_eq!(kept.upserts(format), &expected[format.index()]);
@@ -176,15 +219,17 @@ mod tests {
     fn cells_past_the_limit_are_not_kept() {
         let mut cells = StillCells::default();
         let state = vec![7; 1 << 20];
-        let (formats, schema) = (FormatSet::default().with(SnapshotFormat::Protobuf), Schema::new());
+        let formats = FormatSet::default().with(SnapshotFormat::Protobuf);
+        let (schema, layers) = (Schema::new(), Layers::default());
         let mut number = 0;
         while cells.bytes <= STILL_BYTES_MAX {
-            cells.encode(1, CellIndex(number), formats, &schema, &objects(&[(number + 1, 0, 0)], &state));
+            cells.encode(1, CellIndex(number), formats, (&schema, &layers), &objects(&[(number + 1, 0, 0)], &state));
             number += 1;
             assert_eq!(cells.cells.len(), number as usize);
         }
         let one_more = |cells: &mut StillCells, round| {
-            let kept = cells.encode(round, CellIndex(number), formats, &schema, &objects(&[(9, 0, 0)], &state));
+            let kept =
+                cells.encode(round, CellIndex(number), formats, (&schema, &layers), &objects(&[(9, 0, 0)], &state));
             assert_eq!(kept.upserts, encoded_from_scratch(&[(9, 0, 0)], &state, formats));
             cells.cells.len()
         };

@@ -45,6 +45,10 @@ pub(crate) struct ChangeList {
     segment: BitWriter,
     previous: Previous,
     is_unordered: bool,
+    /// The number of objects that were compared, with those that have not changed or are sent as a whole.
+    compared: usize,
+    /// By how many bits values are further behind in the segment than in `bodies`, if objects came in order.
+    shift: usize,
 }
 
 /// The object before the next one in the bits.
@@ -62,6 +66,8 @@ struct Entry {
     kind: u16,
     /// Bits of its set of changes.
     set_bits: u8,
+    /// How many objects were compared before it.
+    number: u32,
     changes: Changes,
     /// Where its values are in `bodies`, in bits.
     start: usize,
@@ -72,7 +78,7 @@ impl ChangeList {
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.bodies.clear();
-        (self.previous, self.is_unordered) = (Previous::default(), false);
+        (self.previous, self.is_unordered, self.compared) = (Previous::default(), false, 0);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -92,6 +98,7 @@ impl ChangeList {
         now: &ObjectView<'_>,
         before: Option<&ObjectBefore<'_>>,
     ) -> Changes {
+        self.compared += 1;
         let (Some(before), Some((kind, layout))) = (before, schema.kind_with_layout(now.kind)) else { return WHOLE };
         let fields = match layout {
             Some(layout) => layout.differences(&kind.fields, before.state, now.state),
@@ -143,6 +150,21 @@ impl ChangeList {
         self.end(now, kind, changes, start);
     }
 
+    /// Adds an object with these changes, which are not [`WHOLE`], and whose values were written by
+    /// [`ChangeList::push_since`] in the bits `values` of `bytes`.
+    pub(crate) fn push_written(
+        &mut self,
+        schema: &Schema,
+        now: &ObjectView<'_>,
+        changes: Changes,
+        (bytes, values): (&[u8], std::ops::Range<usize>),
+    ) {
+        let Some(kind) = schema.kind(now.kind).filter(|_| changes != 0) else { return };
+        let start = self.begin(now, kind, changes);
+        copy(&mut BitReader::new(bytes), values, &mut self.bodies);
+        self.end(now, kind, changes, start);
+    }
+
     /// Appends the changed values of a state that has the form of its kind.
     fn put_values(&mut self, kind: &Kind, changes: Changes, is: &[u8], was: Option<&[u8]>) {
         let count = kind.fields.len();
@@ -168,8 +190,15 @@ impl ChangeList {
 
     /// Ends an object whose values begin at `start`.
     fn end(&mut self, now: &ObjectView<'_>, kind: &Kind, changes: Changes, start: usize) {
-        let set_bits = kind.fields.len() as u8 + 1;
-        self.entries.push(Entry { id: now.id.0, kind: now.kind, set_bits, changes, start, end: self.bodies.len() });
+        let (set_bits, number) = (kind.fields.len() as u8 + 1, self.compared.saturating_sub(1) as u32);
+        let (id, kind, end) = (now.id.0, now.kind, self.bodies.len());
+        self.entries.push(Entry { id, kind, set_bits, number, changes, start, end });
+    }
+
+    /// For each object, once finished, how many were compared before it, and where its values are in the bits of all changes.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (usize, std::ops::Range<usize>)> {
+        let shift = self.shift;
+        self.entries.iter().map(move |entry| (entry.number as usize, entry.start + shift..entry.end + shift))
     }
 
     /// The bits of all changes.
@@ -177,6 +206,7 @@ impl ChangeList {
         let Self { entries, bodies, segment, .. } = self;
         segment.clear();
         segment.count(entries.len() as u32);
+        self.shift = if self.is_unordered { 0 } else { segment.len() };
         let all_bits = bodies.len();
         let mut bodies = BitReader::new(bodies.finish());
         if !self.is_unordered {
@@ -185,9 +215,11 @@ impl ChangeList {
         }
         entries.sort_unstable_by_key(|entry| entry.id);
         let mut previous = Previous::default();
-        for entry in entries.iter() {
+        for entry in entries.iter_mut() {
             previous = put_head(segment, previous, (entry.id, entry.kind, entry.changes), entry.set_bits.into());
+            let start = segment.len();
             copy(&mut bodies, entry.start..entry.end, segment);
+            (entry.start, entry.end) = (start, segment.len());
         }
         segment.finish()
     }

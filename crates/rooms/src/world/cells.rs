@@ -19,8 +19,8 @@ pub(super) struct Cells {
     order_hash: u64,
     /// Cells that have changed since the last tick.
     dirty: Vec<CellIndex>,
-    /// Objects that players received in a cell after the last tick, and no longer do.
-    departed: Vec<(CellIndex, ObjectId)>,
+    /// Objects that players received in a cell after the last tick, and no longer do, with their kinds.
+    departed: Vec<(CellIndex, ObjectId, u16)>,
     /// The sum of the capacities of all cells' lists.
     slot_capacity: usize,
 }
@@ -79,9 +79,9 @@ impl Cells {
     }
 
     /// Marks an object as departed from a cell.
-    pub(super) fn depart(&mut self, cell: CellIndex, id: ObjectId) {
+    pub(super) fn depart(&mut self, cell: CellIndex, id: ObjectId, kind: u16) {
         self.mark(cell);
-        self.departed.push((cell, id));
+        self.departed.push((cell, id, kind));
     }
 
     /// Sorts dirty cells and departures into the order of the update.
@@ -96,10 +96,10 @@ impl Cells {
     }
 
     /// The objects that departed from a cell, in ascending order once sorted.
-    pub(super) fn departed(&self, cell: CellIndex) -> &[(CellIndex, ObjectId)] {
-        let start = self.departed.partition_point(|&(other, _)| other < cell);
+    pub(super) fn departed(&self, cell: CellIndex) -> &[(CellIndex, ObjectId, u16)] {
+        let start = self.departed.partition_point(|&(other, ..)| other < cell);
         let of_cell = &self.departed[start..];
-        &of_cell[..of_cell.partition_point(|&(other, _)| other == cell)]
+        &of_cell[..of_cell.partition_point(|&(other, ..)| other == cell)]
     }
 
     /// Starts a new tick: changes so far belong to the previous one.
@@ -128,7 +128,7 @@ impl Cells {
         self.slot_capacity * size_of::<u32>()
             + self.cells.capacity() * size_of::<Cell>()
             + self.dirty.capacity() * size_of::<CellIndex>()
-            + self.departed.capacity() * size_of::<(CellIndex, ObjectId)>()
+            + self.departed.capacity() * size_of::<(CellIndex, ObjectId, u16)>()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{
     binary::{Reader, Unreadable, put_bytes, put_number, put_position},
     hash::Hasher,
     schema::{KindChange, StateChange},
-    tick_update::StillObject,
+    tick_update::{DepartedObject, StillObject},
 };
 
 /// The objects of a world on its map. [`World`](super::World) describes the methods that a game calls.
@@ -210,7 +210,8 @@ impl Objects {
     pub(super) fn write_changes(&self, writer: &mut UpdateWriter) {
         for &cell in self.cells.dirty() {
             let changed = self.changed_in(cell);
-            let departed = self.cells.departed(cell).iter().map(|&(_, id)| id);
+            let departed = self.cells.departed(cell).iter();
+            let departed = departed.map(|&(_, id, kind)| DepartedObject { id, kind: Some(kind) });
             let still = self.shown_in(cell).filter(|slot| slot.round != self.round);
             let still = still.map(|slot| StillObject { touched: slot.round, view: self.view_in_cell(cell, slot) });
             let changed = changed.map(|slot| ChangedView {
@@ -392,13 +393,13 @@ impl Objects {
 
     /// Reports the departure of an object to all players who saw it.
     fn unshow(&mut self, slot: u32, players: &mut Players) {
-        let &Slot { id, shown, object_hash, state_hash, .. } = self.slots.at(slot);
+        let &Slot { id, shown, object_hash, state_hash, object: Object { kind, .. }, .. } = self.slots.at(slot);
         self.settled_hash ^= state_hash;
         match shown {
             Shown::Nowhere => {}
             Shown::In(cell) => {
                 self.cells.toggle(cell, object_hash);
-                self.cells.depart(cell, id);
+                self.cells.depart(cell, id, kind);
             }
             Shown::To(player) => players.take_own(player, id),
         }
@@ -407,7 +408,7 @@ impl Objects {
     fn settle_object(&mut self, index: u32, players: &mut Players) {
         let to = self.show_from_now(index, players);
         let slot = self.slots.at_mut(index);
-        let (id, before, was_hash) = (slot.id, slot.shown, slot.object_hash);
+        let (id, kind, before, was_hash) = (slot.id, slot.object.kind, slot.shown, slot.object_hash);
         let object_hash = slot.hash_object();
         let state_hash = slot.hash_state(index, object_hash);
         self.settled_hash ^= slot.state_hash ^ state_hash;
@@ -417,7 +418,7 @@ impl Objects {
             Shown::In(cell) => {
                 self.cells.toggle(cell, was_hash);
                 if before != to {
-                    self.cells.depart(cell, id);
+                    self.cells.depart(cell, id, kind);
                 }
             }
             Shown::To(player) => {

@@ -315,7 +315,8 @@ fn compare_changes(
     for cell in (0..12).map(CellIndex) {
         let of_cell = |all: &BTreeSet<(CellIndex, ObjectId)>| all.iter().filter(|(c, _)| *c == cell).copied().collect();
         let expected: Vec<(CellIndex, ObjectId)> = of_cell(departed);
-        assert_eq!(world.objects.cells.departed(cell), expected);
+        let actual: Vec<_> = world.objects.cells.departed(cell).iter().map(|&(cell, id, _)| (cell, id)).collect();
+        assert_eq!(actual, expected);
         let actual: BTreeSet<ObjectId> = world.objects.changed_in(cell).map(|slot| slot.id).collect();
         let expected: Vec<(CellIndex, ObjectId)> = of_cell(changed);
         assert_eq!(actual, expected.into_iter().map(|(_, id)| id).collect());
@@ -363,7 +364,7 @@ fn tick(world: &mut World) -> Vec<(u32, Vec<u32>, Vec<u32>)> {
     world.settle();
     let visible = world.objects.cells.dirty().iter().map(|&cell| {
         let changed = world.objects.changed_in(cell).map(|slot| slot.id.0).collect();
-        (cell.0, changed, world.objects.cells.departed(cell).iter().map(|(_, id)| id.0).collect())
+        (cell.0, changed, world.objects.cells.departed(cell).iter().map(|(_, id, _)| id.0).collect())
     });
     let visible = visible.collect();
     world.forget_changes(false);

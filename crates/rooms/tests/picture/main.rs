@@ -5,7 +5,8 @@ mod model;
 
 use std::collections::BTreeMap;
 
-use self::model::{Chance, Thing, World, all_formats};
+pub use self::model::Chance;
+use self::model::{Thing, World, all_formats};
 use dunlin_rooms::{
     Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, SnapshotFormat, ZONES, Zones, wire,
 };
@@ -18,10 +19,14 @@ const HISTORY_TICKS: u32 = 16;
 
 const TAILS: [&[u8]; 2] = [b"}}}", b""];
 
+fn distance(grid: &Grid, view: CellIndex, cell: CellIndex) -> u16 {
+    let ((left, top), (column, row)) = (grid.place(view), grid.place(cell));
+    left.abs_diff(column).max(top.abs_diff(row))
+}
+
 /// The zone of a visible cell.
 fn zone(grid: &Grid, view: CellIndex, cell: CellIndex) -> usize {
-    let ((left, top), (column, row)) = (grid.place(view), grid.place(cell));
-    let distance = left.abs_diff(column).max(top.abs_diff(row));
+    let distance = distance(grid, view, cell);
     let near = grid.shape().near_cells;
     match distance {
         0 => 0,
@@ -92,7 +97,8 @@ impl Client {
         self.ack += chance.below(3);
     }
 
-    fn receive(&mut self, mirror: &mut Mirror, grid: &Grid) {
+    fn receive(&mut self, mirror: &mut Mirror, world: &World) {
+        let grid = &world.grid;
         let body = mirror.body_of_zones(self.format, self.view, self.base, self.zones);
         let own = (self.is_own_dirty || body.base_tick == 0).then(|| {
             let mut own = Vec::new();
@@ -135,8 +141,11 @@ impl Client {
                 let now = zone(grid, self.view, cell);
                 // One that has come from a zone with an older tick does not wait.
                 let is_older = || known_tick(zone(grid, self.base.view, cell)) < known_tick(now);
+                // Neither does one of which the player sees more kinds now, or fewer.
+                let kinds = |view| [0, 1, 2, 3].map(|kind| world.is_near(kind, distance(grid, view, cell)));
+                let is_as_deep = kinds(self.base.view) == kinds(self.view);
                 match before.get(&cell) {
-                    Some(tick) if (!is_due(now) || is_postponed[now]) && !is_older() => (cell, *tick),
+                    Some(tick) if (!is_due(now) || is_postponed[now]) && !is_older() && is_as_deep => (cell, *tick),
                     _ => (cell, body.tick),
                 }
             })
@@ -168,7 +177,8 @@ impl Client {
         assert!(shown.keys().all(|cell| self.cell_ticks.contains_key(cell)), "no object is outside the view");
         for (cell, tick) in &self.cell_ticks {
             let shown = shown.remove(cell).unwrap_or_default();
-            let then = world.cell_at(*tick, *cell);
+            let distance = distance(grid, self.view, *cell);
+            let then = world.near_at(*tick, *cell, distance);
             if *tick == world.tick {
                 assert_eq!(shown, then, "{cell:?}, which shows the current tick");
             } else {
@@ -213,7 +223,7 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
                 continue;
             }
             alike.push((client.format, client.view, client.base, client.zones));
-            client.receive(&mut mirror, &grid);
+            client.receive(&mut mirror, &world);
             client.check(&world);
         }
         let asked = alike.len() as u64;

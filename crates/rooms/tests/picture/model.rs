@@ -59,8 +59,21 @@ fn encoded<T: State>(state: &T) -> Vec<u8> {
     bytes
 }
 
-fn schema() -> Arc<Schema> {
-    Arc::new(Schema::new().with::<Walker>().with::<Bag>())
+/// Some kinds are visible only near, in most worlds.
+fn schema(chance: &mut Chance, ranges: &BTreeMap<u16, u32>) -> Arc<Schema> {
+    let mut ranges: Vec<_> = ranges.iter().collect();
+    // The order in which a game declares them does not matter.
+    if chance.below(2) == 0 {
+        ranges.reverse();
+    }
+    let schema = Schema::new().with::<Walker>();
+    let schema = ranges.into_iter().fold(schema, |schema, (kind, units)| schema.with_visible_within(*kind, *units));
+    Arc::new(schema.with::<Bag>())
+}
+
+fn ranges(chance: &mut Chance, grid: &Grid) -> BTreeMap<u16, u32> {
+    let kinds = chance.below(4);
+    (0..kinds).map(|_| (chance.below(4) as u16, 1 + chance.below(4 * grid.shape().cell_units))).collect()
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,6 +139,8 @@ type Cells = BTreeMap<CellIndex, BTreeMap<u32, Thing>>;
 pub struct World {
     pub grid: Grid,
     pub tick: u32,
+    /// How far kinds are visible, in units.
+    ranges: BTreeMap<u16, u32>,
     things: BTreeMap<u32, Thing>,
     last_id: u32,
     /// The world after each tick, by tick.
@@ -139,8 +154,10 @@ pub fn all_formats() -> FormatSet {
 
 impl World {
     pub fn new(grid: Grid, chance: &mut Chance) -> Self {
-        let writer = UpdateWriter::new(schema(), grid.shape().cell_units);
-        let mut world = Self { grid, tick: 0, things: BTreeMap::new(), last_id: 0, past: Vec::new(), writer };
+        let ranges = ranges(chance, &grid);
+        let writer = UpdateWriter::new(schema(chance, &ranges), grid.shape().cell_units);
+        let things = BTreeMap::new();
+        let mut world = Self { grid, tick: 0, ranges, things, last_id: 0, past: Vec::new(), writer };
         for _ in 0..chance.below(60) {
             world.spawn(chance);
         }
@@ -150,6 +167,18 @@ impl World {
 
     pub fn time_us(&self) -> u64 {
         1_700_000_000_000_000 + u64::from(self.tick) * 16_667
+    }
+
+    /// Whether a player sees the objects of a kind in a visible cell that is this far away.
+    pub fn is_near(&self, kind: u16, distance: u16) -> bool {
+        // Each cell begun counts.
+        self.ranges.get(&kind).is_none_or(|units| u32::from(distance) <= units.div_ceil(self.grid.shape().cell_units))
+    }
+
+    /// What a player sees of a cell that is this far away.
+    pub fn near_at(&self, tick: u32, cell: CellIndex, distance: u16) -> BTreeMap<u32, Thing> {
+        let things = self.cell_at(tick, cell);
+        things.into_iter().filter(|(_, thing)| self.is_near(thing.kind, distance)).collect()
     }
 
     pub fn cell_at(&self, tick: u32, cell: CellIndex) -> BTreeMap<u32, Thing> {

@@ -1,6 +1,8 @@
 //! The game that rooms run. It spawns, moves, changes and despawns objects, changes their visibility, moves the
 //! viewpoints of players and emits events. It records everything in the [`SharedRoomModel`].
 
+use std::num::NonZeroU32;
+
 use dunlin_engine::room::RoomKey;
 use dunlin_rooms::{
     CellIndex, GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, RestoreError, Schema, Scope,
@@ -26,6 +28,8 @@ pub struct GameOptions {
     pub events_percent: u32,
     /// Whether some kinds are more important than others to players with a bandwidth limit.
     pub has_weights: bool,
+    /// How far the first of the kinds that are visible only near is visible, if some are.
+    pub near_units: Option<NonZeroU32>,
 }
 
 /// Maximum bytes of padding in an event.
@@ -256,11 +260,14 @@ impl Simulation for Game {
     }
 
     fn schema(&self) -> Schema {
-        if !self.game_options.has_weights {
-            return kinds::schema();
+        let GameOptions { has_weights, near_units, .. } = self.game_options;
+        if has_weights {
+            self.model.lock().count("room with weights");
         }
-        self.model.lock().count("room with weights");
-        kinds::weighted_schema()
+        let schema = if has_weights { kinds::weighted_schema() } else { kinds::schema() };
+        let Some(near_units) = near_units else { return schema };
+        self.model.lock().count("room with near kinds");
+        kinds::near_kinds(near_units).fold(schema, |schema, (kind, units)| schema.with_visible_within(kind, units))
     }
 
     fn start(&mut self, world: &mut World) {

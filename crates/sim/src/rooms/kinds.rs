@@ -1,5 +1,7 @@
 //! The kinds of objects whose fields the game declares, and their states as bytes, written without the code of rooms.
 
+use std::num::NonZeroU32;
+
 use dunlin_rooms::{ObjectId, Schema, choice, state};
 
 state! {
@@ -44,6 +46,12 @@ pub fn schema() -> Schema {
 pub fn weighted_schema() -> Schema {
     let others = (300..=u16::MAX).step_by(9).take(9);
     others.fold(schema().with_weight(2, 5), |schema, kind| schema.with_weight(kind, u8::MAX))
+}
+
+/// The kinds that are visible only near, and how far, in units: one with fields, and some without.
+pub fn near_kinds(units: NonZeroU32) -> impl Iterator<Item = (u16, u32)> {
+    let others = (300..400).step_by(2).map(move |kind| (kind, units.get() * 2));
+    std::iter::once((2, units.get())).chain(others)
 }
 
 /// The kind of a new object: most have fields.

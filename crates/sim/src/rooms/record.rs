@@ -1,9 +1,14 @@
 //! The world of one room as the game recorded it: every object at every tick.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    num::NonZeroU32,
+};
 
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Band, CellIndex, Grid, ObjectId, PlayerId, Position, Scope, Visibility};
+
+use super::kinds;
 
 /// The state of an object from a tick on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +35,8 @@ pub struct RoomRecord {
     pub grid: Grid,
     /// Whether the bandwidth of players is limited.
     pub is_limited: bool,
+    /// The kinds that are visible only near, and how far, in units.
+    near_kinds: BTreeMap<u16, u32>,
     pub tick: u32,
     /// How it ended. It has two codes if the owner closed it while it failed.
     pub ended: Vec<UnsubscribeCode>,
@@ -59,10 +66,11 @@ pub struct RoomRecord {
 }
 
 impl RoomRecord {
-    pub fn new(grid: Grid, is_limited: bool) -> Self {
+    pub fn new(grid: Grid, is_limited: bool, near_units: Option<NonZeroU32>) -> Self {
         Self {
             grid,
             is_limited,
+            near_kinds: near_units.into_iter().flat_map(kinds::near_kinds).collect(),
             tick: 0,
             ended: Vec::new(),
             objects: BTreeMap::new(),
@@ -134,13 +142,21 @@ impl RoomRecord {
 
     /// Whether a cell is in each snapshot of a viewer in cell `view`.
     pub fn is_nearest_cell(&self, view: CellIndex, cell: CellIndex) -> bool {
+        self.distance(view, cell) <= self.grid.shape().near_cells.min(1)
+    }
+
+    fn distance(&self, view: CellIndex, cell: CellIndex) -> u16 {
         let ((x, y), (cell_x, cell_y)) = (self.grid.place(view), self.grid.place(cell));
-        x.abs_diff(cell_x).max(y.abs_diff(cell_y)) <= self.grid.shape().near_cells.min(1)
+        x.abs_diff(cell_x).max(y.abs_diff(cell_y))
     }
 
     /// The band in which a viewer in cell `view` sees this version, or `None` if it is out of range.
     pub fn band(&self, view: CellIndex, version: Option<&Version>) -> Option<Band> {
-        self.grid.band(view, self.cell(version?)?)
+        let version = version?;
+        let cell = self.cell(version)?;
+        let reach = self.near_kinds.get(&version.kind).map(|units| units.div_ceil(self.grid.shape().cell_units));
+        let is_in_reach = reach.is_none_or(|cells| u32::from(self.distance(view, cell)) <= cells);
+        self.grid.band(view, cell).filter(|_| is_in_reach)
     }
 }
 

@@ -202,7 +202,8 @@ impl NodeWorld {
         let (tick_us, next_us) = (self.room_plan().tick_us, self.harness.now_us + self.room_plan().tick_us);
         let rooms = self.room_plan();
         let grid = Grid::new(rooms.game_options.shape).map_err(|error| error.to_string())?;
-        let mut record = RoomRecord::new(grid.clone(), rooms.limits.frame_bytes_per_second.is_some());
+        let is_limited = rooms.limits.frame_bytes_per_second.is_some();
+        let mut record = RoomRecord::new(grid.clone(), is_limited, rooms.game_options.near_units);
         let terms = HostOptions {
             shard_count: self.plan.shards,
             node_seed: self.node.seed,

@@ -200,7 +200,11 @@ impl Index {
     fn of(header: &Header, replay: &Replay<'_>) -> Self {
         let GridShape { columns, rows, cell_units, near_cells, far_cells, far_interval_ticks } =
             *replay.room().grid().shape();
-        let kinds = replay.room().schema().kinds();
+        let schema = replay.room().schema();
+        let kinds = schema.kinds();
+        let near_kind = |&(kind, units): &(u16, u32)| {
+            (kind.to_string(), json!({ "units": units, "cells": units.div_ceil(cell_units) }))
+        };
         Self {
             simulation: header.simulation.clone(),
             channel: header.channel.clone(),
@@ -209,6 +213,7 @@ impl Index {
             grid: json!({
                 "columns": columns, "rows": rows, "cellUnits": cell_units, "nearCells": near_cells, "farCells": far_cells,
                 "farIntervalTicks": far_interval_ticks,
+                "nearKinds": schema.ranges().iter().map(near_kind).collect::<serde_json::Map<_, _>>(),
             }),
             kinds: kinds.iter().map(|kind| (kind.number, kind.name.to_string())).collect(),
             piece_ticks: TICKS_MAX,
@@ -373,6 +378,21 @@ mod tests {
         let registry = Registry::built_in();
         let new_game = || make(&header, &registry);
         test(&Film::new(recording, &header, &new_game, CHECKPOINT_BYTES_MAX, |_| {}).expect("a film"))
+    }
+
+    #[test]
+    fn the_page_knows_which_kinds_are_visible_only_near() {
+        let params = r#"{"near_permille":500,"near_units":300}"#.to_owned();
+        let (simulation, channel) = ("crowd".to_owned(), "crowd:1".to_owned());
+        let header = Header { simulation, params, seed: 7, channel, options: RoomOptions::default() };
+        let game = make(&header, &Registry::built_in()).expect("a crowd");
+        let mut room = Room::open(header.options.clone(), header.info(), game).expect("a map");
+        let mut recorder = Recorder::new(&header, Vec::new());
+        room.tick_without_update();
+        recorder.tick(&room);
+        with_film(recorder.written(), |film| {
+            assert_eq!(film.index.grid["nearKinds"], json!({"2": {"units": 300, "cells": 2}}));
+        });
     }
 
     /// The objects after `tick`, put together from an answer that begins at `from`.

@@ -6,15 +6,15 @@ import { markWords, timeOf, wordsOf } from '../page/timeline.js';
 import { distance, sightOf, whyOf } from '../page/why.js';
 
 const PIECE_TICKS = 120;
-const GRID = { columns: 10, rows: 10, cellUnits: 100, nearCells: 1, farCells: 2, farIntervalTicks: 6 };
-const object = (id, cell, owner = null) => ({ id, kind: 1, x: 0, y: 0, cell, owner });
+const GRID = { columns: 10, rows: 10, cellUnits: 100, nearCells: 1, farCells: 2, farIntervalTicks: 6, nearKinds: { 5: { units: 150, cells: 2 } } };
+const object = (id, cell, owner = null, kind = 1) => ({ id, kind, x: 0, y: 0, cell, owner });
 
 test('what a player sees, and why', () => {
   const player = { id: 7, view: 22, avatar: null };
   assert.equal(distance(GRID, 22, 22), 0);
   assert.equal(distance(GRID, 22, 29), 7, 'the same row');
   assert.equal(distance(GRID, 29, 30), 9, 'neighbours in number are not neighbours on the map');
-  for (const [cell, owner, sight, words] of [
+  for (const [cell, owner, sight, words, kind] of [
     [22, null, 'near', /^In view, 0 cells away/],
     [33, null, 'near', /^In view, 1 cell away/],
     [44, null, 'far', /^In a far cell, 2 cells away .* once in 6 ticks/],
@@ -23,9 +23,14 @@ test('what a player sees, and why', () => {
     [22, 0, 'hidden', /^Nobody/],
     [22, 8, 'hidden', /^Only player 8/],
     [99, 7, 'own', /^Only this player/],
+    [33, null, 'near', /^In view, 1 cell away/, 5],
+    [44, null, 'far', /^In a far cell, 2 cells away/, 5],
+    [52, null, 'unseen', /^In the view, 3 cells away, but its kind is visible only within 150 units: up to 2 cells away\.$/, 5],
+    [62, null, 'outside', /^Outside of the view/, 5],
+    [52, 7, 'own', /^Only this player/, 5],
   ]) {
-    assert.equal(sightOf(GRID, player, object(1, cell, owner)), sight, `cell ${cell}`);
-    assert.match(whyOf(GRID, player, object(1, cell, owner)), words);
+    assert.equal(sightOf(GRID, player, object(1, cell, owner, kind)), sight, `cell ${cell}`);
+    assert.match(whyOf(GRID, player, object(1, cell, owner, kind)), words);
   }
 });
 
