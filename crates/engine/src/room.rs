@@ -109,6 +109,19 @@ pub struct SeatClaim {
     pub keeps_returned: bool,
 }
 
+impl SeatClaim {
+    /// The claim of a node that has kept its player's subscription while the room had no host. The token stays the same, and
+    /// that is what tells such a claim: the tokens that joins of clients are given are new.
+    pub const fn keeping(token: SeatToken) -> Self {
+        Self { given: Some(token), returned: Some(token), is_one_per_user: false, keeps_returned: false }
+    }
+
+    /// Whether this is the claim of a node, which joins for a player that the room has, and for no new one.
+    pub fn is_keeping(self) -> bool {
+        self.given.is_some() && self.given == self.returned
+    }
+}
+
 /// Why a presented seat token has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenRefusal {

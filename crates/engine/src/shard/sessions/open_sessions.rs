@@ -743,8 +743,14 @@ impl OpenSessions {
             counters.subscriptions -= 1;
             counters.paced_subscriptions -= u64::from(subscription.pace().is_some());
             context.leave_owner(name, subscriber, left);
-            if let Some(seat) = seat {
-                self.free_seat(context, seat);
+            match seat {
+                // The owner will answer its join.
+                Some(seat) if self.seats.awaits_room(seat) => {
+                    self.seats.at_mut(seat).departure = Some(departure);
+                    self.abandon_join(context, id, seat, departure);
+                }
+                Some(seat) => self.free_seat(context, seat),
+                None => {}
             }
         } else if let Some(seat) = subscription.seat() {
             let is_ending = subscription.is_ending();
