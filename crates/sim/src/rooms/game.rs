@@ -337,10 +337,12 @@ impl Simulation for Game {
     fn back(&mut self, _: &mut World, player: PlayerId, visitor: &Visitor<'_>) {
         let is_same = self.with_record(|record| {
             record.away.remove(&player);
+            // Other clients restart their input numbers at 1.
+            if let Some(header) = record.players.get_mut(&player).filter(|_| !record.keeping.contains(visitor.client)) {
+                header.ack = 0;
+            }
             record.users.get(&player).is_some_and(|user| *user == *visitor.user)
         });
-        // The client restarts its input numbers at 1.
-        self.with_header(player, |header| header.ack = 0);
         if !is_same {
             self.record_failure(&format!("{player:?} resumes as user {:?}", visitor.user));
         }

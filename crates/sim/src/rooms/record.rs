@@ -31,6 +31,10 @@ pub struct RoomRecord {
     /// Whether the bandwidth of players is limited.
     pub is_limited: bool,
     pub tick: u32,
+    /// How often it has moved to another node.
+    pub moves: u32,
+    /// Clients whose nodes have kept their subscriptions, and join again in this tick.
+    pub keeping: BTreeSet<String>,
     /// How it ended. It has two codes if the owner closed it while it failed.
     pub ended: Vec<UnsubscribeCode>,
     /// The current objects.
@@ -64,6 +68,8 @@ impl RoomRecord {
             grid,
             is_limited,
             tick: 0,
+            moves: 0,
+            keeping: BTreeSet::new(),
             ended: Vec::new(),
             objects: BTreeMap::new(),
             players: BTreeMap::new(),

@@ -136,8 +136,10 @@ impl SeatModel {
                         self.go_away(player, tick, last_tick);
                     }
                 }
-                Step::AllAway { grace_ticks } if self.departures == Departures::LostConnections => {
+                Step::AllAway { grace_ticks } => {
                     self.seats.clear();
+                    self.lost.clear();
+                    self.abandoned.clear();
                     let last_tick = tick + u64::from(*grace_ticks) - 1;
                     for holder in self.players.values_mut() {
                         holder.away = Some(Absence { last_tick, is_displaced: false });
@@ -180,6 +182,7 @@ impl SeatModel {
         let entered = match (own, joined) {
             (Some(own), Some(entered)) if (entered.player, entered.is_back) == (own, true) => entered,
             (None, Some(entered)) if !entered.is_back && self.known.insert(entered.player) => entered,
+            (None, Some(_)) if claim.is_keeping() => return Err(format!("a kept seat gets another player: {joined:?}")),
             // The game or the room rejected the join.
             (None, None) => return Ok(()),
             (_, None) => return Err(format!("a client of {user:?} is rejected, expected {own:?}")),
@@ -198,6 +201,10 @@ impl SeatModel {
             self.unanswered.remove(&entered.player);
         } else {
             self.unanswered.insert(entered.player);
+        }
+        if claim.is_keeping() {
+            self.players.get_mut(&entered.player).expect("the player that it has").away = None;
+            return Ok(());
         }
         let own_tokens = self.players.get(&entered.player).map(|holder| [holder.token, holder.returned]);
         let returned = claim.returned.map(|token| token.0);
@@ -218,6 +225,9 @@ impl SeatModel {
             holder.user == user && (holder.token == Some(token) || is_earlier)
         };
         let of_join = self.players.iter().find(|(_, holder)| is_same_join(holder));
+        if claim.is_keeping() {
+            return of_join.map(|(player, _)| *player);
+        }
         let of_token = of_join.or_else(|| self.players.iter().find(|(_, holder)| is_match(holder)));
         let is_away = |holder: &SeatHolder| !user.is_empty() && holder.user == user && holder.away.is_some();
         let found = of_token.or_else(|| self.players.iter().find(|(_, holder)| is_away(holder)));

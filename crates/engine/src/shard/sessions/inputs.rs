@@ -135,22 +135,18 @@ impl PlayerInput<'_> {
     }
 }
 
-/// The first tick that names a seat since its room was lost has told which inputs the room has applied: sends the others.
-/// Those that do not fit into the inbox, which other seats may have filled, are dropped and counted.
+/// The first tick that names a seat since its room was lost has told which inputs the room has applied: sends the others. With
+/// those of seats that have their room already, the inbox may have twice its limit for a moment: those that are held have the
+/// same one.
 pub(super) fn send_kept(context: &mut Context, seats: &mut Seats, seat: SeatIndex) {
     let released = seats.release_inputs(seat);
     let Some(route) = seats.at(seat).room.filter(|_| !released.is_empty()) else { return };
     let place = seats.room_place(route.key).expect("a seat that receives frames has its room here");
     let namespace = seats.room_mut(place).namespace;
-    let limits = context.namespace(namespace).room.as_ref();
-    let (inputs_max, moves) = limits.map_or((0, false), |limits| (limits.inbox_inputs_max, limits.moves));
+    let moves = context.namespace(namespace).room.as_ref().is_some_and(|limits| limits.moves);
     context.count(namespace).rooms.inputs_unsure += released.dropped as u64;
     for input in released.inputs {
-        if seats.room_mut(place).inbox_inputs < inputs_max {
-            send(context, seats, (place, route, moves), seat, input);
-        } else {
-            count_refusal(context, InputRefusal::Inbox);
-        }
+        send(context, seats, (place, route, moves), seat, input);
     }
 }
 
