@@ -165,6 +165,11 @@ fn delivering_an_event_to_other_players_is_found() {
 }
 
 #[test]
+fn sending_an_input_twice_when_a_room_has_moved_is_found() {
+    find_seated(SeatFlaw::ForgetsLastInput, &["must not be applied", "view, ack and avatar are"]);
+}
+
+#[test]
 fn a_grace_period_that_is_one_tick_too_short_is_found() {
     find_seated(SeatFlaw::LeavesEarly, &["the players are"]);
 }

@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 117] = [
+const REACHED: [&str; 124] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -104,7 +104,11 @@ const REACHED: [&str; 117] = [
     "room closed",
     "room failed",
     "room goes on elsewhere",
+    "room goes on here",
+    "room goes on there",
     "room left to another node",
+    "room moves",
+    "tick that nobody has seen",
     "room with weights",
     "snapshot in JSON",
     "snapshot in JSON with fields",
@@ -116,6 +120,9 @@ const REACHED: [&str; 117] = [
     "snapshot: next tick",
     "snapshot: a zone waits",
     "snapshot: skipped by the limit",
+    "snapshot: the room has moved",
+    "seat: kept",
+    "seat: not kept",
     "seat: resumed",
     "seat: resumed over a half-open connection",
     "seat: displaced",

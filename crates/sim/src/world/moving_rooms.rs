@@ -59,9 +59,15 @@ impl MovingRooms {
         self.records.get(&room).copied().unwrap_or(room)
     }
 
-    /// Takes the room of a channel that goes on under another key.
-    pub(super) fn take(&mut self, channel: &str, room: RoomKey) -> Option<MovingRoom> {
-        let moving = self.rooms.remove(channel)?;
+    /// Takes the room of a channel that goes on under another key. `is_over`: whether a room of the model was closed, when it was on
+    /// its way.
+    pub(super) fn take(
+        &mut self,
+        channel: &str,
+        room: RoomKey,
+        is_over: impl FnOnce(RoomKey) -> bool,
+    ) -> Option<MovingRoom> {
+        let moving = self.rooms.remove(channel).filter(|moving| !is_over(moving.record))?;
         self.records.insert(room, moving.record);
         self.silent.insert(room);
         Some(moving)

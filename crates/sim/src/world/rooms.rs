@@ -245,11 +245,13 @@ impl NodeWorld {
         let (options, game_options) = (rooms.options.clone(), rooms.game_options.clone());
         let host = RoomHost::new(room, Arc::clone(channel), grid.clone(), terms);
         let times = (next_us, next_us);
+        let seats = SeatModel::new(Departures::Any, rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
         self.threads.opened_here += u64::from(!self.is_relay(thread));
-        if let Some(moving) = self.moving.take(channel, room) {
+        let model = &self.model;
+        let is_over = |record| model.rooms.lock().records.get(&record).is_some_and(|record| !record.ended.is_empty());
+        if let Some(moving) = self.moving.take(channel, room, is_over) {
             return self.go_on(thread, host, moving, times);
         }
-        let seats = SeatModel::new(Departures::Any, rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
         let mut room_model = self.model.rooms.lock();
         record.ended.extend(room_model.ended_unopened.remove(&room));
         if room_model.records.insert(room, record).is_some() {

@@ -326,6 +326,10 @@ impl OpenSessions {
         let Self { table, seats, hub, .. } = self;
         let Some(outbox) = table.outbox_of(session) else { return Outgoing::default() };
         outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
+        if !outbox.is_writable() {
+            // The room of its due seats has moved since it was listed. No write will say that it is over.
+            outbox.unlist();
+        }
         outbox.outgoing(seats)
     }
 
