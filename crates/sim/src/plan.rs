@@ -287,7 +287,7 @@ impl RoomPlan {
         let mut chance = Chance::new(seed ^ 0x6d6f_7665);
         if self.asks_nodes && self.limits.gives_seat_tokens && chance.percent(60) {
             (self.moves, self.limits.moves) = (true, true);
-            self.seat_grace_ticks = *chance.pick(&[2, 40, 200]);
+            self.seat_grace_ticks = *chance.pick(&[1, 2, 40]);
             self.limits.inbox_inputs_max = *chance.pick(&[2, 6, 1_000]);
         }
         self

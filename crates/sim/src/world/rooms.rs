@@ -339,7 +339,7 @@ impl NodeWorld {
         let fails = !self.threads.is_settling && self.harness.chance.below(500) == 0;
         let now_us = self.harness.now_us;
         let is_relay = self.is_relay(thread);
-        if is_relay && !self.threads.is_settling && self.harness.chance.below(60) == 0 {
+        if is_relay && !self.threads.is_settling && self.harness.chance.below(30) == 0 {
             return self.move_room(thread, room);
         }
         let Some(hosted) = self.threads.rooms[thread].get_mut(&room) else { return Ok(()) };
