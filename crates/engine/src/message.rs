@@ -241,7 +241,8 @@ pub enum Admission {
 pub enum Notice {
     /// A publication, join or leave for the channel's subscribers.
     Deliver(Arc<Delivery>),
-    /// A subscription was accepted or refused. Later publications follow on the same ring.
+    /// A subscription was accepted or refused. Later publications follow on the same ring. For a seat that is kept, only its
+    /// join was.
     Subscribed { request: Box<SubscriptionRequest>, outcome: Result<Box<Subscribed>, NotSubscribed> },
     /// A join waits for other nodes. Its answer may take seconds, so the session's next commands do not wait for it.
     JoinWaits { asker: Asker },

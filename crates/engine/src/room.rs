@@ -10,8 +10,12 @@
 //! `RoomHost` in `engine::host`, a pure type that the simulator also runs, decides what a room thread does with these
 //! messages. The server's room threads only pass messages and keep the time.
 //!
-//! A message from a room thread makes a shard send only notices to shards, and only [`ToRoom::Close`], once per room,
-//! to room threads. A message to a room thread never blocks a shard: what waits for a thread is bounded by the number
+//! A room of another node may be lost and go on elsewhere. Its players stay subscribed then: their seats are *kept*, and each
+//! session's shard joins again for them, with [`SeatClaim::keeping`], on the way that joins take. Until a tick of the room has
+//! named the seat, its inputs wait at the session's shard.
+//!
+//! A message from a room thread makes a shard send only notices to shards, and to room threads only [`ToRoom::Close`], once
+//! per room, and the inputs of a kept seat, once. A message to a room thread never blocks a shard: what waits for a thread is bounded by the number
 //! of subscriptions and by each room's inbox.
 
 use core::net::IpAddr;

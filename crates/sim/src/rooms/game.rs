@@ -272,7 +272,10 @@ impl Simulation for Game {
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
         let refusal = |code: u16| Err(Refusal { code, message: format!("not by {code}").into() });
         let Some(number) = numbered(data, r#"{"join":"#) else { return refusal(400) };
-        let is_full = self.with_record(|record| record.players.len() >= self.game_options.seats_max);
+        let is_full = self.with_record(|record| {
+            record.is_keeping(visitor.client);
+            record.players.len() >= self.game_options.seats_max
+        });
         let code = match () {
             () if data.ends_with(b"\"out\"}") => Some(1_234),
             () if is_full => Some(409),
@@ -338,7 +341,8 @@ impl Simulation for Game {
         let is_same = self.with_record(|record| {
             record.away.remove(&player);
             // Other clients restart their input numbers at 1.
-            if let Some(header) = record.players.get_mut(&player).filter(|_| !record.keeping.contains(visitor.client)) {
+            let is_keeping = record.is_keeping(visitor.client);
+            if let Some(header) = record.players.get_mut(&player).filter(|_| !is_keeping) {
                 header.ack = 0;
             }
             record.users.get(&player).is_some_and(|user| *user == *visitor.user)

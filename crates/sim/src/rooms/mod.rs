@@ -6,7 +6,7 @@ mod record;
 mod seats;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -166,8 +166,8 @@ impl RoomModel {
         }
     }
 
-    /// A tick begins: whether the backend kicks a player in it, and the clients whose seats are kept and that join again.
-    pub fn begin_tick(&mut self, room: RoomKey, is_kicking: bool, keeping: BTreeSet<String>) {
+    /// A tick begins: whether the backend kicks a player in it, and for each client, whether its joins are those of kept seats.
+    pub fn begin_tick(&mut self, room: RoomKey, is_kicking: bool, keeping: BTreeMap<String, VecDeque<bool>>) {
         if let Some(record) = self.records.get_mut(&room) {
             (record.is_kicking, record.keeping) = (is_kicking, keeping);
         }

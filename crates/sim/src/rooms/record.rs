@@ -1,6 +1,6 @@
 //! The world of one room as the game recorded it: every object at every tick.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Band, CellIndex, Grid, ObjectId, PlayerId, Position, Scope, Visibility};
@@ -33,8 +33,8 @@ pub struct RoomRecord {
     pub tick: u32,
     /// How often it has moved to another node.
     pub moves: u32,
-    /// Clients whose nodes have kept their subscriptions, and join again in this tick.
-    pub keeping: BTreeSet<String>,
+    /// For each client, whether its joins in this tick are those of a seat that its node has kept, in order.
+    pub keeping: BTreeMap<String, VecDeque<bool>>,
     /// How it ended. It has two codes if the owner closed it while it failed.
     pub ended: Vec<UnsubscribeCode>,
     /// The current objects.
@@ -69,7 +69,7 @@ impl RoomRecord {
             is_limited,
             tick: 0,
             moves: 0,
-            keeping: BTreeSet::new(),
+            keeping: BTreeMap::new(),
             ended: Vec::new(),
             objects: BTreeMap::new(),
             players: BTreeMap::new(),
@@ -84,6 +84,11 @@ impl RoomRecord {
             versions: BTreeMap::new(),
             headers: BTreeMap::new(),
         }
+    }
+
+    /// A client joins. Returns whether its node has kept its seat.
+    pub fn is_keeping(&mut self, client: &str) -> bool {
+        self.keeping.get_mut(client).and_then(VecDeque::pop_front).unwrap_or_default()
     }
 
     /// Records a new or changed object.

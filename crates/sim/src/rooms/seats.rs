@@ -79,6 +79,11 @@ impl SeatModel {
         if away == done.away() { Ok(()) } else { Err(format!("{} players are away instead of {away}", done.away())) }
     }
 
+    /// Whether a player has the token that a join is given.
+    pub fn knows(&self, claim: SeatClaim) -> bool {
+        self.players.values().any(|holder| claim.given.is_some_and(|given| holder.token == Some(given.0)))
+    }
+
     /// Records that the room was notified of the lost connection of a seat.
     pub fn lose(&mut self, seat: SeatKey) {
         self.lost.insert(seat);

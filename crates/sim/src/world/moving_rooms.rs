@@ -110,7 +110,7 @@ impl NodeWorld {
         // A game sees a join once.
         let has_join = batch.steps.iter().any(|step| matches!(step, Step::Join { .. }));
         if !has_join && self.harness.chance.percent(50) {
-            self.model.rooms.lock().begin_tick(record, false, BTreeSet::new());
+            self.model.rooms.lock().begin_tick(record, false, BTreeMap::new());
             let time_us = self.harness.start_unix_ms * 1_000 + self.harness.now_us;
             let done = hosted.runner.run(&batch, time_us);
             let mut room_model = self.model.rooms.lock();

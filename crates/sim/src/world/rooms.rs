@@ -2,7 +2,7 @@
 //! decisions, as in the server. The players after each tick are compared with those of the model.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
 };
 
@@ -362,7 +362,7 @@ impl NodeWorld {
             return self.fail_room(thread, room, has_run);
         }
         let has_kick = batch.steps.iter().any(|step| matches!(step, Step::Kick { .. }));
-        self.model.rooms.lock().begin_tick(record, has_kick, keeping(&batch.steps));
+        self.model.rooms.lock().begin_tick(record, has_kick, keeping(&batch.steps, &hosted.seats));
         let done = hosted.runner.run(&batch, time_us);
         let mut room_model = self.model.rooms.lock();
         room_model.set_kicking(record, false);
@@ -500,13 +500,18 @@ impl SeatFlaw {
     }
 }
 
-/// The clients whose seats are kept and that join again in these steps.
-fn keeping(steps: &[Step]) -> BTreeSet<String> {
-    let keeping = steps.iter().filter_map(|step| match step {
-        Step::Join { info, claim, .. } if claim.is_keeping() => Some(info.client.to_string()),
-        _ => None,
-    });
-    keeping.collect()
+/// For each client, whether its joins are those of a seat that is kept, in order. Of players that the room does not know, the game
+/// sees nothing.
+fn keeping(steps: &[Step], seats: &SeatModel) -> BTreeMap<String, VecDeque<bool>> {
+    let mut keeping = BTreeMap::<_, VecDeque<bool>>::new();
+    for step in steps {
+        if let Step::Join { info, claim, .. } = step
+            && (!claim.is_keeping() || seats.knows(*claim))
+        {
+            keeping.entry(info.client.to_string()).or_default().push_back(claim.is_keeping());
+        }
+    }
+    keeping
 }
 
 impl HostedRoom {
