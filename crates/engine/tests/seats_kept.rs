@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use dunlin_engine::{
     Event, ShardIndex,
-    host::{HostOptions, RoomHost, Runner},
+    host::{Checkpoint, HostOptions, RoomHost, RoomOrigin, Runner},
     room::{FromRoom, NotJoined, RoomElsewhere, RoomKey, RoomSite, RoomThreadIndex, ToRoom},
 };
 use dunlin_protocol::{Encoding, UnsubscribeCode};
-use dunlin_rooms::{Room, RoomOptions};
+use dunlin_rooms::{PlayerId, Room, RoomOptions};
 use serde_json::{Value, json};
 
 use crate::{
@@ -219,6 +219,20 @@ fn inputs_under_way_are_sent_again_unless_the_room_may_have_applied_them() {
         assert_eq!(inputs_of_next_ticks(&mut edge, runner, knows_inputs), expected);
         assert_eq!(edge.count(|rooms| rooms.inputs_unsure), unsure);
     }
+}
+
+#[test]
+fn a_restored_room_knows_the_inputs_that_it_has_applied() {
+    let mut edge = Edge::new(true);
+    edge.input("ann", 7);
+    edge.hall.tick();
+    let runner = edge.lose();
+    let origin = RoomOrigin { simulation: "meadow".into(), params: "{}".into(), options: RoomOptions::default() };
+    let mut saved = Vec::new();
+    runner.save(&origin, &mut saved);
+    let saved = Checkpoint::read(&saved).expect("it was just written");
+    let restored = saved.restore(RoomOptions::default(), Box::new(edge.hall.meadow)).expect("the same game");
+    assert_eq!(restored.room().last_input(PlayerId(1)), 7);
 }
 
 #[test]

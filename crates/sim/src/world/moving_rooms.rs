@@ -121,7 +121,8 @@ impl NodeWorld {
             room_model.lose_events_of_last_tick(record);
             room_model.count("tick that nobody has seen");
             drop(room_model);
-            hosted.host.finish(done, &mut Vec::new());
+            // Of what it sends, the relay has answered the joins of sessions that have ended. They are the only ones.
+            hosted.host.finish(done, &mut outgoing);
         }
         // The relay answers the joins that the room has not.
         hosted.host.end(UnsubscribeCode::ROOM_FAILED, None, &NotJoined::Unavailable, &mut outgoing);
