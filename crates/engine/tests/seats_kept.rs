@@ -187,7 +187,9 @@ fn inputs_of_next_ticks(edge: &mut Edge, mut runner: Runner, knows_inputs: bool)
         host.finish(runner.run(&batch, 1_000_000), &mut outgoing);
         for (shard, mut message) in outgoing {
             if let (FromRoom::Tick { changes, .. }, false) = (&mut message, knows_inputs) {
-                changes.iter_mut().for_each(|change| change.ack = 0);
+                for change in changes {
+                    change.ack = 0;
+                }
             }
             edge.hall.on_message(shard.0, message);
         }
@@ -201,9 +203,12 @@ fn inputs_of_next_ticks(edge: &mut Edge, mut runner: Runner, knows_inputs: bool)
 
 #[test]
 fn inputs_under_way_are_sent_again_unless_the_room_may_have_applied_them() {
-    for (has_unseen_tick, knows_inputs, expected, unsure) in
-        [(false, true, vec![2, 3, 4], 0), (true, true, vec![4], 0), (false, false, vec![4], 2), (true, false, vec![4], 2)]
-    {
+    for (has_unseen_tick, knows_inputs, expected, unsure) in [
+        (false, true, vec![2, 3, 4], 0),
+        (true, true, vec![4], 0),
+        (false, false, vec![4], 2),
+        (true, false, vec![4], 2),
+    ] {
         let mut edge = Edge::new(true);
         edge.input("ann", 1);
         edge.hall.tick();

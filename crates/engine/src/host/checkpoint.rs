@@ -145,7 +145,9 @@ impl<'a> Checkpoint<'a> {
         }
         match reader.0.first() {
             Some(version) if *version > SAVED_ROOM_VERSION => Err(NotRestored::NewerState(*version)),
-            _ => Ok(Self { origin, rules, ticks_run, state_hash, players, absent_players, last_inputs, room: reader.0 }),
+            _ => {
+                Ok(Self { origin, rules, ticks_run, state_hash, players, absent_players, last_inputs, room: reader.0 })
+            }
         }
     }
 

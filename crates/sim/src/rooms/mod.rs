@@ -192,7 +192,8 @@ impl RoomModel {
     /// Whether the room ended with `code`, also for a player who could not follow it to another node.
     pub fn ended_with(&self, room: RoomKey, code: u32) -> bool {
         let has_moved = self.records.get(&room).is_some_and(|record| record.moves > 0);
-        has_moved && code == UnsubscribeCode::ROOM_FAILED.0 || self.records.get(&room).is_some_and(|record| record.ended.iter().any(|ended| ended.0 == code))
+        has_moved && code == UnsubscribeCode::ROOM_FAILED.0
+            || self.records.get(&room).is_some_and(|record| record.ended.iter().any(|ended| ended.0 == code))
     }
 
     /// Checks that a join may fail because the room is on no node, or a node does not answer: it has waited.

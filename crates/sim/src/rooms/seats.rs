@@ -141,15 +141,7 @@ impl SeatModel {
                         self.go_away(player, tick, last_tick);
                     }
                 }
-                Step::AllAway { grace_ticks } => {
-                    self.seats.clear();
-                    self.lost.clear();
-                    self.abandoned.clear();
-                    let last_tick = tick + u64::from(*grace_ticks) - 1;
-                    for holder in self.players.values_mut() {
-                        holder.away = Some(Absence { last_tick, is_displaced: false });
-                    }
-                }
+                Step::AllAway { grace_ticks } => self.go_all_away(tick + u64::from(*grace_ticks) - 1),
                 Step::Input { seat, .. } => {
                     if let Some(player) = self.seats.get(seat) {
                         self.unanswered.remove(player);
@@ -187,7 +179,9 @@ impl SeatModel {
         let entered = match (own, joined) {
             (Some(own), Some(entered)) if (entered.player, entered.is_back) == (own, true) => entered,
             (None, Some(entered)) if !entered.is_back && self.known.insert(entered.player) => entered,
-            (None, Some(_)) if claim.is_keeping() => return Err(format!("a kept seat gets another player: {joined:?}")),
+            (None, Some(_)) if claim.is_keeping() => {
+                return Err(format!("a kept seat gets another player: {joined:?}"));
+            }
             // The game or the room rejected the join.
             (None, None) => return Ok(()),
             (_, None) => return Err(format!("a client of {user:?} is rejected, expected {own:?}")),
@@ -237,6 +231,16 @@ impl SeatModel {
         let is_away = |holder: &SeatHolder| !user.is_empty() && holder.user == user && holder.away.is_some();
         let found = of_token.or_else(|| self.players.iter().find(|(_, holder)| is_away(holder)));
         found.map(|(player, _)| *player)
+    }
+
+    /// The room goes on without its clients.
+    fn go_all_away(&mut self, last_tick: u64) {
+        self.seats.clear();
+        self.lost.clear();
+        self.abandoned.clear();
+        for holder in self.players.values_mut() {
+            holder.away = Some(Absence { last_tick, is_displaced: false });
+        }
     }
 
     fn go_away(&mut self, player: PlayerId, tick: u64, last_tick: u64) {

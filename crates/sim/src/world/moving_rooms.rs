@@ -88,9 +88,9 @@ impl NodeWorld {
     /// Answers a message that the relay does not pass on. Returns it otherwise.
     pub(super) fn answer_as_relay(&self, message: ToRoom, outgoing: &mut Vec<RoutedMessage>) -> Option<ToRoom> {
         let (room, id) = match &message {
-            ToRoom::Message { room, id, .. } | ToRoom::ChangeListing { room, id, .. } | ToRoom::Kick { room, id, .. } => {
-                (*room, *id)
-            }
+            ToRoom::Message { room, id, .. }
+            | ToRoom::ChangeListing { room, id, .. }
+            | ToRoom::Kick { room, id, .. } => (*room, *id),
             _ => return Some(message),
         };
         let thread = self.threads.rooms.last()?;

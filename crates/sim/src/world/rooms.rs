@@ -135,7 +135,9 @@ impl NodeWorld {
             if let (Some(SeatFlaw::ForgetsLastInput), FromRoom::Tick { changes, .. }, true) =
                 (self.threads.flaw, &mut message, names_first)
             {
-                changes.iter_mut().for_each(|change| change.ack = change.ack.saturating_sub(1));
+                for change in changes {
+                    change.ack = change.ack.saturating_sub(1);
+                }
             }
             if let (Some(SeatFlaw::EventReachesAll), FromRoom::Event { audience, .. }) =
                 (self.threads.flaw, &mut message)

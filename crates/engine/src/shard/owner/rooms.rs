@@ -557,8 +557,7 @@ impl Rooms<'_> {
         if !joined.is_back {
             return refuse_join(self.context, request, ErrorCode::Internal.into());
         }
-        let subscribed =
-            Subscribed { room: Some((room.key, room.thread)), is_back: true, ..Subscribed::default() };
+        let subscribed = Subscribed { room: Some((room.key, room.thread)), is_back: true, ..Subscribed::default() };
         let shard = request.asker.shard;
         self.context.notify(shard, Notice::Subscribed { request, outcome: Ok(Box::new(subscribed)) });
     }

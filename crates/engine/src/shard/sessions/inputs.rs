@@ -5,7 +5,11 @@ use dunlin_protocol::{Disconnect, Reply};
 use dunlin_rooms::wire::{Input, decode_input};
 
 use crate::{
-    Effect, SessionKey, counters::InputRefusal, options::RoomLimits, refused::RefusedCommand, room::ToRoom,
+    Effect, SessionKey,
+    counters::InputRefusal,
+    options::RoomLimits,
+    refused::RefusedCommand,
+    room::ToRoom,
     session::Subscription,
     session_seats::{NumberedInput, RoomRoute, SeatIndex, Seats},
 };
@@ -15,7 +19,10 @@ use super::{Context, commands::CommandOutcome, open_sessions::OpenSessions};
 /// Where an input waits.
 #[derive(Clone, Copy)]
 enum Inbox {
-    Room { place: u32, route: RoomRoute },
+    Room {
+        place: u32,
+        route: RoomRoute,
+    },
     /// The room is between two nodes.
     Held,
 }
