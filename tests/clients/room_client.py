@@ -20,9 +20,9 @@ GRID = {number: (name, "u32", 0) for number, name in enumerate(GRID_NAMES, 1)}
 SNAPSHOT = {
     1: ("ack", "f32", 0), 2: ("avatar", "f32", 0), 3: ("own", {1: ("objects", OBJECT, 1)}, 0), 4: ("tick", "u32", 0), 5: ("base", "u32", 0),
     6: ("time_us", "f64", 0), 7: ("grid", GRID, 0), 8: ("view", "u32", 0), 9: ("cells", CELL, 1), 10: ("schema", "payload", 0),
-    11: ("rate", "u32", 0), 12: ("waited", "u32", 0),
+    11: ("rate", "u32", 0), 12: ("waited", "u32", 0), 13: ("moved", "bool", 0),
 }
-HEAD = ("time_us", 0), ("ack", 0), ("avatar", 0), ("rate", 1000), ("waited", 0)
+HEAD = ("time_us", 0), ("ack", 0), ("avatar", 0), ("rate", 1000), ("waited", 0), ("moved", False)
 INPUT = {1: ("number", "u32", 0), 2: ("data", "bytes", 0), 3: ("room", "text", 0)}
 PUBLICATION = {4: ("data", "payload", 0), 6: ("offset", "u64", 0)}
 PUSH = {2: ("channel", "text", 0), 4: ("pub", PUBLICATION, 0), 7: ("unsubscribe", {2: ("code", "u32", 0), 3: ("reason", "text", 0)}, 0)}
@@ -163,6 +163,7 @@ class Replica:
 
     def __init__(self):
         self.tick = self.time_us = self.ack = self.avatar = self.view = self.waited = 0  # waited: the waits of zones, 4 bits each
+        self.moved = False  # whether the room has moved since the last snapshot
         self.grid, self.schema, self.objects, self.rate = None, Schema({"kinds": []}), {}, 1000  # thousandths of real time
 
     def apply(self, data, encoding):
@@ -194,7 +195,7 @@ class Replica:
             for one in cell["upserts"] + changed:
                 objects[one["id"]] = seen_of(one, left, top, index, schema)
         self.objects, self.grid, self.schema, self.tick, self.view = objects, grid, schema, tick, view
-        self.time_us, self.ack, self.avatar, self.rate, self.waited = (snapshot.get(name, default) for name, default in HEAD)
+        self.time_us, self.ack, self.avatar, self.rate, self.waited, self.moved = (snapshot.get(name, default) for name, default in HEAD)
 
     def changed(self, cell, index, left, top, is_full):
         """The changed objects of a cell, which build on those before the snapshot."""

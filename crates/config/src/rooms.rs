@@ -49,6 +49,7 @@ pub(super) fn limits(r: &mut Reader<'_>, table: &str) -> Option<RoomLimits> {
         inbox_inputs_max: r.narrow(&at("inbox_limit")),
         frame_bytes_per_second: NonZeroU32::new(r.narrow(&at("player_bandwidth_limit"))),
         gives_seat_tokens: r.text(&at("survival")) != "none" || r.ms(&at("seat_grace")) > 0,
+        moves: r.text(&at("survival")) != "none",
         is_one_seat_per_user: r.bool(&at("one_seat_per_user")),
         shows_address: r.bool(&at("visitor_address")),
         messages_max: r.count(&at("messages_limit")),

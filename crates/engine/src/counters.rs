@@ -225,6 +225,7 @@ counts! {
             limited_ticks = "dunlin_room_ticks_limited_total" "Ticks without a snapshot for a player, because it had been sent `room.player_bandwidth_limit`.";
             far_postponed = "dunlin_room_far_cells_postponed_total" "Snapshots without the far cells that were due, because less than half of `room.player_bandwidth_limit` was left.";
             near_postponed = "dunlin_room_near_cells_postponed_total" "Snapshots without some of the near cells around the first ones, because less than half of `room.player_bandwidth_limit` was left.";
+            inputs_unsure = "dunlin_room_inputs_unsure_total" "Inputs that were dropped when a room had moved to another node, because it may have applied them.";
             queries = "dunlin_room_queries_total" "Questions to all other nodes of the cluster, whether one of them has a room that is to be opened here.";
         }
         others {
@@ -240,6 +241,10 @@ counts! {
             joins_accepted: u64,
             /// Joins that took over a player who was already in the room, by the owner.
             seats_resumed: u64,
+            /// Players who have kept their subscription while their room moved, by the session.
+            seats_kept: u64,
+            /// Players who were to keep it, and could not, by the session.
+            seats_not_kept: u64,
             /// Joins that the room refused, by the owner.
             joins_refused: u64,
             /// Joins that were refused because all free places were reserved, by the owner.

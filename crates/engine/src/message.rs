@@ -62,6 +62,13 @@ pub enum ShardRequest {
         /// [`Departure::Lost`] if the client may return.
         departure: Departure,
     },
+    /// A room has accepted the join of a session that has meanwhile ended, or unsubscribed, and whose subscription was kept.
+    /// Not answered.
+    LeaveRoom {
+        channel: Arc<str>,
+        /// The seat that becomes free.
+        seat: LeftSeat,
+    },
     /// Publish. Answered with [`Notice::Published`] if `command_id` is not 0.
     Publish {
         channel: Arc<str>,
@@ -147,6 +154,11 @@ impl SubscriptionRequest {
         }
     }
 
+    /// Whether it is the join of a seat that is kept: its session is subscribed already.
+    pub fn is_keeping(&self) -> bool {
+        self.join.as_ref().is_some_and(|join| join.claim.is_keeping())
+    }
+
     /// Its bytes of variable size: what the client has sent for the game.
     pub fn queued_bytes(&self) -> usize {
         self.join.as_ref().map_or(0, |join| join.data.len())
@@ -229,7 +241,8 @@ pub enum Admission {
 pub enum Notice {
     /// A publication, join or leave for the channel's subscribers.
     Deliver(Arc<Delivery>),
-    /// A subscription was accepted or refused. Later publications follow on the same ring.
+    /// A subscription was accepted or refused. Later publications follow on the same ring. For a seat that is kept, only its
+    /// join was.
     Subscribed { request: Box<SubscriptionRequest>, outcome: Result<Box<Subscribed>, NotSubscribed> },
     /// A join waits for other nodes. Its answer may take seconds, so the session's next commands do not wait for it.
     JoinWaits { asker: Asker },
@@ -245,6 +258,9 @@ pub enum Notice {
         /// The reason for clients; `None` for that of the code.
         reason: Option<Arc<str>>,
     },
+    /// A channel's room on another node is lost, and may go on elsewhere: its players keep their subscriptions, and their
+    /// session's shard asks to join again. Follows the answers to those subscriptions.
+    RoomMoves { channel: Arc<str>, room: RoomKey },
     /// The channel's stream was replaced, so the positions of its subscribers are invalid.
     PositionLost { channel: Arc<str> },
     /// The log no longer follows the channel, so every subscription to it ends.

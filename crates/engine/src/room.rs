@@ -10,8 +10,12 @@
 //! `RoomHost` in `engine::host`, a pure type that the simulator also runs, decides what a room thread does with these
 //! messages. The server's room threads only pass messages and keep the time.
 //!
-//! A message from a room thread makes a shard send only notices to shards, and only [`ToRoom::Close`], once per room,
-//! to room threads. A message to a room thread never blocks a shard: what waits for a thread is bounded by the number
+//! A room of another node may be lost and go on elsewhere. Its players stay subscribed then: their seats are *kept*, and each
+//! session's shard joins again for them, with [`SeatClaim::keeping`], on the way that joins take. Until a tick of the room has
+//! named the seat, its inputs wait at the session's shard.
+//!
+//! A message from a room thread makes a shard send only notices to shards, and to room threads only [`ToRoom::Close`], once
+//! per room, and the inputs of a kept seat, once. A message to a room thread never blocks a shard: what waits for a thread is bounded by the number
 //! of subscriptions and by each room's inbox.
 
 use core::net::IpAddr;
@@ -109,6 +113,19 @@ pub struct SeatClaim {
     /// Whether `returned` stays valid until the client proves that it received `given`. False in logs of earlier
     /// versions.
     pub keeps_returned: bool,
+}
+
+impl SeatClaim {
+    /// The claim of a node that has kept its player's subscription while the room had no host. The token stays the same, and
+    /// that is what tells such a claim: the tokens that joins of clients are given are new.
+    pub const fn keeping(token: SeatToken) -> Self {
+        Self { given: Some(token), returned: Some(token), is_one_per_user: false, keeps_returned: false }
+    }
+
+    /// Whether this is the claim of a node, which joins for a player that the room has, and for no new one.
+    pub fn is_keeping(self) -> bool {
+        self.given.is_some() && self.given == self.returned
+    }
 }
 
 /// Why a presented seat token has no effect.

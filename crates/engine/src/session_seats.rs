@@ -6,6 +6,7 @@
 
 mod bandwidth_limit;
 mod input_gate;
+mod kept_seat;
 
 use std::{num::NonZeroU32, rc::Rc, sync::Arc};
 
@@ -22,11 +23,14 @@ use crate::{
     hub::LocalChannelId,
     names::NamespaceIndex,
     pace::UpdatePace,
-    room::{Departure, RoomKey, RoomThreadIndex, SeatChange, SeatKey},
+    room::{Departure, RoomKey, RoomThreadIndex, SeatChange, SeatKey, SeatToken},
     shrink::shrink_map,
 };
 
+use kept_seat::{KeptSeat, SentInputs};
+
 pub(crate) use input_gate::InputGate;
+pub(crate) use kept_seat::NumberedInput;
 
 /// A seat's index on its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,12 +43,18 @@ pub(crate) struct Seat {
     pub(crate) session: SessionKey,
     pub(crate) wire: Wire,
     /// Whether the client reads the fields of states.
-    is_typed: bool,
+    pub(crate) is_typed: bool,
     pub(crate) channel: LocalChannelId,
     /// The room and the thread for its inputs; `None` until the owner has answered.
     pub(crate) room: Option<RoomRoute>,
     /// How its session left, if that was before the owner's answer.
     pub(crate) departure: Option<Departure>,
+    /// What brings the seat back to its player.
+    pub(crate) token: Option<SeatToken>,
+    /// Set while its room is between two nodes.
+    kept: Option<Box<KeptSeat>>,
+    /// Whether the next snapshot says that the room has moved.
+    has_moved: bool,
     /// The room whose ticks have named it.
     named: Option<RoomKey>,
     /// The seat's entry among the seats that receive frames; `None` while it receives none.
@@ -100,6 +110,8 @@ pub(crate) struct LocalRoom {
     seated: Vec<Seated>,
     /// Inputs in flight that the room has not taken.
     pub(crate) inbox_inputs: u32,
+    /// These inputs, if the room may go on elsewhere.
+    pub(crate) sent: SentInputs,
 }
 
 /// A seat that receives frames. A tick accesses only these fields, so they are stored contiguously.
@@ -128,6 +140,8 @@ pub(crate) struct GivenBack {
 #[derive(Debug, Default)]
 struct ChannelSeats {
     seats: u32,
+    /// Inputs of seats that are kept.
+    kept_inputs: u32,
     rooms: Vec<u32>,
 }
 
@@ -187,6 +201,7 @@ impl Seats {
     /// Releases a seat. With the last one of a channel, its rooms are dropped.
     pub(crate) fn give_back(&mut self, index: SeatIndex) -> GivenBack {
         let was_due = self.remove_seated(index);
+        self.release_inputs(index);
         let seat = self.seats[index.0 as usize].take().expect("a seat is given back once");
         let Seat { session, channel, .. } = *seat;
         self.free.push(index);
@@ -380,6 +395,7 @@ impl Seats {
         let after = seat.frame.base_after;
         let base_age_ticks = (seat.base.tick > 0).then(|| after.tick.saturating_sub(seat.base.tick));
         seat.base = after;
+        seat.has_moved = false;
         let body = seat.frame.body.as_ref();
         let is_postponed = body.map_or_else(Default::default, |body| body.is_postponed);
         let allowance = seat.allowance.as_mut();
@@ -428,7 +444,14 @@ impl LocalRoom {
             counted: MirrorCounters::default(),
             seated: Vec::new(),
             inbox_inputs: 0,
+            sent: SentInputs::default(),
         }
+    }
+
+    /// The room has taken inputs of this shard.
+    pub(crate) fn inputs_taken(&mut self, count: u32) {
+        self.inbox_inputs = self.inbox_inputs.saturating_sub(count);
+        self.sent.taken(count);
     }
 
     /// Replaces the whole world.
@@ -484,6 +507,9 @@ impl Seat {
             channel,
             room: None,
             departure: None,
+            token: None,
+            kept: None,
+            has_moved: false,
             named: None,
             at: None,
             view: CellIndex::default(),
@@ -517,6 +543,9 @@ impl Seat {
         // Once: what follows builds on the first frame that is written.
         if self.is_typed && self.base == Base::default() {
             dunlin_rooms::wire::write_schema(encoding, mirror.schema(), scratch);
+        }
+        if self.has_moved {
+            dunlin_rooms::wire::write_moved(encoding, scratch);
         }
         let SeatFrame { head, base_after, .. } = &mut self.frame;
         head.write(encoding, channel, scratch, body.bytes.len(), body.data_bytes);

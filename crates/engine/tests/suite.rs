@@ -35,6 +35,7 @@ mod scripts;
 #[path = "seats.rs"]
 mod seats;
 mod seats_at_random;
+mod seats_kept;
 mod seats_unanswered;
 mod session_size;
 mod shard;

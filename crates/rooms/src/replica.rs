@@ -61,6 +61,7 @@ pub struct Replica {
     tick: u32,
     time: TickTime,
     waited: u32,
+    moved: bool,
     ack: u32,
     avatar: u32,
     view: CellIndex,
@@ -168,6 +169,7 @@ impl Replica {
         self.tick = staged.tick;
         self.time = TickTime { unix_us: staged.time_us, rate: staged.rate };
         self.waited = staged.waited;
+        self.moved = staged.moved;
         self.ack = staged.ack;
         self.avatar = staged.avatar;
         self.view = view;
@@ -193,6 +195,11 @@ impl Replica {
     /// cells have waited for a bandwidth limit.
     pub fn waited_ticks(&self) -> [u32; ZONES] {
         std::array::from_fn(|zone| zone_wait(self.waited, zone))
+    }
+
+    /// Whether the room has moved to another node since the snapshot before.
+    pub fn has_moved(&self) -> bool {
+        self.moved
     }
 
     /// The number of the last input that the room has applied.

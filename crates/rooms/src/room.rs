@@ -377,11 +377,34 @@ impl Room {
     /// A player's client has come back: its frames have this form, it has no base, and it numbers its inputs from 1
     /// again. Returns whether the player is in the room.
     pub fn back(&mut self, player: PlayerId, visitor: &Visitor<'_>, format: impl Into<SnapshotFormat>) -> bool {
-        let is_here = self.world.resume_player(player, self.format_for(format.into()));
+        self.resume(player, visitor, format.into(), 0)
+    }
+
+    /// As [`Room::back`], for a client that goes on numbering its inputs: its node has kept its subscription while it had no
+    /// room.
+    pub fn go_on(&mut self, player: PlayerId, visitor: &Visitor<'_>, format: impl Into<SnapshotFormat>) -> bool {
+        let ack = self.last_input(player);
+        self.resume(player, visitor, format.into(), ack)
+    }
+
+    fn resume(&mut self, player: PlayerId, visitor: &Visitor<'_>, format: SnapshotFormat, ack: u32) -> bool {
+        let is_here = self.world.resume_player(player, self.format_for(format), ack);
         if is_here {
             self.simulation.back(&mut self.world, player, visitor);
         }
         is_here
+    }
+
+    /// The number of a player's last input; 0 if there is none, or no such player.
+    pub fn last_input(&self, player: PlayerId) -> u32 {
+        self.world.player_table().get(player).map_or(0, |player| player.ack)
+    }
+
+    /// Sets the number of a player's last input, after the room was restored: the state of a room does not have it.
+    pub fn set_last_input(&mut self, player: PlayerId, number: u32) {
+        if let Some(player) = self.world.players_mut().get_mut(player) {
+            player.ack = number;
+        }
     }
 
     /// Applies a player's input and acknowledges `number`. Returns whether the game could decode it. An input of a

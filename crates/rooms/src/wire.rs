@@ -54,6 +54,14 @@ pub fn write_schema(encoding: Encoding, schema: &Schema, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends, after the header, that the room has moved to another node since the client's last snapshot.
+pub fn write_moved(encoding: Encoding, out: &mut Vec<u8>) {
+    match encoding {
+        Encoding::Json => json::write_moved(out),
+        Encoding::Protobuf => protobuf::write_moved(out),
+    }
+}
+
 /// An input of a client: the `data` of `publish` or `send`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input<'a> {

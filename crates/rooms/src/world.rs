@@ -983,9 +983,10 @@ impl World {
         self.removals.closing()
     }
 
-    /// Resets a player for a new client, which uses this form. Returns whether the player is in the room.
-    pub(crate) fn resume_player(&mut self, id: PlayerId, format: SnapshotFormat) -> bool {
-        self.players.resume(id, format)
+    /// Resets a player for a new client, which uses this form and has numbered its inputs up to `ack`. Returns whether the
+    /// player is in the room.
+    pub(crate) fn resume_player(&mut self, id: PlayerId, format: SnapshotFormat, ack: u32) -> bool {
+        self.players.resume(id, format, ack)
     }
 
     /// Removes a player or a spectator; returns which it was. Its own objects lose their owner at the end of the tick.

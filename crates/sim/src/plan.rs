@@ -75,6 +75,8 @@ pub struct RoomPlan {
     pub seat_grace_ticks: u32,
     /// Whether the node asks other nodes for a room before it opens it. The simulator answers for them.
     pub asks_nodes: bool,
+    /// Whether other nodes have rooms, which move.
+    pub moves: bool,
     /// Whether slow clients of such a node read nothing until the node settles, and it does not close them for a missing pong.
     pub seldom_pings: bool,
     /// The limits that shards enforce.
@@ -154,7 +156,8 @@ impl Plan {
         // With few channels, the node might have to reject the channel of a room.
         let may_have_rooms = options.channel.channels_max > 1_000;
         let rooms = (may_have_rooms && chance.percent(35))
-            .then(|| RoomPlan::new(chance).with_seats(seed).with_nodes(seed).with_limit(seed).with_near_kinds(seed));
+            .then(|| RoomPlan::new(chance).with_seats(seed).with_nodes(seed).with_limit(seed))
+            .map(|plan| plan.with_near_kinds(seed).with_moves(seed));
         if chance.percent(30) {
             configure_backends(chance, &mut options);
         }
@@ -227,6 +230,7 @@ impl RoomPlan {
             empty_ticks_max: *chance.pick(&[1, 4, 40]),
             seat_grace_ticks: 0,
             asks_nodes: false,
+            moves: false,
             seldom_pings: false,
             limits: RoomLimits {
                 inputs_per_second: *chance.pick(&[3, 20, 1_000]),
@@ -286,6 +290,17 @@ impl RoomPlan {
         if chance.percent(40) {
             let cell_units = self.game_options.shape.cell_units;
             self.game_options.near_units = NonZeroU32::new(*chance.pick(&[1, cell_units, cell_units + 1]));
+        }
+        self
+    }
+
+    /// In some clusters, other nodes have rooms, which move from one node to another. Most seats wait for their players until then.
+    fn with_moves(mut self, seed: u64) -> Self {
+        let mut chance = Chance::new(seed ^ 0x6d6f_7665);
+        if self.asks_nodes && self.limits.gives_seat_tokens && chance.percent(60) {
+            (self.moves, self.limits.moves) = (true, true);
+            self.seat_grace_ticks = *chance.pick(&[1, 2, 40]);
+            self.limits.inbox_inputs_max = *chance.pick(&[2, 6, 1_000]);
         }
         self
     }

@@ -50,6 +50,26 @@ fn a_snapshot_with_an_unwritten_base_is_found() {
 }
 
 #[test]
+fn sending_inputs_twice_when_a_room_has_moved_is_found() {
+    find_in_node("InputsSentTwice", &["must not be applied"]);
+}
+
+#[test]
+fn losing_inputs_while_a_room_moves_is_found() {
+    find_in_node("HeldInputsLost", &["an accepted input is lost"]);
+}
+
+#[test]
+fn a_session_that_stays_listed_without_its_snapshot_is_found() {
+    find_in_node("MovedSessionStaysListed", &["is at tick"]);
+}
+
+#[test]
+fn a_new_player_for_a_kept_seat_is_found() {
+    find_in_node("KeptSeatMakesPlayer", &["a kept seat gets another player"]);
+}
+
+#[test]
 fn a_connect_reply_before_all_owners_replied_is_found() {
     find_in_node("ConnectAnsweredEarly", &["the connect reply lacks", "error 106"]);
 }

@@ -165,6 +165,13 @@ fn delivering_an_event_to_other_players_is_found() {
 }
 
 #[test]
+fn sending_an_input_twice_when_a_room_has_moved_is_found() {
+    // Few seeds have rooms that move.
+    let run = |seed, has_flaw| if has_flaw { run_seated(seed, SeatFlaw::ForgetsLastInput) } else { run(seed, false) };
+    find::find(SeatFlaw::ForgetsLastInput, 1_000, &["must not be applied", "view, ack and avatar are"], run);
+}
+
+#[test]
 fn a_grace_period_that_is_one_tick_too_short_is_found() {
     find_seated(SeatFlaw::LeavesEarly, &["the players are"]);
 }

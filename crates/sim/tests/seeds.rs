@@ -27,7 +27,7 @@ const FOUND_SEEDS: [u64; 9] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 118] = [
+const REACHED: [&str; 124] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -104,7 +104,11 @@ const REACHED: [&str; 118] = [
     "room closed",
     "room failed",
     "room goes on elsewhere",
+    "room goes on here",
+    "room goes on there",
     "room left to another node",
+    "room moves",
+    "tick that nobody has seen",
     "room with near kinds",
     "room with weights",
     "snapshot in JSON",
@@ -117,6 +121,8 @@ const REACHED: [&str; 118] = [
     "snapshot: next tick",
     "snapshot: a zone waits",
     "snapshot: skipped by the limit",
+    "snapshot: the room has moved",
+    "seat: kept",
     "seat: resumed",
     "seat: resumed over a half-open connection",
     "seat: displaced",

@@ -137,6 +137,7 @@ fn namespaces(open: &NamespaceOptions) -> Vec<NamespaceOptions> {
             input_bytes_max: 16,
             inbox_inputs_max: 6,
             gives_seat_tokens: true,
+            moves: true,
             is_one_seat_per_user: false,
             shows_address: true,
             frame_bytes_per_second: None,

@@ -81,6 +81,11 @@ export type GameEvent<GameEvents extends object> = { [Name in keyof GameEvents]:
 export interface RoomEvents<GameEvents extends object = Record<string, unknown>> {
   /** The changes of a snapshot. The first one after joining is full. */
   snapshot: Changes;
+  /**
+   * The room has moved to another node of its cluster while the player stayed in it, and its `snapshot` follows. Inputs go on; events shortly before may be
+   * missing.
+   */
+  moved: { readonly tick: number };
   /** A reliable event of the room, and the tick in which it happened. */
   event: { readonly tick: number; readonly event: GameEvent<GameEvents> };
   /** The client has joined; a snapshot follows. Also emitted after a reconnect. `seatResumed`: the client has returned to its previous player. */
@@ -260,6 +265,7 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     if (acknowledged !== undefined) this.statistics.acknowledged(now - acknowledged.sentMs);
     const { grid } = this.replica;
     if (grid !== null) this.interpolation.observe(changes, grid, this.clock.serverTimeMs(now));
+    if (snapshot.moved) this.emit("moved", { tick: snapshot.tick });
     this.emit("snapshot", changes);
   }
 

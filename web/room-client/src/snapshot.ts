@@ -51,6 +51,8 @@ export interface Snapshot {
   readonly ratePermille?: number;
   /** The waits of the zones of the view as one number, if cells have waited for a bandwidth limit (see `waitTicks`). */
   readonly waited?: number;
+  /** Whether the room has moved to another node since the last snapshot. This one is full. */
+  readonly moved?: boolean;
   readonly grid: GridShape | null;
   /** What states are made of; in the first snapshot of a client that asked for it. */
   readonly schema?: Schema;
@@ -93,7 +95,8 @@ export function decodeSnapshot(bytes: Uint8Array): Snapshot {
     else if (tag === ((10 << 3) | LENGTH)) snapshot.schema = decodeSchema(reader.blob());
     else if (tag === ((11 << 3) | VARINT)) snapshot.ratePermille = reader.uint32();
     else if (tag === ((12 << 3) | VARINT)) snapshot.waited = reader.uint32();
-    else skipUnknown(reader, tag, 12);
+    else if (tag === ((13 << 3) | VARINT)) snapshot.moved = reader.bool();
+    else skipUnknown(reader, tag, 13);
   }
   return checked(snapshot);
 }
@@ -108,6 +111,7 @@ export function snapshotFromJson(value: unknown): Snapshot {
     ...(schema === undefined || schema === null ? {} : { schema: schemaFromJson(schema) }),
     ...(fields["rate"] === undefined ? {} : { ratePermille: uint32(fields, "rate") }),
     ...(fields["waited"] === undefined ? {} : { waited: uint32(fields, "waited") }),
+    ...(fields["moved"] === undefined ? {} : { moved: flag(fields, "moved") }),
     ack: uint32(fields, "ack"),
     avatar: uint32(fields, "avatar"),
     own: own === undefined || own === null ? null : list(object(own, "own"), "objects").map(objectFromJson),
@@ -254,13 +258,17 @@ function gridFromJson(fields: Fields): GridShape {
   };
 }
 
+function flag(fields: Fields, name: string): boolean {
+  const value = fields[name] ?? false;
+  if (typeof value !== "boolean") throw malformed(`${name} is neither true nor false`);
+  return value;
+}
+
 function cellFromJson(value: unknown): CellUpdate {
   const fields = object(value, "a cell");
-  const full = fields["full"] ?? false;
-  if (typeof full !== "boolean") throw malformed("full is neither true nor false");
   return {
     cell: uint32(fields, "cell"),
-    full,
+    full: flag(fields, "full"),
     departed: list(fields, "departed").map((id) => uint32({ id }, "id")),
     upserts: list(fields, "upserts").map(objectFromJson),
   };

@@ -152,6 +152,9 @@ impl AbsentPlayers {
     /// token; otherwise the user's first away player; otherwise, if a user has one seat, the user's player.
     pub(super) fn claimed_by(&self, user: &str, claim: SeatClaim) -> Option<PlayerId> {
         let given = claim.given?;
+        if claim.is_keeping() {
+            return self.of_same_join(user, given);
+        }
         self.of_same_join(user, given).or_else(|| self.of_token(user, claim).ok().flatten()).or_else(|| {
             let may_be_claimed = |player: &PlayerId| claim.is_one_per_user || self.away.contains_key(player);
             self.of_user(user).find(may_be_claimed)

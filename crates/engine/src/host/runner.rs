@@ -111,7 +111,7 @@ pub struct AwayTerms {
 
 /// The refusal code of an invalid listing change.
 const BAD_LISTING_CODE: u16 = 400;
-/// The refusal code of a kick without a matching player or spectator.
+/// The refusal code of a kick without a matching player or spectator, and of a kept seat without its player.
 const NOBODY_CODE: u16 = 404;
 
 /// A room, including the game.
@@ -249,7 +249,7 @@ impl Runner {
     /// Appends a checkpoint. Call it directly after a tick, for the reason given at [`Room::save`].
     pub fn save(&self, origin: &RoomOrigin, out: &mut Vec<u8>) {
         checkpoint::put_begin(origin, self.ticks_run, &self.room, out);
-        checkpoint::put_players(&self.seated_players, &self.absent_players, out);
+        checkpoint::put_players(&self.seated_players, &self.absent_players, &self.room, out);
         self.room.save(out);
     }
 
@@ -324,7 +324,10 @@ impl Runner {
                 let visitor = visitor_of(info, *address, *is_spectator);
                 applied.tokens_refused.count(self.absent_players.token_refusal(&info.user, *claim));
                 let joined = self.join_or_come_back(*seat, &visitor, *format, data, *claim);
-                if let Ok(entered) = &joined {
+                // A seat that is kept has its tokens.
+                if let Ok(entered) = joined.as_ref()
+                    && !claim.is_keeping()
+                {
                     self.absent_players.insert_join(entered.player, Arc::clone(&info.user), *claim);
                 }
                 applied.entered.push((place, *seat, joined));
@@ -417,8 +420,15 @@ impl Runner {
         let (player, is_back) = match self.absent_players.claimed_by(visitor.user, claim) {
             Some(player) => {
                 self.absent_players.end_absence(player);
-                self.room.back(player, visitor, format);
+                if claim.is_keeping() {
+                    self.room.go_on(player, visitor, format);
+                } else {
+                    self.room.back(player, visitor, format);
+                }
                 (player, true)
+            }
+            None if claim.is_keeping() => {
+                return Err(Refusal { code: NOBODY_CODE, message: "the player has left the room".into() });
             }
             None => (self.room.join(visitor, format, data)?.player, false),
         };

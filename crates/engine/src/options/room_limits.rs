@@ -16,6 +16,8 @@ pub struct RoomLimits {
     pub frame_bytes_per_second: Option<NonZeroU32>,
     /// Whether players receive seat tokens, with which they come back after a reconnect or a restart.
     pub gives_seat_tokens: bool,
+    /// Whether a room goes on on another node when its own one has stopped or died.
+    pub moves: bool,
     /// Whether a user has at most one player in a room: a join takes over the user's player.
     pub is_one_seat_per_user: bool,
     /// Whether the game receives the addresses of clients.
@@ -42,6 +44,7 @@ impl Default for RoomLimits {
             inbox_inputs_max: 16_384,
             frame_bytes_per_second: None,
             gives_seat_tokens: false,
+            moves: false,
             is_one_seat_per_user: false,
             shows_address: false,
             messages_max: 256,

@@ -327,6 +327,12 @@ impl Context {
         self.request(owner, request);
     }
 
+    /// Tells the owner that a seat which its room has just taken back is free.
+    pub(super) fn leave_room(&mut self, channel: Arc<str>, seat: LeftSeat) {
+        let owner = self.owner(&channel);
+        self.request(owner, ShardRequest::LeaveRoom { channel, seat });
+    }
+
     /// Tells the owner that nobody waits for a join any more.
     pub(super) fn abandon_join(&mut self, channel: Arc<str>, seat: SeatKey, departure: Departure) {
         // Without other nodes, no join asks again, and the room needs to know only of a client that may come back.

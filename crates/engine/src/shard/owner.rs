@@ -100,6 +100,11 @@ impl Owner {
             ShardRequest::AbandonJoin { channel, seat, departure } => {
                 self.rooms(context).abandon_join(&channel, seat, departure);
             }
+            ShardRequest::LeaveRoom { channel, seat } => {
+                if let Some(key) = self.channels.table.find(&channel) {
+                    self.rooms(context).serve_leave(key, seat);
+                }
+            }
             ShardRequest::Arrive { user, asker } => self.homes.serve_arrival(context, user, asker),
             ShardRequest::Depart { user, shard, session } => {
                 self.homes.serve_departure(context, &user, shard, session);

@@ -136,6 +136,13 @@ impl Sessions {
             Notice::RoomOver { channel, room, code, reason } => {
                 return self.room_messages(context).room_is_over(&channel, room, (code, reason));
             }
+            Notice::RoomMoves { channel, room } => {
+                return self.room_messages(context).room_moves(&channel, room);
+            }
+            Notice::Subscribed { request, outcome } if request.is_keeping() => {
+                let key = request.asker.session;
+                return self.subscribing(context, key).rejoined(*request, outcome);
+            }
             Notice::Subscribed { request, outcome } => {
                 let key = request.asker.session;
                 return self.subscribing(context, key).subscribed(*request, outcome);

@@ -23,6 +23,7 @@ struct SnapshotFields<'a> {
     #[serde(default = "full_rate")]
     rate: u32,
     waited: u32,
+    moved: bool,
     grid: Option<GridFields>,
     #[serde(borrow)]
     schema: Option<&'a serde_json::value::RawValue>,
@@ -91,6 +92,7 @@ pub(super) fn read(data: &[u8], schema: &Schema, staged: &mut Staged) -> Option<
     staged.view = fields.view;
     staged.rate = ClockRate::from_permille(fields.rate)?;
     staged.waited = fields.waited;
+    staged.moved = fields.moved;
     staged.has_own = fields.own.is_some();
     for object in fields.own.into_iter().flat_map(|own| own.objects) {
         let object = stage(&object, schema, &mut staged.states)?;

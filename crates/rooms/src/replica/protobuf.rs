@@ -26,6 +26,7 @@ pub(super) fn read(data: &[u8], staged: &mut Staged) -> Option<()> {
             snapshot::SCHEMA => staged.schema = Some(Schema::from_document(value.bytes().ok()?).ok()?),
             snapshot::RATE => staged.rate = ClockRate::from_permille(number(value)?)?,
             snapshot::WAITED => staged.waited = number(value)?,
+            snapshot::MOVED => staged.moved = value.varint().ok()? != 0,
             snapshot::CELLS => read_cell(data, value.bytes().ok()?, staged)?,
             _ => {}
         }

@@ -20,6 +20,7 @@ pub(super) struct Staged {
     pub(super) time_us: u64,
     pub(super) rate: ClockRate,
     pub(super) waited: u32,
+    pub(super) moved: bool,
     pub(super) view: u32,
     pub(super) grid: Option<StagedGrid>,
     /// Whether the snapshot contains the player's own objects.

@@ -115,6 +115,10 @@ pub(super) fn write_schema(schema: &Schema, out: &mut Vec<u8>) {
     out.push(b',');
 }
 
+pub(super) fn write_moved(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"moved\":true,");
+}
+
 pub(super) fn write_segment(head: &SegmentHead<'_>, upserts: &[u8], out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(b"{\"cell\":");
     write_number(head.cell.0.into(), out);

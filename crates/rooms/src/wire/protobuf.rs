@@ -21,6 +21,7 @@ pub(crate) mod snapshot {
     pub(crate) const SCHEMA: u32 = 10;
     pub(crate) const RATE: u32 = 11;
     pub(crate) const WAITED: u32 = 12;
+    pub(crate) const MOVED: u32 = 13;
 }
 
 /// Field numbers of `CellUpdate`.
@@ -150,6 +151,10 @@ pub(super) fn write_segment(head: &SegmentHead<'_>, upserts: &[u8], out: &mut Ve
 
 pub(super) fn write_schema(schema: &Schema, out: &mut Vec<u8>) {
     write_bytes(out, snapshot::SCHEMA, schema.document().as_bytes());
+}
+
+pub(super) fn write_moved(out: &mut Vec<u8>) {
+    write_flag(out, snapshot::MOVED, true);
 }
 
 /// Reads what [`write_object`] appended.

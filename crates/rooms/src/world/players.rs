@@ -123,13 +123,14 @@ impl Players {
         Some(player)
     }
 
-    /// A player has another client from now on. Returns whether the player is in the room.
-    pub(super) fn resume(&mut self, id: PlayerId, format: SnapshotFormat) -> bool {
+    /// A player has another client from now on, whose last input has the number `ack`. Returns whether the player is in the
+    /// room.
+    pub(super) fn resume(&mut self, id: PlayerId, format: SnapshotFormat, ack: u32) -> bool {
         let Some(place) = self.place(id) else { return false };
         let player = &mut self.list[place];
         self.by_format[player.format.index()] -= 1;
         self.by_format[format.index()] += 1;
-        (player.format, player.ack, player.is_dirty) = (format, 0, true);
+        (player.format, player.ack, player.is_dirty) = (format, ack, true);
         player.is_own_dirty = !player.own.is_empty();
         true
     }

@@ -229,6 +229,9 @@ impl Seat {
         let checked = if record.is_limited { self.check_limited_world(record) } else { self.check_world(record) };
         checked.map_err(|error| format!("tick {tick} after {before}: {error}"))?;
         self.check_form(encoding, &seen.data).map_err(|error| format!("tick {tick} after {before}: {error}"))?;
+        if self.replica.has_moved() {
+            room_model.count("snapshot: the room has moved");
+        }
         room_model.count(match tick - before {
             _ if before == 0 => "snapshot: first",
             1 => "snapshot: next tick",

@@ -279,7 +279,10 @@ impl Simulation for Game {
     fn join(&mut self, world: &mut World, player: PlayerId, visitor: &Visitor<'_>, data: &[u8]) -> Result<(), Refusal> {
         let refusal = |code: u16| Err(Refusal { code, message: format!("not by {code}").into() });
         let Some(number) = numbered(data, r#"{"join":"#) else { return refusal(400) };
-        let is_full = self.with_record(|record| record.players.len() >= self.game_options.seats_max);
+        let is_full = self.with_record(|record| {
+            record.is_keeping(visitor.client);
+            record.players.len() >= self.game_options.seats_max
+        });
         let code = match () {
             () if data.ends_with(b"\"out\"}") => Some(1_234),
             () if is_full => Some(409),
@@ -344,10 +347,13 @@ impl Simulation for Game {
     fn back(&mut self, _: &mut World, player: PlayerId, visitor: &Visitor<'_>) {
         let is_same = self.with_record(|record| {
             record.away.remove(&player);
+            // Other clients restart their input numbers at 1.
+            let is_keeping = record.is_keeping(visitor.client);
+            if let Some(header) = record.players.get_mut(&player).filter(|_| !is_keeping) {
+                header.ack = 0;
+            }
             record.users.get(&player).is_some_and(|user| *user == *visitor.user)
         });
-        // The client restarts its input numbers at 1.
-        self.with_header(player, |header| header.ack = 0);
         if !is_same {
             self.record_failure(&format!("{player:?} resumes as user {:?}", visitor.user));
         }

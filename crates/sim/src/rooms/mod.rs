@@ -6,7 +6,7 @@ mod record;
 mod seats;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -157,6 +157,22 @@ impl RoomModel {
         }
     }
 
+    /// Nobody outside of the room has seen its last tick: its events are lost.
+    pub fn lose_events_of_last_tick(&mut self, room: RoomKey) {
+        let Self { records, events, .. } = self;
+        if let Some(record) = records.get_mut(&room) {
+            let tick = record.tick;
+            record.events.retain(|event| events[*event as usize].tick < tick);
+        }
+    }
+
+    /// A tick begins: whether the backend kicks a player in it, and for each client, whether its joins are those of kept seats.
+    pub fn begin_tick(&mut self, room: RoomKey, is_kicking: bool, keeping: BTreeMap<String, VecDeque<bool>>) {
+        if let Some(record) = self.records.get_mut(&room) {
+            (record.is_kicking, record.keeping) = (is_kicking, keeping);
+        }
+    }
+
     /// Sets whether the backend kicks a player in the current tick.
     pub fn set_kicking(&mut self, room: RoomKey, is_kicking: bool) {
         if let Some(record) = self.records.get_mut(&room) {
@@ -173,9 +189,11 @@ impl RoomModel {
         }
     }
 
-    /// Whether the room ended with `code`.
+    /// Whether the room ended with `code`, also for a player who could not follow it to another node.
     pub fn ended_with(&self, room: RoomKey, code: u32) -> bool {
-        self.records.get(&room).is_some_and(|record| record.ended.iter().any(|ended| ended.0 == code))
+        let has_moved = self.records.get(&room).is_some_and(|record| record.moves > 0);
+        has_moved && code == UnsubscribeCode::ROOM_FAILED.0
+            || self.records.get(&room).is_some_and(|record| record.ended.iter().any(|ended| ended.0 == code))
     }
 
     /// Checks that a join may fail because the room is on no node, or a node does not answer: it has waited.

@@ -1,7 +1,7 @@
 //! The world of one room as the game recorded it: every object at every tick.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     num::NonZeroU32,
 };
 
@@ -38,6 +38,10 @@ pub struct RoomRecord {
     /// The kinds that are visible only near, and how far, in units.
     near_kinds: BTreeMap<u16, u32>,
     pub tick: u32,
+    /// How often it has moved to another node.
+    pub moves: u32,
+    /// For each client, whether its joins in this tick are those of a seat that its node has kept, in order.
+    pub keeping: BTreeMap<String, VecDeque<bool>>,
     /// How it ended. It has two codes if the owner closed it while it failed.
     pub ended: Vec<UnsubscribeCode>,
     /// The current objects.
@@ -72,6 +76,8 @@ impl RoomRecord {
             is_limited,
             near_kinds: near_units.into_iter().flat_map(kinds::near_kinds).collect(),
             tick: 0,
+            moves: 0,
+            keeping: BTreeMap::new(),
             ended: Vec::new(),
             objects: BTreeMap::new(),
             players: BTreeMap::new(),
@@ -86,6 +92,11 @@ impl RoomRecord {
             versions: BTreeMap::new(),
             headers: BTreeMap::new(),
         }
+    }
+
+    /// A client joins. Returns whether its node has kept its seat.
+    pub fn is_keeping(&mut self, client: &str) -> bool {
+        self.keeping.get_mut(client).and_then(VecDeque::pop_front).unwrap_or_default()
     }
 
     /// Records a new or changed object.

@@ -79,6 +79,11 @@ impl SeatModel {
         if away == done.away() { Ok(()) } else { Err(format!("{} players are away instead of {away}", done.away())) }
     }
 
+    /// Whether a player has the token that a join is given.
+    pub fn knows(&self, claim: SeatClaim) -> bool {
+        self.players.values().any(|holder| claim.given.is_some_and(|given| holder.token == Some(given.0)))
+    }
+
     /// Records that the room was notified of the lost connection of a seat.
     pub fn lose(&mut self, seat: SeatKey) {
         self.lost.insert(seat);
@@ -136,13 +141,7 @@ impl SeatModel {
                         self.go_away(player, tick, last_tick);
                     }
                 }
-                Step::AllAway { grace_ticks } if self.departures == Departures::LostConnections => {
-                    self.seats.clear();
-                    let last_tick = tick + u64::from(*grace_ticks) - 1;
-                    for holder in self.players.values_mut() {
-                        holder.away = Some(Absence { last_tick, is_displaced: false });
-                    }
-                }
+                Step::AllAway { grace_ticks } => self.go_all_away(tick + u64::from(*grace_ticks) - 1),
                 Step::Input { seat, .. } => {
                     if let Some(player) = self.seats.get(seat) {
                         self.unanswered.remove(player);
@@ -180,6 +179,9 @@ impl SeatModel {
         let entered = match (own, joined) {
             (Some(own), Some(entered)) if (entered.player, entered.is_back) == (own, true) => entered,
             (None, Some(entered)) if !entered.is_back && self.known.insert(entered.player) => entered,
+            (None, Some(_)) if claim.is_keeping() => {
+                return Err(format!("a kept seat gets another player: {joined:?}"));
+            }
             // The game or the room rejected the join.
             (None, None) => return Ok(()),
             (_, None) => return Err(format!("a client of {user:?} is rejected, expected {own:?}")),
@@ -198,6 +200,10 @@ impl SeatModel {
             self.unanswered.remove(&entered.player);
         } else {
             self.unanswered.insert(entered.player);
+        }
+        if claim.is_keeping() {
+            self.players.get_mut(&entered.player).expect("the player that it has").away = None;
+            return Ok(());
         }
         let own_tokens = self.players.get(&entered.player).map(|holder| [holder.token, holder.returned]);
         let returned = claim.returned.map(|token| token.0);
@@ -218,10 +224,23 @@ impl SeatModel {
             holder.user == user && (holder.token == Some(token) || is_earlier)
         };
         let of_join = self.players.iter().find(|(_, holder)| is_same_join(holder));
+        if claim.is_keeping() {
+            return of_join.map(|(player, _)| *player);
+        }
         let of_token = of_join.or_else(|| self.players.iter().find(|(_, holder)| is_match(holder)));
         let is_away = |holder: &SeatHolder| !user.is_empty() && holder.user == user && holder.away.is_some();
         let found = of_token.or_else(|| self.players.iter().find(|(_, holder)| is_away(holder)));
         found.map(|(player, _)| *player)
+    }
+
+    /// The room goes on without its clients.
+    fn go_all_away(&mut self, last_tick: u64) {
+        self.seats.clear();
+        self.lost.clear();
+        self.abandoned.clear();
+        for holder in self.players.values_mut() {
+            holder.away = Some(Absence { last_tick, is_displaced: false });
+        }
     }
 
     fn go_away(&mut self, player: PlayerId, tick: u64, last_tick: u64) {

@@ -392,6 +392,8 @@ impl NodeWorld {
                 self.seam.note_cut(connection, is_cut);
                 let lost_bytes = lost_bytes.unwrap_or_default();
                 sends.push(Send { connection, session, offered_bytes, taken, lost_bytes });
+            } else {
+                self.connections[connection].is_dirty = false;
             }
         }
         Ok(sends)

@@ -251,6 +251,7 @@ impl NodeWorld {
     /// slow.
     fn check_queues(&mut self, shard: usize, before: Closes, growth: QueueGrowth) -> Result<(), String> {
         let (client, has_rooms) = (&self.plan.options.client, self.plan.rooms.is_some());
+        let moves = self.plan.rooms.as_ref().is_some_and(|rooms| rooms.moves);
         let (bytes_max, frames_max) = (client.queue_bytes_max, client.queue_frames_max);
         let after = self.closes(shard);
         let slow = after.slow - before.slow;
@@ -287,10 +288,11 @@ impl NodeWorld {
             suspects += u64::from(is_suspect);
             connection.may_be_slow |= is_suspect && slow > 0;
             // Due snapshots take no memory, and before the connect reply, a session may have queued bytes without being
-            // listed.
+            // listed. The due snapshot of a room that moves is gone, and its session is still listed.
             let has_outgoing = shard.has_outgoing(connection.session);
             let has_too_much = !has_rooms && has_outgoing && bytes == 0;
-            if has_outgoing != connection.is_dirty || has_too_much {
+            let is_listed = has_outgoing || connection.is_dirty && moves;
+            if is_listed != connection.is_dirty || has_too_much {
                 return Err(format!(
                     "{bytes} bytes are queued for {:?}, listed: {}",
                     connection.session, connection.is_dirty

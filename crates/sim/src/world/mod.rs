@@ -6,6 +6,7 @@ mod backend;
 mod connections;
 mod events;
 mod flaw;
+mod moving_rooms;
 mod other_nodes;
 mod publish;
 mod rooms;
@@ -33,6 +34,7 @@ use crate::{
 
 use backend::PendingRequest;
 use flaw::NodeSeam;
+use moving_rooms::MovingRooms;
 use other_nodes::OtherNodes;
 use rooms::RoomThreads;
 
@@ -105,6 +107,7 @@ pub struct NodeWorld {
     sockets: Vec<ShardSockets>,
     threads: RoomThreads,
     other_nodes: OtherNodes,
+    moving: MovingRooms,
     seam: NodeSeam,
     clients: Vec<Client>,
     connections: Vec<SimConnection>,
@@ -136,6 +139,7 @@ impl NodeWorld {
             node,
             threads: RoomThreads::new(&plan),
             other_nodes: OtherNodes::default(),
+            moving: MovingRooms::new(plan.rooms.as_ref().is_some_and(|rooms| rooms.moves)),
             clients: clients.map(|(index, profile)| Client::new(index, profile.clone())).collect(),
             connections: Vec::new(),
             model: Model::new(&plan.options, plan.all_channels().chain([RESTRICTED.to_owned()])),

@@ -7,9 +7,9 @@ use std::{
 };
 
 use dunlin_engine::{
-    Event,
+    Event, ShardIndex,
     api::{ApiAnswer, ApiRequest},
-    room::{NotJoined, RoomElsewhere, RoomState, SeatKey, ToRoom},
+    room::{NotJoined, RoomElsewhere, RoomKey, RoomSite, RoomState, RoomThreadIndex, SeatKey, ToRoom},
 };
 
 use super::NodeWorld;
@@ -34,6 +34,12 @@ pub(super) struct OtherNodes {
     left_to_another: Option<Arc<str>>,
     /// Seats whose joins nobody waits for, as the owners of their channels know.
     pub(super) abandoned: BTreeSet<SeatKey>,
+}
+
+/// Where another node has a room. The relay of the node does not look at it here.
+fn site() -> RoomSite {
+    let room = RoomKey { owner: ShardIndex(0), number: 1 };
+    RoomSite { node: "other".into(), room, thread: RoomThreadIndex(0) }
 }
 
 impl OtherNodes {
@@ -106,6 +112,10 @@ impl NodeWorld {
         let found = match self.harness.chance.below(100) {
             _ if self.threads.is_settling => RoomElsewhere::Nowhere { is_contended: false },
             _ if is_silent => RoomElsewhere::Unanswered,
+            _ if self.moving.is_possible() && self.harness.chance.percent(60) => {
+                self.model.rooms.lock().count("room elsewhere");
+                RoomElsewhere::Open { node: "other".into(), site: Some(Box::new(site())) }
+            }
             0..40 => RoomElsewhere::Unanswered,
             40..70 => RoomElsewhere::Nowhere { is_contended: true },
             _ => RoomElsewhere::Nowhere { is_contended: false },

@@ -1,7 +1,10 @@
 //! Room threads. They tick on time or late, fail at random, and pass messages. The room hosts of the engine make the
 //! decisions, as in the server. The players after each tick are compared with those of the model.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::Arc,
+};
 
 use dunlin_engine::{
     Event, ShardIndex,
@@ -19,7 +22,7 @@ use crate::{
     wire::ClientPosition,
 };
 
-use super::NodeWorld;
+use super::{NodeWorld, moving_rooms::MovingRoom};
 
 /// Ticks by which a room may be late before it skips ticks.
 const LATE_TICKS_MAX: u64 = 3;
@@ -28,6 +31,8 @@ const AWAY_PER_USER_MAX: u32 = 2;
 
 /// A room on its thread.
 pub(super) struct HostedRoom {
+    /// The room in the model: the first key that it had.
+    pub(super) record: RoomKey,
     pub(super) host: RoomHost,
     pub(super) runner: Runner,
     pub(super) seats: SeatModel,
@@ -46,14 +51,18 @@ pub(super) struct RoomThreads {
     /// Whether only rooms with queued messages tick.
     pub(super) is_settling: bool,
     pub(super) flaw: Option<SeatFlaw>,
+    /// Rooms that this node has opened, without those of other nodes.
+    pub(super) opened_here: u64,
 }
 
 impl RoomThreads {
     pub(super) fn new(plan: &Plan) -> Self {
         let Some(rooms) = &plan.rooms else { return Self::default() };
+        // The relay is behind the threads.
+        let threads = rooms.threads + u16::from(rooms.moves);
         Self {
-            rooms: (0..rooms.threads).map(|_| BTreeMap::new()).collect(),
-            rings: RoomRings::all(plan.shards, rooms.threads),
+            rooms: (0..threads).map(|_| BTreeMap::new()).collect(),
+            rings: RoomRings::all(plan.shards, threads),
             ..Self::default()
         }
     }
@@ -91,10 +100,18 @@ impl NodeWorld {
         if let ToRoom::Close { room, code, .. } = &message {
             self.record_end(*room, *code);
         }
-        if let ToRoom::Input { seat, data, .. } = &message {
+        if let ToRoom::Input { room, seat, data, .. } = &message
+            && !self.has_moved(*room)
+        {
             self.check_input(*seat, data)?;
         }
         self.threads.rings.send(shard, thread, message)
+    }
+
+    /// Whether a room has moved: then it receives what its players have sent meanwhile, at once.
+    fn has_moved(&self, room: RoomKey) -> bool {
+        let record = self.moving.record_of(room);
+        self.model.rooms.lock().records.get(&record).is_some_and(|record| record.moves > 0)
     }
 
     /// Checks that an input that a shard accepted respects the length limit and the rate limit.
@@ -112,8 +129,16 @@ impl NodeWorld {
     }
 
     /// Pushes messages of a room thread to its rings.
-    fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
+    pub(super) fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
         for (shard, mut message) in outgoing {
+            let names_first = self.moving.names_first(&message);
+            if let (Some(SeatFlaw::ForgetsLastInput), FromRoom::Tick { changes, .. }, true) =
+                (self.threads.flaw, &mut message, names_first)
+            {
+                for change in changes {
+                    change.ack = change.ack.saturating_sub(1);
+                }
+            }
             if let (Some(SeatFlaw::EventReachesAll), FromRoom::Event { audience, .. }) =
                 (self.threads.flaw, &mut message)
             {
@@ -167,8 +192,15 @@ impl NodeWorld {
     fn deliver_to_room(&mut self, from: ShardIndex, thread: usize, message: ToRoom) -> Result<(), String> {
         self.harness.line(|| format!("{from:?} to room thread {thread}: {message:?}"));
         let mut outgoing = Vec::new();
+        let message = if self.is_relay(thread) { self.answer_as_relay(message, &mut outgoing) } else { Some(message) };
+        let Some(message) = message else {
+            self.post(thread, outgoing);
+            return Ok(());
+        };
         match message {
-            ToRoom::Open { room, channel, .. } => self.open_room(thread, room, &channel)?,
+            ToRoom::Open { room, channel, .. } | ToRoom::OpenRemote { room, channel, .. } => {
+                self.open_room(thread, room, &channel)?;
+            }
             ToRoom::Close { room, code, reason } => {
                 if let Some(mut hosted) = self.threads.rooms[thread].remove(&room) {
                     hosted.host.end(code, reason.as_ref(), &NotJoined::Gone, &mut outgoing);
@@ -177,7 +209,7 @@ impl NodeWorld {
             ToRoom::Join { room, ref request } if !self.threads.rooms[thread].contains_key(&room) => {
                 let has_params = request.join.is_some();
                 let ToRoom::Join { request, .. } = message else { unreachable!("matched above") };
-                let outcome = Err(self.why_not_joined());
+                let outcome = Err(if self.is_relay(thread) { NotJoined::Unavailable } else { self.why_not_joined() });
                 if !has_params {
                     return Err(format!("a join request without parameters: {request:?}"));
                 }
@@ -214,7 +246,15 @@ impl NodeWorld {
             call_bytes_max: 1_024,
         };
         let (options, game_options) = (rooms.options.clone(), rooms.game_options.clone());
+        let host = RoomHost::new(room, Arc::clone(channel), grid.clone(), terms);
+        let times = (next_us, next_us);
         let seats = SeatModel::new(Departures::Any, rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
+        self.threads.opened_here += u64::from(!self.is_relay(thread));
+        let model = &self.model;
+        let is_over = |record| model.rooms.lock().records.get(&record).is_some_and(|record| !record.ended.is_empty());
+        if let Some(moving) = self.moving.take(channel, room, is_over) {
+            return self.go_on(thread, host, moving, times);
+        }
         let mut room_model = self.model.rooms.lock();
         record.ended.extend(room_model.ended_unopened.remove(&room));
         if room_model.records.insert(room, record).is_some() {
@@ -225,16 +265,47 @@ impl NodeWorld {
         let game = Game::new(self.model.rooms.clone(), room, game_options);
         let made =
             Room::new(options, self.harness.chance.number(), Box::new(game)).map_err(|error| error.to_string())?;
-        let host = RoomHost::new(room, Arc::clone(channel), grid, terms);
-        let hosted = HostedRoom { host, runner: Runner::new(made), seats, next_us, due_us: next_us };
+        let runner = Runner::new(made);
+        self.host_room(thread, HostedRoom { record: room, host, runner, seats, next_us, due_us: next_us });
+        Ok(())
+    }
+
+    fn host_room(&mut self, thread: usize, hosted: HostedRoom) {
+        let (room, channel) = (hosted.host.key(), Arc::clone(hosted.host.channel()));
         self.threads.rooms[thread].insert(room, hosted);
-        let channel = Arc::clone(channel);
-        self.post(thread, vec![(room.owner, FromRoom::Made { room, channel })]);
+        if !self.is_relay(thread) {
+            self.post(thread, vec![(room.owner, FromRoom::Made { room, channel })]);
+        }
+    }
+
+    /// A room that has moved goes on.
+    fn go_on(
+        &mut self,
+        thread: usize,
+        mut host: RoomHost,
+        moving: MovingRoom,
+        (next_us, due_us): (u64, u64),
+    ) -> Result<(), String> {
+        let MovingRoom { runner, seats, record } = moving;
+        let room = host.key();
+        host.restored(self.room_plan().seat_grace_ticks);
+        let mut room_model = self.model.rooms.lock();
+        if let Some(code) = room_model.ended_unopened.remove(&room) {
+            room_model.records.get_mut(&record).ok_or("a room without a record")?.ended.push(code);
+        }
+        // The game does not see that their clients are gone.
+        if let Some(record) = room_model.records.get_mut(&record) {
+            record.away = record.players.keys().copied().collect();
+        }
+        room_model.count(if self.is_relay(thread) { "room goes on there" } else { "room goes on here" });
+        drop(room_model);
+        self.host_room(thread, HostedRoom { record, host, runner, seats, next_us, due_us });
         Ok(())
     }
 
     /// Records the end of a room.
     fn record_end(&mut self, room: RoomKey, code: UnsubscribeCode) {
+        let room = self.moving.record_of(room);
         let mut room_model = self.model.rooms.lock();
         room_model.count(if code == UnsubscribeCode::ROOM_FAILED { "room failed" } else { "room closed" });
         if let Some(record) = room_model.records.get_mut(&room) {
@@ -270,7 +341,12 @@ impl NodeWorld {
         let late_us = if self.harness.chance.percent(5) { self.harness.chance.between(0, 4 * tick_us) } else { 0 };
         let fails = !self.threads.is_settling && self.harness.chance.below(500) == 0;
         let now_us = self.harness.now_us;
+        let is_relay = self.is_relay(thread);
+        if is_relay && !self.threads.is_settling && self.harness.chance.below(30) == 0 {
+            return self.move_room(thread, room);
+        }
         let Some(hosted) = self.threads.rooms[thread].get_mut(&room) else { return Ok(()) };
+        let record = hosted.record;
         hosted.next_us += tick_us;
         if hosted.next_us + LATE_TICKS_MAX * tick_us < now_us {
             hosted.next_us = now_us;
@@ -279,27 +355,27 @@ impl NodeWorld {
         let batch = hosted.host.begin();
         let time_us = self.harness.start_unix_ms * 1_000 + now_us;
         let mut outgoing = Vec::new();
-        if fails {
+        if fails && !is_relay {
             // The room fails after running the tick, or before it.
             let has_run = self.harness.chance.percent(50);
             if has_run {
                 hosted.runner.run(&batch, time_us);
-                self.model.rooms.lock().lose_tick(room);
+                self.model.rooms.lock().lose_tick(record);
             }
             return self.fail_room(thread, room, has_run);
         }
         let has_kick = batch.steps.iter().any(|step| matches!(step, Step::Kick { .. }));
-        self.model.rooms.lock().set_kicking(room, has_kick);
+        self.model.rooms.lock().begin_tick(record, has_kick, keeping(&batch.steps, &hosted.seats));
         let done = hosted.runner.run(&batch, time_us);
         let mut room_model = self.model.rooms.lock();
-        room_model.set_kicking(room, false);
+        room_model.set_kicking(record, false);
         if let Some(failure) = room_model.failure.take() {
             return Err(failure);
         }
         hosted.check_seats(&mut room_model, &batch.steps, &done)?;
         hosted.host.finish(done, &mut outgoing);
         self.harness.trace.number(hosted.runner.room().state_hash());
-        if let Some(record) = room_model.records.get_mut(&room) {
+        if let Some(record) = room_model.records.get_mut(&record) {
             record.times_us.insert(record.tick, time_us);
         }
         drop(room_model);
@@ -326,7 +402,7 @@ impl NodeWorld {
     fn deliver_from_room(&mut self, from: RoomThreadIndex, to: usize, message: FromRoom) -> Result<(), String> {
         self.harness.line(|| format!("{from:?} to shard {to}: {message:?}"));
         let event = match &message {
-            FromRoom::Joined { request, outcome: Ok(_), .. } => {
+            FromRoom::Joined { request, outcome: Ok(_), .. } if !request.is_keeping() => {
                 let join = request.join.as_ref().and_then(|join| numbered(&join.data, r#"{"join":"#));
                 let (_, at) = self.newest(&request.channel)?;
                 let unix_ms = self.harness.unix_ms();
@@ -410,6 +486,8 @@ pub enum SeatFlaw {
     LeavesEarly,
     /// An event for some players of a room reaches all of them.
     EventReachesAll,
+    /// A room that has moved does not know the last input that it has applied.
+    ForgetsLastInput,
 }
 
 impl SeatFlaw {
@@ -425,6 +503,20 @@ impl SeatFlaw {
     }
 }
 
+/// For each client, whether its joins are those of a seat that is kept, in order. Of players that the room does not know, the game
+/// sees nothing.
+fn keeping(steps: &[Step], seats: &SeatModel) -> BTreeMap<String, VecDeque<bool>> {
+    let mut keeping = BTreeMap::<_, VecDeque<bool>>::new();
+    for step in steps {
+        if let Step::Join { info, claim, .. } = step
+            && (!claim.is_keeping() || seats.knows(*claim))
+        {
+            keeping.entry(info.client.to_string()).or_default().push_back(claim.is_keeping());
+        }
+    }
+    keeping
+}
+
 impl HostedRoom {
     /// Checks that no player is duplicated, lost or swapped, and that the grace period ends at the exact tick.
     pub(super) fn check_seats(
@@ -433,7 +525,7 @@ impl HostedRoom {
         steps: &[Step],
         done: &CompletedTick,
     ) -> Result<(), String> {
-        let (room, tick) = (self.host.key(), self.runner.ticks_run());
+        let (room, tick) = (self.record, self.runner.ticks_run());
         let at = |error: String| format!("{room:?} in tick {tick}: {error}");
         self.seats.check(tick, steps, done, self.runner.room()).map_err(at)?;
         self.record_joins(room_model, steps, done).map_err(at)?;
@@ -452,11 +544,15 @@ impl HostedRoom {
     /// Records the joins of players who resume. The game only gets and records new players.
     fn record_joins(&self, room_model: &mut RoomModel, steps: &[Step], done: &CompletedTick) -> Result<(), String> {
         let joins = steps.iter().filter_map(|step| match step {
-            Step::Join { info, data, .. } => Some((info, data)),
+            Step::Join { info, data, claim, .. } => Some((info, data, claim.is_keeping())),
             _ => None,
         });
-        let room = self.host.key();
-        for ((info, data), (_, joined)) in joins.zip(done.joins()) {
+        let room = self.record;
+        for ((info, data, is_keeping), (_, joined)) in joins.zip(done.joins()) {
+            if is_keeping {
+                room_model.count(if joined.is_some() { "seat: kept" } else { "seat: not kept" });
+                continue;
+            }
             let Some(entered) = joined else { continue };
             let earlier = room_model.records[&room].events.iter().filter(|event| {
                 let emitted = &room_model.events[**event as usize];
@@ -485,7 +581,7 @@ impl HostedRoom {
     /// Records the kicks of a tick. A player that is kicked at the end of a tick gets none of its events.
     fn record_kicks(&self, room_model: &mut RoomModel) {
         let (kicked, away) = &self.seats.kicked;
-        let room = self.host.key();
+        let room = self.record;
         let RoomModel { records, events, .. } = room_model;
         let record = &records[&room];
         for event in record.events.iter().rev() {

@@ -34,6 +34,7 @@ export function toProtobuf(value) {
   }
   writer.uint32(8, value.view);
   if (value.ratePermille !== undefined) writer.uint32(11, value.ratePermille);
+  if (value.moved) writer.bool(13, true);
   for (const { cell, full, departed, upserts } of value.cells) {
     const update = new Writer().uint32(1, cell).bool(2, full).packed(3, departed);
     for (const upsert of upserts) update.message(4, objectBytes(upsert));
@@ -43,10 +44,11 @@ export function toProtobuf(value) {
 }
 
 export function toJson(value) {
-  const { ack, avatar, own, tick, base, timeUs, ratePermille, grid, view, cells } = value;
+  const { ack, avatar, own, tick, base, timeUs, ratePermille, moved, grid, view, cells } = value;
   return {
     ack, avatar, tick, base, time_us: timeUs, view,
     ...(ratePermille === undefined ? {} : { rate: ratePermille }),
+    ...(moved === undefined ? {} : { moved }),
     ...(own === null ? {} : { own: { objects: own.map(objectJson) } }),
     ...(grid === null ? {} : {
       grid: {

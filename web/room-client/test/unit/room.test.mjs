@@ -110,6 +110,23 @@ for (const encoding of ['json', 'protobuf']) {
   });
 }
 
+for (const encoding of ['json', 'protobuf']) {
+  test(`a room that moves to another node, ${encoding}`, () => {
+    const { room, joined, publish, seen } = bench({ encoding });
+    const moves = [];
+    room.on('moved', ({ tick }) => moves.push([tick, room.replica.tick]));
+    joined();
+    publish({ tick: 8, cells: [cell(9, { upserts: [object(1, 5, 5)] })] });
+    room.send(new Uint8Array([1]));
+    publish({ tick: 12, moved: true, ack: 1, cells: [cell(9, { upserts: [object(2, 6, 6)] })] });
+    publish({ tick: 13, base: 12 });
+    assert.deepEqual(moves, [[12, 12]], 'once, and the replica shows it');
+    assert.deepEqual([...room.replica.objects()].map(({ id }) => id), [2]);
+    assert.equal(room.state, 'joined');
+    assert.deepEqual(seen.filter(([name]) => name === 'left' || name === 'error'), []);
+  });
+}
+
 test('a connection that is lost resets everything, and numbers begin anew', () => {
   const { client, room, seen, publish, joined } = bench();
   joined();

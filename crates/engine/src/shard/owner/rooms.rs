@@ -14,7 +14,7 @@ use crate::{
     event::Ticket,
     lifecycle::{Lifecycle, LifecycleKind},
     log_in_flight::{Draft, ParkedCost, ReplyTo},
-    message::{AnswerPace, NotSubscribed, Notice, SubscriptionRequest},
+    message::{AnswerPace, NotSubscribed, Notice, Subscribed, SubscriptionRequest},
     names::NamespaceIndex,
     refused::Refused,
     room::{
@@ -506,6 +506,10 @@ impl Rooms<'_> {
         let mut uncounted = NamespaceRoomCounters::default();
         let counters = namespace.map_or(&mut uncounted, |namespace| &mut self.context.count(namespace).rooms);
         let outcome = match (outcome, room) {
+            (outcome, room) if request.is_keeping() => {
+                let joined = outcome.ok().zip(room);
+                return self.answer_kept_seat(key, request, joined);
+            }
             (Err(NotJoined::Refused(refusal)), _) => {
                 counters.joins_refused += 1;
                 Err(NotSubscribed::Refused(refusal))
@@ -536,6 +540,26 @@ impl Rooms<'_> {
             }
         };
         self.channels.answer_subscription(self.context, key, request, outcome);
+    }
+
+    /// Answers the join of a seat that is kept. The session is subscribed, so nothing else changes here.
+    fn answer_kept_seat(
+        &mut self,
+        channel: Option<ChannelKey>,
+        request: Box<SubscriptionRequest>,
+        joined: Option<(JoinedAs, OwnedRoom)>,
+    ) {
+        let Some((joined, room)) = joined else {
+            return refuse_join(self.context, request, ErrorCode::Internal.into());
+        };
+        // A host of an earlier version has made a new player.
+        self.keep_player(channel, room, &request, joined.is_back);
+        if !joined.is_back {
+            return refuse_join(self.context, request, ErrorCode::Internal.into());
+        }
+        let subscribed = Subscribed { room: Some((room.key, room.thread)), is_back: true, ..Subscribed::default() };
+        let shard = request.asker.shard;
+        self.context.notify(shard, Notice::Subscribed { request, outcome: Ok(Box::new(subscribed)) });
     }
 
     /// A player has joined its room; it stays if its subscription is accepted.
@@ -651,7 +675,8 @@ impl Rooms<'_> {
     }
 
     /// Removes a room and notifies the shards of its players, after the answers to the players' joins. The room's own
-    /// messages may arrive earlier, at sessions that still wait for those answers.
+    /// messages may arrive earlier, at sessions that still wait for those answers. If a room of another node is lost that may go
+    /// on elsewhere, its players stay and join again.
     fn forget_room(
         &mut self,
         key: ChannelKey,
@@ -669,9 +694,17 @@ impl Rooms<'_> {
             let (channel, reason) = (Arc::clone(&channel.name), reason.clone());
             self.context.tell(Lifecycle::RoomEnded { channel, code, reason });
         }
+        let moves = code == UnsubscribeCode::ROOM_FAILED
+            && self.directory.is_remote(&room)
+            && self.context.namespace(namespace).room.as_ref().is_some_and(|limits| limits.moves);
         for shard in channel.listening_shards(Audience::Publications) {
             let (name, reason) = (Arc::clone(&channel.name), reason.clone());
-            self.context.notify(shard, Notice::RoomOver { channel: name, room: room_key, code, reason });
+            let notice = if moves {
+                Notice::RoomMoves { channel: name, room: room_key }
+            } else {
+                Notice::RoomOver { channel: name, room: room_key, code, reason }
+            };
+            self.context.notify(shard, notice);
         }
         self.channels.review(self.context, key);
         self.call_next();

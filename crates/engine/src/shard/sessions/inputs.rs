@@ -5,11 +5,27 @@ use dunlin_protocol::{Disconnect, Reply};
 use dunlin_rooms::wire::{Input, decode_input};
 
 use crate::{
-    Effect, SessionKey, counters::InputRefusal, options::RoomLimits, refused::RefusedCommand, room::ToRoom,
-    session::Subscription, session_seats::SeatIndex,
+    Effect, SessionKey,
+    counters::InputRefusal,
+    options::RoomLimits,
+    refused::RefusedCommand,
+    room::ToRoom,
+    session::Subscription,
+    session_seats::{NumberedInput, RoomRoute, SeatIndex, Seats},
 };
 
 use super::{Context, commands::CommandOutcome, open_sessions::OpenSessions};
+
+/// Where an input waits.
+#[derive(Clone, Copy)]
+enum Inbox {
+    Room {
+        place: u32,
+        route: RoomRoute,
+    },
+    /// The room is between two nodes.
+    Held,
+}
 
 /// An input of one session, on its way to a room.
 pub(super) struct PlayerInput<'s> {
@@ -64,32 +80,40 @@ impl PlayerInput<'_> {
     fn seat_in(&self, channel: &str) -> Option<SeatIndex> {
         let id = self.sessions.hub.find(channel)?;
         let seat = self.sessions.table.get(self.key)?.subscription(id)?.seat()?;
-        self.sessions.seats.at(seat).room.map(|_| seat)
+        self.takes_inputs(seat).then_some(seat)
+    }
+
+    /// Whether the seat has a room, or is kept until it has one again.
+    fn takes_inputs(&self, seat: SeatIndex) -> bool {
+        self.sessions.seats.at(seat).room.is_some() || self.sessions.seats.holds_inputs(seat)
     }
 
     /// The session's seat, if it has exactly one.
     fn only_seat(&self) -> Option<SeatIndex> {
         let subscriptions = self.sessions.table.get(self.key)?.subscriptions.iter();
         let seats = subscriptions.filter_map(Subscription::seat);
-        let mut seats = seats.filter(|seat| self.sessions.seats.at(*seat).room.is_some());
+        let mut seats = seats.filter(|seat| self.takes_inputs(*seat));
         seats.next().filter(|_| seats.next().is_none())
     }
 
     /// Checks an input and sends it to its room.
     fn pass_on(&mut self, seat: SeatIndex, input: &Input<'_>) -> Result<(), InputRefusal> {
-        let route = self.sessions.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
-        let place = self.sessions.seats.room_place(route.key).ok_or(InputRefusal::NotSeated)?;
-        let namespace = self.sessions.seats.room_mut(place).namespace;
+        let namespace = self.sessions.hub.channel(self.sessions.seats.at(seat).channel).namespace;
         let limits = self.context.namespace(namespace).room.as_ref().ok_or(InputRefusal::NotSeated)?;
         // Not a clone of all limits, which have texts.
-        let &RoomLimits { input_bytes_max, inbox_inputs_max, inputs_per_second, .. } = limits;
+        let &RoomLimits { input_bytes_max, inbox_inputs_max, inputs_per_second, moves, .. } = limits;
         if input.data.len() > input_bytes_max {
             return Err(InputRefusal::TooLong);
         }
         if input.number <= self.sessions.seats.at(seat).inputs.last_number {
             return Err(InputRefusal::OldNumber);
         }
-        if self.sessions.seats.room_mut(place).inbox_inputs >= inbox_inputs_max {
+        let inbox = self.inbox_of(seat)?;
+        let waiting = match inbox {
+            Inbox::Room { place, .. } => self.sessions.seats.room_mut(place).inbox_inputs,
+            Inbox::Held => self.sessions.seats.held_inputs(seat),
+        };
+        if waiting >= inbox_inputs_max {
             return Err(InputRefusal::Inbox);
         }
         let gate = &mut self.sessions.seats.at_mut(seat).inputs;
@@ -97,17 +121,57 @@ impl PlayerInput<'_> {
             return Err(InputRefusal::Rate);
         }
         gate.last_number = input.number;
-        self.sessions.seats.room_mut(place).inbox_inputs += 1;
         self.context.count(namespace).rooms.inputs += 1;
-        let message = ToRoom::Input {
-            room: route.key,
-            seat: self.sessions.seats.key(self.context.identity.index, seat),
-            number: input.number,
-            data: Bytes::copy_from_slice(&input.data),
-        };
-        self.context.effects.list.push(Effect::ToRoom { thread: route.thread, message });
+        let input = (input.number, Bytes::copy_from_slice(&input.data));
+        match inbox {
+            Inbox::Held => self.sessions.seats.hold_input(seat, input),
+            Inbox::Room { place, route } => {
+                send(self.context, &mut self.sessions.seats, (place, route, moves), seat, input);
+            }
+        }
         Ok(())
     }
+
+    fn inbox_of(&self, seat: SeatIndex) -> Result<Inbox, InputRefusal> {
+        if self.sessions.seats.holds_inputs(seat) {
+            return Ok(Inbox::Held);
+        }
+        let route = self.sessions.seats.at(seat).room.ok_or(InputRefusal::NotSeated)?;
+        let place = self.sessions.seats.room_place(route.key).ok_or(InputRefusal::NotSeated)?;
+        Ok(Inbox::Room { place, route })
+    }
+}
+
+/// The first tick that names a seat since its room was lost has told which inputs the room has applied: sends the others. With
+/// those of seats that have their room already, the inbox may have twice its limit for a moment: those that are held have the
+/// same one.
+pub(super) fn send_kept(context: &mut Context, seats: &mut Seats, seat: SeatIndex) {
+    let released = seats.release_inputs(seat);
+    let Some(route) = seats.at(seat).room.filter(|_| !released.is_empty()) else { return };
+    let place = seats.room_place(route.key).expect("a seat that receives frames has its room here");
+    let namespace = seats.room_mut(place).namespace;
+    let moves = context.namespace(namespace).room.as_ref().is_some_and(|limits| limits.moves);
+    context.count(namespace).rooms.inputs_unsure += released.dropped as u64;
+    for input in released.inputs {
+        send(context, seats, (place, route, moves), seat, input);
+    }
+}
+
+/// Sends an input to its room. If the room may move, it is kept until the room has taken it.
+fn send(
+    context: &mut Context,
+    seats: &mut Seats,
+    (place, route, moves): (u32, RoomRoute, bool),
+    seat: SeatIndex,
+    (number, data): NumberedInput,
+) {
+    seats.room_mut(place).inbox_inputs += 1;
+    // Behind the room threads comes the relay.
+    if moves && route.thread.0 == context.options.room_threads {
+        seats.note_sent(place, seat, (number, data.clone()));
+    }
+    let message = ToRoom::Input { room: route.key, seat: seats.key(context.identity.index, seat), number, data };
+    context.effects.list.push(Effect::ToRoom { thread: route.thread, message });
 }
 
 fn count_refusal(context: &mut Context, refusal: InputRefusal) {

@@ -326,6 +326,10 @@ impl OpenSessions {
         let Self { table, seats, hub, .. } = self;
         let Some(outbox) = table.outbox_of(session) else { return Outgoing::default() };
         outbox.offer_room_frames(|seat| seats.offer(seat, |channel| &hub.channel(channel).name));
+        if !outbox.is_writable() {
+            // The room of its due seats has moved since it was listed. No write will say that it is over.
+            outbox.unlist();
+        }
         outbox.outgoing(seats)
     }
 
@@ -743,8 +747,14 @@ impl OpenSessions {
             counters.subscriptions -= 1;
             counters.paced_subscriptions -= u64::from(subscription.pace().is_some());
             context.leave_owner(name, subscriber, left);
-            if let Some(seat) = seat {
-                self.free_seat(context, seat);
+            match seat {
+                // The owner will answer its join.
+                Some(seat) if self.seats.awaits_room(seat) => {
+                    self.seats.at_mut(seat).departure = Some(departure);
+                    self.abandon_join(context, id, seat, departure);
+                }
+                Some(seat) => self.free_seat(context, seat),
+                None => {}
             }
         } else if let Some(seat) = subscription.seat() {
             let is_ending = subscription.is_ending();

@@ -1,19 +1,23 @@
 //! What a room and its owner send to the players of a shard: the keyframes and ticks that the mirrors show, and ends.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
+use bytes::Bytes;
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Grid, TickUpdate};
 
 use crate::{
     SessionKey,
-    hub::LocalChannelId,
-    room::{RoomKey, SeatChange, SeatKey},
+    hub::{HubEntry, LocalChannelId},
+    message::{AnswerPace, ShardRequest, SubscriptionRequest},
+    room::{JOIN_WAIT_MAX_MS, JoinParams, Opening, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken},
     session::Subscription,
+    session_seats::SeatIndex,
 };
 
 use super::{
     Context,
+    inputs::send_kept,
     open_sessions::{OpenSessions, count_room},
 };
 
@@ -77,7 +81,7 @@ impl RoomMessages<'_> {
         let Some(place) = self.context.counters.found_or_late(self.sessions.seats.room_place(key)) else { return };
         let tick = update.tick();
         let room = self.sessions.seats.room_mut(place);
-        room.inbox_inputs = room.inbox_inputs.saturating_sub(inputs_taken);
+        room.inputs_taken(inputs_taken);
         let counted = room.newly_counted();
         let namespace = room.namespace;
         if !room.advance(update) {
@@ -88,7 +92,9 @@ impl RoomMessages<'_> {
         self.context.counters.count_bodies(namespace, counted);
         self.context.count(namespace).rooms.ticks += 1;
         for change in changes {
-            self.sessions.seats.change(key, tick, change);
+            if let Some(seat) = self.sessions.seats.change(key, tick, change) {
+                send_kept(self.context, &mut self.sessions.seats, seat);
+            }
         }
         let limit = self.context.namespace(namespace).room.as_ref().and_then(|room| room.frame_bytes_per_second);
         let now_us = self.context.now.mono_us;
@@ -133,20 +139,80 @@ impl RoomMessages<'_> {
         if let Some(mut room) = seats.forget_room(room, |session| sessions.outbox(session).seat_is_not_due()) {
             count_room(self.context, &mut room);
         }
-        let is_in_it = |session: &u32| {
-            let seat = self.sessions.table.at(*session).subscription(channel).and_then(Subscription::seat);
-            seat.and_then(|seat| self.sessions.seats.at(seat).room).is_some_and(|route| route.key == room)
-        };
-        let local = self.sessions.hub.channel(channel);
-        let players: Vec<SessionKey> = local
-            .subscribers()
-            .map(|entry| entry.session)
-            .filter(is_in_it)
-            .map(|session| self.sessions.table.at(session).key)
-            .collect();
         let reason = reason.as_deref().unwrap_or(code.reason());
-        for key in players {
+        for (key, _) in self.players_of(channel, room) {
             self.sessions.end_subscription_with(self.context, key, channel, code, reason);
         }
+    }
+
+    /// The sessions of this shard whose players are in a room, and their seats.
+    fn players_of(&self, channel: LocalChannelId, room: RoomKey) -> Vec<(SessionKey, SeatIndex)> {
+        let in_room = |entry: &HubEntry| {
+            let session = self.sessions.table.at(entry.session);
+            let seat = session.subscription(channel).and_then(Subscription::seat)?;
+            let route = self.sessions.seats.at(seat).room.filter(|route| route.key == room);
+            route.map(|_| (session.key, seat))
+        };
+        self.sessions.hub.channel(channel).subscribers().filter_map(in_room).collect()
+    }
+
+    /// A room of another node is lost and may go on elsewhere: its players join again with their seat tokens. Spectators have
+    /// none, and their clients join again.
+    pub(in crate::shard) fn room_moves(&mut self, channel: &str, room: RoomKey) {
+        let Some(channel) = self.context.counters.found_or_late(self.sessions.hub.find(channel)) else { return };
+        let OpenSessions { seats, table: sessions, .. } = &mut *self.sessions;
+        let forgotten = seats.forget_room(room, |session| sessions.outbox(session).seat_is_not_due());
+        let mut sent = forgotten.map_or_else(BTreeMap::new, |mut room| {
+            count_room(self.context, &mut room);
+            room.sent.by_seat()
+        });
+        for (key, seat) in self.players_of(channel, room) {
+            let Some(token) = self.sessions.seats.at(seat).token else {
+                self.sessions.end_subscription(self.context, key, channel, UnsubscribeCode::ROOM_FAILED);
+                continue;
+            };
+            let SeatKey { index, generation, .. } = self.sessions.seats.key(self.context.identity.index, seat);
+            self.sessions.seats.keep(seat, sent.remove(&(index, generation)).unwrap_or_default());
+            self.sessions.table.outbox(key.index).remove_seat(seat, false);
+            let request = self.join_again(key, seat, token);
+            self.context.request(self.context.owner(&request.channel), ShardRequest::Subscribe(request));
+        }
+    }
+
+    /// The join of a seat that is kept. It waits for the room as other joins do.
+    fn join_again(&self, key: SessionKey, seat: SeatIndex, token: SeatToken) -> Box<SubscriptionRequest> {
+        let kept = self.sessions.seats.at(seat);
+        let channel = self.sessions.hub.channel(kept.channel);
+        let session = self.sessions.table.at(key.index);
+        let subscription = session.subscription(kept.channel).expect("it is one of the channel's subscribers");
+        let of_session = session.info.as_ref().expect("a session with a subscription is authenticated");
+        let limits = self.context.namespace(channel.namespace).room.as_ref();
+        let join = JoinParams {
+            seat: self.sessions.seats.key(self.context.identity.index, seat),
+            info: Arc::clone(subscription.info(of_session)),
+            address: session.address.filter(|_| limits.is_some_and(|room| room.shows_address)),
+            is_spectator: false,
+            is_typed: kept.is_typed,
+            data: Bytes::new(),
+            // Nothing was taken from the rates of the session and its address.
+            opening: Opening::Used,
+            claim: SeatClaim::keeping(token),
+            waits_until_us: self.context.now.after_ms(JOIN_WAIT_MAX_MS),
+            // It asks for nothing that may be too large for the session's queue, so nothing holds it.
+            held_until_us: 0,
+        };
+        Box::new(SubscriptionRequest {
+            answer: AnswerPace::Short,
+            channel: Arc::clone(&channel.name),
+            asker: self.context.asker(key, 0),
+            creator: session.creator(self.context.identity.index, self.context.node_seed),
+            subscriber: session.subscriber(subscription),
+            positioned: false,
+            was_recovering: false,
+            asked_us: self.context.now.mono_us,
+            recover: None,
+            filter: None,
+            join: Some(Box::new(join)),
+        })
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use dunlin_protocol::{
     ClientInfo, DataForm, Disconnect, ErrorCode, FilterError, Payload, Push, Reply, SubscribeRequest, SubscribeResult,
-    TagsFilter,
+    TagsFilter, UnsubscribeCode,
 };
 use rand_chacha::rand_core::RngCore;
 
@@ -38,6 +38,7 @@ use super::{
     Context,
     commands::{CommandOutcome, CommandRef, NO_CHANNEL},
     connect::Connecting,
+    inputs::send_kept,
     node_rates::Rates,
     open_sessions::OpenSessions,
     pacing,
@@ -370,6 +371,36 @@ impl Subscribing<'_> {
             None => return,
         }
         self.sessions.table.recall_after_ending(self.key, id, &mut self.context.effects);
+    }
+
+    /// The owner has answered the join of a seat that is kept.
+    pub(in crate::shard) fn rejoined(
+        &mut self,
+        request: SubscriptionRequest,
+        outcome: Result<Box<Subscribed>, NotSubscribed>,
+    ) {
+        let join = request.join.as_deref().expect("the caller has looked at it");
+        let seat = self.sessions.seats.find(join.seat).expect("a seat is kept until its join is answered");
+        let route = outcome.ok().and_then(|subscribed| subscribed.room).map(|(key, thread)| RoomRoute { key, thread });
+        let (departure, channel) = (self.sessions.seats.at(seat).departure, self.sessions.seats.at(seat).channel);
+        let namespace = self.sessions.hub.channel(channel).namespace;
+        match (departure, route) {
+            (Some(departure), route) => {
+                if let Some(RoomRoute { key: room, .. }) = route {
+                    self.context.leave_room(request.channel, LeftSeat { room, seat: join.seat, departure });
+                }
+                self.sessions.free_seat(self.context, seat);
+            }
+            (None, Some(route)) => {
+                self.context.count(namespace).rooms.seats_kept += 1;
+                self.join_room(seat, route);
+            }
+            (None, None) => {
+                self.context.count(namespace).rooms.seats_not_kept += 1;
+                self.sessions.seats.release_inputs(seat);
+                self.sessions.end_subscription(self.context, self.key, channel, UnsubscribeCode::ROOM_FAILED);
+            }
+        }
     }
 
     /// The room of a join that waited for other nodes is open.
@@ -771,6 +802,7 @@ impl Subscribing<'_> {
         let claim = if is_spectator { SeatClaim::default() } else { seat_claim(self.context, namespace, &params.data) };
         let shows_address = self.context.namespace(namespace).room.as_ref().is_some_and(|room| room.shows_address);
         let address = self.sessions.table.at(self.key.index).address.filter(|_| shows_address);
+        self.sessions.seats.at_mut(index).token = claim.given;
         let data = params.data.clone();
         // The client counts from its command: it gives up whatever its token and its backend have taken of the time.
         let held_until_us = params.commanded_us.saturating_add(JOIN_HELD_MAX_MS * 1_000);
@@ -798,6 +830,7 @@ impl Subscribing<'_> {
         self.sessions.table.outbox(session.index).add_seat(seat);
         if self.sessions.seats.join_room(seat, route) {
             self.seat_is_due(seat);
+            send_kept(self.context, &mut self.sessions.seats, seat);
         }
     }
 

@@ -100,19 +100,21 @@ pub(super) fn threads(page: &mut Page, scrape: &Scrape, moment: &Moment<'_>) {
 fn joins(page: &mut Page, moment: &Moment<'_>) {
     let (threads, shards) = (moment.room_threads, moment.shards);
     let total = |pick: fn(&RoomCounters) -> u64| threads.iter().map(|thread| pick(&thread.counters)).sum::<u64>();
+    let of_shards = |pick: OfNamespace| {
+        let namespaces = shards.iter().flat_map(|shard| &shard.counters.namespaces);
+        namespaces.map(|counters| pick(&counters.rooms)).sum::<u64>()
+    };
     page.family(&m::ROOM_JOINS, |samples| {
         samples.add(&["accepted"], total(|counters| counters.joins));
         samples.add(&["refused"], total(|counters| counters.joins_refused));
         samples.add(&["reserved"], total(|counters| counters.joins_reserved));
-        let of_shards = |pick: OfNamespace| {
-            let namespaces = shards.iter().flat_map(|shard| &shard.counters.namespaces);
-            namespaces.map(|counters| pick(&counters.rooms)).sum::<u64>()
-        };
         samples.add(&["gone"], of_shards(|rooms| rooms.joins_gone));
         samples.add(&["not_read"], of_shards(|rooms| rooms.joins_unread));
         samples.add(&["too_many_wait"], of_shards(|rooms| rooms.joins_unheld));
     });
     page.family(&m::ROOM_SEATS, |samples| {
+        samples.add(&["kept"], of_shards(|rooms| rooms.seats_kept));
+        samples.add(&["not_kept"], of_shards(|rooms| rooms.seats_not_kept));
         samples.add(&["resumed"], total(|counters| counters.seats_resumed));
         samples.add(&["expired"], total(|counters| counters.seats_expired));
         samples.add(&["displaced"], total(|counters| counters.seats_displaced));
