@@ -19,8 +19,8 @@ const DEVICES = {
 };
 /** Chromium lets the keyboard scroll a region that the theme does not make focusable. */
 const RULES = { runOnly: ["wcag2a", "wcag2aa"], rules: { "scrollable-region-focusable": { enabled: false } } };
-/** One with pictures, one with code, one with tables. */
-const PAGES = ["index.html", "quick-start.html", "clustering.html"];
+/** One with pictures, one with code, one with tables, one that is generated. */
+const PAGES = ["index.html", "quick-start.html", "clustering.html", "cli.html"];
 
 let axe;
 let browser;
