@@ -179,8 +179,9 @@ site: ## Build the documentation site
 	@scripts/need site
 	@site/build "$(SITE_TOOLS)" $(SITE)
 
-docs: site ## Build the documentation site, and check its pages, links and search, also in headless Chromium
+docs: site ## Build the documentation site, and check its pages, links, lines and search, also in headless Chromium
 	@scripts/need node chromium python
+	site/wrap --check
 	tests/commands/run --pages
 	tests/site/run $(SITE)/html
 
