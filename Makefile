@@ -167,19 +167,22 @@ pictures: server-for-tests page ## Record README's moving picture: a node of a c
 	@tests/browser/install
 	node tests/browser/moving_picture.mjs $(BINARIES)/dunlin docs/images/cluster.png
 
-guides: server-for-tests ## Follow README's quick start, docs/own-game.md, docs/from-*.md and the backup drill as they are written, in headless Chromium
+guides: server-for-tests page ## Follow README's quick start, docs/own-game.md, docs/from-*.md and the backup drill as they are written, in headless Chromium; run all other commands of the pages
 	@scripts/need cargo cc rocksdb node python chromium
 ifndef TESTED
 	cargo build --locked --package dunlin-game --example own_game
 endif
+	tests/commands/run $(BINARIES)/dunlin
 	tests/guides/run $(BINARIES)/dunlin
 
 site: ## Build the documentation site
 	@scripts/need site
 	@site/build "$(SITE_TOOLS)" $(SITE)
 
-docs: site ## Build the documentation site, and check its pages, links and search, also in headless Chromium
-	@scripts/need node chromium
+docs: site ## Build the documentation site, and check its pages, links, lines and search, also in headless Chromium
+	@scripts/need node chromium python
+	site/wrap --check
+	tests/commands/run --pages
 	tests/site/run $(SITE)/html
 
 platform: server-for-tests ## Check Roost: kinds, validation, rendering, encrypted settings, against a real API server

@@ -5,7 +5,7 @@ import { mkdir } from "node:fs/promises";
 import { after, before, describe, test } from "node:test";
 import { Proxy } from "../sdk/js/support/proxy.mjs";
 import { ArenaPage } from "./arena_page.mjs";
-import { DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
+import { assertFits, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
 import { Walker } from "./walker.mjs";
 
 const BASE = process.env.DUNLIN_PAGE_URL;
@@ -188,8 +188,7 @@ for (const encoding of ["json", "protobuf"]) {
         await arena.untilSettled();
         await arena.page.tap("#dig");
         await arena.until(() => Number(document.querySelector("#energy").getAttribute("aria-valuenow")) < 100);
-        const { scroll, width } = await arena.page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: innerWidth }));
-        assert.ok(scroll <= width, `${scroll} px of content on ${width} px`);
+        await assertFits(arena.page);
         for (const id of ["dig", "wave", "toggle-grid", "toggle-view", "cut"]) {
           const { x, y, width, height } = await arena.page.locator(`#${id}`).boundingBox();
           assert.ok(x >= 0 && x + width <= 360 && y + height <= 740 && width >= 40 && height >= 32, `#${id} is in reach`);

@@ -1,5 +1,6 @@
 /** Debian's Chromium with a fresh profile, and pages that record errors. */
 
+import assert from "node:assert/strict";
 import { chromium } from "playwright-core";
 
 const ARGS = [
@@ -54,6 +55,13 @@ export async function openPage(browser, address, device = DESKTOP, prepare = asy
   await prepare(page);
   await page.goto(address);
   return { page, faults, close: () => context.close() };
+}
+
+/** Nothing is wider than the screen. On a phone, `innerWidth` grows with what is too wide, so it says nothing. */
+export async function assertFits(page, name = "the page") {
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  const { width } = page.viewportSize();
+  assert.ok(wide <= width, `${name}: ${wide} px of content on ${width} px`);
 }
 
 /** Runs in the page: sums up layout shifts that were not caused by input of the user. */

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { after, before, describe, test } from "node:test";
 import { ArenaPage } from "./arena_page.mjs";
-import { launch, openPage, PHONE } from "./chromium.mjs";
+import { assertFits, launch, openPage, PHONE } from "./chromium.mjs";
 import { TickerPage } from "./ticker_page.mjs";
 
 const BASE = process.env.DUNLIN_PAGE_URL;
@@ -42,8 +42,7 @@ for (const [size, viewport] of Object.entries(DEVICES)) {
       test(`${name}: the links and buttons are in reach`, () =>
         withPage(path, viewport, ready, async ({ page }) => {
           await page.screenshot({ path: `${SHOTS}phone-${name}-${viewport.width}x${viewport.height}.png` });
-          const { scroll, width } = await page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: innerWidth }));
-          assert.ok(scroll <= width, `${scroll} px of content on ${width} px`);
+          await assertFits(page);
           for (const other of ["Ticker", "Arena", "Tag"]) {
             const box = await page.locator(`nav[aria-label="Demos"] a:text("${other}")`).boundingBox();
             assert.ok(box !== null && box.height >= LINK_PX, `${other}: ${JSON.stringify(box)}`);

@@ -10,7 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
-import { DEADLINE_MS, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
+import { assertFits, DEADLINE_MS, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
 import { freePort } from "./ports.mjs";
 
 const BINARY = process.env.DUNLIN_BINARY;
@@ -331,8 +331,7 @@ for (const [title, device] of Object.entries({
       await page.click("#examples summary");
       await play.frame("in", "push pub");
       await page.screenshot({ path: `${SHOTS}play-${title.replace(/\W+/g, "-")}.png`, fullPage: true });
-      const { scroll, width } = await page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: innerWidth }));
-      assert.ok(scroll <= width, `${scroll} px of content on ${width} px`);
+      await assertFits(page);
       // The page's policy allows no script but its own.
       const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
       await page.evaluate(axe);

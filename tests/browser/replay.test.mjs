@@ -10,7 +10,7 @@ import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, test } from "node:test";
 import { Player, walk } from "../../web/room-client/test/e2e/player.mjs";
-import { DEADLINE_MS, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
+import { assertFits, DEADLINE_MS, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
 
 const BINARY = process.env.DUNLIN_BINARY;
 const WITH_SERVER = new URL("../sdk/with-server", import.meta.url).pathname;
@@ -180,8 +180,7 @@ test("on a phone, in the dark", async () => {
   await untilTick(page, 1);
   await page.fill("#tick", "200");
   await untilTick(page, 200);
-  const { scroll, width } = await page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: innerWidth }));
-  assert.ok(scroll <= width, `it is ${scroll} wide on a screen of ${width}`);
+  await assertFits(page);
   const mapHeight = () => page.evaluate(() => document.querySelector("#map").clientHeight);
   const before = await mapHeight();
   await page.setViewportSize({ ...PHONE.viewport, height: 1_600 });

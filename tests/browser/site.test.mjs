@@ -6,7 +6,7 @@ import { createServer } from "node:http";
 import { createRequire } from "node:module";
 import { extname, join, normalize } from "node:path";
 import { after, before, test } from "node:test";
-import { DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
+import { assertFits, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
 
 const SITE = process.env.DUNLIN_SITE;
 const SHOTS = new URL("./screenshots/", import.meta.url).pathname;
@@ -19,8 +19,8 @@ const DEVICES = {
 };
 /** Chromium lets the keyboard scroll a region that the theme does not make focusable. */
 const RULES = { runOnly: ["wcag2a", "wcag2aa"], rules: { "scrollable-region-focusable": { enabled: false } } };
-/** One with pictures, one with code, one with tables. */
-const PAGES = ["index.html", "quick-start.html", "clustering.html"];
+/** One with pictures, one with code, one with tables, one that is generated. */
+const PAGES = ["index.html", "quick-start.html", "clustering.html", "cli.html"];
 
 let axe;
 let browser;
@@ -67,8 +67,7 @@ for (const path of PAGES) {
     test(`${path} is readable: ${title}`, () =>
       withPage(path, device, async (page) => {
         await page.screenshot({ path: `${SHOTS}site-${path}-${title.replace(", ", "-")}.png` });
-        const [width, screen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
-        assert.ok(width <= screen, `the page is ${width} wide, the screen ${screen}`);
+        await assertFits(page);
         await page.addScriptTag({ content: axe });
         const found = await page.evaluate((options) => window.axe.run(document, options), RULES);
         const violations = found.violations.map(({ id, nodes }) => [id, nodes.map(({ html }) => html.slice(0, 200))]);

@@ -1,10 +1,11 @@
 /**
  * The demo's pages while their server is killed during a game and started again: the player gets its seat back, and the prices
- * have no gap. The test starts its own server with the demo's configuration.
+ * have no gap. Without a storage, as the first `make run` on a machine has it, an open page goes on with the new server. The test
+ * starts its own servers with the demo's configuration.
  */
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,6 +15,7 @@ import { setTimeout as wait } from "node:timers/promises";
 import { ArenaPage } from "./arena_page.mjs";
 import { DEADLINE_MS, DESKTOP, launch, openPage } from "./chromium.mjs";
 import { freePort } from "./ports.mjs";
+import { TagPage } from "./tag_page.mjs";
 import { TickerPage } from "./ticker_page.mjs";
 
 const BINARY = process.env.DUNLIN_BINARY;
@@ -22,15 +24,16 @@ const SHOTS = new URL("./screenshots/", import.meta.url).pathname;
 /** The browser reports sockets and requests that a killed server cannot answer. */
 const OF_THE_KILL = /WebSocket connection|Failed to load resource/;
 
-/** A server that can be killed and started again on the same port and the same storage. */
+/** A server that can be killed and started again on the same port, and with a storage on the same one. */
 class MortalServer {
-  static async create() {
+  static async create({ hasStorage }) {
     const server = new MortalServer();
     server.folder = mkdtempSync(join(tmpdir(), "dunlin-survival-"));
     server.port = await freePort();
-    const config = JSON.parse(readFileSync(join(ROOT, "demo/config.json"), "utf8"));
+    const text = hasStorage ? readFileSync(join(ROOT, "demo/config.json"), "utf8") : execFileSync(join(ROOT, "demo/in-memory"), { encoding: "utf8" });
+    const config = JSON.parse(text);
     config.http_server.port = server.port;
-    config.storage.path = join(server.folder, "storage");
+    if (hasStorage) config.storage.path = join(server.folder, "storage");
     writeFileSync(join(server.folder, "config.json"), JSON.stringify(config));
     await server.start();
     return server;
@@ -77,7 +80,7 @@ let server;
 before(async () => {
   assert.ok(BINARY, "DUNLIN_BINARY names the server to check");
   browser = await launch();
-  server = await MortalServer.create();
+  server = await MortalServer.create({ hasStorage: true });
 });
 
 after(async () => {
@@ -133,4 +136,57 @@ for (const encoding of ["json", "protobuf"]) {
       await ticker.close();
     }
   });
+}
+
+const inRoom = (opened) => new ArenaPage(opened).untilJoined();
+const PAGES = {
+  ticker: { path: "", open: (opened) => new TickerPage(opened).ready(), lost: "#state", goesOn: pricesArrive },
+  arena: { path: "arena/", open: inRoom, lost: "#stage", goesOn: walks },
+  tag: { path: "tag/?room=tag:again", open: inRoom, lost: "#stage", goesOn: walks },
+  lobby: { path: "lobby/", open: (opened) => opened.page.waitForSelector("#play:enabled"), lost: "#state", goesOn: (opened) => new TagPage(opened).play() },
+};
+
+test("pages of an earlier `make run` go on with the next one, which remembers nothing", async () => {
+  const forgetful = await MortalServer.create({ hasStorage: false });
+  const pages = [];
+  try {
+    for (const { path, open } of Object.values(PAGES)) {
+      const opened = await openPage(browser, `${forgetful.page}${path}`, DESKTOP);
+      pages.push(opened);
+      await open(opened);
+    }
+    await forgetful.kill();
+    for (const [index, { lost }] of Object.values(PAGES).entries()) {
+      // A page in the background draws nothing.
+      await pages[index].page.bringToFront();
+      await pages[index].page.waitForFunction((lost) => !["connected", "joined"].includes(document.querySelector(lost).dataset.state), lost);
+    }
+    await forgetful.start();
+    for (const [index, [name, { goesOn }]] of Object.entries(PAGES).entries()) {
+      const opened = pages[index];
+      await opened.page.bringToFront();
+      await goesOn(opened);
+      await opened.page.screenshot({ path: `${SHOTS}again-${name}.png` });
+      assert.deepEqual(opened.faults.filter((fault) => !OF_THE_KILL.test(fault)), [], name);
+    }
+  } finally {
+    for (const opened of pages) await opened.close();
+    await forgetful.remove();
+  }
+});
+
+async function pricesArrive(opened) {
+  const ticker = new TickerPage(opened);
+  await ticker.ready();
+  await ticker.untilOffset("ACME", (await ticker.offset("ACME")) + 5);
+}
+
+/** The player of a page is in the room again, and obeys its keys. */
+async function walks(opened) {
+  const game = new ArenaPage(opened);
+  await game.untilJoined();
+  await opened.page.focus("#field");
+  await opened.page.keyboard.down("ArrowDown");
+  await game.until(() => Number(document.querySelector("#stage").dataset.ack) > 0);
+  await opened.page.keyboard.up("ArrowDown");
 }

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { after, before, test } from "node:test";
-import { DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
+import { assertFits, DESKTOP, launch, openPage, PHONE } from "./chromium.mjs";
 import { TagPage } from "./tag_page.mjs";
 
 const BASE = process.env.DUNLIN_PAGE_URL;
@@ -85,8 +85,7 @@ test("on a phone there is a button to shoot, and nothing is out of reach", () =>
     const before = (await phone.stage()).ack;
     await phone.page.tap("#shoot");
     await phone.until((before) => Number(document.querySelector("#stage").dataset.ack) > before, before);
-    const { scroll, width } = await phone.page.evaluate(() => ({ scroll: document.documentElement.scrollWidth, width: innerWidth }));
-    assert.ok(scroll <= width, `${scroll} px of content on ${width} px`);
+    await assertFits(phone.page);
     for (const id of ["shoot", "cut", "to-lobby"]) {
       const box = await phone.page.locator(`#${id}`).boundingBox();
       assert.ok(box.x >= 0 && box.x + box.width <= 360 && box.y + box.height <= 740, `#${id} is in reach`);

@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { mkdir } from "node:fs/promises";
 import { test } from "node:test";
+import { assertFits } from "../browser/chromium.mjs";
 import { withGuide } from "./terminals.mjs";
 
 const PLACES = { addresses: ["http://localhost:3000/", "http://localhost:8000/health"], page: "http://localhost:3000/" };
@@ -35,6 +36,7 @@ test("a game of one's own is played, and changed while it is played", () =>
     }
     await mkdir(SHOTS, { recursive: true });
     await page.screenshot({ path: `${SHOTS}own-game.png` });
+    await fitsSmallScreens(page);
 
     // A tab in the background draws nothing.
     await page.bringToFront();
@@ -55,6 +57,21 @@ test("a game of one's own is played, and changed while it is played", () =>
     assert.deepEqual(await standing(page), stood);
     for (const { faults } of [page, other]) assert.deepEqual(faults, []);
   }));
+
+/** On a small phone, upright and on its side, the texts are on the screen, and none lies over another one. */
+async function fitsSmallScreens(page) {
+  const before = page.viewportSize();
+  for (const [width, height] of [[320, 568], [844, 390]]) {
+    await page.setViewportSize({ width, height });
+    await assertFits(page);
+    const [title, points, footer] = await Promise.all(["header", "#points", "footer"].map((part) => page.locator(part).boundingBox()));
+    for (const box of [title, points, footer]) {
+      assert.ok(box.x >= 0 && box.y >= 0 && box.x + box.width <= width && box.y + box.height <= height, JSON.stringify(box));
+    }
+    assert.ok(title.x + title.width <= points.x && Math.max(title.y + title.height, points.y + points.height) <= footer.y, `${width} × ${height}`);
+  }
+  await page.setViewportSize(before);
+}
 
 async function placeOf(page) {
   const text = await page.waitForFunction(() => /^You are player \d+ at \d+, \d+$/.exec(document.querySelector("#state").textContent)?.[0]);

@@ -116,6 +116,7 @@ def programs(output: Path, version: str, work: Path) -> None:
     run("tar", "-xzf", output / f"dunlin-{version}-linux-{MACHINE}.tar.gz", "-C", work / "local", "--strip-components=1",
         "--wildcards", "*/bin", "*/share")
     expect("what is installed by hand", sorted(path.name for path in (work / "local").iterdir()), ["bin", "share"])
+    as_readme_says(output, work, version)
     for name in ("LICENSE", "README.md"):
         expect(f"{name} is there", (top / name).is_file(), True)
     if re.search(r"\]\(docs/", (top / "README.md").read_text()):
@@ -132,6 +133,15 @@ def programs(output: Path, version: str, work: Path) -> None:
     for program in PROGRAMS:
         has_symbols(top / "bin" / program, symbols / f"{program}.debug")
     sbom(output / f"dunlin-{version}-linux-{MACHINE}.cdx.json", top, version)
+
+
+def as_readme_says(output: Path, work: Path, version: str) -> None:
+    """The commands with which README has a reader unpack the archive, in a home with nothing."""
+    [commands] = set(re.findall(r"^```sh\n(mkdir -p ~/\.local && tar .*?)^```$", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL))
+    home = work / "home"
+    home.mkdir()
+    printed = run("bash", "-euc", f"{commands}command -v dunlin && dunlin version", folder=output, variables={"HOME": str(home)})
+    expect("dunlin as README unpacks it", printed.split(), [str(home / ".local/bin/dunlin"), "dunlin", version])
 
 
 def roost(output: Path, version: str, work: Path) -> None:

@@ -481,7 +481,14 @@ pub(crate) fn parse_url(url: &str) -> Result<(SocketAddr, String), Error> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+
+    #[test]
+    fn no_two_commands_contradict_each_other() {
+        Args::command().debug_assert();
+    }
 
     #[test]
     fn durations_have_units() {

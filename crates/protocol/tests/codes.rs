@@ -5,7 +5,11 @@ use serde_json::{Value, json};
 
 #[test]
 fn codes_are_those_of_the_schema() {
-    let schema: Value = serde_json::from_str(include_str!("../../../schema/codes.json")).unwrap();
+    let mut schema: Value = serde_json::from_str(include_str!("../../../schema/codes.json")).unwrap();
+    for row in schema.as_object_mut().unwrap().values_mut().flat_map(|rows| rows.as_array_mut().unwrap()) {
+        let meaning = row.as_object_mut().unwrap().remove("meaning");
+        assert!(meaning.is_some_and(|meaning| !meaning.as_str().unwrap().is_empty()), "{row} has no meaning");
+    }
     let errors = ErrorCode::ALL.iter().map(|error| {
         let name = snake_case(&format!("{error:?}"));
         json!({"code": error.code(), "name": name, "message": error.message(), "temporary": error.temporary()})

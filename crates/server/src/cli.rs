@@ -28,6 +28,7 @@ pub(crate) mod output;
 mod page;
 mod play;
 mod publish;
+mod reference_pages;
 mod reload;
 mod replay;
 mod restore;
@@ -118,7 +119,7 @@ enum Command {
     Completion(completion::CompletionArgs),
     /// Print the version
     Version,
-    /// Print the reference of all keys, as committed in the repository
+    /// Print a page of the reference, as committed in the repository
     #[command(hide = true)]
     ConfigReference(config_reference::ConfigReferenceArgs),
     /// Write a manual page for each command, for packages

@@ -20,7 +20,7 @@ pub enum StorageScenario {
     /// Latency from publishing to receiving with each durability, beside the time of one sync
     Latency(LatencyArgs),
     /// Time from the start of the process to the first response, and memory, with a full and a small storage
-    Start(StartArgs),
+    Start(StorageStartArgs),
     /// Fan-out in memory while backups and compactions run, compared with none
     Background(BackgroundArgs),
 }
@@ -50,7 +50,7 @@ pub struct LatencyArgs {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct StartArgs {
+pub struct StorageStartArgs {
     /// Publications on disk; the small storage has a tenth of them
     #[arg(long, default_value_t = 1_000_000)]
     pub publications: u64,
@@ -100,7 +100,7 @@ impl LatencyArgs {
     }
 }
 
-impl StartArgs {
+impl StorageStartArgs {
     pub fn check(&self) -> Result<(), Error> {
         check_count("channels", self.channels, 10, 1_000_000)?;
         check_count("publications", self.publications, self.channels, 100_000_000)?;

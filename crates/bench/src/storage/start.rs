@@ -6,7 +6,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::args::StartArgs;
+use super::args::StorageStartArgs;
 use super::fill::{Fill, channel, fill};
 use crate::api;
 use crate::error::Error;
@@ -54,7 +54,7 @@ struct Started {
 }
 
 /// Runs the scenario.
-pub fn run(args: &StartArgs) -> Result<(), Error> {
+pub fn run(args: &StorageStartArgs) -> Result<(), Error> {
     args.check()?;
     let progress = Progress::new(args.run.output.quiet);
     let folder = DataFolder::make(args.data.directory.as_deref(), "storage")?;
@@ -74,7 +74,7 @@ pub fn run(args: &StartArgs) -> Result<(), Error> {
 }
 
 fn start(
-    args: &StartArgs,
+    args: &StorageStartArgs,
     storage: &Path,
     channels: u64,
     name: &mut String,
@@ -117,7 +117,7 @@ fn read(server: &ServerProcess, api_key: &str, number: u64) -> Result<(), Error>
 }
 
 impl StartReport {
-    fn new(args: &StartArgs, server: String, full: Vec<Started>, small: Vec<Started>) -> Self {
+    fn new(args: &StorageStartArgs, server: String, full: Vec<Started>, small: Vec<Started>) -> Self {
         let later_bytes = |starts: &[Started]| {
             let bytes: u64 = starts.iter().skip(1).map(|start| start.memory_after_reads.anon_bytes).sum();
             ratio(bytes as f64, starts.len().saturating_sub(1) as f64)

@@ -1,12 +1,12 @@
-//! `dunlin config-reference`: generates `docs/configuration.md`, `docs/compatibility.md` and `schema/config.json`.
+//! `dunlin config-reference`: generates the pages of the reference in `docs`, and `schema/config.json`.
 
 use clap::{Args, ValueEnum};
 use dunlin_config::reference;
 
-use super::{Failure, output};
+use super::{Failure, output, reference_pages};
 use crate::compatibility;
 
-/// Print the reference of all keys.
+/// Print a page of the reference.
 #[derive(Debug, Args)]
 pub(super) struct ConfigReferenceArgs {
     /// Output format
@@ -21,6 +21,10 @@ enum Form {
     JsonSchema,
     /// `docs/compatibility.md`
     Compatibility,
+    /// `docs/cli.md`
+    Cli,
+    /// `docs/codes.md`
+    Codes,
 }
 
 pub(super) fn run(args: &ConfigReferenceArgs) -> Result<(), Failure> {
@@ -34,5 +38,7 @@ pub(super) fn run(args: &ConfigReferenceArgs) -> Result<(), Failure> {
             }
             output::text(page)
         }
+        Form::Cli => output::text(reference_pages::commands()),
+        Form::Codes => output::text(reference_pages::codes()),
     }
 }
