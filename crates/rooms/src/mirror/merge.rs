@@ -14,7 +14,7 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Merges {
     known: HashMap<MergeKey, Merged, HashState>,
-    steps: Vec<Steps>,
+    steps: Vec<StepSegments>,
     segments: Vec<u8>,
     mentions: Vec<Mention>,
     departed: Vec<u32>,
@@ -45,7 +45,7 @@ pub(super) struct States<'a> {
 /// The segments of the newest update with their first layers alone, for clients that are one tick behind. There is one for each form and
 /// number of layers in use, so a search is short; the cells of a view are found by their index.
 #[derive(Debug)]
-struct Steps {
+struct StepSegments {
     format: SnapshotFormat,
     depth: u8,
     /// The range of each cell in `segments`, by the cell's index in the update; `None` before it is needed.
@@ -114,11 +114,12 @@ impl Merges {
     #[cold]
     fn merge_step(&mut self, history: &History, states: States<'_>, key: MergeKey, place: usize) -> (usize, usize) {
         let start = self.segments.len();
-        self.merge(history, states, key);
+        let merged = self.merge(history, states, key);
+        debug_assert!(matches!(merged, Merged::Here(_)), "an update with more layers is not sent as it is");
         let range = (start, self.segments.len());
-        let is_of_key = |steps: &Steps| (steps.format, steps.depth) == (key.format, key.depth);
+        let is_of_key = |steps: &StepSegments| (steps.format, steps.depth) == (key.format, key.depth);
         let number = self.steps.iter().position(is_of_key).unwrap_or_else(|| {
-            self.steps.push(Steps { format: key.format, depth: key.depth, ranges: Vec::new() });
+            self.steps.push(StepSegments { format: key.format, depth: key.depth, ranges: Vec::new() });
             self.steps.len() - 1
         });
         let ranges = &mut self.steps[number].ranges;
