@@ -120,6 +120,9 @@ impl NodeWorld {
             hosted.check_seats(&mut room_model, &batch.steps, &done)?;
             room_model.lose_events_of_last_tick(record);
             room_model.count("tick that nobody has seen");
+            if batch.steps.iter().any(|step| matches!(step, Step::Input { .. })) {
+                room_model.count("input in a tick that nobody has seen");
+            }
             drop(room_model);
             // Of what it sends, the relay has answered the joins of sessions that have ended. They are the only ones.
             hosted.host.finish(done, &mut outgoing);

@@ -342,8 +342,12 @@ impl NodeWorld {
         let fails = !self.threads.is_settling && self.harness.chance.below(500) == 0;
         let now_us = self.harness.now_us;
         let is_relay = self.is_relay(thread);
-        if is_relay && !self.threads.is_settling && self.harness.chance.below(30) == 0 {
-            return self.move_room(thread, room);
+        if is_relay && !self.threads.is_settling {
+            // More often with something to lose.
+            let has_steps = self.threads.rooms[thread].get(&room).is_some_and(|hosted| hosted.host.arrived_len() > 0);
+            if self.harness.chance.below(if has_steps { 8 } else { 60 }) == 0 {
+                return self.move_room(thread, room);
+            }
         }
         let Some(hosted) = self.threads.rooms[thread].get_mut(&room) else { return Ok(()) };
         let record = hosted.record;
