@@ -201,8 +201,7 @@ async fn serve(
     let (site, announce) = pages(&loaded.config, &purpose)?;
     let certificates = certificate_polling::read(&loaded.config)?;
     let open_files = OpenFiles::of(&loaded.config);
-    let (logs, end) = cluster::open_logs(&mut loaded.config, &mut signals, open_files, &purpose).await?;
-    *storage_end = end;
+    let logs = cluster::open_logs(&mut loaded.config, &mut signals, open_files, &purpose, storage_end).await?;
     let config = &loaded.config;
     let (hand_over, handed_over) = HANDED_OVER.tokio_channel();
     let live_origins = LiveOrigins::new(config.allowed_origins.clone());

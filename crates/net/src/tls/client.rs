@@ -85,6 +85,7 @@ impl ClientTls {
 }
 
 /// Whether a configuration without authorities of its own gets those of the system.
+#[derive(Clone, Copy)]
 enum SystemRoots {
     Read,
     Unread,

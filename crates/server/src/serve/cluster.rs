@@ -36,9 +36,11 @@ pub(super) async fn open_logs(
     signals: &mut Signals,
     open_files: OpenFiles,
     purpose: &Purpose,
-) -> Result<(NodeLogs, Option<StorageEnd>), ServeError> {
+    storage_end: &mut Option<StorageEnd>,
+) -> Result<NodeLogs, ServeError> {
     let queues = ShardQueues::new(u16::try_from(config.shards).unwrap_or(u16::MAX));
-    let (storage, end) = storage::open(config, open_files, &queues, purpose)?.unzip();
+    let storage;
+    (storage, *storage_end) = storage::open(config, open_files, &queues, purpose)?.unzip();
     let cluster = tokio::select! {
         started = start(config, &queues) => started?,
         signal = signals.next() => {
@@ -51,7 +53,7 @@ pub(super) async fn open_logs(
     if let Some(cluster) = &cluster {
         Arc::make_mut(&mut config.engine).broadcast_bytes_max = cluster.broadcast_bytes_max();
     }
-    Ok((NodeLogs { queues, storage, cluster }, end))
+    Ok(NodeLogs { queues, storage, cluster })
 }
 
 /// Connects to the cluster, and waits for its servers; `None` without a broker.

@@ -78,7 +78,7 @@ fn a_storage_ends_with_its_last_user() {
     drop(shard);
     assert!(!end.wait(Duration::from_millis(1)), "a room still uses it");
     std::thread::spawn(move || drop(room));
-    assert!(end.wait(Duration::from_secs(60)));
+    assert!(end.wait(Duration::from_mins(1)));
     drop(open());
 }
 
