@@ -80,7 +80,7 @@ def read_items(lines: list[str], items: dict[str, Item]) -> None:
             of = found if item[1] == "trait" else None
         elif implemented := IMPLEMENTED.match(line):
             of = items.setdefault(implemented[1], Item())
-        elif of is not None and METHOD.match(line) and (comment or line.startswith("    pub ")) and "pub(" not in line:
+        elif of is not None and METHOD.match(line) and (of.kind == "trait" or line.startswith("    pub ")) and "pub(" not in line:
             of.methods.append((declaration(lines, at, "fn"), comment))
         comment = []
 

@@ -142,7 +142,7 @@ pub(crate) struct PendingConnect {
 /// The fields of a subscribe command that are needed after its frame.
 #[derive(Clone, Debug)]
 pub(crate) struct SubscriptionParams {
-    /// When the command arrived, on the clock of [`crate::Now::mono_us`].
+    /// When the command was begun, on the clock of [`crate::Now::mono_us`].
     pub(crate) commanded_us: u64,
     pub(crate) channel: Box<str>,
     pub(crate) recover: bool,

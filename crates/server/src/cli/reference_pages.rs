@@ -25,7 +25,9 @@ const CODES_BEGIN: &str = "# Codes
 To find out what a code in a log, in an SDK or in an answer of the [server API](http-api.md) means, and what to do about
 it. This page is written from the code (`dunlin config-reference codes`); `schema/codes.json` has the same as data.
 
-Codes from 400 to 1999, and from 4000 to 4999, are those of your backend or your game.
+Codes from 400 to 1999, and from 4000 to 4999, are those of your backend or your game. Dunlin itself uses four of them in
+errors of [rooms](rooms.md#invalid-input) and [tickets](matchmaking.md): 400 (the room cannot be opened or is full), 404 (no such
+ticket), 409 (the places are reserved, or the user has a ticket) and 423 (the room is locked).
 ";
 
 /// `docs/cli.md`.
@@ -134,7 +136,7 @@ pub(super) fn codes() -> String {
     add_codes(
         &mut page,
         "Errors of commands and of the server API",
-        "After a temporary error, SDKs try again.",
+        "After a temporary error, SDKs repeat connecting, subscribing and refreshing. Other commands fail, and you may repeat them.",
         "| code | message | temporary | what it means |",
         errors,
     );

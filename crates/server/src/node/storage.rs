@@ -1,11 +1,7 @@
 //! The storage of a node. Passes requests of shards to the storage, and results back.
 
 use std::{
-    convert::Infallible,
-    sync::{
-        Arc, PoisonError, RwLock,
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel},
-    },
+    sync::{Arc, Condvar, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -30,17 +26,30 @@ pub struct NodeStorage {
     storage: Storage,
     answers: Arc<ShardAnswers>,
     /// Fields are dropped in their order, so the database is closed before this.
-    _open: SyncSender<Infallible>,
+    _open: OpenStorage,
 }
 
 /// The end of a storage: of its last user, and of the threads of its database.
-#[derive(Debug)]
-pub struct StorageEnd(Receiver<Infallible>);
+#[derive(Clone, Debug, Default)]
+pub struct StorageEnd(Arc<(Mutex<bool>, Condvar)>);
 
 impl StorageEnd {
     /// Waits for it. Returns whether it came within this time.
     pub fn wait(&self, timeout: Duration) -> bool {
-        matches!(self.0.recv_timeout(timeout), Err(RecvTimeoutError::Disconnected))
+        let (has_ended, changed) = &*self.0;
+        let has_ended = has_ended.lock().unwrap_or_else(PoisonError::into_inner);
+        *changed.wait_timeout_while(has_ended, timeout, |ended| !*ended).unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+#[derive(Debug)]
+struct OpenStorage(StorageEnd);
+
+impl Drop for OpenStorage {
+    fn drop(&mut self) {
+        let (has_ended, changed) = &*self.0.0;
+        *has_ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        changed.notify_all();
     }
 }
 
@@ -52,8 +61,9 @@ impl NodeStorage {
     pub fn open(options: &StorageOptions, queues: Arc<ShardQueues>) -> Result<(Self, StorageEnd), StorageError> {
         let answers = Arc::new(ShardAnswers { queues, durable: RwLock::default() });
         let completions = Arc::clone(&answers) as Arc<dyn Completions>;
-        let (open, end) = sync_channel(0);
-        Ok((Self { storage: Storage::open(options, completions)?, answers, _open: open }, StorageEnd(end)))
+        let end = StorageEnd::default();
+        let open = OpenStorage(end.clone());
+        Ok((Self { storage: Storage::open(options, completions)?, answers, _open: open }, end))
     }
 
     /// The state of the storage, for the metrics.

@@ -20,12 +20,12 @@ use super::{
 const GIVEN_UP_MAX: usize = 100_000;
 
 /// How long the backend is not told of a channel because other nodes have not asked: they ask once a second.
-const HEARD_WAIT_MS: u64 = 2_000;
+const HEARD_WAIT_MS: u64 = 3_000;
 
 /// How far the other nodes know the channels of this one.
 #[derive(Debug, Default)]
 pub(super) struct Heard {
-    /// The newest version in an answer to each of them.
+    /// The version that each of them has.
     by_nodes: BTreeMap<Box<str>, u64>,
     /// The version at each of the last rounds.
     rounds: VecDeque<(u64, u64)>,
@@ -34,8 +34,8 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// This node has answered another one.
-    pub(super) fn answered(&mut self, node: &str, version: u64) {
+    /// Another node has asked for what follows a version.
+    pub(super) fn asked(&mut self, node: &str, version: u64) {
         let known = self.by_nodes.entry(node.into()).or_insert(0);
         *known = (*known).max(version);
     }
@@ -83,11 +83,11 @@ impl SharedChannels {
 
     /// Another node asks.
     pub(super) fn answer(&self, asker: &str, cursor: Cursor, bytes_max: usize) -> Changes {
-        let changes = self.since(cursor, bytes_max);
-        if !asker.is_empty() {
-            lock(&self.heard).answered(asker, changes.version);
+        // An answer may be lost, so only the next question tells what the node has: nothing until a full report has ended.
+        if !asker.is_empty() && cursor.begun == 0 {
+            lock(&self.heard).asked(asker, cursor.version);
         }
-        changes
+        self.since(cursor, bytes_max)
     }
 
     /// See [`Heard::begin_round`].
@@ -188,10 +188,10 @@ mod tests {
         heard.begin_round(0, 5, |_| true);
         let is_known = |heard: &Heard, version| heard.is_known_to(version, ["b", "c"].into_iter());
         assert!(heard.is_known_to(5, std::iter::empty()), "there is nobody else");
-        heard.answered("b", 5);
+        heard.asked("b", 5);
         assert!(!is_known(&heard, 5));
-        heard.answered("c", 6);
-        heard.answered("c", 4);
+        heard.asked("c", 6);
+        heard.asked("c", 4);
         assert!(is_known(&heard, 5) && !is_known(&heard, 6));
         heard.begin_round(1, 6, |node| node != "b");
         assert!(!is_known(&heard, 5), "another node has the place of one that has left");

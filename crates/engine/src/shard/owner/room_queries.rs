@@ -29,7 +29,7 @@ use crate::{
     log_in_flight::{ParkedCost, ParkedTotals},
     message::{NotSubscribed, SubscriptionRequest},
     refused::Refused,
-    room::{JOIN_WAIT_MAX_MS, Opening, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomState, SeatKey},
+    room::{Opening, PROMISES_MAX, RoomElsewhere, RoomKey, RoomRefusal, RoomState, SeatKey},
     shrink::shrink_map,
     timers::{Scheduled, TimerOwner},
 };
@@ -112,7 +112,7 @@ impl Pausing {
 const ASK_AGAIN_MS: RangeInclusive<u64> = 50..=400;
 
 fn pause_ms(request: &SubscriptionRequest, now_us: u64) -> u64 {
-    let waited_ms = JOIN_WAIT_MAX_MS.saturating_sub(waits_until_us(request).saturating_sub(now_us) / 1_000);
+    let waited_ms = now_us.saturating_sub(request.asked_us) / 1_000;
     (waited_ms / 2).clamp(*ASK_AGAIN_MS.start(), *ASK_AGAIN_MS.end())
 }
 

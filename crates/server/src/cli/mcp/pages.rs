@@ -15,10 +15,11 @@ macro_rules! pages {
 }
 
 pages![
-    "backend-hooks" "benchmarks" "choosing" "clustering" "compatibility" "configuration" "console" "dependencies"
-    "deploying" "features" "from-colyseus" "from-game-backend" "from-pusher" "from-socketio" "glossary" "http-api"
-    "insight" "load-testing" "matchmaking" "mcp" "measurements" "metrics" "migrating-from-centrifugo" "operating"
-    "own-game" "playground" "releasing" "rooms" "rooms-protocol" "security" "tag" "testing" "tokens" "transports"
+    "backend-hooks" "benchmarks" "choosing" "cli" "clustering" "codes" "compatibility" "configuration" "console"
+    "dependencies" "deploying" "features" "from-colyseus" "from-game-backend" "from-pusher" "from-socketio" "glossary"
+    "http-api" "insight" "load-testing" "matchmaking" "mcp" "measurements" "metrics" "migrating-from-centrifugo"
+    "operating" "own-game" "playground" "releasing" "rooms" "rooms-protocol" "security" "tag" "testing" "tokens"
+    "transports"
 ];
 
 /// The beginning of the address of each page as a resource.
