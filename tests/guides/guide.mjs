@@ -26,8 +26,9 @@ export function stepsOf(markdown, heading) {
     const end = lines.indexOf("```", at + 1);
     if (end < 0) throw new Error(`line ${at + 1} of "${heading}": a fence that does not end`);
     const text = `${lines.slice(at + 1, end).join("\n")}\n`;
-    const said = lines.slice(0, at).findLast((line) => line !== "");
-    const file = /Save this as `([^`]+)`/.exec(said ?? "")?.[1];
+    // The paragraph before it, whose lines may break anywhere.
+    const said = lines.slice(0, at).join("\n").trimEnd().split(/\n\n/).at(-1).replaceAll("\n", " ");
+    const file = /Save this as `([^`]+)`/.exec(said)?.[1];
     if (file !== undefined) steps.push({ file, text });
     else if (fence[1] === "sh") steps.push({ command: text, isServer: SERVES.test(text) });
     at = end;
