@@ -162,8 +162,7 @@ class Replica:
     """What the player sees. A snapshot is applied completely, or refused without any change."""
 
     def __init__(self):
-        # waited: the waits of zones, 4 bits each; moved: whether the room has moved since the last snapshot
-        self.tick = self.time_us = self.ack = self.avatar = self.view = self.waited = self.moved = 0
+        self.tick = self.time_us = self.ack = self.avatar = self.view = self.waited = self.moved = 0  # waited: zones' waits, 4 bits each
         self.grid, self.schema, self.objects, self.rate = None, Schema({"kinds": []}), {}, 1000  # thousandths of real time
 
     def apply(self, data, encoding):
