@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     node_channels::{Changes, ChannelLimits, ChannelState, Cursor},
+    shared::HEARD_WAIT_MS,
     untold::Untold,
 };
 
@@ -49,7 +50,9 @@ pub(super) struct ClusterChannels {
     changed: BTreeSet<Arc<str>>,
     /// Channels that count as occupied.
     occupied: HashSet<Arc<str>>,
-    /// Of these, channels that have no subscribers, and since when.
+    /// Channels with subscribers that other nodes did not know of, and since when.
+    unheard: HashMap<Arc<str>, u64>,
+    /// Of the occupied channels, those that have no subscribers, and since when.
     vacant: HashMap<Arc<str>, u64>,
     untold: Untold,
     /// Occupied channels that a limit has left out, since the last call of [`Self::take_ignored`].
@@ -121,7 +124,9 @@ impl ClusterChannels {
             match (self.counts.get(&channel).copied().unwrap_or(0), self.occupied.contains(&channel)) {
                 // If this node told the backend and ended, no other one would tell that the channel is vacated. A channel that the
                 // backend knows already does not wait, so that clients that move here change nothing.
-                (1, false) if !is_known(&channel) => drop(self.changed.insert(channel)),
+                (1, false) if !is_known(&channel) && self.waits_to_be_heard(now_ms, &channel) => {
+                    self.changed.insert(channel);
+                }
                 (1.., false) => {
                     self.occupied.insert(Arc::clone(&channel));
                     self.untold.push(now_ms, channel);
@@ -131,6 +136,9 @@ impl ClusterChannels {
                 (0, false) => {}
             }
         }
+        self.unheard.retain(|channel, since_ms| {
+            !self.occupied.contains(channel) && now_ms.saturating_sub(*since_ms) < RECENT_MS
+        });
         let over = self.vacant.iter().filter(|(_, since_ms)| now_ms.saturating_sub(**since_ms) >= vacant_ms);
         let mut over: Vec<Arc<str>> = over.map(|(channel, _)| Arc::clone(channel)).collect();
         over.sort_unstable();
@@ -140,6 +148,13 @@ impl ClusterChannels {
             self.untold.push(now_ms, channel);
         }
         self.ask_again_for_cut_views();
+    }
+
+    /// Whether a channel that the other nodes do not know has begun to wait for them only lately. One that gets and loses subscribers
+    /// again and again is always new to them, and has to be told as well.
+    fn waits_to_be_heard(&mut self, now_ms: u64, channel: &Arc<str>) -> bool {
+        let since_ms = *self.unheard.entry(Arc::clone(channel)).or_insert(now_ms);
+        now_ms.saturating_sub(since_ms) < HEARD_WAIT_MS
     }
 
     /// The oldest change that the backend may not know, and its time. The caller, which is the reporter, tells it.
@@ -482,6 +497,27 @@ mod tests {
         }
         world.pass(10_000);
         assert_eq!(world.states(), [Occupied]);
+    }
+
+    /// The others never know the newest change, as it is newer than their questions.
+    #[test]
+    fn a_channel_whose_subscribers_come_and_go_is_told() {
+        let mut world = World::new();
+        for _ in 0..20 {
+            world.toggle(0);
+            world.pass(300);
+            world.toggle(0);
+            world.pass(50);
+            world.toggle(0);
+            world.pass(50);
+            world.toggle(0);
+            world.pass(50);
+        }
+        world.toggle(0);
+        assert_eq!(world.states().first(), Some(&Occupied), "{:?}", world.told);
+        world.toggle(0);
+        world.pass(20_000);
+        assert_eq!(world.states().last(), Some(&Vacated), "{:?}", world.told);
     }
 
     #[test]

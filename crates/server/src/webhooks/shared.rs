@@ -20,7 +20,7 @@ use super::{
 const GIVEN_UP_MAX: usize = 100_000;
 
 /// How long the backend is not told of a channel because other nodes have not asked: they ask once a second.
-const HEARD_WAIT_MS: u64 = 3_000;
+pub(super) const HEARD_WAIT_MS: u64 = 3_000;
 
 /// How far the other nodes know the channels of this one.
 #[derive(Debug, Default)]
