@@ -61,6 +61,14 @@ impl Edge {
 
     /// The other node has the room, which goes on with `runner`, and receives the joins of this node.
     fn open_there(&mut self, runner: Runner, is_restored: bool) {
+        let host = self.host_there(&runner, is_restored);
+        self.hall.rooms.insert(self.key, (host, runner));
+        self.hall.tick();
+        self.hall.tick();
+    }
+
+    /// The other node's host of `runner`, with the joins of this node.
+    fn host_there(&mut self, runner: &Runner, is_restored: bool) -> RoomHost {
         let mut strays = std::mem::take(&mut self.hall.strays).into_iter();
         let Some(ToRoom::OpenRemote { room, channel, .. }) = strays.next() else { panic!("no room is opened") };
         self.key = room;
@@ -70,9 +78,7 @@ impl Edge {
             host.restored(1_000);
         }
         strays.for_each(|message| host.take(message));
-        self.hall.rooms.insert(room, (host, runner));
-        self.hall.tick();
-        self.hall.tick();
+        host
     }
 
     /// The link to the node of the room is lost.
@@ -165,8 +171,7 @@ fn players_keep_their_subscription_and_their_inputs() {
         assert_eq!(edge.hall.seen["ann"].replicas[ROOM].avatar(), avatar);
         edge.hall.tick();
         assert_eq!((edge.ack("ann"), edge.ack("ben")), (4, 0));
-        let applied = edge.hall.rooms[&edge.key].1.undecodable_inputs();
-        assert_eq!(applied, 0);
+        assert_eq!(edge.hall.rooms[&edge.key].1.undecodable_inputs(), 0);
         assert_eq!((edge.count(|rooms| rooms.seats_kept), edge.count(|rooms| rooms.inputs_unsure)), (2, 0));
     }
 }
@@ -174,12 +179,7 @@ fn players_keep_their_subscription_and_their_inputs() {
 /// The room goes on on a host that the test plays, for two ticks. Returns the numbers of the inputs that it receives. `knows_inputs`:
 /// whether it knows which inputs it has applied.
 fn inputs_of_next_ticks(edge: &mut Edge, mut runner: Runner, knows_inputs: bool) -> Vec<u32> {
-    let mut strays = std::mem::take(&mut edge.hall.strays).into_iter();
-    let Some(ToRoom::OpenRemote { room, channel, .. }) = strays.next() else { panic!("no room is opened") };
-    let terms = HostOptions { shard_count: 2, node_seed: node::NODE_SEED, seat_grace_ticks: 1_000, ..TERMS };
-    let mut host = RoomHost::new(room, channel, runner.room().grid().clone(), terms);
-    host.restored(1_000);
-    strays.for_each(|message| host.take(message));
+    let mut host = edge.host_there(&runner, true);
     let mut numbers = Vec::new();
     for _ in 0..2 {
         let mut outgoing = Vec::new();

@@ -173,14 +173,18 @@ impl Simulation for Crowd {
     }
 
     fn start(&mut self, world: &mut World) {
+        let is_next = |index: u64, permille: u32| {
+            let until = |objects: u64| objects * u64::from(permille) / 1_000;
+            until(index + 1) > until(index)
+        };
+        let mut of_kind = [0_u64; 2];
         for index in 0..u64::from(self.objects) {
-            // Spreads the moving objects evenly among the static ones, and so with those that are visible only near.
-            let is_next = |permille: u32| {
-                let until = |objects: u64| objects * u64::from(permille) / 1_000;
-                until(index + 1) > until(index)
-            };
-            let kind = if is_next(self.near_permille) { NEAR_MOVER } else { MOVER };
-            let Some(spawned) = self.spawn(world, kind, is_next(self.moving_permille)) else { return };
+            // Spreads the moving objects evenly among the static ones of each kind.
+            let is_near = is_next(index, self.near_permille);
+            let before = &mut of_kind[usize::from(is_near)];
+            let moves = is_next(*before, self.moving_permille);
+            *before += 1;
+            let Some(spawned) = self.spawn(world, if is_near { NEAR_MOVER } else { MOVER }, moves) else { return };
             self.movers.push(spawned);
         }
     }

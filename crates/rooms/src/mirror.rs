@@ -305,7 +305,7 @@ impl Mirror {
             let is_still = view == base.view;
             let band_before = if is_still { Some(band) } else { grid.band(base.view, cell) };
             let depth = reaches.depth(distance);
-            let is_as_deep = is_still || reaches.depth(grid.distance(base.view, cell)) == depth;
+            let is_as_deep = is_still || reaches.is_empty() || reaches.depth(grid.distance(base.view, cell)) == depth;
             let key = |since, is_step| MergeKey { format, cell, since, depth, is_step };
             match band_before {
                 None => {
@@ -351,7 +351,7 @@ impl Mirror {
             let is_still = view == base.view;
             let before = if is_still { Some(zone) } else { zones::zone(grid, base.view, cell) };
             let depth = reaches.depth(distance);
-            let is_as_deep = is_still || reaches.depth(grid.distance(base.view, cell)) == depth;
+            let is_as_deep = is_still || reaches.is_empty() || reaches.depth(grid.distance(base.view, cell)) == depth;
             let key = |since, is_step| MergeKey { format, cell, since, depth, is_step };
             let bytes_before = out.len() + steps.waiting_bytes();
             let Some(before) = before else {

@@ -400,13 +400,6 @@ impl Room {
         self.world.player_table().get(player).map_or(0, |player| player.ack)
     }
 
-    /// Sets the number of a player's last input, after the room was restored: the state of a room does not have it.
-    pub fn set_last_input(&mut self, player: PlayerId, number: u32) {
-        if let Some(player) = self.world.players_mut().get_mut(player) {
-            player.ack = number;
-        }
-    }
-
     /// Applies a player's input and acknowledges `number`. Returns whether the game could decode it. An input of a
     /// player that is not in the room counts as invalid, and a spectator's is ignored.
     pub fn input(&mut self, player: PlayerId, number: u32, data: &[u8]) -> bool {

@@ -205,9 +205,12 @@ impl TickUpdate {
         let format = format.objects();
         let form = &self.forms[format.index()];
         let bytes = &form.fulls[part(&form.full_ends, place)];
-        let ends = &self.layers.ends[format.index()];
-        let count = if ends.is_empty() { 0 } else { self.reaches.cells().len() + 2 };
-        FullSegment { bytes, ends: ends.get(place * count..(place + 1) * count).unwrap_or_default() }
+        if self.cells[place].full_layer_max == 0 {
+            return FullSegment { bytes, ends: &[] };
+        }
+        let (number, count) = (self.layers.cells.partition_point(|of| *of < place), self.reaches.cells().len() + 2);
+        let ends = self.layers.ends[format.index()].get(number * count..(number + 1) * count);
+        FullSegment { bytes, ends: ends.unwrap_or_default() }
     }
 
     /// Ids of the objects that departed from a cell, and the index of the first among those of all cells.
@@ -401,8 +404,15 @@ impl UpdateWriter {
             }
             let segment_start = form.fulls.len();
             let start = form.write_full(format, cell, all_objects) - segment_start;
+            if full_layer_max == 0 {
+                ends.truncate(first_end);
+                continue;
+            }
             ends[first_end..].iter_mut().for_each(|end| *end += start);
             ends.insert(first_end, start);
+        }
+        if full_layer_max > 0 {
+            self.update.layers.cells.push(self.update.cells.len());
         }
         self.end_cell(cell, is_empty, weight);
         if let Some(cell) = self.update.cells.last_mut() {

@@ -65,7 +65,7 @@ fn update((writer, kinds): &mut (UpdateWriter, u32), tick: u32, cells: u32, is_k
 
 #[test]
 fn the_allocations_of_an_update_do_not_grow_with_its_cells() {
-    for (has_near_kinds, allocations_max) in [(false, 23), (true, 28)] {
+    for (has_near_kinds, allocations_max) in [(false, 23), (true, 29)] {
         let mut writer = writer(has_near_kinds);
         drop(update(&mut writer, 1, 256, false));
         let of = |writer: &mut (UpdateWriter, u32), cells| allocations_of(|| update(writer, 2, cells, false)).0;

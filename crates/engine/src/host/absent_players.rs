@@ -169,9 +169,9 @@ impl AbsentPlayers {
         (seat.token == given && *seat.user == *user).then_some(player)
     }
 
-    /// Why a join's token has no effect.
+    /// Why a join's token has no effect. A node's claim has none of a client: its session counts if the seat is not kept.
     pub(super) fn token_refusal(&self, user: &str, claim: SeatClaim) -> Option<TokenRefusal> {
-        claim.given?;
+        claim.given.filter(|_| !claim.is_keeping())?;
         self.of_token(user, claim).err()
     }
 

@@ -27,9 +27,8 @@ use step_format::{RecordReader, put_bytes, put_number, put_options, put_seat, pu
 
 /// The version of both formats that is written. Version 1 has no spectators, backend messages or calls, and stores only
 /// the user of a client. Before version 3, a player has one seat token. Before version 4, a client has no address. Before
-/// version 5, a checkpoint has neither the version of its game nor its schema. Before version 6, it does not have the numbers
-/// of players' last inputs.
-pub const CHECKPOINT_VERSION: u8 = 6;
+/// version 5, a checkpoint has neither the version of its game nor its schema.
+pub const CHECKPOINT_VERSION: u8 = 5;
 
 /// The origin of a room. A room with another origin cannot continue from the checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +50,6 @@ pub struct Checkpoint<'a> {
     state_hash: u64,
     players: Vec<(SeatKey, PlayerId)>,
     absent_players: AbsentPlayers,
-    /// The number of each player's last input.
-    last_inputs: Vec<(PlayerId, u32)>,
     room: &'a [u8],
 }
 
@@ -86,12 +83,7 @@ pub(super) fn put_begin(origin: &RoomOrigin, ticks_run: u64, room: &Room, out: &
     out.extend_from_slice(&room.state_hash().to_le_bytes());
 }
 
-pub(super) fn put_players(
-    seated_players: &SeatedPlayers,
-    absent_players: &AbsentPlayers,
-    room: &Room,
-    out: &mut Vec<u8>,
-) {
+pub(super) fn put_players(seated_players: &SeatedPlayers, absent_players: &AbsentPlayers, out: &mut Vec<u8>) {
     let mut players: Vec<_> = seated_players.iter().map(|(seat, player)| (player, seat)).collect();
     players.sort_unstable();
     put_number(players.len() as u64, out);
@@ -107,7 +99,6 @@ pub(super) fn put_players(
         put_token(seat.returned, out);
         // 0 means that the client is connected.
         put_number(away.map_or(0, |LeavesAt(tick)| tick.saturating_add(1)), out);
-        put_number(room.last_input(player).into(), out);
     }
 }
 
@@ -130,7 +121,7 @@ impl<'a> Checkpoint<'a> {
             let player = PlayerId(reader.number_of()?);
             players.push((reader.seat()?, player));
         }
-        let (mut absent_players, mut last_inputs) = (AbsentPlayers::default(), Vec::new());
+        let mut absent_players = AbsentPlayers::default();
         for _ in 0..reader.count()? {
             let player = PlayerId(reader.number_of()?);
             let (user, token) = (reader.text()?.into(), SeatToken(u128::from_le_bytes(reader.array()?)));
@@ -139,15 +130,10 @@ impl<'a> Checkpoint<'a> {
             if let Some(tick) = reader.number()?.checked_sub(1) {
                 absent_players.set_away(player, LeavesAt(tick));
             }
-            if version >= 6 {
-                last_inputs.push((player, reader.number_of()?));
-            }
         }
         match reader.0.first() {
             Some(version) if *version > SAVED_ROOM_VERSION => Err(NotRestored::NewerState(*version)),
-            _ => {
-                Ok(Self { origin, rules, ticks_run, state_hash, players, absent_players, last_inputs, room: reader.0 })
-            }
+            _ => Ok(Self { origin, rules, ticks_run, state_hash, players, absent_players, room: reader.0 }),
         }
     }
 
@@ -261,10 +247,7 @@ impl<'a> Checkpoint<'a> {
         Ok(Continued { runner, has_new_state })
     }
 
-    fn runner_of(self, mut room: Room) -> Runner {
-        for (player, number) in self.last_inputs {
-            room.set_last_input(player, number);
-        }
+    fn runner_of(self, room: Room) -> Runner {
         let mut seated_players = SeatedPlayers::default();
         for (seat, player) in self.players {
             seated_players.put(seat, player);

@@ -249,7 +249,7 @@ impl Runner {
     /// Appends a checkpoint. Call it directly after a tick, for the reason given at [`Room::save`].
     pub fn save(&self, origin: &RoomOrigin, out: &mut Vec<u8>) {
         checkpoint::put_begin(origin, self.ticks_run, &self.room, out);
-        checkpoint::put_players(&self.seated_players, &self.absent_players, &self.room, out);
+        checkpoint::put_players(&self.seated_players, &self.absent_players, out);
         self.room.save(out);
     }
 

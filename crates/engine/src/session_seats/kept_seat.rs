@@ -122,7 +122,7 @@ impl Seats {
         let (channel, count, ack) = (seat.channel, kept.len(), seat.ack);
         self.channels.get_mut(&channel).expect("a channel with a seat is known").kept_inputs -= count;
         let KeptSeat { ack: seen_ack, under_way, held } = *kept;
-        // The room has gone back, or its checkpoint does not say which inputs it has applied.
+        // The room has gone back, or its host is of a version that forgets the number when a client joins again.
         let is_unsure = ack < seen_ack;
         let dropped = if is_unsure { under_way.len() } else { 0 };
         let sent_again = under_way.into_iter().filter(|(number, _)| !is_unsure && *number > ack);

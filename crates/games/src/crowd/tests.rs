@@ -208,3 +208,21 @@ fn some_objects_are_visible_only_near() {
     }
     assert!(crowd(&json!({})).room.schema().ranges().is_empty());
 }
+
+#[test]
+fn objects_of_both_kinds_move_in_proportion() {
+    let mut script = crowd(&json!({"objects": 100, "near_permille": 500, "moving_permille": 500, "state_bytes": 16}));
+    let states = |script: &Script| {
+        [MOVER, NEAR_MOVER].map(|kind| {
+            let mut objects = script.of_kind(kind);
+            objects.sort_by_key(|(id, _)| *id);
+            objects
+        })
+    };
+    let before = states(&script);
+    script.ticks(1);
+    let moving = before.into_iter().zip(states(&script)).map(|(before, after)| {
+        before.iter().zip(&after).filter(|((_, before), (_, after))| before.state != after.state).count()
+    });
+    assert_eq!(moving.collect::<Vec<_>>(), [25, 25]);
+}

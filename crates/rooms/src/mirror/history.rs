@@ -38,7 +38,8 @@ enum Full {
     /// In the update with this number, counted since the mirror was created.
     Update { number: u64, place: usize },
     /// A copy, made when the update was dropped: a quiet cell must not keep all other changes of its update in memory.
-    Copied([CopiedSegment; SnapshotFormat::ALL.len()]),
+    /// Boxed: there is one of these entries for each cell that is not empty.
+    Copied(Box<[CopiedSegment; SnapshotFormat::ALL.len()]>),
 }
 
 #[derive(Debug, Default)]
@@ -174,12 +175,12 @@ impl History {
 }
 
 /// A cell's full segments, each once.
-fn copied(update: &TickUpdate, place: usize) -> [CopiedSegment; SnapshotFormat::ALL.len()] {
-    SnapshotFormat::ALL.map(|format| {
+fn copied(update: &TickUpdate, place: usize) -> Box<[CopiedSegment; SnapshotFormat::ALL.len()]> {
+    Box::new(SnapshotFormat::ALL.map(|format| {
         if format.objects() != format {
             return CopiedSegment::default();
         }
         let FullSegment { bytes, ends } = update.full(format, place);
         CopiedSegment { bytes: bytes.into(), ends: ends.into() }
-    })
+    }))
 }

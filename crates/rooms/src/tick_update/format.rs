@@ -221,6 +221,9 @@ fn read_cells(
         if weight == 0 || usize::from(layer_max.max(full_layer_max)) > update.reaches.cells().len() {
             return Err(MalformedUpdate);
         }
+        if full_layer_max > 0 {
+            update.layers.cells.push(place);
+        }
         update.cells.push(cell);
     }
     // Each id takes at least one byte.
@@ -259,7 +262,8 @@ fn read_object_layers(reader: &mut Reader<'_>, update: &mut TickUpdate) -> Resul
     Ok(())
 }
 
-/// Where the objects of each cell's full segment begin, and where those of each layer end.
+/// Where the objects of the full segments begin, and where those of each layer end, of the cells with layers beyond the first:
+/// each number has a byte at least, so what this takes is bounded by the message.
 fn read_layer_ends(
     reader: &mut Reader<'_>,
     update: &TickUpdate,
@@ -267,12 +271,11 @@ fn read_layer_ends(
 ) -> Result<Vec<usize>, MalformedUpdate> {
     let full_ends = &update.forms[format.index()].full_ends;
     let mut ends = Vec::new();
-    for (place, cell) in update.cells.iter().enumerate() {
-        let length = super::part(full_ends, place).len();
+    for place in &update.layers.cells {
+        let length = super::part(full_ends, *place).len();
         let mut end = 0_usize;
         for _ in 0..update.reaches.cells().len() + 2 {
-            let step = if cell.full_layer_max == 0 { 0 } else { reader.number_of()? };
-            end = end.checked_add(step).filter(|end| *end <= length).ok_or(MalformedUpdate)?;
+            end = end.checked_add(reader.number_of()?).filter(|end| *end <= length).ok_or(MalformedUpdate)?;
             ends.push(end);
         }
     }

@@ -16,7 +16,9 @@ pub(super) struct LayerParts {
     pub(super) upserted: Vec<u8>,
     /// Where its changed values are in `deltas` with [`SnapshotFormat::TypedProtobuf`], in bits; nowhere if it has none.
     pub(super) values: Vec<Range<usize>>,
-    /// For each cell, by form, where the objects of its full segment begin in it, and where those of each layer end.
+    /// The indices of the cells whose full segments have objects beyond layer 0, in ascending order.
+    pub(super) cells: Vec<usize>,
+    /// For each of these, by form, where the objects of its full segment begin in it, and where those of each layer end.
     pub(super) ends: [Vec<usize>; SnapshotFormat::ALL.len()],
 }
 
@@ -24,7 +26,7 @@ pub(super) struct LayerParts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FullSegment<'a> {
     pub(crate) bytes: &'a [u8],
-    /// See [`LayerParts::ends`]; empty if the cell has one layer.
+    /// See [`LayerParts::ends`]; empty if all objects are in layer 0.
     pub(crate) ends: &'a [usize],
 }
 
@@ -33,6 +35,7 @@ impl LayerParts {
         self.departed.clear();
         self.upserted.clear();
         self.values.clear();
+        self.cells.clear();
         self.ends.iter_mut().for_each(Vec::clear);
     }
 
@@ -40,7 +43,7 @@ impl LayerParts {
         self.departed.capacity()
             + self.upserted.capacity()
             + self.values.capacity() * size_of::<Range<usize>>()
-            + self.ends.iter().map(Vec::capacity).sum::<usize>() * size_of::<usize>()
+            + (self.cells.capacity() + self.ends.iter().map(Vec::capacity).sum::<usize>()) * size_of::<usize>()
     }
 }
 
