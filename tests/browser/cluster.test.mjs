@@ -164,6 +164,8 @@ test("the arena continues on another node when the node that has it is killed", 
       assert.ok(back.joins === before[index].joins || back.resumed, `it has its seat still, or again: ${seats}`);
       assert.equal(back.avatar, starts[index].avatar, `the same object: ${seats}`);
     }
+    const stayed = (await Promise.all(players.map((player) => player.stage()))).filter(({ joins }, index) => joins === before[index].joins);
+    assert.ok(stayed.length > 0, "a page of another node stays in the room");
     const settled = await first.untilSettled();
     const places = `from ${starts[0].x} by key ${key}, before the kill at ${before[0].confirmedX}, now at ${settled.confirmedX}`;
     assert.ok((settled.confirmedX - starts[0].x) * sign > 150, `where it had walked to: ${places}; seats: ${await demo.seats()}`);

@@ -173,7 +173,7 @@ impl UnsubscribeCode {
     pub const EXPIRED: Self = Self(2501);
     /// The client drops its token and state, and resubscribes.
     pub const STATE_INVALIDATED: Self = Self(2502);
-    /// The room failed; the client resubscribes to a new one.
+    /// The room failed, or moved and the player could not follow; the client resubscribes.
     pub const ROOM_FAILED: Self = Self(2510);
 
     /// Every code that the server itself uses.

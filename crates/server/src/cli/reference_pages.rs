@@ -25,9 +25,10 @@ const CODES_BEGIN: &str = "# Codes
 To find out what a code in a log, in an SDK or in an answer of the [server API](http-api.md) means, and what to do about
 it. This page is written from the code (`dunlin config-reference codes`); `schema/codes.json` has the same as data.
 
-Codes from 400 to 1999, and from 4000 to 4999, are those of your backend or your game. Dunlin itself uses four of them in
+Codes from 400 to 1999, and from 4000 to 4999, are those of your backend or your game. Dunlin itself uses five of them in
 errors of [rooms](rooms.md#invalid-input) and [tickets](matchmaking.md): 400 (the room cannot be opened or is full), 404 (no such
-ticket), 409 (the places are reserved, or the user has a ticket) and 423 (the room is locked).
+ticket), 409 (the places are reserved, or the user has a ticket), 421 (the room is on [another
+node](clustering.md#what-is-shared)) and 423 (the room is locked).
 ";
 
 /// `docs/cli.md`.

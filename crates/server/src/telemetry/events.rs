@@ -195,7 +195,7 @@ pub struct StorageStillOpen;
 impl StorageStillOpen {
     /// Logs it.
     pub fn emit(&self) {
-        warn!("the process ends with its database open: a thread still uses it. Everything is written and synced");
+        warn!("the process ends while a thread uses its database. What was stored is safe; a room that was being saved goes on at its last checkpoint");
     }
 }
 

@@ -112,13 +112,14 @@ for (const encoding of ['json', 'protobuf']) {
 
 for (const encoding of ['json', 'protobuf']) {
   test(`a room that moves to another node, ${encoding}`, () => {
-    const { room, joined, publish, seen } = bench({ encoding });
-    const moves = [];
+    const { clock, room, joined, publish, seen } = bench({ encoding });
+    const [moves, behindUs] = [[], START_US - 2_000_000];
     room.on('moved', ({ tick }) => moves.push([tick, room.replica.tick]));
     joined();
     publish({ tick: 8, cells: [cell(9, { upserts: [object(1, 5, 5)] })] });
     room.send(new Uint8Array([1]));
-    publish({ tick: 12, moved: true, ack: 1, cells: [cell(9, { upserts: [object(2, 6, 6)] })] });
+    publish({ tick: 12, moved: true, timeUs: behindUs, ack: 1, cells: [cell(9, { upserts: [object(2, 6, 6)] })] });
+    assert.equal(room.clock.serverTimeMs(clock.ms), behindUs / 1_000, 'the new node has a clock of its own');
     publish({ tick: 13, base: 12 });
     assert.deepEqual(moves, [[12, 12]], 'once, and the replica shows it');
     assert.deepEqual([...room.replica.objects()].map(({ id }) => id), [2]);
