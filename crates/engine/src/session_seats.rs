@@ -143,6 +143,8 @@ struct ChannelSeats {
     /// Inputs of seats that are kept.
     kept_inputs: u32,
     rooms: Vec<u32>,
+    /// The number of the newest room that is over. Its keyframe may still come, by another ring.
+    over: Option<u64>,
 }
 
 /// All seats and rooms of a shard.
@@ -252,7 +254,7 @@ impl Seats {
         self.rooms[place as usize].as_mut().expect("a room's place is forgotten with the room")
     }
 
-    /// Adds a room, unless it exists; `None` if no session of this shard has a seat in its channel.
+    /// Adds a room, unless it exists; `None` if it is over, or no session of this shard has a seat in its channel.
     pub(crate) fn find_or_insert_room(
         &mut self,
         key: RoomKey,
@@ -262,7 +264,8 @@ impl Seats {
         if let Some(place) = self.room_place(key) {
             return Some(place);
         }
-        let of_channel = self.channels.get_mut(&channel)?;
+        // The owner of a channel counts its rooms.
+        let of_channel = self.channels.get_mut(&channel).filter(|known| known.over < Some(key.number))?;
         let place = self.free_rooms.pop().unwrap_or_else(|| {
             self.rooms.push(None);
             (self.rooms.len() - 1) as u32
@@ -275,7 +278,15 @@ impl Seats {
 
     /// Removes a room, whose seats receive no more frames. Returns it, for its counters, and calls `undo` for each seat
     /// that was due.
-    pub(crate) fn forget_room(&mut self, key: RoomKey, mut undo: impl FnMut(u32)) -> Option<LocalRoom> {
+    pub(crate) fn forget_room(
+        &mut self,
+        channel: LocalChannelId,
+        key: RoomKey,
+        mut undo: impl FnMut(u32),
+    ) -> Option<LocalRoom> {
+        if let Some(of_channel) = self.channels.get_mut(&channel) {
+            of_channel.over = of_channel.over.max(Some(key.number));
+        }
         let place = self.room_place(key)?;
         for seated in std::mem::take(&mut self.room_mut(place).seated) {
             self.at_mut(seated.seat).leave_frames();

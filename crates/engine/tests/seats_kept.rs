@@ -241,6 +241,22 @@ fn a_restored_room_knows_the_inputs_that_it_has_applied() {
 }
 
 #[test]
+fn a_keyframe_that_comes_late_brings_no_lost_room_back() {
+    let mut edge = Edge::new(true);
+    let lost = edge.key;
+    let runner = edge.lose();
+    let room = runner.room();
+    let (grid, keyframe) = (room.grid().clone(), room.keyframe(room.formats()));
+    let late = FromRoom::Keyframe { room: lost, channel: ROOM.into(), grid, ticks_per_second: 60, keyframe };
+    edge.hall.on_message(0, late);
+    assert_eq!(edge.hall.node.shards[0].room_holdings(), [1, 0], "one seat, and no room");
+    edge.answer(&here_or_there(true));
+    edge.open_there(runner, true);
+    assert_eq!(edge.hall.node.shards[0].room_holdings(), [1, 1]);
+    edge.hall.check("ann", ROOM);
+}
+
+#[test]
 fn held_inputs_have_the_limit_of_the_inbox() {
     let mut edge = Edge::new(true);
     assert_eq!(edge.input("ann", 1), None, "it is under way");
