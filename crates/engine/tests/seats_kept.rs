@@ -59,12 +59,17 @@ impl Edge {
         self.hall.look();
     }
 
-    /// The other node has the room, which goes on with `runner`, and receives the joins of this node.
+    /// The other node has the room, which goes on with `runner`, and has run two ticks with the joins of this node.
     fn open_there(&mut self, runner: Runner, is_restored: bool) {
+        self.take_over(runner, is_restored);
+        self.hall.tick();
+        self.hall.tick();
+    }
+
+    /// The other node has the room, which goes on with `runner`, and receives the joins of this node.
+    fn take_over(&mut self, runner: Runner, is_restored: bool) {
         let host = self.host_there(&runner, is_restored);
         self.hall.rooms.insert(self.key, (host, runner));
-        self.hall.tick();
-        self.hall.tick();
     }
 
     /// The other node's host of `runner`, with the joins of this node.
@@ -347,7 +352,11 @@ fn sessions_that_end_meanwhile_leave_nothing_behind() {
             for name in ["ann", "ben"] {
                 if unsubscribes { edge.hall.unsubscribe(name, ROOM) } else { edge.hall.leave(name) }
             }
-            if is_answered_before {
+            if unsubscribes && !is_answered_before {
+                // Their joins go on waiting for the room, which learns that they have left.
+                edge.answer(&here_or_there(true));
+            }
+            if is_answered_before || unsubscribes {
                 edge.open_there(runner, true);
                 let (_, runner) = &edge.hall.rooms[&edge.key];
                 let here = if unsubscribes { 0 } else { 2 };
@@ -389,4 +398,29 @@ fn a_room_that_is_lost_again_keeps_the_inputs_that_were_held() {
     edge.open_there(runner, true);
     edge.hall.tick();
     assert_eq!((edge.ended("ann"), edge.ack("ann")), (None, 2));
+}
+
+#[test]
+fn who_unsubscribes_meanwhile_may_join_again() {
+    let mut edge = Edge::new(true);
+    let token = edge.hall.seen["ann"].messages.iter().find_map(|text| {
+        let reply: Value = serde_json::from_str(text).expect("JSON");
+        reply["subscribe"]["data"]["seat_token"].as_str().map(str::to_owned)
+    });
+    let runner = edge.lose();
+    edge.hall.unsubscribe("ann", ROOM);
+    edge.hall.join("ann", ROOM, &json!({"seat_token": token.expect("a token")}));
+    edge.answer(&here_or_there(true));
+    edge.take_over(runner, true);
+    let mut outgoing = edge.hall.run_rooms();
+    // It goes straight to the shard of the session, and the answers to joins go by the owner.
+    outgoing.sort_by_key(|(_, message)| !matches!(message, FromRoom::Unseated { .. }));
+    assert!(matches!(outgoing[0].1, FromRoom::Unseated { .. }), "the new seat takes over the kept one");
+    edge.hall.deliver(outgoing);
+    edge.hall.tick();
+    edge.hall.tick();
+    assert_eq!((edge.ended("ann"), edge.ended("ben")), (None, None));
+    let (_, runner) = &edge.hall.rooms[&edge.key];
+    assert_eq!(runner.room().player_count(), 2);
+    edge.hall.check("ann", ROOM);
 }

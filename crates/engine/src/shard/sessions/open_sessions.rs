@@ -751,7 +751,10 @@ impl OpenSessions {
                 // The owner will answer its join.
                 Some(seat) if self.seats.awaits_room(seat) => {
                     self.seats.at_mut(seat).departure = Some(departure);
-                    self.abandon_join(context, id, seat, departure);
+                    // Who leaves does so when the room is there: otherwise its player would stand in it.
+                    if departure != Departure::Left {
+                        self.abandon_join(context, id, seat, departure);
+                    }
                 }
                 Some(seat) => self.free_seat(context, seat),
                 None => {}

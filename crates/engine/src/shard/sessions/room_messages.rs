@@ -48,6 +48,12 @@ impl RoomMessages<'_> {
         // The session may have left in the meantime.
         let Some(index) = self.context.counters.found_or_late(self.sessions.seats.find(seat)) else { return };
         let (session, channel) = (self.sessions.seats.at(index).session, self.sessions.seats.at(index).channel);
+        // A session that has left a room which moves may have joined it again: its new seat has taken over this one.
+        let current = self.sessions.table.get(session).and_then(|session| session.subscription(channel));
+        if current.and_then(Subscription::seat) != Some(index) {
+            self.context.counters.late_messages += 1;
+            return;
+        }
         let reason = reason.as_deref().unwrap_or(code.reason());
         self.sessions.end_subscription_with(self.context, session, channel, code, reason);
     }
