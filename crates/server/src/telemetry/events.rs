@@ -195,7 +195,9 @@ pub struct StorageStillOpen;
 impl StorageStillOpen {
     /// Logs it.
     pub fn emit(&self) {
-        warn!("the process ends while a thread uses its database. What was stored is safe; a room that was being saved goes on at its last checkpoint");
+        warn!(
+            "the process ends while a thread uses its database. What was stored is safe; a room that was being saved goes on at its last checkpoint"
+        );
     }
 }
 
