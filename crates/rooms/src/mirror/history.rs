@@ -98,7 +98,7 @@ impl History {
             if let Some(full) = self.cells.get_mut(&changed.cell)
                 && matches!(full, Full::Update { number, .. } if *number == self.forgotten)
             {
-                *full = Full::Copied(copied(&oldest, place));
+                *full = Full::Copied(Box::new(copied(&oldest, place)));
             }
         }
         self.forgotten += 1;
@@ -115,7 +115,7 @@ impl History {
             if let Some(full) = self.cells.get_mut(&keyframe.cells()[place].cell)
                 && matches!(full, Full::Keyframe(_))
             {
-                *full = Full::Copied(copied(&keyframe, place));
+                *full = Full::Copied(Box::new(copied(&keyframe, place)));
             }
         }
         self.keyframe_left = end;
@@ -175,12 +175,12 @@ impl History {
 }
 
 /// A cell's full segments, each once.
-fn copied(update: &TickUpdate, place: usize) -> Box<[CopiedSegment; SnapshotFormat::ALL.len()]> {
-    Box::new(SnapshotFormat::ALL.map(|format| {
+fn copied(update: &TickUpdate, place: usize) -> [CopiedSegment; SnapshotFormat::ALL.len()] {
+    SnapshotFormat::ALL.map(|format| {
         if format.objects() != format {
             return CopiedSegment::default();
         }
         let FullSegment { bytes, ends } = update.full(format, place);
         CopiedSegment { bytes: bytes.into(), ends: ends.into() }
-    }))
+    })
 }
