@@ -143,8 +143,8 @@ struct ChannelSeats {
     /// Inputs of seats that are kept.
     kept_inputs: u32,
     rooms: Vec<u32>,
-    /// The number of the newest room that is over. Its keyframe may still come, by another ring.
-    over: Option<u64>,
+    /// The number of the newest room that was lost. Its keyframe may still come, by another ring.
+    lost: Option<u64>,
 }
 
 /// All seats and rooms of a shard.
@@ -254,7 +254,7 @@ impl Seats {
         self.rooms[place as usize].as_mut().expect("a room's place is forgotten with the room")
     }
 
-    /// Adds a room, unless it exists; `None` if it is over, or no session of this shard has a seat in its channel.
+    /// Adds a room, unless it exists; `None` if it is lost, or no session of this shard has a seat in its channel.
     pub(crate) fn find_or_insert_room(
         &mut self,
         key: RoomKey,
@@ -265,7 +265,7 @@ impl Seats {
             return Some(place);
         }
         // The owner of a channel counts its rooms.
-        let of_channel = self.channels.get_mut(&channel).filter(|known| known.over < Some(key.number))?;
+        let of_channel = self.channels.get_mut(&channel).filter(|known| known.lost < Some(key.number))?;
         let place = self.free_rooms.pop().unwrap_or_else(|| {
             self.rooms.push(None);
             (self.rooms.len() - 1) as u32
@@ -276,17 +276,23 @@ impl Seats {
         Some(place)
     }
 
-    /// Removes a room, whose seats receive no more frames. Returns it, for its counters, and calls `undo` for each seat
-    /// that was due.
-    pub(crate) fn forget_room(
+    /// A room that is over may come back with the answer to a join, and its owner then reports its end. Nobody reports the
+    /// end of one that was lost.
+    pub(crate) fn lose_room(
         &mut self,
         channel: LocalChannelId,
         key: RoomKey,
-        mut undo: impl FnMut(u32),
+        undo: impl FnMut(u32),
     ) -> Option<LocalRoom> {
         if let Some(of_channel) = self.channels.get_mut(&channel) {
-            of_channel.over = of_channel.over.max(Some(key.number));
+            of_channel.lost = of_channel.lost.max(Some(key.number));
         }
+        self.forget_room(key, undo)
+    }
+
+    /// Removes a room, whose seats receive no more frames. Returns it, for its counters, and calls `undo` for each seat
+    /// that was due.
+    pub(crate) fn forget_room(&mut self, key: RoomKey, mut undo: impl FnMut(u32)) -> Option<LocalRoom> {
         let place = self.room_place(key)?;
         for seated in std::mem::take(&mut self.room_mut(place).seated) {
             self.at_mut(seated.seat).leave_frames();

@@ -70,7 +70,7 @@ impl RoomMessages<'_> {
             id.and_then(|id| self.sessions.seats.find_or_insert_room(key, id, self.sessions.hub.channel(id).namespace));
         match place {
             Some(place) => self.sessions.seats.room_mut(place).show(grid, ticks_per_second, keyframe),
-            // The last player left in the meantime; the room will receive the leave. Or the room is over.
+            // The last player left in the meantime; the room will receive the leave. Or the room was lost.
             None => self.context.counters.late_messages += 1,
         }
     }
@@ -142,7 +142,7 @@ impl RoomMessages<'_> {
         (code, reason): (UnsubscribeCode, Option<Arc<str>>),
     ) {
         let OpenSessions { seats, table: sessions, .. } = &mut *self.sessions;
-        let forgotten = seats.forget_room(channel, room, |session| sessions.outbox(session).seat_is_not_due());
+        let forgotten = seats.forget_room(room, |session| sessions.outbox(session).seat_is_not_due());
         if let Some(mut room) = forgotten {
             count_room(self.context, &mut room);
         }
@@ -168,7 +168,7 @@ impl RoomMessages<'_> {
     pub(in crate::shard) fn room_moves(&mut self, channel: &str, room: RoomKey) {
         let Some(channel) = self.context.counters.found_or_late(self.sessions.hub.find(channel)) else { return };
         let OpenSessions { seats, table: sessions, .. } = &mut *self.sessions;
-        let forgotten = seats.forget_room(channel, room, |session| sessions.outbox(session).seat_is_not_due());
+        let forgotten = seats.lose_room(channel, room, |session| sessions.outbox(session).seat_is_not_due());
         let mut sent = forgotten.map_or_else(BTreeMap::new, |mut room| {
             count_room(self.context, &mut room);
             room.sent.by_seat()
