@@ -28,6 +28,8 @@ pub(super) struct EpochState {
     known: Option<EpochRecord>,
     /// Whether the stream was truncated and no new record is known yet.
     pub(super) is_renewing: bool,
+    /// When the newest message that this node saw before the truncation was stored; 0 if unknown.
+    seen_ms: u64,
     /// Whether the metadata must be read before a new record is published: it may have a new epoch.
     pub(super) awaits_description: bool,
 }
@@ -80,9 +82,18 @@ impl EpochState {
         self.known.as_ref().map_or(0, |known| known.generation)
     }
 
+    /// The stream was truncated: it has lost messages up to one that was stored at this time.
+    pub(super) fn truncated(&mut self, seen_ms: u64) {
+        (self.is_renewing, self.awaits_description) = (true, true);
+        self.seen_ms = self.seen_ms.max(seen_ms);
+    }
+
     /// Decides about the newest record on a replica that has this node's fence.
     pub(super) fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
-        let is_replaced = self.known.as_ref().map_or(found.generation > 0, |known| found.replaces(known));
+        // A new node may find the truncation before it has read a record. The times of two servers differ by little: at worst,
+        // this node begins an epoch where another one has just begun one.
+        let is_new = || found.generation > 0 && found.time_ms >= self.seen_ms;
+        let is_replaced = self.known.as_ref().map_or_else(is_new, |known| found.replaces(known));
         match &self.known {
             // The affected channels have been interrupted.
             _ if self.is_renewing && is_replaced => Verdict::Goes,
@@ -102,11 +113,22 @@ impl EpochState {
             && self.known.as_ref().is_some_and(|known| is_same(known) && arrived.sequence > known.sequence)
     }
 
+    /// Whether an arrived record begins an epoch. One that arrives before this node has read a record of a truncated stream may
+    /// be of before the truncation, and preserved by a node that does not know of it.
+    pub(super) fn is_begun_by(&self, arrived: &EpochRecord) -> bool {
+        arrived.generation > self.generation() && !(self.is_renewing && self.known.is_none())
+    }
+
     pub(super) fn adopt(&mut self, found: EpochRecord) {
         if self.known.as_ref().is_none_or(|known| found.generation >= known.generation) {
             self.known = Some(found);
         }
-        self.is_renewing = false;
+        (self.is_renewing, self.seen_ms) = (false, 0);
+    }
+
+    /// This node replaces the found record. If another node does so first, that one's record shows it.
+    pub(super) fn replaces(&mut self, found: EpochRecord) {
+        self.known.get_or_insert(found);
     }
 }
 
@@ -139,6 +161,24 @@ mod tests {
     }
 
     #[test]
+    fn a_new_node_distinguishes_records_by_the_time_of_the_truncation() {
+        let stored = |time_ms| EpochRecord { time_ms, ..record(1, "a", 6) };
+        let mut state = EpochState::default();
+        state.truncated(500);
+        state.truncated(400);
+        assert_eq!(state.judge(&stored(499), 102), Verdict::Renew, "the stream had it before the truncation");
+        assert_eq!(state.judge(&stored(500), 102), Verdict::Goes, "another node has begun an epoch");
+        assert!(!state.is_begun_by(&stored(600)), "it may be preserved, and a read decides");
+        // This node begins an epoch, and another one is faster.
+        state.replaces(stored(499));
+        assert_eq!(state.judge(&stored(499), 110), Verdict::Renew);
+        assert_eq!(state.judge(&record(2, "b", 103), 110), Verdict::Goes);
+        assert!(state.is_begun_by(&record(2, "b", 103)));
+        state.adopt(record(2, "b", 103));
+        assert!(state.is_settled());
+    }
+
+    #[test]
     fn after_a_truncation_one_new_epoch_begins() {
         let none = EpochRecord::default();
         let a = record(3, "a", 270);
@@ -157,7 +197,7 @@ mod tests {
             (Some(&a), &record(3, "b", 277), Verdict::Goes),
             (Some(&a), &record(3, "b", 265), Verdict::Goes),
         ] {
-            let state = EpochState { known: known.cloned(), is_renewing: true, awaits_description: false };
+            let state = EpochState { known: known.cloned(), is_renewing: true, ..EpochState::default() };
             assert_eq!(state.judge(found, 300), verdict, "{known:?}, {found:?}");
         }
     }

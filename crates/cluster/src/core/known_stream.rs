@@ -223,7 +223,7 @@ impl KnownStream {
 
     /// The stream was truncated: a new epoch is to begin.
     pub(super) fn truncated(&mut self, context: &mut Context) {
-        (self.epoch.is_renewing, self.epoch.awaits_description) = (true, true);
+        self.epoch.truncated(self.marks.newest_ms());
         // The stream may have been removed and created again: then its metadata has the new epoch.
         self.watch.describe(context);
     }
@@ -268,6 +268,7 @@ impl KnownStream {
                 let number = context.next_number();
                 let epoch = epoch_of(&context.options.node, &self.names.stream, number).into();
                 self.publish_epoch(context, &EpochRecord { generation, epoch, sequence: newest, time_ms: 0 });
+                self.epoch.replaces(found);
                 EpochReview::Renewed
             }
         }
@@ -276,7 +277,7 @@ impl KnownStream {
     /// Takes an epoch record that was republished, if it says anything new.
     pub(super) fn epoch_arrived(&mut self, message: &StoredMessage) -> Option<ArrivedEpoch> {
         let arrived = EpochRecord::of(message)?;
-        let begins = arrived.generation > self.epoch.generation();
+        let begins = self.epoch.is_begun_by(&arrived);
         if !begins && self.epoch.is_preserved_by(&arrived) {
             self.epoch.adopt(arrived);
             return None;

@@ -76,6 +76,11 @@ impl Marks {
         self.newest.map_or(0, |newest| newest.sequence)
     }
 
+    /// When the newest message that this node has seen was stored; 0 if unknown.
+    pub(super) fn newest_ms(&self) -> u64 {
+        self.newest.map_or(0, |newest| newest.time_ms)
+    }
+
     /// Whether a message was stored after the newest one, at a sequence that this node has seen: the stream assigns
     /// sequences again. Clocks of servers differ, so this is only a reason to look.
     pub(super) fn is_followed_too_low(&self, message: &StoredMessage) -> bool {
