@@ -298,6 +298,33 @@ fn the_room_may_go_on_on_the_node_of_its_players() {
     edge.hall.check("ann", ROOM);
 }
 
+/// The join of a client opens a room with the parameters that it names.
+#[test]
+fn seats_that_are_kept_only_continue_a_room() {
+    let mut edge = Edge::new(true);
+    edge.lose();
+    for continues in [true, false] {
+        let queries = std::mem::take(&mut edge.hall.node.room_queries);
+        let [(shard, channel)] = &queries[..] else { panic!("{queries:?}") };
+        let found = here_or_there(false);
+        edge.hall.node.handle(*shard, Event::RoomQueried { channel: Arc::clone(channel), found });
+        let sent: Vec<ToRoom> = edge.hall.node.to_rooms.drain(..).map(|(_, message)| message).collect();
+        let Some(ToRoom::Open { room, overrides, .. }) = sent.first() else { panic!("{sent:?}") };
+        assert_eq!((overrides.continues, edge.key != *room), (continues, true));
+        edge.key = *room;
+        if continues {
+            for message in sent.into_iter().skip(1) {
+                let ToRoom::Join { room, request } = message else { panic!("{message:?}") };
+                edge.hall.on_message(room.owner.0, FromRoom::Joined { room, request, outcome: Err(NotJoined::Gone) });
+            }
+            edge.report_lost();
+            assert_eq!((edge.ended("ann"), edge.ended("ben")), (Some(ROOM_FAILED), Some(ROOM_FAILED)));
+            assert_eq!(edge.count(|rooms| rooms.seats_not_kept), 2);
+            edge.hall.join("ann", ROOM, &json!({}));
+        }
+    }
+}
+
 #[test]
 fn a_player_whom_the_room_does_not_know_is_unsubscribed() {
     let mut edge = Edge::new(true);

@@ -40,6 +40,8 @@ pub struct RoomOverrides {
     pub seed: Option<u64>,
     /// How the room is listed, and who may join it, before its first tick. Only the backend sets it.
     pub listing: ListingChange,
+    /// Whether the room is opened only if it has state: its players were in it before.
+    pub continues: bool,
 }
 
 /// Why parameters are not accepted, as a sentence for the opener of the room.

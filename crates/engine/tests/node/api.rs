@@ -82,7 +82,8 @@ pub fn request(request: &Value, now: Now) -> ApiRequest {
         "history_remove" => ApiRequest::HistoryRemove { channel },
         "open_room" => {
             let seed = fields["seed"].as_u64();
-            let overrides = RoomOverrides { params: text("params").into(), seed, listing: listing_change(fields) };
+            let (params, listing) = (text("params").into(), listing_change(fields));
+            let overrides = RoomOverrides { params, seed, listing, continues: false };
             ApiRequest::OpenRoom { channel, overrides: overrides.into() }
         }
         "close_room" => ApiRequest::CloseRoom { channel },

@@ -48,6 +48,8 @@ pub enum FailureReason {
     Storage,
     /// The simulation refused the parameters with which it was opened.
     Params,
+    /// Not opened: it was to continue, because its host has died or its players have waited for it, and nothing of it is stored.
+    NoState,
 }
 
 /// Counters of a room thread. All except the gauges are monotonic.
@@ -292,7 +294,7 @@ impl FineHistogram {
 
 impl FailureReason {
     /// All reasons.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Start,
         Self::Panic,
         Self::Stuck,
@@ -303,6 +305,7 @@ impl FailureReason {
         Self::Restore,
         Self::Storage,
         Self::Params,
+        Self::NoState,
     ];
 
     /// The reason as a metric label and in logs.
@@ -318,6 +321,7 @@ impl FailureReason {
             Self::Restore => "restore",
             Self::Storage => "storage",
             Self::Params => "params",
+            Self::NoState => "no_state",
         }
     }
 
@@ -332,7 +336,9 @@ impl FailureReason {
                 Some(Refusal { code: error.code() as u16, message: error.message().into() })
             }
             Self::Restore => Some(Refusal { code: 400, message: "the room cannot be restored".into() }),
-            Self::Start | Self::Panic | Self::Stuck | Self::Memory | Self::Overrun | Self::Storage => None,
+            Self::Start | Self::Panic | Self::Stuck | Self::Memory | Self::Overrun => None,
+            // The joins of other clients may open a new room.
+            Self::Storage | Self::NoState => None,
         }
     }
 
@@ -342,10 +348,10 @@ impl FailureReason {
     }
 
     /// Why joins that the room has not answered fail. The storage may be back in a moment, or another node may have the room
-    /// then; what cannot be restored stays so.
+    /// then; what cannot be restored stays so. Without state, clients may open a new room.
     pub(super) const fn not_joined(self) -> NotJoined {
         match self {
-            Self::Storage => NotJoined::Unavailable,
+            Self::Storage | Self::NoState => NotJoined::Unavailable,
             _ => NotJoined::Gone,
         }
     }

@@ -69,6 +69,11 @@ pub(super) fn open_kept(
         NotRead::Unavailable(detail) => Failure { reason: FailureReason::Storage, detail },
     });
     let Some(checkpoint) = newest? else {
+        if request.overrides.continues {
+            // Its claim is not to be taken for a room that goes on.
+            entries.end(true);
+            return Err(Failure { reason: FailureReason::NoState, detail: String::new() });
+        }
         go_on();
         return open_new(registry, request, entries);
     };

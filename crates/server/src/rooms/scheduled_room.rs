@@ -227,7 +227,16 @@ impl ScheduledRoom {
         }
         match self.stage {
             Stage::Opening { arrived } => {
-                outgoing.extend(arrived.into_iter().filter_map(|message| refusal(message, not_joined.clone())));
+                // The players of the room before would ask for it again and again.
+                let is_of_none = |message: &ToRoom| {
+                    let ToRoom::Join { request, .. } = message else { return false };
+                    failed == Some(FailureReason::NoState) && request.is_keeping()
+                };
+                let why = |message: &ToRoom| if is_of_none(message) { NotJoined::Gone } else { not_joined.clone() };
+                outgoing.extend(arrived.into_iter().filter_map(|message| {
+                    let why = why(&message);
+                    refusal(message, why)
+                }));
                 None
             }
             Stage::Open { mut host, live } => {

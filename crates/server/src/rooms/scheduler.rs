@@ -437,7 +437,8 @@ impl Scheduler {
         let (room, channel) = (scheduled_room.key, Arc::clone(&scheduled_room.channel));
         let refusal = reason.refusal(&detail);
         // Invalid parameters come from a client, and content from clients is not logged.
-        if reason != FailureReason::Params && self.failures.len() < FAILURES_MAX {
+        let is_expected = matches!(reason, FailureReason::Params | FailureReason::NoState);
+        if !is_expected && self.failures.len() < FAILURES_MAX {
             let simulation = scheduled_room.settings.simulation.clone();
             self.failures.push_back(RoomFailure { channel: Arc::clone(&channel), simulation, reason, detail });
         }

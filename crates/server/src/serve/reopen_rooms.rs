@@ -11,6 +11,7 @@ use std::{
 use dunlin_config::{Config, RoomSurvival};
 use dunlin_engine::api::{ApiAnswer, ApiRequest};
 use dunlin_protocol::ErrorCode;
+use dunlin_rooms::RoomOverrides;
 
 use crate::{
     node::{Node, NodeStorage},
@@ -75,7 +76,7 @@ async fn reopen_orphans(node: Node, kept: KeptNamespaces) {
             () = until(orphans.next_attempt_at()) => {}
         }
         for orphan in orphans.take_due(Instant::now()) {
-            let Some(reopened) = try_reopen(&node, &orphan.channel).await else { return };
+            let Some(reopened) = try_reopen(&node, &orphan.channel, true).await else { return };
             orphans.attempted(orphan, reopened, Instant::now());
         }
         if let Some(opened) = orphans.take_result(Instant::now()) {
@@ -181,7 +182,7 @@ async fn list(storage: &Arc<NodeStorage>, after: Option<Box<str>>) -> Vec<Box<st
 /// Opens a room. Returns whether it is open; `None` if the node is stopping.
 async fn reopen(node: &Node, channel: &str) -> Option<bool> {
     loop {
-        match try_reopen(node, channel).await? {
+        match try_reopen(node, channel, false).await? {
             Reopened::Yes => return Some(true),
             Reopened::No(refusal) => {
                 if let Some(code) = refusal {
@@ -207,9 +208,10 @@ enum Reopened {
     Later,
 }
 
-/// Tries to open a room. `None` if the node is stopping.
-async fn try_reopen(node: &Node, channel: &str) -> Option<Reopened> {
-    let request = ApiRequest::OpenRoom { channel: channel.into(), overrides: Arc::default() };
+/// Tries to open a room; if it `continues`, only if something of it is stored. `None` if the node is stopping.
+async fn try_reopen(node: &Node, channel: &str, continues: bool) -> Option<Reopened> {
+    let overrides = Arc::new(RoomOverrides { continues, ..RoomOverrides::default() });
+    let request = ApiRequest::OpenRoom { channel: channel.into(), overrides };
     match node.ask_owner(channel, request).await {
         Err(_) => None,
         Ok(Err(refusal)) if refusal.code == ErrorCode::TooManyRequests => Some(Reopened::Later),

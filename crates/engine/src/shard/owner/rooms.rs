@@ -807,6 +807,8 @@ fn overrides_of_join(
     request: &SubscriptionRequest,
 ) -> Result<RoomOverrides, Refusal> {
     match (&request.join, &context.namespace(namespace).room) {
+        // Only the clients know the parameters of another one.
+        _ if request.is_keeping() => Ok(RoomOverrides { continues: true, ..RoomOverrides::default() }),
         (Some(join), Some(limits)) => {
             RoomOverrides::of_join_data(&join.data, &limits.join_params, limits.params_bytes_max)
         }

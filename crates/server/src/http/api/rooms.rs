@@ -159,7 +159,7 @@ impl Command for RoomOpenCommand {
             is_unlisted: params.unlisted,
             metadata: params.metadata.map(|json| json.get().into()),
         };
-        let overrides = RoomOverrides { params: text, seed: params.seed, listing };
+        let overrides = RoomOverrides { params: text, seed: params.seed, listing, continues: false };
         Ok(Self { channel, overrides })
     }
 

@@ -18,7 +18,7 @@ use dunlin_engine::{
     room::{FromRoom, NotJoined, RoomKey, SeatClaim, SeatKey, SeatToken},
 };
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::{CallId, GameCall};
+use dunlin_rooms::{CallId, GameCall, RoomOverrides};
 use dunlin_storage::{EntryBatch, StorageOptions};
 
 use super::rig::{Rig, options, settings, wait_until};
@@ -276,6 +276,60 @@ fn an_unusable_checkpoint_keeps_its_room_closed_until_it_is_discarded() {
     let room = rig.open(0, "a");
     let ann = rig.join(room, "ann");
     assert_eq!(rig.wait_joined(ann), Ok(()));
+    end(rig, &storage);
+}
+
+/// Players whose room moves ask for it.
+#[test]
+fn a_room_without_state_is_not_continued() {
+    for has_state in [false, true] {
+        let directory = Directory::new();
+        if has_state {
+            let storage = directory.open();
+            let mut rig = start(&storage, kept(RoomSurvival::Exact));
+            let room = rig.open(0, "a");
+            let ann = join_as(&mut rig, room, "", 7, None);
+            assert_eq!(rig.wait_joined(ann), Ok(()));
+            see_player(&mut rig, ann);
+            end(rig, &storage);
+        }
+        let storage = directory.open();
+        let mut rig = start(&storage, kept(RoomSurvival::Exact));
+        rig.open_with("a", RoomOverrides { continues: true, ..RoomOverrides::default() });
+        if has_state {
+            wait_until("the room to go on", || survival(&rig).restored == 1);
+        } else {
+            wait_until("the failure", || rig.counters().failed[FailureReason::NoState as usize] == 1);
+            // The join of a client opens a new room.
+            let room = rig.open(0, "a");
+            let ann = join_as(&mut rig, room, "", 7, None);
+            assert_eq!(rig.wait_joined(ann), Ok(()));
+        }
+        end(rig, &storage);
+    }
+}
+
+/// The joins that wait for such a room: those of its players end, and others ask again.
+#[test]
+fn joins_to_a_room_without_state() {
+    let directory = Directory::new();
+    let storage = directory.open();
+    let mut rig = start(&storage, kept(RoomSurvival::Exact));
+    let (mut tries, mut refused) = (0, 0);
+    while refused < 2 {
+        tries += 1;
+        let room = RoomKey { owner: ShardIndex(0), number: tries };
+        rig.open_with("a", RoomOverrides { continues: true, ..RoomOverrides::default() });
+        let kept = rig.join_with(room, "", SeatClaim::keeping(SeatToken(7)));
+        let ann = join_as(&mut rig, room, "ann", 8, None);
+        match rig.wait_joined(kept) {
+            Err(NotJoined::Gone) => refused += 1,
+            // The room failed before the join arrived.
+            outcome => assert_eq!(outcome, Err(NotJoined::Unavailable)),
+        }
+        assert_eq!(rig.wait_joined(ann), Err(NotJoined::Unavailable));
+        assert_eq!(rig.counters().failed[FailureReason::NoState as usize], tries);
+    }
     end(rig, &storage);
 }
 
