@@ -74,7 +74,7 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 23] = [
+const FOUND_SEEDS: [u64; 24] = [
     1_193,
     1_676,
     50_420,
@@ -86,6 +86,7 @@ const FOUND_SEEDS: [u64; 23] = [
     91_036,
     100_315,
     130_203,
+    775_836,
     20_639,
     20_718,
     777_141,
