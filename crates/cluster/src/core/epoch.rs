@@ -28,8 +28,8 @@ pub(super) struct EpochState {
     known: Option<EpochRecord>,
     /// Whether the stream was truncated and no new record is known yet.
     pub(super) is_renewing: bool,
-    /// When the newest message that this node saw before the truncation was stored; 0 if unknown.
-    seen_ms: u64,
+    /// When a message that the stream has lost was stored; 0 if unknown. Records that were stored later begin an epoch.
+    lost_ms: u64,
     /// Whether the metadata must be read before a new record is published: it may have a new epoch.
     pub(super) awaits_description: bool,
 }
@@ -82,17 +82,18 @@ impl EpochState {
         self.known.as_ref().map_or(0, |known| known.generation)
     }
 
-    /// The stream was truncated: it has lost messages up to one that was stored at this time.
-    pub(super) fn truncated(&mut self, seen_ms: u64) {
+    /// The stream was truncated: it has lost a message that was stored at this time.
+    pub(super) fn truncated(&mut self, lost_ms: u64) {
         (self.is_renewing, self.awaits_description) = (true, true);
-        self.seen_ms = self.seen_ms.max(seen_ms);
+        self.lost_ms = self.lost_ms.max(lost_ms);
     }
 
     /// Decides about the newest record on a replica that has this node's fence.
     pub(super) fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
-        // A new node may find the truncation before it has read a record. The times of two servers differ by little: at worst,
-        // this node begins an epoch where another one has just begun one.
-        let is_new = || found.generation > 0 && found.time_ms >= self.seen_ms;
+        // A new node may find the truncation before it has read a record. A record that the stream still has was stored before
+        // everything that it has lost, or after. The times of two servers differ by little: at worst, this node begins an
+        // epoch where another one has just begun one.
+        let is_new = || found.generation > 0 && found.time_ms >= self.lost_ms;
         let is_replaced = self.known.as_ref().map_or_else(is_new, |known| found.replaces(known));
         match &self.known {
             // The affected channels have been interrupted.
@@ -123,7 +124,7 @@ impl EpochState {
         if self.known.as_ref().is_none_or(|known| found.generation >= known.generation) {
             self.known = Some(found);
         }
-        (self.is_renewing, self.seen_ms) = (false, 0);
+        (self.is_renewing, self.lost_ms) = (false, 0);
     }
 
     /// This node replaces the found record. If another node does so first, that one's record shows it.

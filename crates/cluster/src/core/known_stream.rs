@@ -223,7 +223,7 @@ impl KnownStream {
 
     /// The stream was truncated: a new epoch is to begin.
     pub(super) fn truncated(&mut self, context: &mut Context) {
-        self.epoch.truncated(self.marks.newest_ms());
+        self.epoch.truncated(self.marks.lost_ms());
         // The stream may have been removed and created again: then its metadata has the new epoch.
         self.watch.describe(context);
     }

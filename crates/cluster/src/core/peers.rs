@@ -460,6 +460,9 @@ impl Peers {
             report(context, node.clone(), change);
         }
         if !is_known {
+            if context.now.mono_us < self.view.settled_us {
+                self.surveys.await_node(&node);
+            }
             // The new node does not have to wait for the next heartbeat.
             self.send_heartbeat(context);
             self.users.repeat_all();

@@ -340,6 +340,7 @@ impl HeadSyncs {
         context.unanswered.end(LinkName::Live);
         let is_previous_lost = stream.marks.push_fence(message, age_max_ms, context.now.unix_ms);
         if message.sequence <= sync.after || is_previous_lost {
+            stream.marks.note_lost_before(message);
             return true;
         }
         sync.fence_sequence = Some(message.sequence);

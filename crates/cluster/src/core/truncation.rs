@@ -63,6 +63,8 @@ pub(super) struct Marks {
     fence: Option<Mark>,
     /// When the record of the epoch was stored. A message of before may arrive after it, and be what the stream has lost.
     since_ms: u64,
+    /// When the oldest message that the stream has lost was stored, among those that this node saw.
+    lost_ms: Option<u64>,
 }
 
 impl Marks {
@@ -76,9 +78,21 @@ impl Marks {
         self.newest.map_or(0, |newest| newest.sequence)
     }
 
-    /// When the newest message that this node has seen was stored; 0 if unknown.
-    pub(super) fn newest_ms(&self) -> u64 {
-        self.newest.map_or(0, |newest| newest.time_ms)
+    /// When a message that the stream has lost was stored; 0 if unknown.
+    pub(super) fn lost_ms(&self) -> u64 {
+        // The newest message may have been stored since the loss. Then this node begins an epoch needlessly, which is better
+        // than to stay in one of before.
+        self.lost_ms.or(self.newest.map(|newest| newest.time_ms)).unwrap_or(0)
+    }
+
+    fn note_lost(&mut self, is_lost: impl Fn(&Mark) -> bool) {
+        let lost = self.list.iter().chain(&self.newest).filter(|mark| mark.time_ms > 0 && is_lost(mark));
+        self.lost_ms = lost.map(|mark| mark.time_ms).chain(self.lost_ms).min();
+    }
+
+    /// A fence shows that the stream has lost what was stored before it, at its sequence or a higher one.
+    pub(super) fn note_lost_before(&mut self, fence: &StoredMessage) {
+        self.note_lost(|mark| mark.sequence >= fence.sequence && mark.time_ms < fence.time_ms);
     }
 
     /// Whether a message was stored after the newest one, at a sequence that this node has seen: the stream assigns
@@ -131,22 +145,23 @@ impl Marks {
             let kept_until_ms = fence.time_ms.saturating_add(age_max_ms.unwrap_or(u64::MAX));
             fence.time_ms > 0 && unix_ms < kept_until_ms.saturating_sub(CLOCK_MARGIN_MS)
         };
-        previous.filter(is_kept).is_some_and(|previous| fence.last_sequence < previous.sequence)
+        let lost = previous.filter(is_kept).filter(|previous| fence.last_sequence < previous.sequence);
+        self.lost_ms = lost.map(|lost| lost.time_ms).into_iter().chain(self.lost_ms).min();
+        lost.is_some()
     }
 
     pub(super) fn sequences(&self) -> Vec<u64> {
         self.list.iter().map(|mark| mark.sequence).collect()
     }
 
-    fn is_contradicted_by(&self, message: &StoredMessage) -> bool {
-        self.list.iter().any(|mark| mark.is_contradicted_by(message))
-    }
-
     /// Compares the messages at the sequences of the marks. Returns whether the stream has others than this node saw.
     /// Missing messages prove nothing: the stream keeps a limited number per channel, for a limited time.
     pub(super) fn review(&mut self, found: &[StoredMessage]) -> bool {
-        let is_other = found.iter().any(|message| self.is_contradicted_by(message));
-        if !is_other {
+        let is_lost = |mark: &Mark| found.iter().any(|message| mark.is_contradicted_by(message));
+        let is_other = self.list.iter().any(is_lost);
+        if is_other {
+            self.note_lost(is_lost);
+        } else {
             self.forget_compared();
         }
         is_other
@@ -266,7 +281,36 @@ mod tests {
             (message(5, 0, "a"), false),
             (message(6, 71, "b"), false),
         ] {
-            assert_eq!(marks.is_contradicted_by(&found), contradicts, "{found:?}");
+            assert_eq!(marks.review(std::slice::from_ref(&found)), contradicts, "{found:?}");
         }
+    }
+
+    /// Messages that were stored at 100 and 200, and one at 900, after the stream has lost these.
+    fn marks_across_a_loss() -> Marks {
+        let mut marks = Marks::default();
+        for (sequence, stored_ms) in [(5, 100), (6, 200), (9, 900)] {
+            marks.push(&message(sequence, stored_ms, "a"), sequence * SILENCE_US);
+        }
+        marks
+    }
+
+    #[test]
+    fn a_message_that_is_lost_dates_the_loss() {
+        let age_max_ms = Some(60_000);
+        let mut marks = marks_across_a_loss();
+        assert_eq!(marks.lost_ms(), 900, "nothing is known to be lost");
+        assert!(!marks.review(&[message(5, 100, "a")]));
+        assert!(marks.review(&[message(5, 100, "a"), message(6, 800, "a")]));
+        assert_eq!(marks.lost_ms(), 200);
+
+        let mut marks = marks_across_a_loss();
+        marks.note_lost_before(&message(6, 700, "f"));
+        assert_eq!(marks.lost_ms(), 200, "the stream had 5 when it stored the fence, and 9 is younger");
+
+        let mut marks = marks_across_a_loss();
+        assert!(!marks.push_fence(&message(10, 1_000, "f"), age_max_ms, 1_000));
+        assert!(marks.push_fence(&message(20, 2_000, "f"), age_max_ms, 2_000));
+        assert_eq!(marks.lost_ms(), 1_000);
+        assert_eq!((Marks::since(1_000).lost_ms(), Marks::default().lost_ms()), (0, 0));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A query names the querying node and the number of the survey; the answer is sent to a subject that consists of both.
 //! A survey ends when all nodes that were live at its start have answered or stopped cleanly, or at its timeout. It
-//! starts with the known nodes; until the table is complete, it also waits for others.
+//! starts with the known nodes; until the table is complete, it also waits for others, and for each that becomes known.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -289,6 +289,17 @@ impl Surveys {
         let found = SurveyAnswers { answers, missing, is_cut_off };
         view.counters.incomplete += u64::from(!found.is_complete());
         context.push_peer_effect(PeerEffect::Surveyed { number, outcome: Ok(found) });
+    }
+
+    /// A node has become known that may have been live before: surveys that began with an incomplete table wait for it. Without
+    /// its answer, they are not complete.
+    pub(super) fn await_node(&mut self, node: &LiveNode) {
+        for survey in self.running.values_mut().filter(|survey| survey.to == SurveyTarget::All) {
+            let is_missing = survey.missing.iter().any(|missing| missing.node == node.node);
+            if !is_missing && !survey.answers.contains_key(&node.node) {
+                survey.waiting.insert(node.node.clone(), node.about.name.clone());
+            }
+        }
     }
 
     /// A node has stopped cleanly, so no survey waits for it.

@@ -408,6 +408,34 @@ fn a_node_that_has_just_connected_waits_for_nodes_that_it_does_not_know() {
 }
 
 #[test]
+fn a_survey_waits_for_a_node_that_becomes_known_after_its_start() {
+    for has_answered in [true, false] {
+        let mut network = Network::new(&["a"]);
+        let deliver = |network: &mut Network, subject: &str, headers, payload| {
+            let (subject, reply) = (subject.into(), None);
+            let event = LinkEvent::Delivered { subject, reply, headers, payload, is_by_wildcard: false };
+            network.handle(0, CoreEvent::Link(event));
+        };
+        network.survey(0, 1, SurveyTarget::All, b"?");
+        if has_answered {
+            deliver(&mut network, "dn.s.a.1", MessageHeaders::new().with(NODE, "b"), Bytes::from_static(b"B"));
+        }
+        let (about, time_ms) = (NodeDescription::default(), network.now.unix_ms);
+        let heartbeat = Heartbeat { node: "b".into(), about, time_ms, is_leaving: false, unusable_streams: 0 };
+        deliver(&mut network, "dn.n", MessageHeaders::new(), heartbeat.encode());
+        network.pass_ms(500);
+        if has_answered {
+            let found = network.found(0);
+            assert!(found.is_complete() && nodes(&found) == ["b"], "{found:?}");
+            continue;
+        }
+        assert!(network.surveyed(0).is_none());
+        network.pass_ms(500);
+        assert_eq!(missing(&network.found(0)), [("b", QueryFault::Silent)]);
+    }
+}
+
+#[test]
 fn a_node_that_does_not_hear_itself_does_not_answer_for_the_cluster() {
     let mut network = Network::new(&["a", "b"]);
     // The connection is open, and delivers nothing: neither the heartbeats of others nor its own.

@@ -5,7 +5,10 @@ use dunlin_engine::{api::ApiRequest, backend::PublishHow};
 use dunlin_protocol::Payload;
 
 use crate::{
-    clustered::broadcasts::BroadcastSource, harness::PromptWorld as _, logged::is_without_history, wire::ClientCommand,
+    clustered::broadcasts::BroadcastSource,
+    harness::PromptWorld as _,
+    logged::{LogClient, is_without_history},
+    wire::ClientCommand,
 };
 
 use super::{CHANNELS, ClusteredWorld, PendingPublish};
@@ -14,8 +17,15 @@ pub(super) const LIVE_CHANNELS: [&str; 3] = ["live:x", "live:y", "live:z"];
 
 /// Time after which a subscription or a broadcast has reached all nodes without faults.
 pub(super) const SPREAD_US: u64 = 400_000;
+/// Time after [`SPREAD_US`] within which each subscription has its reply, without faults. A follow may wait for the check of
+/// subscriptions in flight. Its own check repeats a question after pauses that double, so it takes up to twice as long as
+/// the subscription to reach all servers. Then the other nodes may be asked for keys. All this ends before a follow or a
+/// survey times out.
+const REPLIES_LATE_US: u64 = 600_000;
 /// Time between publications while clients subscribe.
 const PUBLISH_INTERVAL_US: u64 = 20_000;
+/// Time of a step while nothing happens but what is in flight.
+const ROUND_US: u64 = 4_000;
 
 impl ClusteredWorld {
     /// Runs a random action: subscribes to or unsubscribes from a channel without history, or publishes a broadcast.
@@ -99,6 +109,7 @@ impl ClusteredWorld {
             self.subscribe_live(number, LIVE_CHANNELS[0]);
         }
         self.publish_while_subscribing()?;
+        self.await_replies(LIVE_CHANNELS[0])?;
         let before = self.broadcasts.announced.clone();
         let mover = (0..self.clients.len()).find(|number| self.clients[*number].live.contains_key(LIVE_CHANNELS[0]));
         for round in 0..2 {
@@ -114,6 +125,7 @@ impl ClusteredWorld {
                 }
             }
             self.run_for(SPREAD_US)?;
+            self.await_replies(LIVE_CHANNELS[0])?;
         }
         for number in 0..self.clients.len() {
             let periods: Vec<(String, u64)> = self.clients[number]
@@ -155,11 +167,27 @@ impl ClusteredWorld {
         Ok(())
     }
 
+    /// Runs until each client has the reply to its subscription to a channel, and everything that follows from late
+    /// replies has arrived.
+    pub(super) fn await_replies(&mut self, channel: &str) -> Result<(), String> {
+        let is_waiting = |client: &LogClient| {
+            client.is_open() && client.has_or_requested(channel) && !client.live.contains_key(channel)
+        };
+        let begin_us = self.harness.now_us;
+        while let Some(number) = self.clients.iter().position(is_waiting) {
+            if self.harness.now_us >= begin_us + REPLIES_LATE_US {
+                return Err(format!("{channel}: client {number} has no reply"));
+            }
+            self.run_for(ROUND_US)?;
+        }
+        if self.harness.now_us > begin_us { self.run_for(SPREAD_US) } else { Ok(()) }
+    }
+
     pub(super) fn run_for(&mut self, time_us: u64) -> Result<(), String> {
         let end_us = self.harness.now_us + time_us;
         while self.harness.now_us < end_us {
             self.harness.steps += 1;
-            self.pass_time(4_000)?;
+            self.pass_time(ROUND_US)?;
             self.serve_all()?;
         }
         Ok(())
