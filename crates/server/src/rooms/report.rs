@@ -336,9 +336,10 @@ impl FailureReason {
                 Some(Refusal { code: error.code() as u16, message: error.message().into() })
             }
             Self::Restore => Some(Refusal { code: 400, message: "the room cannot be restored".into() }),
-            Self::Start | Self::Panic | Self::Stuck | Self::Memory | Self::Overrun => None,
-            // The joins of other clients may open a new room.
-            Self::Storage | Self::NoState => None,
+            // Without state, the joins of other clients may open a new room.
+            Self::NoState | Self::Start | Self::Panic | Self::Stuck | Self::Memory | Self::Overrun | Self::Storage => {
+                None
+            }
         }
     }
 
