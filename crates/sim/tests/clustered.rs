@@ -74,7 +74,7 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 30] = [
+const FOUND_SEEDS: [u64; 31] = [
     1_193,
     1_676,
     50_420,
@@ -98,6 +98,7 @@ const FOUND_SEEDS: [u64; 30] = [
     901_270,
     901_730,
     2_002_045,
+    2_003_844,
     5_001_908,
     5_002_409,
     1_795_662_667_962,

@@ -218,6 +218,10 @@ impl JetStream {
         has_forgotten
     }
 
+    pub fn newest_epoch(&self, stream: &str) -> Option<String> {
+        self.streams.get(stream).map(Stream::newest_epoch)
+    }
+
     /// Whether a replica of a stream has lost messages.
     pub fn is_damaged(&self, stream: &str) -> bool {
         self.streams.get(stream).is_some_and(|stream| !stream.damaged.is_empty())

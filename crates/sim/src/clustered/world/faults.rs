@@ -14,6 +14,9 @@ use super::{CHANNELS, ClusteredWorld, LinkQueues};
 pub(super) struct ReceivedSequences {
     /// The highest sequence that it received, by stream.
     highest: BTreeMap<String, u64>,
+    /// Streams that were removed. Until it has heard of the epoch of the new one, it takes what it receives for messages of
+    /// the old one.
+    removed: BTreeSet<String>,
     /// Epochs that it has heard of. Until then, it takes what it receives for messages of an earlier one.
     epochs: BTreeSet<String>,
     /// Sequences that it received and that were lost, with the invalid epochs.
@@ -43,10 +46,18 @@ impl ClusteredWorld {
         };
         self.received[node_index].epochs.extend(known.map(str::to_owned));
         let LinkEvent::Delivered { headers, .. } = event else { return };
-        if let (Some(stream), Some(sequence)) = (headers.get("Nats-Stream"), headers.number("Nats-Sequence")) {
-            let highest = self.received[node_index].highest.entry(stream.to_owned()).or_default();
-            *highest = (*highest).max(sequence);
+        let (Some(stream), Some(sequence)) = (headers.get("Nats-Stream"), headers.number("Nats-Sequence")) else {
+            return;
+        };
+        let received = &mut self.received[node_index];
+        if received.removed.contains(stream) {
+            if self.jetstream.newest_epoch(stream).is_none_or(|epoch| !received.epochs.contains(&epoch)) {
+                return;
+            }
+            received.removed.remove(stream);
         }
+        let highest = received.highest.entry(stream.to_owned()).or_default();
+        *highest = (*highest).max(sequence);
     }
 
     /// Truncates a stream. No node may crash afterwards, because a new node could not detect the truncation.
@@ -121,6 +132,7 @@ impl ClusteredWorld {
         }
         for sequences in &mut self.received {
             sequences.highest.remove(&*stream);
+            sequences.removed.insert(stream.to_string());
         }
     }
 
