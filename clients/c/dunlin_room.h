@@ -221,6 +221,7 @@ typedef struct dunlin_world {
   uint64_t time_us; /* Unix time of the tick at the server */
   uint32_t rate_permille; /* rate of the room's clock at the tick: 1000 is real time, and an overloaded room runs slower */
   uint32_t waited;        /* waits of the zones of the view, see docs/rooms-protocol.md; 0 if no cells have waited for a bandwidth limit */
+  bool has_moved;         /* the last snapshot is the first one after the room has moved to another node; events before it may be missing */
   dunlin_grid grid;
   const dunlin_schema *schema;  /* NULL if the room has not told it */
   const dunlin_object *objects; /* in ascending order of ids */
@@ -1858,6 +1859,7 @@ static dunlin_status dunlin__read_snapshot(const dunlin_allocator *allocator, du
       case 10: dunlin__read_schema_of(allocator, snapshot, &reader, &field); break;
       case 11: dunlin__take_u32(&reader, &field, &head->rate_permille); break;
       case 12: dunlin__take_u32(&reader, &field, &head->waited); break;
+      case 13: dunlin__take_bool(&reader, &field, &head->has_moved); break;
       default: break;
     }
   }
@@ -3433,6 +3435,8 @@ static bool dunlin__take_publication(dunlin_room *room, const dunlin__publicatio
     if (status != DUNLIN_OK) return dunlin__take_bad_snapshot(room, status, event);
     if (client->now_ms - room->position.joined_at_ms >= DUNLIN__GOOD_AFTER_MS) room->bad_snapshots = 0;
     dunlin__begin_delays_again(room);
+    /* The room's new node has a clock of its own. One that is behind would show objects too late for seconds. */
+    if (room->sight.replica.world.has_moved) memset(&room->sight.clock, 0, sizeof room->sight.clock);
     (void)dunlin_clock_observe(&room->sight.clock, room->sight.replica.world.time_us, client->now_ms);
     dunlin__acknowledge(room, room->sight.replica.world.ack);
     dunlin_interpolation_observe(&room->sight.interpolation, &room->sight.replica, dunlin_server_time_ms(room, client->now_ms));

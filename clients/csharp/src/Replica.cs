@@ -96,6 +96,9 @@ namespace Dunlin.Rooms
         /// nearest zone in the lowest. 0 if no cells have waited for a bandwidth limit.
         /// </summary>
         public uint Waited { get; private set; }
+
+        /// <summary>Whether the last snapshot is the first one after the room has moved to another node of its cluster.</summary>
+        public bool HasMoved { get; private set; }
         /// <summary>The number of ticks in a second of real time at that rate; 0 before the first snapshot.</summary>
         public double TicksPerSecond { get { return Grid == null ? 0 : Grid.TicksPerSecond * (RatePermille / 1000.0); } }
         /// <summary>The number of the last input that the room had applied.</summary>
@@ -209,6 +212,7 @@ namespace Dunlin.Rooms
             TimeUs = 0;
             RatePermille = Snapshot.FullRatePermille;
             Waited = 0;
+            HasMoved = false;
             Grid = null;
             Schema = null;
         }
@@ -240,6 +244,7 @@ namespace Dunlin.Rooms
             TimeUs = snapshot.TimeUs;
             RatePermille = snapshot.RatePermille;
             Waited = snapshot.Waited;
+            HasMoved = snapshot.HasMoved;
             Ack = snapshot.Ack;
             Avatar = snapshot.Avatar;
             View = snapshot.View;

@@ -66,6 +66,11 @@ namespace Dunlin.Rooms
 
         /// <summary>What a snapshot changed. The first one after a join is full.</summary>
         public event Action<Changes> Updated;
+        /// <summary>
+        /// The room has moved to another node of its cluster while the player stayed in it: <see cref="Updated"/> follows. Events shortly before may be
+        /// missing.
+        /// </summary>
+        public event Action Moved;
         /// <summary>A reliable event of the room: the tick in which it happened, and the game's document.</summary>
         public event Action<uint, JsonValue> EventReceived;
         /// <summary>The player has joined; a snapshot follows. False after a rejoin if events may have been missed.</summary>
@@ -216,7 +221,9 @@ namespace Dunlin.Rooms
                 if (publication.Offset == 0) Rejoin(error);
                 return;
             }
-            if (changes != null && Updated != null) Updated(changes);
+            if (changes != null && Replica.HasMoved && Moved != null) Moved();
+            // A listener may have left the room.
+            if (changes != null && Updated != null && State == RoomState.Joined) Updated(changes);
             if (document != null && EventReceived != null) EventReceived(tick, document);
         }
 
@@ -229,6 +236,8 @@ namespace Dunlin.Rooms
             Changes changes = Replica.Apply(snapshot);
             if (nowMs - joinedAtMs >= GoodAfterMs) badSnapshots = 0;
             link.BeginDelaysAgain();
+            // The room's new node has a clock of its own. One that is behind would show objects too late for seconds.
+            if (snapshot.HasMoved) Clock.Clear();
             Clock.Observe(snapshot.TimeUs, nowMs);
             PendingInput? acknowledged = Inputs.Acknowledge(snapshot.Ack);
             if (acknowledged != null)

@@ -50,6 +50,8 @@ namespace Dunlin.Rooms
         public uint RatePermille = FullRatePermille;
         /// <summary>The waits of the zones of the view as one number; 0 if no cells have waited for a bandwidth limit.</summary>
         public uint Waited;
+        /// <summary>Whether the room has moved to another node since the last snapshot. This one is full.</summary>
+        public bool HasMoved;
         /// <summary>Null if it is the map of the base.</summary>
         public Grid Grid;
         /// <summary>What the states are made of, in the first snapshot of a client that asked for fields; otherwise null.</summary>

@@ -22,6 +22,7 @@ namespace Dunlin.Rooms
                 TimeUs = Whole(value["time_us"], "time_us", WholeMax),
                 RatePermille = value["rate"] == null ? Snapshot.FullRatePermille : UInt32(value, "rate"),
                 Waited = UInt32(value, "waited"),
+                HasMoved = Flag(value, "moved"),
                 Grid = value["grid"] == null ? null : ReadGrid(value["grid"]),
                 Schema = value["schema"] == null ? null : SchemaJson.Read(value["schema"]),
                 View = UInt32(value, "view"),
@@ -41,9 +42,7 @@ namespace Dunlin.Rooms
         private static CellUpdate ReadCell(JsonValue value)
         {
             RequireObject(value, "a cell");
-            JsonValue full = value["full"];
-            if (full != null && full.Kind != JsonKind.Bool) throw RoomException.Malformed("full is neither true nor false");
-            var cell = new CellUpdate { Cell = UInt32(value, "cell"), Full = full != null && full.IsTrue };
+            var cell = new CellUpdate { Cell = UInt32(value, "cell"), Full = Flag(value, "full") };
             foreach (JsonValue id in List(value, "departed")) cell.Departed.Add((uint)Whole(id, "departed", uint.MaxValue));
             cell.Upserts.AddRange(ReadObjects(value, "upserts"));
             return cell;
@@ -69,6 +68,13 @@ namespace Dunlin.Rooms
                 });
             }
             return objects;
+        }
+
+        private static bool Flag(JsonValue value, string name)
+        {
+            JsonValue flag = value[name];
+            if (flag != null && flag.Kind != JsonKind.Bool) throw RoomException.Malformed(name + " is neither true nor false");
+            return flag != null && flag.IsTrue;
         }
 
         private static byte[] Bytes(JsonValue value)

@@ -25,7 +25,8 @@ namespace Dunlin.Rooms
                     case 10 << 3 | WireType.Length: snapshot.Schema = Schema.FromDocument(reader.Inner()); break;
                     case 11 << 3 | WireType.Varint: snapshot.RatePermille = reader.UInt32(); break;
                     case 12 << 3 | WireType.Varint: snapshot.Waited = reader.UInt32(); break;
-                    default: reader.SkipUnknown(tag, 12); break;
+                    case 13 << 3 | WireType.Varint: snapshot.HasMoved = reader.Bool(); break;
+                    default: reader.SkipUnknown(tag, 13); break;
                 }
             }
             return snapshot;

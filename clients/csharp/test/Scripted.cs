@@ -57,6 +57,7 @@ namespace Dunlin.Rooms.Tests
                 { "a replica holds as much as it may, and no more", Limits },
                 { "random bytes are refused with a RoomException", RandomBytes },
                 { "the tick that a player sees", SeenTick },
+                { "a room that has moved has another clock", MovedRoom },
                 { "a number of any size is a double", LargeNumbers },
                 { "calls are answered, refused, lost, and late", Calls },
                 { "a subscription to a plain channel", PlainChannel },

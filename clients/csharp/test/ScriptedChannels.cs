@@ -22,6 +22,31 @@ namespace Dunlin.Rooms.Tests
             }
         }
 
+        private static void MovedRoom()
+        {
+            var it = new Scripted(new RoomClientOptions(), new RoomOptions());
+            it.room.Moved += () => it.seen.Add("moved");
+            it.Accept();
+            it.Say(Open);
+            it.Publish(FirstSnapshot);
+            double offsetMs = it.room.Clock.OffsetMs;
+            Check.True(!it.room.Replica.HasMoved && !it.seen.Contains("moved"), "a room that stays");
+            it.Pass(500);
+            it.Publish(FirstSnapshot.Replace("\"tick\":7", "\"tick\":8,\"moved\":true"));
+            Check.True(it.room.Replica.HasMoved && it.seen.Last() == "moved", "a room that has moved");
+            Check.True(Math.Abs(it.room.Clock.OffsetMs - (offsetMs - 500)) < 1e-6, "the clock: " + it.room.Clock.OffsetMs + " ms, and before " + offsetMs);
+            it.Publish(FirstSnapshot.Replace("\"tick\":7", "\"tick\":9"));
+            Check.True(!it.room.Replica.HasMoved && it.room.State == RoomState.Joined, "it has moved once");
+            try
+            {
+                Snapshot.FromJson(JsonValue.Parse(FirstSnapshot.Replace("\"tick\":7", "\"tick\":8,\"moved\":1")));
+                throw new CheckException("moved is a number");
+            }
+            catch (RoomException)
+            {
+            }
+        }
+
         private static void Calls()
         {
             var it = new Scripted(new RoomClientOptions { ReplyTimeoutMs = 3000 }, new RoomOptions());

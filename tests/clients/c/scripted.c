@@ -23,6 +23,7 @@ typedef struct script {
   size_t sent_bytes;
   test_random *random; /* of mutations of what the server sends; NULL for none */
   uint32_t rate_permille; /* of the next ship; 0 for none */
+  bool has_moved; /* the room of the next ship */
   bool is_lenient; /* memory fails, or messages are damaged: nothing is checked */
 } script;
 
@@ -456,6 +457,7 @@ static void push_ship(script *of, uint32_t tick, uint32_t base, const uint8_t *s
   if (base == 0) put_bytes(&snapshot, 7, GRID, sizeof GRID), put_text(&snapshot, 10, schema);
   put_number(&snapshot, 8, 1);
   if (of->rate_permille != 0) put_number(&snapshot, 11, of->rate_permille);
+  if (of->has_moved) put_number(&snapshot, 13, 1);
   put_message(&snapshot, 9, &cell);
   publication(&pub, snapshot.bytes, snapshot.count, 0);
   push(of, 4, &pub);
@@ -518,6 +520,16 @@ static void moving_fields(dunlin_allocator allocator) {
   push_ship(&of, 6, 5, first, sizeof first);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
   CHECK(dunlin_room_world(of.room)->rate_permille == 500 && dunlin_tick_at(of.room, 1700) == 9, "a slowed clock");
+  of.now_ms += 500;
+  CHECK(!dunlin_room_world(of.room)->has_moved && dunlin_server_time_ms(of.room, of.now_ms) > 2000, "a room that stays");
+  of.has_moved = true;
+  push_ship(&of, 7, 0, first, sizeof first);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(dunlin_room_world(of.room)->has_moved && is_near(dunlin_server_time_ms(of.room, of.now_ms), 1700), "a room that has moved has another clock");
+  of.has_moved = false;
+  push_ship(&of, 8, 7, first, sizeof first);
+  NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
+  CHECK(!dunlin_room_world(of.room)->has_moved, "it has moved once");
   dunlin_client_free(of.client);
 }
 

@@ -171,7 +171,7 @@ class Script_:
 		push(7, end.bytes)
 
 	## A full snapshot of an empty map, or one that builds on `base`.
-	func snapshot(tick: int, base := 0, ack := 0) -> void:
+	func snapshot(tick: int, base := 0, ack := 0, has_moved := false) -> void:
 		var made := Writer.new()
 		made.varint(1 << 3 | 5)
 		made.bytes.append_array(PackedByteArray([ack, 0, 0, 0]))
@@ -179,6 +179,8 @@ class Script_:
 		made.number(5, base)
 		if base == 0:
 			made.blob(7, PackedByteArray([8, 4, 16, 3, 24, 100, 32, 1, 48, 1, 56, 60]))
+		if has_moved:
+			made.number(13, 1)
 		publish(made.bytes)
 
 	func lose(code := 1006) -> void:
@@ -243,7 +245,7 @@ class Given:
 
 func run() -> int:
 	var tests: Array[Callable] = [
-		session, endings, earlier_end, growing_delays, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
+		session, endings, earlier_end, growing_delays, moved_room, bad_snapshots, tokens, calls, channel, silence, limits, listeners, late_tokens, random_bytes,
 		sample_limit, dropped_rooms, many_messages, many_parts, sample_memory,
 		long_joins, freed_calls, closing_socket, many_missed,
 	]
@@ -372,6 +374,25 @@ func growing_delays() -> void:
 
 
 ## To unsubscribe would give up the seat, so the client connects again, up to the last time.
+func moved_room() -> void:
+	var it := Script_.new()
+	it.begin()
+	it.room.moved.connect(func() -> void: it.seen.append("moved"))
+	it.snapshot(5)
+	var offset_ms := it.room.clock.offset_ms()
+	it.reported()
+	it.pass_ms(500)
+	it.snapshot(8, 0, 0, true)
+	equal([it.reported(), it.room.replica.has_moved], ["moved, updated 8", true], "a room that has moved")
+	equal(it.room.clock.offset_ms(), offset_ms - 500, "its clock")
+	it.snapshot(9, 8)
+	equal([it.reported(), it.room.replica.has_moved], ["updated 9", false], "it has moved once")
+	it.room.moved.connect(func() -> void: it.room.leave(), CONNECT_ONE_SHOT)
+	it.snapshot(10, 0, 0, true)
+	equal(it.reported(), "moved, left 0 false", "a listener that leaves")
+	it.end()
+
+
 func bad_snapshots() -> void:
 	var it := Script_.new()
 	it.begin()

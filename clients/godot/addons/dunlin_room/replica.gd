@@ -24,6 +24,8 @@ var time_us := 0
 var rate_permille := 1000
 ## The waits of the zones of the view as one number, see [method wait_ticks]; 0 if no cells have waited for a bandwidth limit.
 var waited := 0
+## Whether the last snapshot is the first one after the room has moved to another node of its cluster.
+var has_moved := false
 ## The number of the last input that the room has applied.
 var ack := 0
 ## The id of the player's own object; 0: none.
@@ -52,6 +54,7 @@ func clear() -> void:
 	time_us = 0
 	rate_permille = 1000
 	waited = 0
+	has_moved = false
 	ack = 0
 	avatar = 0
 	view = 0
@@ -299,6 +302,7 @@ func _take(snapshot: Snapshot, map: Grid) -> void:
 	time_us = snapshot.time_us
 	rate_permille = snapshot.rate_permille
 	waited = snapshot.waited
+	has_moved = snapshot.has_moved
 	ack = snapshot.ack
 	avatar = snapshot.avatar
 	view = snapshot.view

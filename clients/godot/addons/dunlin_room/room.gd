@@ -4,6 +4,8 @@ extends "link.gd"
 
 ## What a snapshot has changed. The first one after a join is full.
 signal updated(changes: DunlinChanges)
+## The room has moved to another node of its cluster while the player stayed in it: [signal updated] follows. Events shortly before may be missing.
+signal moved
 ## A reliable event of the room: the tick in which it happened, and the game's document.
 signal event_received(tick: int, document: Variant)
 ## The player has joined; a snapshot follows. False after a rejoin if events may have been missed.
@@ -165,9 +167,18 @@ func _take_snapshot(bytes: PackedByteArray) -> void:
 	if _client.now() - _joined_at_ms >= GOOD_AFTER_MS:
 		_bad_snapshots = 0
 	_begin_delays_again()
+	# The room's new node has a clock of its own. One that is behind would show objects too late for seconds.
+	if replica.has_moved:
+		clock.clear()
 	clock.observe(replica.time_us, _client.now())
 	_acknowledge()
 	interpolation.observe(replica, server_time_ms())
+	if replica.has_moved:
+		var turn := _turn
+		moved.emit()
+		# A listener may have left the room.
+		if turn != _turn or state != State.IN:
+			return
 	updated.emit(replica.changes)
 
 

@@ -31,6 +31,7 @@ var base := 0
 var time_us := 0
 var rate_permille := 1000
 var waited := 0
+var has_moved := false
 var view := 0
 var grid: Grid
 var schema: Schema
@@ -84,6 +85,8 @@ func _init(bytes: PackedByteArray, objects_max: int, known: Grid) -> void:
 				is_malformed = is_malformed or rate_permille < 1 or rate_permille > 1000
 			12:
 				waited = reader.u32()
+			13:
+				has_moved = reader.flag()
 	is_malformed = is_malformed or reader.failed or not is_too_large and (tick == 0 or tick < base)
 
 
