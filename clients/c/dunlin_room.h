@@ -2558,6 +2558,18 @@ void dunlin_interpolation_observe(dunlin_interpolation *interpolation, const dun
   interpolation->has_last = true;
 }
 
+/* The server's clock is another one: samples of before have no time on it. */
+static void dunlin__forget_all_samples(dunlin_interpolation *interpolation) {
+  dunlin__track *tracks = (dunlin__track *)interpolation->tracks.items;
+  size_t at;
+  for (at = 0; at < interpolation->tracks.count; at += 1) {
+    dunlin__forget_samples(&tracks[at], tracks[at].samples.count);
+    tracks[at].lag_ms = interpolation->zone_delays_ms[tracks[at].zone];
+    tracks[at].has_shown = false;
+  }
+  interpolation->has_last = interpolation->shown.is_set = false;
+}
+
 double dunlin_interpolation_advance(dunlin_interpolation *interpolation, double server_ms) {
   double wanted_ms = server_ms - interpolation->delay_ms, ahead_ms = wanted_ms - interpolation->shown.time_ms;
   if (!interpolation->shown.is_set || ahead_ms > DUNLIN__SHOWN_JUMP_MS || ahead_ms < -DUNLIN__SHOWN_JUMP_MS) {
@@ -3436,7 +3448,10 @@ static bool dunlin__take_publication(dunlin_room *room, const dunlin__publicatio
     if (client->now_ms - room->position.joined_at_ms >= DUNLIN__GOOD_AFTER_MS) room->bad_snapshots = 0;
     dunlin__begin_delays_again(room);
     /* The room's new node has a clock of its own. One that is behind would show objects too late for seconds. */
-    if (room->sight.replica.world.has_moved) memset(&room->sight.clock, 0, sizeof room->sight.clock);
+    if (room->sight.replica.world.has_moved) {
+      memset(&room->sight.clock, 0, sizeof room->sight.clock);
+      dunlin__forget_all_samples(&room->sight.interpolation);
+    }
     (void)dunlin_clock_observe(&room->sight.clock, room->sight.replica.world.time_us, client->now_ms);
     dunlin__acknowledge(room, room->sight.replica.world.ack);
     dunlin_interpolation_observe(&room->sight.interpolation, &room->sight.replica, dunlin_server_time_ms(room, client->now_ms));

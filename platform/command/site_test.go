@@ -429,6 +429,7 @@ func (site *site) throughSSH() {
 	site.stands("ssh", strings.NewReplacer("HOST", far.Hostname(), "PORT", far.Port()).Replace(tunnelling))
 	out, _ := site.roost(command.ExitFine, "status", "--site", "site", "-A")
 	contains(t, out, "shop", "all objects match the spec")
+	site.roost(command.ExitFine, "deploy", "--site", "site", "site/apps")
 	out, _ = site.roost(command.ExitFine, "identity", "create", "--site", "site", "-n", "web", "ann", "--role", "reader")
 	contains(t, out, "https://127.0.0.1:1\n")
 	if err := os.Remove(filepath.Join(site.folder, "site/k3s.kubeconfig")); err != nil {

@@ -135,6 +135,18 @@ namespace Dunlin.Rooms
             DelayMs = options.DelayMinMs;
         }
 
+        /// <summary>The server's clock is another one: samples of before have no time on it.</summary>
+        public void ForgetSamples()
+        {
+            foreach (Track track in tracks.Values)
+            {
+                Forget(track, track.Samples.Count);
+                track.LagMs = zoneDelaysMs[track.Zone];
+                track.ShownMs = null;
+            }
+            lastMs = shownMs = null;
+        }
+
         /// <summary>Takes in what a snapshot changed that arrived at server time <paramref name="arrivedMs"/>.</summary>
         public void Observe(Changes changes, Grid map, double arrivedMs)
         {

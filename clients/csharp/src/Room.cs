@@ -237,7 +237,11 @@ namespace Dunlin.Rooms
             if (nowMs - joinedAtMs >= GoodAfterMs) badSnapshots = 0;
             link.BeginDelaysAgain();
             // The room's new node has a clock of its own. One that is behind would show objects too late for seconds.
-            if (snapshot.HasMoved) Clock.Clear();
+            if (snapshot.HasMoved)
+            {
+                Clock.Clear();
+                Interpolation.ForgetSamples();
+            }
             Clock.Observe(snapshot.TimeUs, nowMs);
             PendingInput? acknowledged = Inputs.Acknowledge(snapshot.Ack);
             if (acknowledged != null)

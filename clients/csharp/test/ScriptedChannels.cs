@@ -37,6 +37,16 @@ namespace Dunlin.Rooms.Tests
             Check.True(Math.Abs(it.room.Clock.OffsetMs - (offsetMs - 500)) < 1e-6, "the clock: " + it.room.Clock.OffsetMs + " ms, and before " + offsetMs);
             it.Publish(FirstSnapshot.Replace("\"tick\":7", "\"tick\":9"));
             Check.True(!it.room.Replica.HasMoved && it.room.State == RoomState.Joined, "it has moved once");
+            // By tick, time, base, and place of an object. The clock of the last two is behind.
+            foreach (int[] step in new[] { new[] { 10, 1300, 0, 10 }, new[] { 11, 1400, 10, 20 }, new[] { 12, 1500, 11, 30 }, new[] { 3, 500, 0, 40 }, new[] { 4, 600, 3, 50 } })
+            {
+                it.Pass(100);
+                string head = "{\"tick\":" + step[0] + ",\"time_us\":" + step[1] + "000,\"base\":" + step[2] + ",\"view\":0" + (step[0] == 3 ? ",\"moved\":true" : "");
+                string cell = ",\"cells\":[{\"cell\":0" + (step[2] == 0 ? ",\"full\":true" : "") + ",\"upserts\":[{\"id\":1,\"kind\":1,\"x\":" + step[3] + ",\"y\":5}]}]";
+                it.Publish(head + cell + (step[2] == 0 ? FirstSnapshot.Substring(FirstSnapshot.IndexOf(",\"grid\"")) : "}"));
+            }
+            Place place;
+            Check.True(it.room.Interpolation.TryPlace(1, 550, out place) && place.X == 45, "half of the way, on the new clock: " + place.X);
             try
             {
                 Snapshot.FromJson(JsonValue.Parse(FirstSnapshot.Replace("\"tick\":7", "\"tick\":8,\"moved\":1")));

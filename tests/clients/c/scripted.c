@@ -523,13 +523,15 @@ static void moving_fields(dunlin_allocator allocator) {
   of.now_ms += 500;
   CHECK(!dunlin_room_world(of.room)->has_moved && dunlin_server_time_ms(of.room, of.now_ms) > 2000, "a room that stays");
   of.has_moved = true;
-  push_ship(&of, 7, 0, first, sizeof first);
+  push_ship(&of, 1, 0, first, sizeof first);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
-  CHECK(dunlin_room_world(of.room)->has_moved && is_near(dunlin_server_time_ms(of.room, of.now_ms), 1700), "a room that has moved has another clock");
+  CHECK(dunlin_room_world(of.room)->has_moved && is_near(dunlin_server_time_ms(of.room, of.now_ms), 1100), "a room that has moved has another clock");
   of.has_moved = false;
-  push_ship(&of, 8, 7, first, sizeof first);
+  of.now_ms += 100;
+  push_ship(&of, 2, 1, first, sizeof first);
   NEXT(&of, DUNLIN_EVENT_SNAPSHOT);
   CHECK(!dunlin_room_world(of.room)->has_moved, "it has moved once");
+  CHECK(dunlin_place(of.room, 9, 1150, &x, &y) && is_near(x, 106), "half of the way, on the new clock");
   dunlin_client_free(of.client);
 }
 

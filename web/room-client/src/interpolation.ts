@@ -129,6 +129,16 @@ export class Interpolation {
     this.targetMs = this.options.delayMinMs;
   }
 
+  /** The server's clock is another one: samples of before have no time on it. */
+  forgetSamples(): void {
+    for (const track of this.tracks.values()) {
+      this.forget(track, track.samples.length);
+      track.lagMs = this.zoneTargetsMs[track.zone] ?? 0;
+      track.shownMs = null;
+    }
+    this.lastMs = this.shownMs = null;
+  }
+
   /** Processes the changes of a snapshot that arrived at server time `arrivedMs` (see `Clock`). */
   observe(changes: Changes, grid: Grid, arrivedMs: number): void {
     const atMs = changes.snapshot.timeUs / 1000;

@@ -260,7 +260,10 @@ export class Room<GameEvents extends object = Record<string, unknown>> extends E
     }
     if (now - this.joinedAt >= GOOD_AFTER_MS) this.badSnapshots = 0;
     // The room's new node has a clock of its own. One that is behind would show objects too late for seconds.
-    if (snapshot.moved) this.clock.clear();
+    if (snapshot.moved) {
+      this.clock.clear();
+      this.interpolation.forgetSamples();
+    }
     const lateMs = this.clock.observe(snapshot.timeUs, now);
     this.statistics.arrived(snapshot, this.bytesOf(data), lateMs, now);
     const acknowledged = this.inputs.acknowledge(snapshot.ack).at(-1);

@@ -83,6 +83,16 @@ func clear() -> void:
 	_shown_ms = NAN
 
 
+## The server's clock is another one: samples of before have no time on it.
+func forget_samples() -> void:
+	for track: Track in _tracks.values():
+		_forget(track, track.objects.size())
+		track.lag_ms = _zone_delays_ms[track.zone]
+		track.shown_ms = NAN
+	_last_ms = NAN
+	_shown_ms = NAN
+
+
 ## The number of objects that are followed.
 func count() -> int:
 	return _tracks.size()

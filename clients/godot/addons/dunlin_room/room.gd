@@ -170,6 +170,7 @@ func _take_snapshot(bytes: PackedByteArray) -> void:
 	# The room's new node has a clock of its own. One that is behind would show objects too late for seconds.
 	if replica.has_moved:
 		clock.clear()
+		interpolation.forget_samples()
 	clock.observe(replica.time_us, _client.now())
 	_acknowledge()
 	interpolation.observe(replica, server_time_ms())

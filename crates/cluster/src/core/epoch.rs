@@ -91,8 +91,9 @@ impl EpochState {
     /// Decides about the newest record on a replica that has this node's fence.
     pub(super) fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
         // A new node may find the truncation before it has read a record. A record that the stream still has was stored before
-        // everything that it has lost, or after. The times of two servers differ by little: at worst, this node begins an
-        // epoch where another one has just begun one.
+        // everything that it has lost, or after. Two things deceive this comparison: a server whose clock is ahead by more than
+        // lies between the record and the loss, and a node that has not found the loss and publishes its old record again just
+        // then. To begin an epoch in any case would begin one for each new node.
         let is_new = || found.generation > 0 && found.time_ms >= self.lost_ms;
         let is_replaced = self.known.as_ref().map_or_else(is_new, |known| found.replaces(known));
         match &self.known {

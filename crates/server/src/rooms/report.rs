@@ -343,6 +343,15 @@ impl FailureReason {
         }
     }
 
+    /// The reply to a request to open the room. That nothing is left to continue is final for who asked for that; other joins may
+    /// open a new room.
+    pub(super) fn refusal_of_opening(self, detail: &str) -> Option<Refusal> {
+        match self {
+            Self::NoState => Some(Refusal { code: 400, message: "nothing of the room is stored".into() }),
+            _ => self.refusal(detail),
+        }
+    }
+
     /// Whether a room that ends for this reason may continue after a restart.
     pub const fn keeps_checkpoint(self) -> bool {
         matches!(self, Self::Restore | Self::Storage)

@@ -435,7 +435,7 @@ impl Scheduler {
         self.counters.failed[reason as usize] += 1;
         let scheduled_room = self.places[place].as_ref().expect("a room is there until it ends");
         let (room, channel) = (scheduled_room.key, Arc::clone(&scheduled_room.channel));
-        let refusal = reason.refusal(&detail);
+        let refusal = reason.refusal_of_opening(&detail);
         // Invalid parameters come from a client, and content from clients is not logged.
         let is_expected = matches!(reason, FailureReason::Params | FailureReason::NoState);
         if !is_expected && self.failures.len() < FAILURES_MAX {

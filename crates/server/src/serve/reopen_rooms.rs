@@ -202,7 +202,7 @@ enum Reopened {
     Yes,
     /// The owner refused with this code, or the room could not be made, which is logged where it is made.
     No(Option<ErrorCode>),
-    /// This node cannot restore it.
+    /// This node cannot restore it, or nothing of it is stored.
     Refused,
     /// A limit is reached.
     Later,

@@ -124,6 +124,13 @@ for (const encoding of ['json', 'protobuf']) {
     assert.deepEqual(moves, [[12, 12]], 'once, and the replica shows it');
     assert.deepEqual([...room.replica.objects()].map(({ id }) => id), [2]);
     assert.equal(room.state, 'joined');
+    const steps = [[20, 0, 0, 10], [21, 20, 100, 20], [22, 21, 200, 30], [23, 0, -2_000, 40], [24, 23, -1_900, 50]];
+    for (const [tick, base, ms, x] of steps) {
+      clock.ms += 100;
+      const parts = { tick, base, timeUs: START_US + ms * 1_000, cells: [cell(9, { full: base === 0, upserts: [object(1, x, 0)] })] };
+      publish(tick === 23 ? { ...parts, moved: true } : parts);
+    }
+    assert.equal(room.interpolation.place(1, START_US / 1_000 - 1_950).x, 512 + 45, 'half of the way, on the new clock');
     assert.deepEqual(seen.filter(([name]) => name === 'left' || name === 'error'), []);
   });
 }

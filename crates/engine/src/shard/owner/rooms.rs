@@ -460,7 +460,8 @@ impl Rooms<'_> {
         if self.directory.is_remote(&room) {
             return Err(Refused::new(RoomRefusal::Elsewhere.code(), ELSEWHERE));
         }
-        if !is_new && !overrides.is_empty() {
+        // A room that continues has no overrides: whoever has opened it meanwhile continues it as well.
+        if !is_new && !overrides.continues && !overrides.is_empty() {
             return Err(Refused::new(ErrorCode::BadRequest, IS_OPEN));
         }
         self.directory.wait_for_world(&room, ticket, waiting_max)
