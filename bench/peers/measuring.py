@@ -26,8 +26,8 @@ def started(program, *arguments, speaks=None):
     return options + ([f"--speaks={speaks}"] if speaks else [])
 
 
-def in_node(name, speaks):
-    return started("node", HERE / "node" / f"{name}.mjs", "-c", "{config}", speaks=speaks)
+def in_node(name, speaks, *arguments):
+    return started("node", HERE / "node" / f"{name}.mjs", "-c", "{config}", *arguments, speaks=speaks)
 
 
 def feed(walk, marshal, slots):

@@ -5,6 +5,8 @@ import statistics
 
 #: A figure with its spread, such as 6.78 ms (5.62 to 7.18).
 SPREAD = re.compile(r"([\d,.]+)(?: [×a-zA-Z]+){0,3} \(([\d,.]+) to ([\d,.]+)\)")
+#: The table of README.
+TABLE = "broadcast"
 #: Rows of docs/benchmarks.md.
 ROWS_MAX = 60
 #: The servers of README's table, as it names them and as the results do.
@@ -27,7 +29,7 @@ def memory(value):
 
 
 def median(results, name, key):
-    return statistics.median(one["figures"][name][key] for one in results["tables"]["broadcast"])
+    return statistics.median(one["figures"][name][key] for one in results["tables"][TABLE])
 
 
 def wrong_lines(root, results):

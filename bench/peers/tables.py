@@ -280,6 +280,67 @@ class Broadcast(Table):
         }
 
 
+class States(Table):
+    """What one tick of the same room costs, if it is sent as the fields that have changed."""
+
+    name = "states"
+    title = "Typed state: 100 objects that all move and turn, 500 players, 60 ticks per second"
+    columns = {
+        "bytes of a tick per player": "bytes",
+        "CPU time per player and tick, µs": "cpu_us",
+        "client's CPU time / server's": "client_cost",
+        "lost or repeated": "wrong",
+    }
+    ratios = {"bytes": "bytes", "CPU time": "cpu_us"}
+    players = 500
+    #: Of a stamp, a sequence number and their frame, which each delivery has in `fanout`.
+    payload_bytes = 42
+    whole = "Dunlin with whole states"
+    titles = {"Dunlin": whole, "Dunlin, fields": DUNLIN}
+
+    def contenders(self, dunlin):
+        options = [f"--spawn={dunlin}", "--spawn-args=serve -c {config}"]
+        return {DUNLIN: options, self.whole: options, "Colyseus": in_node("colyseus", "colyseus", "-objects", 100)}
+
+    def round(self, laboratory, names, number, note):
+        servers = self.contenders(laboratory.dunlin)
+        parts = [lambda: self.dunlin(laboratory, servers[DUNLIN], note), lambda: self.colyseus(laboratory, servers["Colyseus"], note)]
+        found = {}
+        for part in parts if number % 2 else reversed(parts):
+            found |= part()
+        return {name: found[name] for name in names}
+
+    def dunlin(self, laboratory, options, note):
+        note("Dunlin, with fields and without")
+        report, _ = laboratory.run(
+            "room everyone", "--typed", "--no-peer", "--inputs-per-second=0", "--turns=2", "--seconds=4", "--warm-up-seconds=1",
+            "--verify-seconds=0", f"--players={self.players}", *options,
+        )  # fmt: skip
+        return {
+            self.titles[side["name"]]: {
+                "bytes": side["bytes_per_snapshot"],
+                "cpu_us": side["server_cpu_us_per_snapshot"],
+                "skipped_percent": 100 * side["ticks_skipped_share"],
+            }
+            for side in report["sides"]
+        }
+
+    def colyseus(self, laboratory, options, note):
+        note("Colyseus")
+        report, _ = laboratory.run(
+            "fanout", f"--subscribers={self.players}", "--rate=60", f"--payload-bytes={self.payload_bytes}", "--publish-via=api",
+            "--turns=1", "--duration=8s", *options,
+        )  # fmt: skip
+        return {
+            "Colyseus": {
+                "bytes": report["bytes_per_delivery"] - self.payload_bytes,
+                "cpu_us": 1e6 / report["deliveries_per_server_cpu_second"],
+                "client_cost": report["client_cost_ratio"],
+                "wrong": report["lost"] + report["duplicated"],
+            }
+        }
+
+
 class Encodings(Broadcast):
     """The same load in both encodings of the client protocol."""
 
@@ -368,4 +429,5 @@ TABLES = [
     Market(40_000, 0.5, processes=3),
     Encodings(),
     Broadcast(),
+    States(),
 ]

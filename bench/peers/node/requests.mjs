@@ -2,12 +2,13 @@
 
 import { readFileSync } from "node:fs";
 
-/** Reads the configuration: `node SERVER.mjs -c FILE`. */
+/** Reads the command line, `node SERVER.mjs -c FILE [-objects N]`, and the configuration. */
 export function configuration() {
-  const [, , flag, path] = process.argv;
+  const [, , flag, path, ...more] = process.argv;
   if (flag !== "-c" || path === undefined) throw new Error("usage: node SERVER.mjs -c FILE");
+  const objects = more[0] === "-objects" ? Number(more[1]) : 0;
   const { http_server: address, http_api: api } = JSON.parse(readFileSync(path, "utf8"));
-  return { port: address.port, host: address.address, key: api.key };
+  return { port: address.port, host: address.address, key: api.key, objects };
 }
 
 /** Answers GET /health and POST /api/publish for a server of Node.js. `publish` gets the publication's data. */
