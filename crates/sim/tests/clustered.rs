@@ -74,7 +74,7 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 31] = [
+const FOUND_SEEDS: [u64; 35] = [
     1_193,
     1_676,
     50_420,
@@ -99,6 +99,10 @@ const FOUND_SEEDS: [u64; 31] = [
     901_730,
     2_002_045,
     2_003_844,
+    2_007_560,
+    2_007_809,
+    3_001_785,
+    3_003_370,
     5_001_908,
     5_002_409,
     1_795_662_667_962,
