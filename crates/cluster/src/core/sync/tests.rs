@@ -49,8 +49,8 @@ fn damage_head(rig: &mut Rig) {
     let Some(LinkEvent::Answered { outcome: Ok(answer), .. }) = held else {
         panic!("no answer is held back: {held:?}")
     };
-    let head = answer.messages.iter_mut().find(|message| message.subject.ends_with(".a")).unwrap();
-    head.headers.push(BYTES, "5");
+    let newest = answer.messages.iter_mut().find(|message| message.subject.ends_with(".a")).unwrap();
+    newest.headers.push(BYTES, "5");
 }
 
 #[test]
