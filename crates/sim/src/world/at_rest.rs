@@ -18,7 +18,7 @@ use crate::{
 
 use super::{NodeWorld, connections::Service};
 
-/// Rounds after which nothing may be in flight: longer than all stalls, token verifications and timeouts.
+/// Rounds after which nothing may be in flight: longer than all stalls, token verifications, timeouts and answers of a backend.
 const ROUNDS_MAX: u32 = 4_000;
 /// Longer than all timeouts and retention times.
 const EXPIRE_ALL_US: u64 = 400_000_000;
@@ -43,7 +43,16 @@ impl NodeWorld {
         // Otherwise rooms would tick forever.
         self.threads.is_settling = true;
         let mut quiet_ticks = 0;
-        for round in 0..ROUNDS_MAX {
+        // A session's commands to a backend wait for each other, so each of them has this time.
+        let (mut newest_request, mut asked_round) = (0, 0);
+        for round in 0.. {
+            let newest = self.newest_blocking_request().unwrap_or(newest_request);
+            if newest != newest_request {
+                (newest_request, asked_round) = (newest, round);
+            }
+            if round - asked_round > ROUNDS_MAX {
+                break;
+            }
             self.settle_messages()?;
             for number in 0..self.connections.len() {
                 if !self.connections[number].is_over() {
@@ -60,6 +69,11 @@ impl NodeWorld {
             self.pass_time(2_000)?;
         }
         Err("messages are still in flight after the maximum number of rounds".to_owned())
+    }
+
+    fn newest_blocking_request(&self) -> Option<u64> {
+        let requests = self.proxy_requests.iter().map(|request| &request.0);
+        requests.filter(|request| request.blocks_command()).map(|request| request.number).max()
     }
 
     /// Delivers messages of all rings.
