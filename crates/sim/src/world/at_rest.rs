@@ -32,6 +32,28 @@ const QUIET_TICKS: u32 = 2;
 /// Ticks within which a room without players must be closed, in addition to its timeouts.
 const CLOSING_TICKS: u32 = 50;
 
+/// When what is in flight at the end of a run last went on.
+#[derive(Default)]
+struct Progress {
+    newest_request: Option<u64>,
+    ticks: Option<u64>,
+    active_round: u32,
+    ticked_round: u32,
+}
+
+impl Progress {
+    /// A session's commands to a backend wait for each other, so each of them has the whole time. A player with a limit has to save
+    /// again after a tick, which a session that ends now causes.
+    fn note(&mut self, round: u32, newest_request: Option<u64>, ticks: Option<u64>) {
+        if ticks.is_some() && ticks != self.ticks {
+            (self.ticks, self.ticked_round, self.active_round) = (ticks, round, round);
+        }
+        if newest_request.is_some() && newest_request != self.newest_request {
+            (self.newest_request, self.active_round) = (newest_request, round);
+        }
+    }
+}
+
 impl NodeWorld {
     /// Delivers everything that is in flight, without new actions of clients.
     pub(super) fn settle(&mut self) -> Result<(), String> {
@@ -43,14 +65,10 @@ impl NodeWorld {
         // Otherwise rooms would tick forever.
         self.threads.is_settling = true;
         let mut quiet_ticks = 0;
-        // A session's commands to a backend wait for each other, so each of them has this time.
-        let (mut newest_request, mut asked_round) = (0, 0);
-        for round in 0.. {
-            let newest = self.newest_blocking_request().unwrap_or(newest_request);
-            if newest != newest_request {
-                (newest_request, asked_round) = (newest, round);
-            }
-            if round - asked_round > ROUNDS_MAX {
+        let mut progress = Progress::default();
+        for round in 0..10 * ROUNDS_MAX {
+            progress.note(round, self.newest_blocking_request(), if quiet_ticks > 0 { None } else { self.ticks() });
+            if round - progress.active_round > ROUNDS_MAX {
                 break;
             }
             self.settle_messages()?;
@@ -61,7 +79,7 @@ impl NodeWorld {
             }
             (0..self.node.threads.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
             let have_turns_passed = (!self.model.has_paces || round > TURN_ROUNDS)
-                && (!self.has_limited_players() || round > SAVING_ROUNDS);
+                && (!self.has_limited_players() || round > progress.ticked_round + SAVING_ROUNDS);
             if have_turns_passed && self.is_at_rest() && self.settle_rooms(&mut quiet_ticks)? {
                 self.threads.is_settling = false;
                 return Ok(());
@@ -69,6 +87,12 @@ impl NodeWorld {
             self.pass_time(2_000)?;
         }
         Err("messages are still in flight after the maximum number of rounds".to_owned())
+    }
+
+    /// The ticks of all rooms.
+    fn ticks(&self) -> Option<u64> {
+        let room_model = self.model.rooms.lock();
+        Some(self.threads.hosted().map(|hosted| u64::from(room_model.records[&hosted.record].tick)).sum())
     }
 
     fn newest_blocking_request(&self) -> Option<u64> {
