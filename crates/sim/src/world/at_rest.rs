@@ -67,7 +67,7 @@ impl NodeWorld {
         let mut quiet_ticks = 0;
         let mut progress = Progress::default();
         for round in 0..10 * ROUNDS_MAX {
-            progress.note(round, self.newest_blocking_request(), if quiet_ticks > 0 { None } else { self.ticks() });
+            progress.note(round, self.newest_blocking_request(), (quiet_ticks == 0).then(|| self.ticks()));
             if round - progress.active_round > ROUNDS_MAX {
                 break;
             }
@@ -90,9 +90,9 @@ impl NodeWorld {
     }
 
     /// The ticks of all rooms.
-    fn ticks(&self) -> Option<u64> {
+    fn ticks(&self) -> u64 {
         let room_model = self.model.rooms.lock();
-        Some(self.threads.hosted().map(|hosted| u64::from(room_model.records[&hosted.record].tick)).sum())
+        self.threads.hosted().map(|hosted| u64::from(room_model.records[&hosted.record].tick)).sum()
     }
 
     fn newest_blocking_request(&self) -> Option<u64> {
