@@ -645,7 +645,8 @@ impl JetStream {
         let after: Vec<u64> = stored.range(offset + 1..).copied().collect();
         let committed: Vec<u64> = truth.range(offset + 1..).map(|(sequence, _)| *sequence).collect();
         let is_provable = (stream.emptied_through..=stream.last).contains(&offset);
-        after == committed && after.len() as u64 + in_flight <= self.history_size && is_provable
+        let is_small = after.len() as u64 + in_flight <= self.history_size;
+        after == committed && is_small && is_provable && !stream.names_lost(subject, offset)
     }
 }
 
