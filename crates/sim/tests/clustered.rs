@@ -74,7 +74,7 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 36] = [
+const FOUND_SEEDS: [u64; 37] = [
     1_193,
     1_676,
     50_420,
@@ -104,6 +104,7 @@ const FOUND_SEEDS: [u64; 36] = [
     3_001_785,
     3_003_370,
     4_020_874,
+    4_032_988,
     5_001_908,
     5_002_409,
     1_795_662_667_962,
