@@ -74,7 +74,7 @@ const REACHED: [&str; 56] = [
 ];
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 37] = [
+const FOUND_SEEDS: [u64; 38] = [
     1_193,
     1_676,
     50_420,
@@ -105,6 +105,7 @@ const FOUND_SEEDS: [u64; 37] = [
     3_003_370,
     4_020_874,
     4_032_988,
+    4_052_008,
     5_001_908,
     5_002_409,
     1_795_662_667_962,

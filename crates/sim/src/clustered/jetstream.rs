@@ -234,7 +234,10 @@ impl JetStream {
         nodes.iter_mut().for_each(LinkQueues::forget_late);
         self.losses += 1;
         self.count("stream removed");
-        Some((name, stream.used_epochs()))
+        // One in which nothing was stored loses nothing, and its epoch stays valid: the record that its creator sends may begin the
+        // next stream.
+        let epochs = if stream.last == 0 { BTreeSet::new() } else { stream.used_epochs() };
+        Some((name, epochs))
     }
 
     /// Removes all messages of a stream. Returns its name.
