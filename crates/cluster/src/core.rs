@@ -338,10 +338,12 @@ impl Core {
     }
 
     fn on_answered(&mut self, request: RequestNumber, outcome: Result<ReadAnswer, ReadFault>) {
+        let damaged_before = self.context.counters.damaged_messages;
         let outcome = read::without_damaged(&mut self.context, outcome);
         match self.context.requests.remove(&request) {
             Some(Requester::Heads { partition, chunk, sync }) => {
-                self.heads_read(partition, HeadsAnswer { chunk, sync, outcome });
+                let is_damaged = self.context.counters.damaged_messages > damaged_before;
+                self.heads_read(partition, HeadsAnswer { chunk, sync, is_damaged, outcome });
             }
             Some(Requester::Read { partition: id, read }) => {
                 let Partition { stream, reads, .. } = &mut self.partitions[id];

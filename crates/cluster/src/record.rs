@@ -36,6 +36,8 @@ pub const FOLLOWS: &str = "Dn-Follows";
 pub const FENCE: &str = "Dn-Fence";
 /// The header with the number of a stream's epoch, from 1.
 pub const GENERATION: &str = "Dn-Generation";
+/// The header with the time at which the record of an epoch was first stored, in milliseconds since 1970, if it was stored again since.
+pub const SINCE: &str = "Dn-Since";
 /// The header with the epoch.
 pub const EPOCH: &str = "Dn-Epoch";
 /// The header with the kind of a message that is not a publication.

@@ -14,7 +14,12 @@ const FIXED_SEEDS: u64 = 1_000;
 const FIXED_KEPT_SEEDS: u64 = 300;
 
 /// Seeds that failed in earlier versions.
-const FOUND_SEEDS: [u64; 9] = [
+const FOUND_SEEDS: [u64; 14] = [
+    4_102_305,
+    4_110_049,
+    4_112_124,
+    4_117_036,
+    4_124_312,
     1_795_377_657_914,
     1_795_378_189_469,
     1_795_378_191_663,

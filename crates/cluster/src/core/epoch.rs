@@ -4,12 +4,13 @@
 //! *epoch record* in the stream, on a subject that no channel has: the next generation, with a new epoch. The record is
 //! stored on the condition that its predecessor is still the newest, so only one of several nodes that find the same
 //! begins the epoch. All nodes receive it in the order of the stream, and read it with each attach and each audit, from
-//! a replica that has their fence. The record is published again before it expires by age.
+//! a replica that has their fence. The record is published again before it expires by age, with the time at which it was
+//! first stored: it began the epoch then.
 
 use crate::{
     link::StoredMessage,
     names::fnv1a,
-    record::{EPOCH, GENERATION},
+    record::{EPOCH, GENERATION, SINCE},
 };
 
 /// The newest epoch record of a stream; generation 0 without one.
@@ -19,6 +20,8 @@ pub(super) struct EpochRecord {
     pub(super) epoch: Box<str>,
     pub(super) sequence: u64,
     pub(super) time_ms: u64,
+    /// When it was first stored, which is when the epoch began.
+    pub(super) since_ms: u64,
 }
 
 /// The state of a stream's epoch on a node.
@@ -47,7 +50,9 @@ impl EpochRecord {
     pub(super) fn of(message: &StoredMessage) -> Option<Self> {
         let generation = message.headers.number(GENERATION).filter(|generation| *generation > 0)?;
         let epoch = message.headers.get(EPOCH)?.into();
-        Some(Self { generation, epoch, sequence: message.sequence, time_ms: message.time_ms })
+        let time_ms = message.time_ms;
+        let since_ms = message.headers.number(SINCE).map_or(time_ms, |since_ms| since_ms.min(time_ms));
+        Some(Self { generation, epoch, sequence: message.sequence, time_ms, since_ms })
     }
 
     /// Whether the record was stored after `known`, or after the stream lost `known`. A record is stored only after one
@@ -55,6 +60,11 @@ impl EpochRecord {
     /// lost.
     fn replaces(&self, known: &Self) -> bool {
         self.generation > known.generation || (self.generation == known.generation && self.epoch != known.epoch)
+    }
+
+    /// Whether both are of the same epoch. Each can be stored several times.
+    fn is_same(&self, other: &Self) -> bool {
+        self.generation == other.generation && self.epoch == other.epoch
     }
 }
 
@@ -68,9 +78,9 @@ impl EpochState {
         self.known.as_ref().filter(|known| known.generation > 0).map(|known| &*known.epoch)
     }
 
-    /// When the known record was stored; 0 without one.
-    pub(super) fn known_time_ms(&self) -> u64 {
-        self.known.as_ref().map_or(0, |known| known.time_ms)
+    /// When the known epoch began; 0 without a record.
+    pub(super) fn known_since_ms(&self) -> u64 {
+        self.known.as_ref().map_or(0, |known| known.since_ms)
     }
 
     /// Whether a record is known that was stored after each truncation.
@@ -90,11 +100,11 @@ impl EpochState {
 
     /// Decides about the newest record on a replica that has this node's fence.
     pub(super) fn judge(&self, found: &EpochRecord, fence: u64) -> Verdict {
-        // A new node may find the truncation before it has read a record. A record that the stream still has was stored before
-        // everything that it has lost, or after. Two things deceive this comparison: a server whose clock is ahead by more than
-        // lies between the record and the loss, and a node that has not found the loss and publishes its old record again just
+        // A new node may find the truncation before it has read a record. A record that the stream still has was first stored before
+        // everything that it has lost, or after. This deceives a node if a server's clock is ahead by more than lies between the
+        // record and the loss, or if a node of an earlier version, which has not found the loss, publishes its old record again just
         // then. To begin an epoch in any case would begin one for each new node.
-        let is_new = || found.generation > 0 && found.time_ms >= self.lost_ms;
+        let is_new = || found.generation > 0 && found.since_ms >= self.lost_ms;
         let is_replaced = self.known.as_ref().map_or_else(is_new, |known| found.replaces(known));
         match &self.known {
             // The affected channels have been interrupted.
@@ -110,9 +120,8 @@ impl EpochState {
     /// Whether the known record was published again. Another record of the same generation is one that the stream has
     /// lost, or replaces the known one: a read decides.
     pub(super) fn is_preserved_by(&self, arrived: &EpochRecord) -> bool {
-        let is_same = |known: &EpochRecord| arrived.generation == known.generation && arrived.epoch == known.epoch;
         !self.is_renewing
-            && self.known.as_ref().is_some_and(|known| is_same(known) && arrived.sequence > known.sequence)
+            && self.known.as_ref().is_some_and(|known| known.is_same(arrived) && arrived.sequence > known.sequence)
     }
 
     /// Whether an arrived record begins an epoch. One that arrives before this node has read a record of a truncated stream may
@@ -121,7 +130,11 @@ impl EpochState {
         arrived.generation > self.generation() && !(self.is_renewing && self.known.is_none())
     }
 
-    pub(super) fn adopt(&mut self, found: EpochRecord) {
+    pub(super) fn adopt(&mut self, mut found: EpochRecord) {
+        if let Some(known) = self.known.as_ref().filter(|known| known.is_same(&found)) {
+            // A node of an earlier version stores it again without this time.
+            found.since_ms = found.since_ms.min(known.since_ms);
+        }
         if self.known.as_ref().is_none_or(|known| found.generation >= known.generation) {
             self.known = Some(found);
         }
@@ -159,12 +172,13 @@ mod tests {
     }
 
     fn record(generation: u64, epoch: &str, sequence: u64) -> EpochRecord {
-        EpochRecord { generation, epoch: epoch.into(), sequence, time_ms: 0 }
+        EpochRecord { generation, epoch: epoch.into(), sequence, time_ms: 0, since_ms: 0 }
     }
 
     #[test]
     fn a_new_node_distinguishes_records_by_the_time_of_the_truncation() {
-        let stored = |time_ms| EpochRecord { time_ms, ..record(1, "a", 6) };
+        // It may have been stored again, which says nothing.
+        let stored = |since_ms| EpochRecord { since_ms, time_ms: 900, ..record(1, "a", 6) };
         let mut state = EpochState::default();
         state.truncated(500);
         state.truncated(400);
@@ -233,6 +247,16 @@ mod tests {
     }
 
     #[test]
+    fn an_epoch_keeps_the_time_at_which_it_began() {
+        let stored = |time_ms, since_ms| EpochRecord { time_ms, since_ms, ..record(3, "a", 270) };
+        let mut state = EpochState { known: Some(stored(20, 10)), ..EpochState::default() };
+        state.adopt(stored(30, 30));
+        assert_eq!(state.known(), Some(&stored(30, 10)), "a node of an earlier version has stored it again");
+        state.adopt(EpochRecord { time_ms: 40, since_ms: 40, ..record(4, "b", 280) });
+        assert_eq!(state.known_since_ms(), 40);
+    }
+
+    #[test]
     fn messages_with_invalid_headers_are_not_epoch_records() {
         let message = |headers| StoredMessage {
             subject: "s".into(),
@@ -243,8 +267,12 @@ mod tests {
             payload: Bytes::new(),
         };
         let good = MessageHeaders::new().with(GENERATION, "2").with(EPOCH, "e");
-        let expected = EpochRecord { generation: 2, epoch: "e".into(), sequence: 9, time_ms: 5 };
-        assert_eq!(EpochRecord::of(&message(good)), Some(expected));
+        let expected = EpochRecord { generation: 2, epoch: "e".into(), sequence: 9, time_ms: 5, since_ms: 5 };
+        assert_eq!(EpochRecord::of(&message(good.clone())), Some(expected.clone()));
+        for (since, since_ms) in [("3", 3), ("7", 5), ("x", 5)] {
+            let preserved = EpochRecord { since_ms, ..expected.clone() };
+            assert_eq!(EpochRecord::of(&message(good.clone().with(SINCE, since))), Some(preserved));
+        }
         for (generation, name) in [("0", EPOCH), ("x", EPOCH), ("", EPOCH), ("2", "Other")] {
             let headers = MessageHeaders::new().with(GENERATION, generation).with(name, "e");
             assert_eq!(EpochRecord::of(&message(headers)), None);

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use crate::{
     link::{LinkEffect, LinkName, MessageHeaders, ReadAnswer, ReadFault, StoredMessage, StreamState},
     names::{PartitionId, PartitionNames},
-    record::{EPOCH, EXPECTED_LAST, GENERATION},
+    record::{EPOCH, EXPECTED_LAST, GENERATION, SINCE},
 };
 
 use super::{
@@ -230,7 +230,7 @@ impl KnownStream {
 
     /// What was seen in an earlier epoch says nothing of this one.
     pub(super) fn begin_epoch(&mut self) {
-        self.marks = Marks::since(self.epoch.known_time_ms());
+        self.marks = Marks::since(self.epoch.known_since_ms());
         self.age_floor.known = None;
     }
 
@@ -249,7 +249,7 @@ impl KnownStream {
             Verdict::Goes => {
                 if !self.epoch.is_settled() {
                     // What this node saw before the record may be what the stream lost before it.
-                    self.marks.forget_before(found.time_ms);
+                    self.marks.forget_before(found.since_ms);
                 }
                 self.epoch.adopt(found);
                 self.preserve_epoch(context);
@@ -267,7 +267,8 @@ impl KnownStream {
                 // invalid.
                 let number = context.next_number();
                 let epoch = epoch_of(&context.options.node, &self.names.stream, number).into();
-                self.publish_epoch(context, &EpochRecord { generation, epoch, sequence: newest, time_ms: 0 });
+                let record = EpochRecord { generation, epoch, sequence: newest, ..EpochRecord::default() };
+                self.publish_epoch(context, &record);
                 self.epoch.replaces(found);
                 EpochReview::Renewed
             }
@@ -292,7 +293,7 @@ impl KnownStream {
 
     /// Announces the epoch of a stream that this node has created. The record is sent before this node's next fence.
     pub(super) fn publish_first_epoch(&self, context: &mut Context, epoch: Box<str>) {
-        self.publish_epoch(context, &EpochRecord { generation: 1, epoch, sequence: 0, time_ms: 0 });
+        self.publish_epoch(context, &EpochRecord { generation: 1, epoch, ..EpochRecord::default() });
     }
 
     /// Publishes the record again after half of its time to live.
@@ -305,10 +306,13 @@ impl KnownStream {
 
     /// Publishes a record after the one with its sequence. It uses the same connection as the next fence, before it.
     fn publish_epoch(&self, context: &mut Context, record: &EpochRecord) {
-        let headers = MessageHeaders::new()
+        let mut headers = MessageHeaders::new()
             .with(GENERATION, record.generation.to_string())
             .with(EPOCH, record.epoch.clone())
             .with(EXPECTED_LAST, record.sequence.to_string());
+        if record.since_ms > 0 {
+            headers.push(SINCE, record.since_ms.to_string());
+        }
         let subject = self.names.epoch_subject();
         context.link(LinkEffect::Publish {
             link: LinkName::Live,
@@ -341,7 +345,10 @@ pub(super) fn facts(state: &StreamState) -> Option<StreamFacts> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::link::StreamShape;
+    use crate::{
+        core::{CoreEffect, CoreLimits, CoreOptions},
+        link::StreamShape,
+    };
 
     fn state(kept: u64, age_ms: u64, metadata: &[(&str, &str)]) -> StreamState {
         let metadata = metadata.iter().map(|(key, value)| ((*key).into(), (*value).into()));
@@ -364,5 +371,50 @@ mod tests {
     #[test]
     fn a_stream_without_an_epoch_is_foreign() {
         assert_eq!(facts(&state(11, 60_000, &[])), None);
+    }
+
+    /// What is published when a record that was stored at `stored_ms` is read at `now_ms`.
+    fn preserved(record: MessageHeaders, stored_ms: u64, now_ms: u64) -> Option<MessageHeaders> {
+        let namespace =
+            StreamedNamespace { name: "chat".into(), partitions: 1, history_ttl_ms: 60_000, history_bytes_max: 1 };
+        let mut context = Context::new(CoreOptions {
+            prefix: "dn".into(),
+            node: "n1".into(),
+            namespaces: vec![None, Some(namespace.clone())],
+            broadcasts: vec![None, None],
+            has_leases: false,
+            has_room_logs: false,
+            creatable: Vec::new(),
+            limits: CoreLimits::default(),
+        });
+        context.now.unix_ms = now_ms;
+        let mut stream = KnownStream::new("dn", &namespace, PartitionId { namespace: 1, part: 0 });
+        stream.facts = facts(&state(11, 60_000, &[(EPOCH_KEY, "e")]));
+        let stored = StoredMessage {
+            subject: stream.names.epoch_subject(),
+            sequence: 9,
+            last_sequence: 0,
+            time_ms: stored_ms,
+            headers: record,
+            payload: Bytes::new(),
+        };
+        assert_eq!(stream.review_epoch(&mut context, &[stored], 10), EpochReview::Settled);
+        match context.effects.pop()? {
+            CoreEffect::Link(LinkEffect::Publish { headers, .. }) => Some(headers),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_record_is_stored_again_with_the_time_of_the_first_one() {
+        let record = |since: Option<&str>| {
+            let headers = MessageHeaders::new().with(GENERATION, "2").with(EPOCH, "b");
+            since.into_iter().fold(headers, |headers, since| headers.with(SINCE, since))
+        };
+        assert_eq!(preserved(record(None), 100_000, 130_000), None, "half of its time is not over");
+        let once = preserved(record(None), 100_000, 130_001).unwrap();
+        assert_eq!(once, record(None).with(EXPECTED_LAST, "9").with(SINCE, "100000"));
+        let twice = preserved(record(Some("100000")), 130_001, 170_000).unwrap();
+        assert_eq!(twice.get(SINCE), Some("100000"));
     }
 }

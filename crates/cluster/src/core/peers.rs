@@ -461,7 +461,7 @@ impl Peers {
         }
         if !is_known {
             if context.now.mono_us < self.view.settled_us {
-                self.surveys.await_node(&node);
+                self.surveys.await_node(context, &self.view, &node);
             }
             // The new node does not have to wait for the next heartbeat.
             self.send_heartbeat(context);

@@ -36,6 +36,8 @@ const STALE_PAUSE_MAX_US: u64 = 256_000;
 /// Number of answers without the fence after which another fence is published, because the stream may have lost the
 /// first.
 const STALE_ANSWERS_MAX: usize = 20;
+/// Number of answers of a sync with a damaged message after which the next one is taken without it: then no replica may have it.
+const DAMAGED_ANSWERS_MAX: usize = 4;
 
 /// Channels whose newest messages are being read.
 #[derive(Debug)]
@@ -71,6 +73,8 @@ struct HeadSync {
     chunks: Vec<Chunk>,
     /// The number of consecutive answers without the fence.
     stale_answers: usize,
+    /// The number of answers with a damaged message.
+    damaged_answers: usize,
     pause_us: u64,
 }
 
@@ -104,6 +108,8 @@ pub(super) struct HeadsAnswer {
     pub(super) chunk: usize,
     /// The number of the fence behind which they were requested.
     pub(super) sync: u64,
+    /// Whether a message was left out because the replica has damaged it.
+    pub(super) is_damaged: bool,
     pub(super) outcome: Result<ReadAnswer, ReadFault>,
 }
 
@@ -179,8 +185,16 @@ impl HeadSync {
             is_audit,
             chunks,
             stale_answers: 0,
+            damaged_answers: 0,
             pause_us: STALE_PAUSE_MIN_US,
         }
+    }
+
+    /// The pause before chunks are requested again.
+    fn next_pause_us(&mut self) -> u64 {
+        let pause_us = self.pause_us;
+        self.pause_us = (pause_us * 2).min(STALE_PAUSE_MAX_US);
+        pause_us
     }
 
     /// The chunks that must be requested.
@@ -391,6 +405,12 @@ impl HeadSyncs {
             return HeadsRead::Nothing;
         };
         context.unanswered.end(LinkName::Read);
+        if answer.is_damaged && sync.damaged_answers < DAMAGED_ANSWERS_MAX {
+            // Without the newest message, the channel would look like one that has none, or has lost it. Another replica has it.
+            sync.damaged_answers += 1;
+            context.set_timer(context.now.mono_us + sync.next_pause_us(), Timer::Heads(stream.id));
+            return HeadsRead::Nothing;
+        }
         read.stage = ChunkStage::Read;
         match stream.review_epoch(context, &messages, fence) {
             EpochReview::Settled => {}
@@ -431,8 +451,7 @@ impl HeadSyncs {
         let Some(sync) = &mut self.in_flight else { return };
         context.counters.stale_answers += 1;
         sync.stale_answers += 1;
-        let due_us = context.now.mono_us + sync.pause_us;
-        sync.pause_us = (sync.pause_us * 2).min(STALE_PAUSE_MAX_US);
+        let due_us = context.now.mono_us + sync.next_pause_us();
         let is_fence_lost = sync.stale_answers >= STALE_ANSWERS_MAX * sync.chunks.len();
         context.on_silence(LinkName::Read);
         if is_fence_lost {

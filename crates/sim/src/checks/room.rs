@@ -196,6 +196,28 @@ impl Seat {
         event.users.is_none() && event.room == self.room && !event.players.contains(&self.player) && has_joined()
     }
 
+    /// Whether a broadcast event is of a later room of the channel. A seat whose room moves keeps its subscription to the channel until
+    /// its join is answered. If the room has ended elsewhere meanwhile, the channel can have another one, whose events for everybody
+    /// are for all that are subscribed to the channel. No event for some players is.
+    pub(super) fn is_of_a_later_room(&self, room_model: &RoomModel, number: u64) -> bool {
+        let event = &room_model.events[number as usize];
+        event.users.is_none() && event.room != self.room && room_model.records[&self.room].moves > 0
+    }
+
+    /// Whether a broadcast event is for this client although it lacks events for its player: while the room moved, another client has
+    /// come back to the seat by its token, and gets those. This one learns so when its own join is answered.
+    pub(super) fn takes_as_former(&mut self, room_model: &RoomModel, number: u64) -> bool {
+        let (event, record) = (&room_model.events[number as usize], &room_model.records[&self.room]);
+        let is_back_elsewhere = |join| {
+            room_model.seat_of(join) == Some((self.room, self.player)) && room_model.joins[join as usize].is_back
+        };
+        let is_former = record.moves > 0 && (self.join + 1..room_model.joins.len() as u64).any(is_back_elsewhere);
+        let place = record.events.iter().skip(self.events_received).position(|emitted| *emitted == number);
+        let place = place.filter(|_| is_former && event.users.is_none());
+        self.events_received += place.map_or(0, |place| place + 1);
+        place.is_some()
+    }
+
     /// Applies a snapshot and compares the replica with the world.
     pub(super) fn snapshot(
         &mut self,

@@ -272,10 +272,18 @@ impl Subscription {
             room_model.count("event after a player left");
             return Ok(());
         }
+        if seat.is_of_a_later_room(room_model, number) {
+            room_model.count("event of a later room");
+            return Ok(());
+        }
         let next = seat.next_event(room_model).map(|(index, number)| (index + 1, number));
         match next {
             Some((received, next)) if next == number => {
                 seat.events_received = received;
+                Ok(())
+            }
+            _ if seat.takes_as_former(room_model, number) => {
+                room_model.count("event of a former seat");
                 Ok(())
             }
             other => Err(format!(

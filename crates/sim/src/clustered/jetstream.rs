@@ -74,7 +74,7 @@ pub struct JetStream {
     /// The maximum time without a leader.
     pub election_max_us: u64,
     leader_is_new: bool,
-    /// Streams that were truncated, removed or emptied.
+    /// Streams that were truncated, removed or emptied, damaged replicas, and answers that hid a newest message.
     pub losses: u64,
     /// Epochs that nodes have begun.
     epochs: BTreeSet<String>,
@@ -234,7 +234,10 @@ impl JetStream {
         nodes.iter_mut().for_each(LinkQueues::forget_late);
         self.losses += 1;
         self.count("stream removed");
-        Some((name, stream.used_epochs()))
+        // One in which nothing was stored loses nothing, and its epoch stays valid: the record that its creator sends may begin the
+        // next stream.
+        let epochs = if stream.last == 0 { BTreeSet::new() } else { stream.used_epochs() };
+        Some((name, epochs))
     }
 
     /// Removes all messages of a stream. Returns its name.
@@ -475,6 +478,8 @@ impl JetStream {
         stream.messages.insert(sequence, message.clone());
         if let Some(epoch) = message.headers.get(record::EPOCH) {
             self.epochs.insert(epoch.to_owned());
+            // The damage is still there, and a node that finds it ends this epoch as well.
+            stream.lossy_epochs.extend((!stream.damaged.is_empty()).then(|| epoch.to_owned()));
         }
         if !subject.starts_with(LEASE_SUBJECTS) {
             record_truth(&message, truth);
@@ -596,6 +601,9 @@ impl JetStream {
             }
             _ => Vec::new(),
         };
+        if let LinkEffect::LastOf { subjects, .. } = effect {
+            self.losses += u64::from(hides_newest(stream, subjects, &view, through));
+        }
         let mut shifted = 0;
         for message in messages.iter_mut().filter(|message| is_damaged(message)) {
             message.payload = message.payload.slice(1..);
@@ -640,8 +648,18 @@ impl JetStream {
         let after: Vec<u64> = stored.range(offset + 1..).copied().collect();
         let committed: Vec<u64> = truth.range(offset + 1..).map(|(sequence, _)| *sequence).collect();
         let is_provable = (stream.emptied_through..=stream.last).contains(&offset);
-        after == committed && after.len() as u64 + in_flight <= self.history_size && is_provable
+        let is_small = after.len() as u64 + in_flight <= self.history_size;
+        after == committed && is_small && is_provable && !stream.names_lost(subject, offset)
     }
+}
+
+/// Whether the answer of a damaged replica lacks the newest message of a subject. No other message names that one, once the stream has
+/// lost those that did. A node cannot tell this replica from one that is right, so it may end an epoch with each such answer, until the
+/// replica is repaired; `docs/clustering.md` says so among the limits. Only a loss that all replicas agree on begins one epoch.
+fn hides_newest(stream: &Stream, subjects: &[Box<str>], view: &BTreeMap<u64, &StoredMessage>, through: u64) -> bool {
+    let mut newest =
+        subjects.iter().filter_map(|subject| stream.by_subject.get(subject)?.range(..=through).next_back());
+    newest.any(|newest| !view.contains_key(newest))
 }
 
 fn record_truth(message: &StoredMessage, truth: &mut Truth) {

@@ -23,7 +23,7 @@ pub struct LinkQueues {
     spread_us: Vec<u64>,
     to_servers: [VecDeque<(u64, LinkEffect)>; 3],
     to_node: [VecDeque<(u64, LinkEvent)>; 3],
-    /// Messages that arrive out of order, from a server that paused.
+    /// Messages that a paused server holds back. They leave it behind later ones, on the same connection.
     late: Vec<(u64, LinkEvent)>,
     reach: Reach,
 }
@@ -162,7 +162,7 @@ impl LinkQueues {
         }
     }
 
-    /// Queues a late delivery, which arrives out of order.
+    /// Queues a delivery that leaves its server late, behind those that were sent after it.
     pub fn reply_late(&mut self, ready_us: u64, event: LinkEvent) {
         self.late.push((ready_us, event));
     }
@@ -240,8 +240,10 @@ impl LinkQueues {
 
     /// The next event that reached the node.
     pub fn take_event(&mut self, now_us: u64) -> Option<LinkEvent> {
-        if let Some(found) = self.late.iter().position(|(ready_us, _)| *ready_us <= now_us) {
-            return Some(self.late.swap_remove(found).1);
+        while let Some(found) = self.late.iter().position(|(ready_us, _)| *ready_us <= now_us) {
+            // It does not overtake what its connection has in flight: one that is stalled delivers nothing.
+            let (ready_us, event) = self.late.swap_remove(found);
+            self.reply(ready_us, LinkName::Live, event);
         }
         let mut queues = self.to_node.iter_mut();
         queues.find_map(|queue| queue.pop_front_if(|(ready_us, _)| *ready_us <= now_us)).map(|(_, event)| event)

@@ -32,11 +32,30 @@ impl Stream {
         }
     }
 
+    fn newest_record(&self) -> Option<&StoredMessage> {
+        self.messages.values().rfind(|message| message.subject.ends_with(EPOCH_TOKEN))
+    }
+
     /// The epoch of the newest epoch record.
     pub fn newest_epoch(&self) -> String {
-        let is_record = |message: &&StoredMessage| message.subject.ends_with(EPOCH_TOKEN);
-        let record = self.messages.values().rfind(is_record);
+        let record = self.newest_record();
         record.and_then(|record| record.headers.get(record::EPOCH)).unwrap_or(&self.epoch).to_owned()
+    }
+
+    /// Whether a message of a channel after an offset names one after it in an ended epoch, which the stream does not have and may
+    /// have had. Its publisher had not heard of the end. The sequences from the record of the new epoch on were assigned again; for
+    /// those before it, nodes cannot tell a message that was lost with the epoch from one that a replica lacks, and prove nothing.
+    pub fn names_lost(&self, subject: &str, offset: u64) -> bool {
+        let (Some(record), Some(stored)) = (self.newest_record(), self.by_subject.get(subject)) else { return false };
+        let epoch = record.headers.get(record::EPOCH).unwrap_or_default();
+        let after = stored.range(offset + 1..).filter_map(|sequence| self.messages.get(sequence));
+        let mut named = after.filter_map(|message| message.headers.get(record::FOLLOWS)?.split_once(' '));
+        named.any(|(sequences, of)| {
+            let is_lost = |sequence: u64| sequence > offset && !stored.contains(&sequence);
+            let is_proven = |sequence: u64| of == self.epoch && sequence >= record.sequence;
+            let mut sequences = sequences.split(',').filter_map(|sequence| sequence.parse().ok());
+            of != epoch && sequences.any(|sequence| is_lost(sequence) && !is_proven(sequence))
+        })
     }
 
     /// Removes all messages, including the epoch record. The sequences continue.

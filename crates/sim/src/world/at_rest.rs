@@ -18,7 +18,7 @@ use crate::{
 
 use super::{NodeWorld, connections::Service};
 
-/// Rounds after which nothing may be in flight: longer than all stalls, token verifications and timeouts.
+/// Rounds after which nothing may be in flight: longer than all stalls, token verifications, timeouts and answers of a backend.
 const ROUNDS_MAX: u32 = 4_000;
 /// Longer than all timeouts and retention times.
 const EXPIRE_ALL_US: u64 = 400_000_000;
@@ -32,6 +32,28 @@ const QUIET_TICKS: u32 = 2;
 /// Ticks within which a room without players must be closed, in addition to its timeouts.
 const CLOSING_TICKS: u32 = 50;
 
+/// When what is in flight at the end of a run last went on.
+#[derive(Default)]
+struct Progress {
+    newest_request: Option<u64>,
+    ticks: Option<u64>,
+    active_round: u32,
+    ticked_round: u32,
+}
+
+impl Progress {
+    /// A session's commands to a backend wait for each other, so each of them has the whole time. A player with a limit has to save
+    /// again after a tick, which a session that ends now causes.
+    fn note(&mut self, round: u32, newest_request: Option<u64>, ticks: Option<u64>) {
+        if ticks.is_some() && ticks != self.ticks {
+            (self.ticks, self.ticked_round, self.active_round) = (ticks, round, round);
+        }
+        if newest_request.is_some() && newest_request != self.newest_request {
+            (self.newest_request, self.active_round) = (newest_request, round);
+        }
+    }
+}
+
 impl NodeWorld {
     /// Delivers everything that is in flight, without new actions of clients.
     pub(super) fn settle(&mut self) -> Result<(), String> {
@@ -43,7 +65,12 @@ impl NodeWorld {
         // Otherwise rooms would tick forever.
         self.threads.is_settling = true;
         let mut quiet_ticks = 0;
-        for round in 0..ROUNDS_MAX {
+        let mut progress = Progress::default();
+        for round in 0..10 * ROUNDS_MAX {
+            progress.note(round, self.newest_blocking_request(), (quiet_ticks == 0).then(|| self.ticks()));
+            if round - progress.active_round > ROUNDS_MAX {
+                break;
+            }
             self.settle_messages()?;
             for number in 0..self.connections.len() {
                 if !self.connections[number].is_over() {
@@ -52,7 +79,7 @@ impl NodeWorld {
             }
             (0..self.node.threads.len()).try_for_each(|shard| self.end_turn(shard, Service::Full))?;
             let have_turns_passed = (!self.model.has_paces || round > TURN_ROUNDS)
-                && (!self.has_limited_players() || round > SAVING_ROUNDS);
+                && (!self.has_limited_players() || round > progress.ticked_round + SAVING_ROUNDS);
             if have_turns_passed && self.is_at_rest() && self.settle_rooms(&mut quiet_ticks)? {
                 self.threads.is_settling = false;
                 return Ok(());
@@ -60,6 +87,17 @@ impl NodeWorld {
             self.pass_time(2_000)?;
         }
         Err("messages are still in flight after the maximum number of rounds".to_owned())
+    }
+
+    /// The ticks of all rooms.
+    fn ticks(&self) -> u64 {
+        let room_model = self.model.rooms.lock();
+        self.threads.hosted().map(|hosted| u64::from(room_model.records[&hosted.record].tick)).sum()
+    }
+
+    fn newest_blocking_request(&self) -> Option<u64> {
+        let requests = self.proxy_requests.iter().map(|request| &request.0);
+        requests.filter(|request| request.blocks_command()).map(|request| request.number).max()
     }
 
     /// Delivers messages of all rings.

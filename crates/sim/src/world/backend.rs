@@ -28,7 +28,7 @@ pub(super) const BACKEND_DISCONNECT: u16 = 4_100;
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct PendingRequest {
     due_us: u64,
-    number: u64,
+    pub(super) number: u64,
     shard: usize,
     session: SessionKey,
     request_id: ProxyRequestId,

@@ -13,7 +13,7 @@ use dunlin_engine::{
 use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::Refusal;
 
-use crate::rooms::SeatModel;
+use crate::{model::Model, rooms::SeatModel};
 
 use super::{NodeWorld, rooms::HostedRoom};
 
@@ -59,15 +59,16 @@ impl MovingRooms {
         self.records.get(&room).copied().unwrap_or(room)
     }
 
-    /// Takes the room of a channel that goes on under another key. `is_over`: whether a room of the model was closed, when it was on
-    /// its way.
-    pub(super) fn take(
-        &mut self,
-        channel: &str,
-        room: RoomKey,
-        is_over: impl FnOnce(RoomKey) -> bool,
-    ) -> Option<MovingRoom> {
-        let moving = self.rooms.remove(channel).filter(|moving| !is_over(moving.record))?;
+    /// Whether a channel has a room that goes on. It does not if a room of the model was closed when it was on its way.
+    pub(super) fn goes_on(&self, channel: &str, model: &Model) -> bool {
+        let is_over = |record| model.rooms.lock().records.get(&record).is_some_and(|record| !record.ended.is_empty());
+        self.rooms.get(channel).is_some_and(|moving| !is_over(moving.record))
+    }
+
+    /// Takes the room of a channel that goes on under another key.
+    pub(super) fn take(&mut self, channel: &str, room: RoomKey, model: &Model) -> Option<MovingRoom> {
+        let goes_on = self.goes_on(channel, model);
+        let moving = self.rooms.remove(channel).filter(|_| goes_on)?;
         self.records.insert(room, moving.record);
         self.silent.insert(room);
         Some(moving)

@@ -198,6 +198,14 @@ impl NodeWorld {
             return Ok(());
         };
         match message {
+            ToRoom::Open { room, channel, ref overrides, .. }
+                if overrides.continues && !self.moving.goes_on(&channel, &self.model) =>
+            {
+                // Its state is gone: the room of before has ended. The joins that wait for it follow.
+                self.model.rooms.lock().count("room without state not opened");
+                self.threads.opened_here += 1;
+                outgoing.push((room.owner, FromRoom::Failed { room, channel, refusal: None }));
+            }
             ToRoom::Open { room, channel, .. } | ToRoom::OpenRemote { room, channel, .. } => {
                 self.open_room(thread, room, &channel)?;
             }
@@ -250,9 +258,7 @@ impl NodeWorld {
         let times = (next_us, next_us);
         let seats = SeatModel::new(Departures::Any, rooms.seat_grace_ticks, AWAY_PER_USER_MAX);
         self.threads.opened_here += u64::from(!self.is_relay(thread));
-        let model = &self.model;
-        let is_over = |record| model.rooms.lock().records.get(&record).is_some_and(|record| !record.ended.is_empty());
-        if let Some(moving) = self.moving.take(channel, room, is_over) {
+        if let Some(moving) = self.moving.take(channel, room, &self.model) {
             return self.go_on(thread, host, moving, times);
         }
         let mut room_model = self.model.rooms.lock();

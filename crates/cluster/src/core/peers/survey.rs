@@ -2,7 +2,8 @@
 //!
 //! A query names the querying node and the number of the survey; the answer is sent to a subject that consists of both.
 //! A survey ends when all nodes that were live at its start have answered or stopped cleanly, or at its timeout. It
-//! starts with the known nodes; until the table is complete, it also waits for others, and for each that becomes known.
+//! starts with the known nodes; until the table is complete, it also waits for others. Each that becomes known is queried
+//! by itself, because its subscription may be younger than the survey.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -132,6 +133,8 @@ pub enum SurveyFault {
 #[derive(Debug)]
 struct RunningSurvey {
     to: SurveyTarget,
+    /// The query, for nodes that become known; `None` if the table was complete when it began.
+    payload: Option<Bytes>,
     waiting: BTreeMap<Box<str>, Box<str>>,
     answers: BTreeMap<Box<str>, Bytes>,
     missing: Vec<MissingAnswer>,
@@ -213,17 +216,21 @@ impl Surveys {
         view.counters.surveys += 1;
         let (waiting, missing) = targets(view, &to);
         let due_us = context.now.after_ms(timeout_ms);
-        let survey = RunningSurvey { to, waiting, answers: BTreeMap::new(), missing, due_us };
+        let is_for_new = to == SurveyTarget::All && context.now.mono_us < view.settled_us;
+        let survey = RunningSurvey {
+            to,
+            payload: is_for_new.then(|| payload.clone()),
+            waiting,
+            answers: BTreeMap::new(),
+            missing,
+            due_us,
+        };
         if view.is_connected_member() && survey.is_open(view.settled_us, context.now.mono_us) {
-            let headers = MessageHeaders::new()
-                .with(NODE, view.node.clone())
-                .with(SURVEY, number.0.to_string())
-                .with(TIMEOUT, timeout_ms.to_string());
             let subject = match &survey.to {
                 SurveyTarget::All => view.subjects.surveys.clone(),
-                SurveyTarget::Node(node) => format!("{}{}", view.subjects.node_prefix, encode_token(node)).into(),
+                SurveyTarget::Node(node) => subject_of_node(view, node),
             };
-            context.publish(subject, headers, payload);
+            context.publish(subject, query_headers(view, number, timeout_ms), payload);
             self.running.insert(number, survey);
         } else {
             self.running.insert(number, survey);
@@ -292,12 +299,17 @@ impl Surveys {
     }
 
     /// A node has become known that may have been live before: surveys that began with an incomplete table wait for it. Without
-    /// its answer, they are not complete.
-    pub(super) fn await_node(&mut self, node: &LiveNode) {
-        for survey in self.running.values_mut().filter(|survey| survey.to == SurveyTarget::All) {
+    /// its answer, they are not complete. It may have started since, so that it has not received the query.
+    pub(super) fn await_node(&mut self, context: &mut Context, view: &ClusterView, node: &LiveNode) {
+        let now_us = context.now.mono_us;
+        for (number, survey) in &mut self.running {
+            let Some(payload) = &survey.payload else { continue };
             let is_missing = survey.missing.iter().any(|missing| missing.node == node.node);
             if !is_missing && !survey.answers.contains_key(&node.node) {
                 survey.waiting.insert(node.node.clone(), node.about.name.clone());
+                let timeout_ms = survey.due_us.saturating_sub(now_us) / 1_000;
+                let headers = query_headers(view, *number, timeout_ms);
+                context.publish(subject_of_node(view, &node.node), headers, payload.clone());
             }
         }
     }
@@ -362,6 +374,17 @@ impl Surveys {
         let fits = payload.len() + HEADER_BYTES <= context.payload_bytes_max;
         send_answer(context, view, &asked, if fits { Ok(payload) } else { Err(QueryFault::TooLarge) });
     }
+}
+
+fn query_headers(view: &ClusterView, number: SurveyNumber, timeout_ms: u64) -> MessageHeaders {
+    MessageHeaders::new()
+        .with(NODE, view.node.clone())
+        .with(SURVEY, number.0.to_string())
+        .with(TIMEOUT, timeout_ms.to_string())
+}
+
+fn subject_of_node(view: &ClusterView, node: &str) -> Box<str> {
+    format!("{}{}", view.subjects.node_prefix, encode_token(node)).into()
 }
 
 /// The nodes of a survey, with their names, and those that cannot be queried.

@@ -22,6 +22,22 @@ struct Member {
     outcomes: Vec<PeerEffect>,
 }
 
+impl Member {
+    fn new(node: &str, limits: &PeerLimits) -> Self {
+        let core = Core::new(CoreOptions {
+            prefix: "dn".into(),
+            node: node.into(),
+            namespaces: vec![None],
+            has_leases: false,
+            has_room_logs: false,
+            creatable: Vec::new(),
+            broadcasts: vec![None],
+            limits: CoreLimits { peers: limits.clone(), ..CoreLimits::default() },
+        });
+        Self { core, subjects: BTreeSet::new(), is_paused: false, outcomes: Vec::new() }
+    }
+}
+
 /// Several cores, on one clock.
 struct Network {
     members: Vec<Member>,
@@ -34,30 +50,21 @@ impl Network {
     }
 
     fn with_limits(names: &[&str], limits: &PeerLimits) -> Self {
-        let member = |node: &&str| Member {
-            core: Core::new(CoreOptions {
-                prefix: "dn".into(),
-                node: (*node).into(),
-                namespaces: vec![None],
-                has_leases: false,
-                has_room_logs: false,
-                creatable: Vec::new(),
-                broadcasts: vec![None],
-                limits: CoreLimits { peers: limits.clone(), ..CoreLimits::default() },
-            }),
-            subjects: BTreeSet::new(),
-            is_paused: false,
-            outcomes: Vec::new(),
-        };
-        let mut network = Self {
-            members: names.iter().map(member).collect(),
-            now: Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 },
-        };
+        let mut network = Self { members: Vec::new(), now: Now { mono_us: 1_000_000, unix_ms: 1_700_000_000_000 } };
+        network.members.extend(names.iter().map(|node| Member::new(node, limits)));
         for place in 0..names.len() {
             network.connect(place);
             network.announce(place, VERSION);
         }
         network
+    }
+
+    /// Starts another node.
+    fn start(&mut self, node: &str) {
+        self.members.push(Member::new(node, &PeerLimits::default()));
+        let place = self.members.len() - 1;
+        self.connect(place);
+        self.announce(place, VERSION);
     }
 
     fn connect(&mut self, place: usize) {
@@ -432,6 +439,21 @@ fn a_survey_waits_for_a_node_that_becomes_known_after_its_start() {
         assert!(network.surveyed(0).is_none());
         network.pass_ms(500);
         assert_eq!(missing(&network.found(0)), [("b", QueryFault::Silent)]);
+    }
+}
+
+#[test]
+fn a_survey_of_a_new_node_asks_a_node_that_starts_after_it() {
+    for (wait_ms, is_asked) in [(0, true), (450, true), (500, false)] {
+        let mut network = Network::new(&["a"]);
+        network.pass_ms(wait_ms);
+        network.survey(0, 1, SurveyTarget::All, b"?");
+        network.start("b");
+        assert_eq!(network.answer(1, b"B"), usize::from(is_asked), "after {wait_ms} ms");
+        network.pass_ms(500);
+        let found = network.found(0);
+        assert!(found.is_complete(), "{found:?}");
+        assert_eq!(nodes(&found).len(), usize::from(is_asked));
     }
 }
 

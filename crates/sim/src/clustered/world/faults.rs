@@ -72,9 +72,10 @@ impl ClusteredWorld {
             self.idempotency.truncate_after(channel, kept);
         }
         for sequences in &mut self.received {
-            let knows_epoch = !sequences.epochs.is_disjoint(&epochs);
-            let highest = sequences.highest.remove(&*stream).filter(|highest| *highest > kept && knows_epoch);
-            let lost = |sequence| LostSequence { stream: stream.clone(), epochs: epochs.clone(), sequence };
+            // What it received before it heard of an epoch, it forgets when it hears of it.
+            let known: BTreeSet<String> = epochs.intersection(&sequences.epochs).cloned().collect();
+            let highest = sequences.highest.remove(&*stream).filter(|highest| *highest > kept && !known.is_empty());
+            let lost = |sequence| LostSequence { stream: stream.clone(), epochs: known, sequence };
             sequences.lost.extend(highest.map(lost));
         }
         if self.harness.chance.percent(50) {
