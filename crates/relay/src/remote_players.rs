@@ -289,13 +289,12 @@ impl RemotePlayers {
         }
         let receives_changes = node.receives_changes(room);
         let part_bytes = parts.bytes();
-        let is_possible = |encoded: &&[u8]| encoded.len() + part_bytes <= UPDATE_BYTES_MAX;
         let update = self.encoded(update);
-        let mut encoded = Some(update.bytes(receives_changes)).filter(is_possible).map(<[u8]>::to_vec);
-        // Its mirrors write whole states from an update that has no changes.
-        if encoded.is_none() && receives_changes {
-            encoded = Some(update.bytes(false)).filter(is_possible).map(<[u8]>::to_vec);
-        }
+        // From an update that has no changes, mirrors write whole states.
+        let encoded = [receives_changes, false].into_iter().find_map(|has_changes| {
+            let bytes = update.bytes(has_changes);
+            (bytes.len() + part_bytes <= UPDATE_BYTES_MAX).then(|| bytes.to_vec())
+        });
         let Some(encoded) = encoded else { return self.refuse_update(slot, room, out) };
         let (room, update) = (room_id(room), Update(encoded));
         let message = match parts {
