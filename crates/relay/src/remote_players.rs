@@ -39,7 +39,7 @@ pub(crate) struct RemotePlayers {
     by_name: BTreeMap<Arc<str>, NodeSlot>,
     /// The message that is being put together: its parts for the shards of one node arrive one after the other.
     pending: Option<Pending>,
-    /// The last encoded update, which all nodes with players of the room receive.
+    /// The last encoded update, which nodes with players of the room receive.
     encoded: Option<EncodedUpdate>,
     /// Ticks and keyframes that were too long to be sent.
     updates_refused: u64,
@@ -391,7 +391,7 @@ impl RemotePlayers {
         out.send_to(&node.node, Message::ToEdge(ToEdge::Over { room: room_id(room), code, reason }));
     }
 
-    /// An update is encoded once for all nodes, whose messages follow one another.
+    /// An update is encoded once for all nodes, whose messages follow one another, and once for those that receive changes.
     fn encoded(&mut self, update: Arc<TickUpdate>) -> &mut EncodedUpdate {
         let last = self.encoded.take().filter(|last| Arc::ptr_eq(&last.update, &update));
         self.encoded.insert(last.unwrap_or_else(|| EncodedUpdate::new(update)))
