@@ -6,13 +6,12 @@ use dunlin_engine::{
     ShardIndex,
     room::{FromRoom, RoomKey, RoomSite, RoomThreadIndex, ToRoom},
 };
-use dunlin_protocol::Encoding;
 use dunlin_relay::{
     Relay, RelayEffect, RelayOptions,
     format::{FrameHead, FrameKind, VERSION},
     frame,
 };
-use dunlin_rooms::{Base, Mirror};
+use dunlin_rooms::{Base, Mirror, SnapshotFormat};
 
 const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 7 };
 
@@ -20,7 +19,7 @@ const ROOM: RoomKey = RoomKey { owner: ShardIndex(0), number: 7 };
 pub fn frames(bytes: &[u8]) {
     let options = RelayOptions { node: "edge".into(), shard_count: 2, room_threads: 1 };
     let mut relay = Relay::new(options);
-    let site = Box::new(RoomSite { node: "host".into(), room: ROOM, thread: RoomThreadIndex(0) });
+    let site = Box::new(RoomSite { node: "host".into(), room: ROOM, thread: RoomThreadIndex(0), sends_changes: true });
     relay.take_to_room(1, ToRoom::OpenRemote { room: ROOM, channel: "arena".into(), site });
     relay.receive(1, bytes);
     let kind = FrameKind::Part { number: 0, is_last: true };
@@ -41,13 +40,10 @@ pub fn frames(bytes: &[u8]) {
                 mirror.apply(update);
                 for change in changes {
                     assert!((change.view.0 as usize) < *cells, "the view is on the map");
-                    for encoding in Encoding::ALL {
-                        mirror.body(encoding, change.view, Base::default());
-                        mirror.body(
-                            encoding,
-                            change.view,
-                            Base { tick: mirror.tick().saturating_sub(1), view: change.view },
-                        );
+                    let ticks = [0, 1, 2, 9].map(|age| mirror.tick().saturating_sub(age));
+                    for (format, tick) in SnapshotFormat::ALL.into_iter().flat_map(|of| ticks.map(|tick| (of, tick))) {
+                        mirror.body(format, change.view, Base::default());
+                        mirror.body(format, change.view, Base { tick, view: change.view });
                     }
                 }
             }

@@ -302,6 +302,8 @@ pub struct RoomSite {
     pub room: RoomKey,
     /// The thread there that runs it.
     pub thread: RoomThreadIndex,
+    /// Whether that node sends changed fields for clients that receive them. One of an earlier version sends whole states.
+    pub sends_changes: bool,
 }
 
 /// Whether another node of the cluster has a room.

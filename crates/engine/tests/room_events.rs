@@ -88,8 +88,12 @@ fn only_the_node_that_has_a_room_tells_of_it() {
     let mut hall = hall_with(true, 10);
     hall.subscribe("a", "arena:1");
     let (owner, _) = hall.node.room_queries.pop().expect("the others are asked");
-    let site =
-        RoomSite { node: "n2".into(), room: RoomKey { owner: ShardIndex(0), number: 9 }, thread: RoomThreadIndex(0) };
+    let site = RoomSite {
+        node: "n2".into(),
+        room: RoomKey { owner: ShardIndex(0), number: 9 },
+        thread: RoomThreadIndex(0),
+        sends_changes: true,
+    };
     let found = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site)) };
     hall.node.handle(owner, Event::RoomQueried { channel: "arena:1".into(), found });
     let sent: Vec<ToRoom> = hall.node.to_rooms.drain(..).map(|(_, message)| message).collect();

@@ -143,8 +143,12 @@ fn a_room_of_another_node_is_not_opened() {
 #[test]
 fn joins_are_forwarded_to_the_node_that_has_the_room() {
     let mut hall = hall(1);
-    let site =
-        RoomSite { node: "n2".into(), room: RoomKey { owner: ShardIndex(3), number: 9 }, thread: RoomThreadIndex(5) };
+    let site = RoomSite {
+        node: "n2".into(),
+        room: RoomKey { owner: ShardIndex(3), number: 9 },
+        thread: RoomThreadIndex(5),
+        sends_changes: true,
+    };
     let found = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site.clone())) };
     for name in ["a", "b"] {
         hall.subscribe(name, ROOM);
@@ -347,8 +351,12 @@ fn joins_wait_while_too_many_rooms_are_opened() {
 
 #[test]
 fn joins_that_pause_go_to_the_room_that_their_channel_gets() {
-    let site =
-        RoomSite { node: "n2".into(), room: RoomKey { owner: ShardIndex(3), number: 9 }, thread: RoomThreadIndex(5) };
+    let site = RoomSite {
+        node: "n2".into(),
+        room: RoomKey { owner: ShardIndex(3), number: 9 },
+        thread: RoomThreadIndex(5),
+        sends_changes: true,
+    };
     let there = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site)) };
     let mut hall = hall(1);
     for found in [RoomElsewhere::Nowhere { is_contended: false }, there] {
@@ -736,7 +744,7 @@ fn a_room_of_another_node_is_forgotten_with_its_last_late_join() {
     recover_three(&mut hall);
     for channel in asked(&mut hall) {
         let room = RoomKey { owner: ShardIndex(3), number: 9 };
-        let site = RoomSite { node: "n2".into(), room, thread: RoomThreadIndex(5) };
+        let site = RoomSite { node: "n2".into(), room, thread: RoomThreadIndex(5), sends_changes: true };
         let found = RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site)) };
         hall.node.handle(0, Event::RoomQueried { channel: channel.as_str().into(), found });
     }

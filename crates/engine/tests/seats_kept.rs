@@ -141,7 +141,7 @@ fn here_or_there(is_there: bool) -> RoomElsewhere {
         return RoomElsewhere::Nowhere { is_contended: false };
     }
     let room = RoomKey { owner: ShardIndex(0), number: 70 };
-    let site = RoomSite { node: "n2".into(), room, thread: RoomThreadIndex(0) };
+    let site = RoomSite { node: "n2".into(), room, thread: RoomThreadIndex(0), sends_changes: true };
     RoomElsewhere::Open { node: "n2".into(), site: Some(Box::new(site)) }
 }
 

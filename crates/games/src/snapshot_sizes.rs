@@ -1,11 +1,12 @@
 //! Bytes of snapshots, counted without sockets: the same ticks of the same room for clients that know the fields of
 //! states and for clients that do not. `docs/adr/0019-typed-state.md` has the figures.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use dunlin_rooms::{
     Base, CellIndex, FormatSet, GridShape, InputError, Mirror, ObjectId, PlayerId, Position, Refusal, Replica,
-    RestoreError, Room, RoomOptions, Schema, Simulation, SnapshotFormat, Visibility, Visitor, World, state, wire,
+    RestoreError, Room, RoomOptions, Schema, Simulation, SnapshotFormat, TickUpdate, Visibility, Visitor, World, state,
+    wire,
 };
 use serde_json::{Value, json};
 
@@ -81,6 +82,34 @@ fn snapshot_bytes(simulation: Box<dyn Simulation>, mut input: impl FnMut(&mut Ro
     clients.map(|client| client.bytes / (TICKS - WARM_UP_TICKS) as usize)
 }
 
+/// The mean bytes of an update between nodes in a room whose players receive changes in Protobuf: with whole states only, and
+/// with the changes. A player on the other node gets the same body in each tick as one on the room's node.
+fn update_bytes(simulation: Box<dyn Simulation>, mut input: impl FnMut(&mut Room, PlayerId, u32)) -> [usize; 2] {
+    const FORMAT: SnapshotFormat = SnapshotFormat::TypedProtobuf;
+    let mut room = Room::new(RoomOptions::default(), 1, simulation).expect("a possible map");
+    let player = room.join(&Visitor::of_user(""), FORMAT, b"").expect("there is room").player;
+    let (keyframe, cell_units) = (room.keyframe(room.formats()), room.grid().shape().cell_units);
+    let arrived = TickUpdate::from_bytes(&keyframe.to_bytes_with_changes()).expect("a keyframe");
+    let mut mirrors = [keyframe, Arc::new(arrived)].map(|from| Mirror::new(room.grid().clone(), 60, from, [b"", b""]));
+    let (mut base, mut bytes) = (Base::default(), [0; 2]);
+    for tick in 1..=TICKS {
+        input(&mut room, player, tick);
+        let outcome = room.tick(1_763_762_400_000_000 + u64::from(tick) * 16_667);
+        let sent = [outcome.update.to_bytes(), outcome.update.to_bytes_with_changes()];
+        let arrived = TickUpdate::from_bytes_in(&sent[1], room.schema(), cell_units).expect("an update");
+        let [here, there] = &mut mirrors;
+        here.apply(outcome.update);
+        there.apply(Arc::new(arrived));
+        let view = outcome.players.first().map_or(base.view, |change| change.view);
+        assert_eq!(there.body(FORMAT, view, base).bytes, here.body(FORMAT, view, base).bytes, "tick {tick}");
+        base = Base { tick: here.tick(), view };
+        if tick > WARM_UP_TICKS {
+            bytes = [0, 1].map(|way| bytes[way] + sent[way].len());
+        }
+    }
+    bytes.map(|bytes| bytes / (TICKS - WARM_UP_TICKS) as usize)
+}
+
 fn made(name: &str, params: &Value) -> Box<dyn Simulation> {
     Registry::built_in().make(name, params).expect("it ships with Dunlin").expect("good parameters")
 }
@@ -100,6 +129,19 @@ fn the_scene_of_the_benchmark() {
     assert_eq!([json, typed_json, whole, typed], [6_059, 8_823, 2_323, 314]);
     assert!(typed <= 400, "{typed} bytes");
     assert!(typed * 5 <= whole, "{typed} of {whole} bytes");
+}
+
+/// What the changes cost between nodes, of which one update per tick goes to each node with such players.
+#[test]
+fn updates_between_nodes() {
+    let params = json!({"objects": 100, "everyone_sees_everything": true, "typed": true});
+    let crowd = update_bytes(made("crowd", &params), |room, player, tick| {
+        if tick % 2 == 0 {
+            assert!(room.input(player, tick, &u64::from(tick).to_le_bytes()));
+        }
+    });
+    let cubes = update_bytes(Box::new(Cubes::default()), |_, _, _| {});
+    assert_eq!([crowd, cubes], [[4_920, 5_301], [25_070, 25_526]]);
 }
 
 /// All clients of a hunt see the same world, whatever the form of their snapshots.

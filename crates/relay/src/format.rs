@@ -2,7 +2,8 @@
 //!
 //! A *batch* is one message or several, one behind the other. It travels in one *frame*, or in several if it is longer
 //! than a message of NATS may be. The formats are those of `postcard`: numbers are varints, and fields follow in the
-//! order of their declaration. A new kind of message needs a new [`VERSION`], because an older node cannot skip it.
+//! order of their declaration. An older node cannot skip a message that it does not know. So a new kind of message needs
+//! a new [`VERSION`], or is sent only to nodes that have said that they know it, as [`ToHost::TypedJoin`] is.
 
 #![allow(missing_docs, reason = "a field whose name says all has no comment")]
 
@@ -83,13 +84,7 @@ pub struct Seat {
 /// To the node that runs the room.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ToHost {
-    Join {
-        room: RoomId,
-        thread: u16,
-        channel: Box<str>,
-        seat: Seat,
-        player: Box<JoiningPlayer>,
-    },
+    Join(Join),
     Leave {
         room: RoomId,
         seat: Seat,
@@ -102,6 +97,19 @@ pub enum ToHost {
         #[serde(with = "serde_bytes")]
         data: Vec<u8>,
     },
+    /// As [`ToHost::Join`], for a client that receives changed fields in Protobuf: from now on and until it leaves, the
+    /// updates of the room have them. Only for a node that has said that it sends changes, with the address of the room.
+    TypedJoin(Join),
+}
+
+/// A client joins.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Join {
+    pub room: RoomId,
+    pub thread: u16,
+    pub channel: Box<str>,
+    pub seat: Seat,
+    pub player: Box<JoiningPlayer>,
 }
 
 /// How a session leaves, as in the engine.

@@ -16,13 +16,13 @@ use dunlin_engine::{
     },
 };
 use dunlin_protocol::{ClientInfo, Encoding, Payload, UnsubscribeCode};
-use dunlin_rooms::{Grid, GridShape, TickUpdate};
+use dunlin_rooms::{Grid, GridShape, SnapshotFormat, TickUpdate};
 
 use crate::{
     Output, RelayEffect,
     format::{
-        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Leaving, Map, Message, RoomId, Seat, TickPart,
-        ToEdge, ToHost, UPDATE_BYTES_MAX, Update,
+        Audience, Change, Claim, Document, Join, JoinOutcome, JoiningPlayer, Leaving, Map, Message, RoomId, Seat,
+        TickPart, ToEdge, ToHost, UPDATE_BYTES_MAX, Update,
     },
     remote_rooms::{Malformed, room_id},
 };
@@ -39,8 +39,8 @@ pub(crate) struct RemotePlayers {
     by_name: BTreeMap<Arc<str>, NodeSlot>,
     /// The message that is being put together: its parts for the shards of one node arrive one after the other.
     pending: Option<Pending>,
-    /// The last encoded update, which all nodes with players of the room receive.
-    encoded: Option<(Arc<TickUpdate>, Vec<u8>)>,
+    /// The last encoded update, which nodes with players of the room receive.
+    encoded: Option<EncodedUpdate>,
     /// Ticks and keyframes that were too long to be sent.
     updates_refused: u64,
 }
@@ -49,16 +49,51 @@ pub(crate) struct RemotePlayers {
 #[derive(Debug)]
 struct EdgeNode {
     node: Arc<str>,
-    /// The thread of each player's room.
-    players: BTreeMap<(RoomKey, SeatKey), RoomThreadIndex>,
+    players: BTreeMap<(RoomKey, SeatKey), RemotePlayer>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct RemotePlayer {
+    /// The thread of its room.
+    thread: RoomThreadIndex,
+    /// Whether its client receives changed fields.
+    receives_changes: bool,
 }
 
 impl EdgeNode {
-    /// The players in a room, with its thread.
-    fn players_of(&self, room: RoomKey) -> impl Iterator<Item = (SeatKey, RoomThreadIndex)> {
+    /// The players in a room.
+    fn players_of(&self, room: RoomKey) -> impl Iterator<Item = (SeatKey, RemotePlayer)> {
         let first = SeatKey { shard: ShardIndex(0), index: 0, generation: 0 };
         let players = self.players.range((room, first)..).take_while(move |((of, _), _)| *of == room);
-        players.map(|((_, seat), thread)| (*seat, *thread))
+        players.map(|((_, seat), player)| (*seat, *player))
+    }
+
+    /// Whether updates of a room have changed fields. A node that has such a player reads them.
+    fn receives_changes(&self, room: RoomKey) -> bool {
+        self.players_of(room).any(|(_, player)| player.receives_changes)
+    }
+}
+
+/// An update as nodes receive it, in each way that one has needed.
+#[derive(Debug)]
+struct EncodedUpdate {
+    update: Arc<TickUpdate>,
+    whole_states: Option<Vec<u8>>,
+    with_changes: Option<Vec<u8>>,
+}
+
+impl EncodedUpdate {
+    const fn new(update: Arc<TickUpdate>) -> Self {
+        Self { update, whole_states: None, with_changes: None }
+    }
+
+    fn bytes(&mut self, has_changes: bool) -> &[u8] {
+        let Self { update, whole_states, with_changes } = self;
+        if has_changes && update.formats().contains(SnapshotFormat::TypedProtobuf) {
+            with_changes.get_or_insert_with(|| update.to_bytes_with_changes())
+        } else {
+            whole_states.get_or_insert_with(|| update.to_bytes())
+        }
     }
 }
 
@@ -138,26 +173,16 @@ impl RemotePlayers {
     pub(crate) fn receive(&mut self, from: &Arc<str>, message: ToHost, out: &mut Output) -> Result<(), Malformed> {
         let slot = self.by_name.get(from).copied();
         match message {
-            ToHost::Join { room, thread, channel, seat, player } => {
-                if thread >= self.room_threads {
-                    return Err(Malformed);
-                }
-                let Some(slot) = slot.or_else(|| self.add(from)) else {
-                    // Every other node of a large cluster has players here.
-                    let refusal = ToEdge::Joined { room, seat, outcome: JoinOutcome::Gone };
-                    out.send_to(from, Message::ToEdge(refusal));
-                    return Ok(());
-                };
-                let (room, seat, thread) = (room_key(room), seat_key(slot, seat)?, RoomThreadIndex(thread));
-                self.node_mut(slot).players.insert((room, seat), thread);
-                let request = Box::new(request_of(channel, seat, *player));
-                out.effects.push(RelayEffect::ToThread { thread, message: ToRoom::Join { room, request } });
-            }
+            ToHost::Join(join) => return self.join(from, join, false, out),
+            // In JSON, nothing of an update has fields.
+            ToHost::TypedJoin(join) if !join.player.is_protobuf => return Err(Malformed),
+            ToHost::TypedJoin(join) => return self.join(from, join, true, out),
             ToHost::Leave { room, seat, how } => {
                 let Some(slot) = slot else { return Ok(()) };
                 let (room, seat) = (room_key(room), seat_key(slot, seat)?);
                 // Its join was refused, or the room has ended.
-                let Some(thread) = self.node_mut(slot).players.remove(&(room, seat)) else { return Ok(()) };
+                let player = self.node_mut(slot).players.remove(&(room, seat));
+                let Some(RemotePlayer { thread, .. }) = player else { return Ok(()) };
                 let departure = match how {
                     Leaving::Left => Departure::Left,
                     Leaving::Lost => Departure::Lost,
@@ -172,14 +197,34 @@ impl RemotePlayers {
                 // The room also gets the input of a player that has left: the next tick returns its place in the inbox of
                 // the shard, which other players there use.
                 let node = self.node_mut(slot);
-                let thread = node.players.get(&(room, seat)).copied();
-                let Some(thread) = thread.or_else(|| node.players_of(room).next().map(|(_, thread)| thread)) else {
+                let player = node.players.get(&(room, seat)).copied();
+                let Some(player) = player.or_else(|| node.players_of(room).next().map(|(_, player)| player)) else {
                     return Ok(());
                 };
+                let thread = player.thread;
                 let message = ToRoom::Input { room, seat, number, data: data.into() };
                 out.effects.push(RelayEffect::ToThread { thread, message });
             }
         }
+        Ok(())
+    }
+
+    /// A client of another node joins a room.
+    fn join(&mut self, from: &Arc<str>, join: Join, receives_changes: bool, out: &mut Output) -> Result<(), Malformed> {
+        let Join { room, thread, channel, seat, player } = join;
+        if thread >= self.room_threads {
+            return Err(Malformed);
+        }
+        let Some(slot) = self.by_name.get(from).copied().or_else(|| self.add(from)) else {
+            // Every other node of a large cluster has players here.
+            let refusal = ToEdge::Joined { room, seat, outcome: JoinOutcome::Gone };
+            out.send_to(from, Message::ToEdge(refusal));
+            return Ok(());
+        };
+        let (room, seat, thread) = (room_key(room), seat_key(slot, seat)?, RoomThreadIndex(thread));
+        self.node_mut(slot).players.insert((room, seat), RemotePlayer { thread, receives_changes });
+        let request = Box::new(request_of(channel, seat, *player, receives_changes));
+        out.effects.push(RelayEffect::ToThread { thread, message: ToRoom::Join { room, request } });
         Ok(())
     }
 
@@ -238,14 +283,20 @@ impl RemotePlayers {
     pub(crate) fn send_pending(&mut self, out: &mut Output) {
         let Some(Pending { slot, room, update, parts }) = self.pending.take() else { return };
         // The last player there has left, and the inbox of its shard with it: nobody would use the update.
-        if self.node_mut(slot).players_of(room).next().is_none() {
+        let node = self.node_mut(slot);
+        if node.players_of(room).next().is_none() {
             return;
         }
-        let encoded = self.encoded(&update);
-        if encoded.len() + parts.bytes() > UPDATE_BYTES_MAX {
-            return self.refuse_update(slot, room, out);
-        }
-        let (room, update) = (room_id(room), Update(encoded.to_vec()));
+        let receives_changes = node.receives_changes(room);
+        let part_bytes = parts.bytes();
+        let update = self.encoded(update);
+        // From an update that has no changes, mirrors write whole states.
+        let encoded = [receives_changes, false].into_iter().find_map(|has_changes| {
+            let bytes = update.bytes(has_changes);
+            (bytes.len() + part_bytes <= UPDATE_BYTES_MAX).then(|| bytes.to_vec())
+        });
+        let Some(encoded) = encoded else { return self.refuse_update(slot, room, out) };
+        let (room, update) = (room_id(room), Update(encoded));
         let message = match parts {
             PendingParts::Keyframe { shards, map } => ToEdge::Keyframe { room, shards, map, update },
             PendingParts::Tick(parts) => ToEdge::Tick { room, update, parts },
@@ -260,7 +311,7 @@ impl RemotePlayers {
         self.pending.take_if(|pending| pending.slot == slot);
         self.slots.free.push_back(slot);
         let count = lost.players.len();
-        out.effects.extend(lost.players.into_iter().map(|((room, seat), thread)| {
+        out.effects.extend(lost.players.into_iter().map(|((room, seat), RemotePlayer { thread, .. })| {
             let message = ToRoom::Leave { room, seat, departure: Departure::Lost };
             RelayEffect::ToThread { thread, message }
         }));
@@ -330,8 +381,8 @@ impl RemotePlayers {
     fn refuse_update(&mut self, slot: NodeSlot, room: RoomKey, out: &mut Output) {
         self.updates_refused += 1;
         let node = self.node_mut(slot);
-        let players: Vec<(SeatKey, RoomThreadIndex)> = node.players_of(room).collect();
-        for (seat, thread) in players {
+        let players: Vec<(SeatKey, RemotePlayer)> = node.players_of(room).collect();
+        for (seat, RemotePlayer { thread, .. }) in players {
             node.players.remove(&(room, seat));
             let message = ToRoom::Leave { room, seat, departure: Departure::Left };
             out.effects.push(RelayEffect::ToThread { thread, message });
@@ -340,18 +391,15 @@ impl RemotePlayers {
         out.send_to(&node.node, Message::ToEdge(ToEdge::Over { room: room_id(room), code, reason }));
     }
 
-    /// An update is encoded once for all nodes, whose messages follow one another.
-    fn encoded(&mut self, update: &Arc<TickUpdate>) -> &[u8] {
-        let is_encoded = self.encoded.as_ref().is_some_and(|(encoded, _)| Arc::ptr_eq(encoded, update));
-        if !is_encoded {
-            self.encoded = Some((Arc::clone(update), update.to_bytes()));
-        }
-        self.encoded.as_ref().map_or(&[], |(_, bytes)| bytes)
+    /// An update is encoded once for all nodes, whose messages follow one another, and once for those that receive changes.
+    fn encoded(&mut self, update: Arc<TickUpdate>) -> &mut EncodedUpdate {
+        let last = self.encoded.take().filter(|last| Arc::ptr_eq(&last.update, &update));
+        self.encoded.insert(last.unwrap_or_else(|| EncodedUpdate::new(update)))
     }
 }
 
 /// A join as a room receives it from an owner. The answer needs no more of it than the seat.
-fn request_of(channel: Box<str>, seat: SeatKey, player: JoiningPlayer) -> SubscriptionRequest {
+fn request_of(channel: Box<str>, seat: SeatKey, player: JoiningPlayer, is_typed: bool) -> SubscriptionRequest {
     let JoiningPlayer { user, client, connection_info, channel_info, address, is_spectator, is_protobuf, data, claim } =
         player;
     let payload = |Document { is_json, bytes }: Document| {
@@ -371,7 +419,7 @@ fn request_of(channel: Box<str>, seat: SeatKey, player: JoiningPlayer) -> Subscr
         info,
         address,
         is_spectator,
-        is_typed: false,
+        is_typed,
         data: data.into(),
         opening: Opening::Used,
         claim,

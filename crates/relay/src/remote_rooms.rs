@@ -15,13 +15,13 @@ use dunlin_engine::{
     },
 };
 use dunlin_protocol::{Encoding, Payload, UnsubscribeCode};
-use dunlin_rooms::{CellIndex, Grid, GridShape, Refusal, TickUpdate};
+use dunlin_rooms::{CellIndex, Grid, GridShape, Refusal, Schema, TickUpdate};
 
 use crate::{
     Output, RelayEffect,
     format::{
-        Audience, Change, Claim, Document, JoinOutcome, JoiningPlayer, Leaving, Map, RoomId, Seat, TickPart, ToEdge,
-        ToHost,
+        Audience, Change, Claim, Document, Join, JoinOutcome, JoiningPlayer, Leaving, Map, RoomId, Seat, TickPart,
+        ToEdge, ToHost, Update,
     },
 };
 
@@ -47,10 +47,19 @@ struct RemoteRoom {
     requests: BTreeMap<SeatKey, Box<SubscriptionRequest>>,
     /// Players that have joined.
     seats: BTreeSet<SeatKey>,
-    /// The number of cells of its map; 0 before the first keyframe.
-    cells: usize,
+    /// What its first keyframe says; `None` before it.
+    world: Option<RemoteWorld>,
     /// The game has closed it; the owner will confirm.
     is_closing: bool,
+}
+
+/// What all keyframes of a room say. Shards that have the world keep what theirs has said, and updates are read with it.
+#[derive(Clone, Debug, PartialEq)]
+struct RemoteWorld {
+    map: Map,
+    /// The number of cells of the map.
+    cells: usize,
+    schema: Arc<Schema>,
 }
 
 /// The other node has sent what no room sends.
@@ -87,7 +96,7 @@ impl RemoteRooms {
                 site: *site,
                 requests: BTreeMap::new(),
                 seats: BTreeSet::new(),
-                cells: 0,
+                world: None,
                 is_closing: false,
             };
             self.rooms.insert(room, remote);
@@ -164,11 +173,10 @@ impl RemoteRooms {
                 let (grid, ticks_per_second) = (grid_of(map)?, map.ticks_per_second);
                 let keyframe = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
                 let room = self.room_mut(key);
-                // Shards that have the world keep the map that it came with.
-                if room.cells != 0 && room.cells != grid.len() {
+                let world = RemoteWorld { map, cells: grid.len(), schema: Arc::clone(keyframe.schema()) };
+                if *room.world.get_or_insert_with(|| world.clone()) != world {
                     return Err(Malformed);
                 }
-                room.cells = grid.len();
                 let channel = Arc::clone(&room.channel);
                 for shard in shards {
                     let (shard, channel, grid) = (self.shard_here(shard)?, Arc::clone(&channel), grid.clone());
@@ -178,9 +186,9 @@ impl RemoteRooms {
                 }
             }
             // It was on its way to players from before the room was closed and opened again here.
-            ToEdge::Tick { .. } if self.room_mut(key).cells == 0 => {}
+            ToEdge::Tick { .. } if self.room_mut(key).world.is_none() => {}
             ToEdge::Tick { update, parts, .. } => {
-                let update = Arc::new(TickUpdate::from_bytes(&update.0).map_err(|_| Malformed)?);
+                let update = Arc::new(self.room_mut(key).update(&update)?);
                 for part in parts {
                     let (shard, inputs_taken) = (self.shard_here(part.shard)?, part.inputs_taken);
                     let changes = self.room_mut(key).changes(part)?;
@@ -272,8 +280,9 @@ impl RemoteRoom {
 
     fn join(&self, request: &SubscriptionRequest) -> (SeatKey, ToHost) {
         let join = request.join.as_deref().expect("a room's subscription says what joining takes");
-        // Players of other nodes receive whole states, and wait on their own node.
-        let JoinParams { seat, info, address, is_spectator, data, claim, .. } = join;
+        // Players of other nodes wait on their own node.
+        let JoinParams { seat, info, address, is_spectator, is_typed, data, claim, .. } = join;
+        let is_protobuf = request.subscriber.class.encoding() == Encoding::Protobuf;
         let document = |payload: &Payload| Document { is_json: payload.is_json(), bytes: payload.bytes().to_vec() };
         let player = JoiningPlayer {
             user: (*info.user).into(),
@@ -282,7 +291,7 @@ impl RemoteRoom {
             channel_info: info.chan_info.as_ref().map(document),
             address: *address,
             is_spectator: *is_spectator,
-            is_protobuf: request.subscriber.class.encoding() == Encoding::Protobuf,
+            is_protobuf,
             data: data.to_vec(),
             claim: Claim {
                 given: claim.given.map(|SeatToken(token)| token),
@@ -291,14 +300,16 @@ impl RemoteRoom {
                 keeps_returned: claim.keeps_returned,
             },
         };
-        let join = ToHost::Join {
+        let join = Join {
             room: room_id(self.site.room),
             thread: self.site.thread.0,
             channel: (*self.channel).into(),
             seat: seat_of(*seat),
             player: Box::new(player),
         };
-        (*seat, join)
+        // In JSON, changed objects have all their fields, which whole states have as well: nodes send these alone.
+        let receives_changes = *is_typed && is_protobuf && self.site.sends_changes;
+        (*seat, if receives_changes { ToHost::TypedJoin(join) } else { ToHost::Join(join) })
     }
 
     /// Refuses the joins that the room has not answered. It may have accepted them, or may be about to.
@@ -318,13 +329,20 @@ impl RemoteRoom {
         ToHost::Leave { room: room_id(self.site.room), seat: seat_of(seat), how }
     }
 
+    /// An update after the first keyframe.
+    fn update(&self, bytes: &Update) -> Result<TickUpdate, Malformed> {
+        let RemoteWorld { map, schema, .. } = self.world.as_ref().expect("the caller has seen a keyframe");
+        TickUpdate::from_bytes_in(&bytes.0, schema, map.cell_units).map_err(|_| Malformed)
+    }
+
     /// The changes of the players of one shard. A mirror shows any cell of its map, and no other.
     fn changes(&self, part: TickPart) -> Result<Vec<SeatChange>, Malformed> {
+        let cells = self.world.as_ref().map_or(0, |world| world.cells);
         let change = |change: Change| {
             let Change { index, generation, view, ack, avatar, own } = change;
             let seat = SeatKey { shard: ShardIndex(part.shard), index, generation };
             let own = own.map(|own| own.into_vec().into());
-            let is_on_map = usize::try_from(view).is_ok_and(|view| view < self.cells);
+            let is_on_map = usize::try_from(view).is_ok_and(|view| view < cells);
             let change = SeatChange { seat, view: CellIndex(view), ack, avatar, own };
             if is_on_map { Ok(change) } else { Err(Malformed) }
         };

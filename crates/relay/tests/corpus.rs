@@ -17,6 +17,21 @@ fn relay_frame() {
     corpus::play("relay_frame", fuzzing::frames);
 }
 
+/// Changes that are not of the objects or of the schema end the link, or show something else. A mirror writes none that a
+/// state does not have.
+#[test]
+fn damaged_changes_are_refused_or_shown() {
+    let batch = fs::read(repository().join("fuzz/corpus/relay_frame/keyframe-and-changes")).expect("a seed");
+    for place in 0..batch.len() {
+        let byte = batch[place];
+        for other in [0, 1, byte ^ 1, byte ^ 0x80, byte.wrapping_add(1), byte.wrapping_sub(1), 0xff] {
+            let mut damaged = batch.clone();
+            damaged[place] = other;
+            fuzzing::frames(&damaged);
+        }
+    }
+}
+
 /// With `DUNLIN_WRITE=1` in the environment, writes the seeds anew.
 #[test]
 fn the_seeds_are_what_relays_send() {
@@ -63,10 +78,18 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     nodes.tick();
     record(&mut nodes, "tick");
     nodes.join(0, seat(0, 3), b"", encoding_of(seat(0, 3)));
-    nodes.settle(|_| true);
+    record(&mut nodes, "typed-join");
     nodes.tick();
     record(&mut nodes, "second-keyframe");
     nodes.leave(0, seat(0, 0));
     record(&mut nodes, "leave");
+    nodes.input(0, seat(0, 3), 1, vec![41]);
+    nodes.settle(|_| true);
+    nodes.tick();
+    record(&mut nodes, "changes");
+    // Changes are read only in a room whose schema is known.
+    let batch = |name| seeds.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, batch)| batch);
+    let both = [batch("second-keyframe"), batch("changes")].concat();
+    seeds.push(("keyframe-and-changes", both));
     seeds
 }

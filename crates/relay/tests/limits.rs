@@ -1,5 +1,7 @@
 //! Limits on what nodes send each other about rooms.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use dunlin_engine::{
     ShardIndex,
@@ -10,7 +12,7 @@ use dunlin_relay::{
     LinkLoss, RelayLimit,
     format::{BATCH_FULL_BYTES, FrameHead, FrameKind, Message, ToEdge, UPDATE_BYTES_MAX},
 };
-use dunlin_rooms::{CellIndex, ClockRate, Grid, GridShape};
+use dunlin_rooms::{CellIndex, ClockRate, FormatSet, Grid, GridShape, Schema, SnapshotFormat, UpdateWriter};
 
 use crate::nodes::{EDGE_SHARDS, Nodes, ROOM, encoding_of};
 
@@ -100,6 +102,25 @@ fn a_world_that_is_too_large_for_other_nodes_ends_for_their_players_alone() {
 }
 
 #[test]
+fn an_update_that_is_too_large_with_changes_travels_without_them() {
+    let player = seat(0, 3);
+    let mut nodes = joined(&[player]);
+    nodes.tick();
+    let update = nodes.host.updates.last().expect("a tick for each shard");
+    let changes_bytes = update.to_bytes_with_changes().len() - update.to_bytes().len();
+    assert!(changes_bytes > 0);
+    let mut received = |bytes| {
+        nodes.settle(|_| true);
+        nodes.received.clear();
+        tick_of(&mut nodes, player, bytes);
+        (nodes.received["edge0"].1, nodes.edges[0].ended.len())
+    };
+    let (with_changes, _) = received(UPDATE_BYTES_MAX - changes_bytes);
+    assert_eq!(received(UPDATE_BYTES_MAX - changes_bytes + 1), (with_changes + 1 - changes_bytes, 0), "past the limit");
+    assert_eq!(received(UPDATE_BYTES_MAX + 1).1, 1, "it is too large without them as well");
+}
+
+#[test]
 fn shards_of_a_node_share_a_keyframe() {
     let mut nodes = Nodes::new(1);
     nodes.open(0);
@@ -140,19 +161,34 @@ fn players_on_other_nodes_learn_the_rate_of_the_clock() {
 
 #[test]
 fn the_map_of_a_room_does_not_change() {
-    for (columns, is_taken) in [(8, true), (9, false)] {
+    for (columns, cell_units, is_taken) in [(8, 10, true), (9, 10, false), (8, 11, false)] {
         let mut nodes = joined(&[seat(0, 0)]);
         step(&mut nodes);
-        let keyframe = nodes.host.updates.last().expect("a tick for each shard").clone();
-        let shape = GridShape { columns, rows: 1, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+        let keyframe = nodes.keyframe();
+        let shape = GridShape { columns, rows: 1, cell_units, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
         let (channel, grid) = ("arena".into(), Grid::new(shape).expect("a map"));
         let message = FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe };
         let shard = NodeSlot(1).shard(0).expect("a shard");
         nodes.host.relay.take_from_room(nodes.now_us, shard, message);
         nodes.settle(|_| true);
         let malformed = nodes.edges[0].relay.counters().losses[LinkLoss::Malformed as usize];
-        assert_eq!(malformed, u64::from(!is_taken), "{columns} columns");
+        assert_eq!(malformed, u64::from(!is_taken), "{columns} columns of {cell_units} units");
     }
+}
+
+/// Shards that have the world read changes with the schema that it came with.
+#[test]
+fn the_schema_of_a_room_does_not_change() {
+    let mut nodes = joined(&[seat(0, 0)]);
+    let mut writer = UpdateWriter::new(Arc::new(Schema::new()), 10);
+    writer.begin(9, 9, FormatSet::default().with(SnapshotFormat::Json), true);
+    let shape = GridShape { columns: 8, rows: 1, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
+    let (channel, grid) = ("arena".into(), Grid::new(shape).expect("a map"));
+    let keyframe = Arc::new(writer.finish(&grid));
+    let message = FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe };
+    nodes.host.relay.take_from_room(nodes.now_us, NodeSlot(1).shard(0).expect("a shard"), message);
+    nodes.settle(|_| true);
+    assert_eq!(nodes.edges[0].relay.counters().losses[LinkLoss::Malformed as usize], 1);
 }
 
 #[test]

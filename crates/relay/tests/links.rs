@@ -81,7 +81,7 @@ impl Pair {
         let room = *open.get_or_insert_with(|| {
             *rooms += 1;
             let room = RoomKey { owner: ShardIndex(0), number: *rooms };
-            let site = Box::new(RoomSite { node: other, room: ROOM, thread: RoomThreadIndex(0) });
+            let site = Box::new(RoomSite { node: other, room: ROOM, thread: RoomThreadIndex(0), sends_changes: true });
             relay.take_to_room(self.now_us, ToRoom::OpenRemote { room, channel: "arena".into(), site });
             room
         });

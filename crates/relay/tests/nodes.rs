@@ -18,9 +18,9 @@ use dunlin_engine::{
 use dunlin_protocol::{ClientInfo, Encoding};
 use dunlin_relay::{Relay, RelayEffect, RelayOptions};
 use dunlin_rooms::{
-    Base, CellIndex, ClockRate, GridShape, InputError, Mirror, ObjectId, PlayerId, Position, Refusal, RestoreError,
-    Room, RoomOptions, Schema, Scope, Simulation, SnapshotFormat, TickTime, TickUpdate, Visibility, Visitor, World,
-    state,
+    Base, CellIndex, ClockRate, GridShape, InputError, Mirror, ObjectId, PlayerId, Position, Refusal, Replica,
+    RestoreError, Room, RoomOptions, Schema, Scope, Simulation, SnapshotFormat, TickTime, TickUpdate, Visibility,
+    Visitor, World, state, wire,
 };
 
 /// The room on its node.
@@ -118,12 +118,23 @@ pub struct EdgeNode {
     pub mirrors: Vec<Option<Mirror>>,
     /// Each player that has joined, and its view.
     pub seats: BTreeMap<SeatKey, Option<CellIndex>>,
+    /// What the client of each of them has.
+    clients: BTreeMap<SeatKey, Client>,
+    /// Whether it receives changes for players who ask for them: both nodes know them.
+    pub knows_changes: bool,
     pub answers: Vec<Result<SeatKey, (SeatKey, NotJoined)>>,
     /// The events, and the seats of those that are not for all.
     pub events: Vec<(String, Option<Vec<SeatKey>>)>,
     pub ended: Vec<&'static str>,
     pub inputs_taken: u32,
     pub ticks: Vec<(u16, u32)>,
+}
+
+/// A client that misses some ticks.
+#[derive(Default)]
+struct Client {
+    base: Base,
+    replica: Replica,
 }
 
 /// The nodes, and the frames between them.
@@ -153,6 +164,8 @@ impl EdgeNode {
             name,
             mirrors: (0..EDGE_SHARDS).map(|_| None).collect(),
             seats: BTreeMap::new(),
+            clients: BTreeMap::new(),
+            knows_changes: true,
             answers: Vec::new(),
             events: Vec::new(),
             ended: Vec::new(),
@@ -187,7 +200,7 @@ impl Nodes {
         let (frames, received) = (VecDeque::new(), BTreeMap::new());
         let mut nodes = Self { now_us: 1, rate: ClockRate::FULL, host, edges, frames, received };
         let own = SeatKey { shard: ShardIndex(0), index: 0, generation: 1 };
-        // The second receives changed fields, which other nodes do not.
+        // The second receives changed fields.
         for index in [0, 3] {
             let seat = SeatKey { index, ..own };
             let request = Box::new(request(seat, b"", encoding_of(seat)));
@@ -204,7 +217,8 @@ impl Nodes {
 
     /// The owner on an edge learns where the room is.
     pub fn open(&mut self, edge: usize) {
-        let site = Box::new(RoomSite { node: "host".into(), room: ROOM, thread: RoomThreadIndex(0) });
+        let (room, thread, sends_changes) = (ROOM, RoomThreadIndex(0), self.edges[edge].knows_changes);
+        let site = Box::new(RoomSite { node: "host".into(), room, thread, sends_changes });
         self.send_to_room(edge, ToRoom::OpenRemote { room: REMOTE, channel: "arena".into(), site });
     }
 
@@ -214,6 +228,7 @@ impl Nodes {
 
     pub fn leave(&mut self, edge: usize, seat: SeatKey) {
         self.edges[edge].seats.remove(&seat);
+        self.edges[edge].clients.remove(&seat);
         self.send_to_room(edge, ToRoom::Leave { room: REMOTE, seat, departure: Departure::Left });
     }
 
@@ -233,6 +248,12 @@ impl Nodes {
         let mut outgoing = Vec::new();
         host.finish(done, &mut outgoing);
         self.pass_on(outgoing);
+    }
+
+    /// The world for a shard that does not have it.
+    pub fn keyframe(&self) -> Arc<TickUpdate> {
+        let room = self.host.runner.room();
+        room.keyframe(room.formats())
     }
 
     /// The room fails.
@@ -357,6 +378,7 @@ impl Nodes {
             FromRoom::Failed { .. } => {
                 node.ended.push("failed");
                 node.seats.clear();
+                node.clients.clear();
                 node.mirrors.fill_with(|| None);
             }
             FromRoom::Closing { .. } => node.ended.push("closing"),
@@ -364,25 +386,53 @@ impl Nodes {
         }
     }
 
-    /// Checks that each player of an edge sees what a player on the room's node would see in its place. One who asks for
-    /// fields gets the schema, and whole states.
+    /// Checks that each player of an edge sees what a player on the room's node would see in its place, and gets the same
+    /// bytes. One who asks for fields in JSON gets the schema and whole states, and so does one in Protobuf if one of the
+    /// nodes does not know changes.
     pub fn check_views(&mut self) {
+        let here = self.host.mirror.as_mut().expect("a player is there");
         for edge in &mut self.edges {
             for (seat, view) in &edge.seats {
                 let view = view.expect("the tick that brought the player named it");
                 let encoding = encoding_of(*seat);
                 let format = if is_typed(*seat) { SnapshotFormat::typed(encoding) } else { encoding.into() };
-                let there = self.host.mirror.as_mut().expect("a player is there").body(encoding, view, Base::default());
+                let has_changes = edge.knows_changes && format == SnapshotFormat::TypedProtobuf;
+                let form_here = if has_changes { format } else { encoding.into() };
                 let mirror = edge.mirrors[usize::from(seat.shard.0)].as_mut().expect("a keyframe came before the tick");
                 assert_eq!(*mirror.schema(), Meadow.schema());
                 for tick in [0, mirror.tick() - 1] {
                     let base = Base { tick, view };
                     let seen = mirror.body(format, view, base).bytes.clone();
-                    assert_eq!(seen, mirror.body(encoding, view, base).bytes, "{seat:?}");
+                    assert_eq!(seen, here.body(form_here, view, base).bytes, "{seat:?} of {tick}");
                 }
-                assert_eq!(mirror.body(format, view, Base::default()).bytes, there.bytes, "{seat:?}");
+                let client = edge.clients.entry(*seat).or_default();
+                // Those of other shards and seats miss other ticks.
+                if (mirror.tick() + seat.index + u32::from(seat.shard.0)).is_multiple_of(3) {
+                    client.receive(mirror, format, view);
+                    let mut there = Client::default();
+                    there.receive(here, format, view);
+                    assert_eq!(client.objects(), there.objects(), "{seat:?}");
+                }
             }
         }
+    }
+}
+
+impl Client {
+    fn receive(&mut self, mirror: &mut Mirror, format: SnapshotFormat, view: CellIndex) {
+        let (encoding, body) = (format.encoding(), mirror.body(format, view, self.base));
+        let mut data = Vec::new();
+        wire::write_player_header(encoding, 0, 0, None, &mut data);
+        if format.is_typed() && self.base.tick == 0 {
+            wire::write_schema(encoding, mirror.schema(), &mut data);
+        }
+        data.extend_from_slice(&body.bytes[..body.data_bytes]);
+        self.replica.apply(encoding, &data).expect("a good snapshot");
+        self.base = Base { tick: body.tick, view };
+    }
+
+    fn objects(&self) -> BTreeMap<ObjectId, (Position, Vec<u8>)> {
+        self.replica.objects().map(|(id, seen)| (id, (seen.position, seen.state.clone()))).collect()
     }
 }
 

@@ -6,7 +6,11 @@ use dunlin_engine::{
 };
 use dunlin_proof::chance::Xorshift;
 use dunlin_protocol::UnsubscribeCode;
-use dunlin_relay::{LinkLoss, SILENCE_US_MAX};
+use dunlin_relay::{
+    LinkLoss, SILENCE_US_MAX,
+    format::{FrameHead, Message, ToEdge, ToHost},
+};
+use dunlin_rooms::SnapshotFormat;
 
 use crate::nodes::{EDGE_SHARDS, Nodes, REMOTE, encoding_of};
 
@@ -104,6 +108,93 @@ fn one_update_a_tick_travels_to_each_node() {
     nodes.settle(|_| true);
     let many = nodes.received["edge0"];
     assert!(many.0 == 1 && many.1 <= few["edge0"].1, "a still tick costs no byte per player: {many:?}, {few:?}");
+}
+
+/// The messages of a frame with a whole batch.
+fn messages_of(frame: &[u8]) -> Vec<Message> {
+    let (_, mut batch) = postcard::take_from_bytes::<FrameHead<'_>>(frame).expect("a frame has a head");
+    let mut messages = Vec::new();
+    while !batch.is_empty() {
+        let (message, rest) = postcard::take_from_bytes(batch).expect("a message");
+        messages.push(message);
+        batch = rest;
+    }
+    messages
+}
+
+/// Bytes of a tick in which a player walks, for each of two nodes.
+fn tick_bytes(nodes: &mut Nodes, number: u32) -> [usize; 2] {
+    nodes.input(1, seat(0, 0), number, vec![number as u8 * 3]);
+    nodes.settle(|_| true);
+    nodes.received.clear();
+    nodes.tick();
+    nodes.settle(|_| true);
+    nodes.check_views();
+    ["edge0", "edge1"].map(|edge| nodes.received[edge].1)
+}
+
+#[test]
+fn a_node_receives_changes_while_a_player_there_does() {
+    let mut nodes = joined();
+    let typed = seat(1, 3);
+    let [before, _] = tick_bytes(&mut nodes, 1);
+    let has_changes = |nodes: &Nodes| nodes.host.updates[0].formats().contains(SnapshotFormat::TypedProtobuf);
+    assert!(has_changes(&nodes), "a player on the room's node receives changes");
+    nodes.join(0, typed, b"", encoding_of(typed));
+    nodes.settle(|_| true);
+    nodes.tick();
+    nodes.settle(|_| true);
+    let [with_changes, without] = tick_bytes(&mut nodes, 2);
+    assert!(with_changes > without, "{with_changes} {without}");
+    for number in 3..20 {
+        tick_bytes(&mut nodes, number);
+    }
+    nodes.leave(0, typed);
+    nodes.settle(|_| true);
+    nodes.tick();
+    nodes.settle(|_| true);
+    let [after, _] = tick_bytes(&mut nodes, 1);
+    assert_eq!(after, before, "the same walk again");
+}
+
+/// A host of an earlier version says nothing of changes, so no join asks it for them. To the host, the edge is one of an
+/// earlier version, which would not ask.
+#[test]
+fn nodes_of_an_earlier_version_get_what_they_read() {
+    let mut nodes = Nodes::new(2);
+    nodes.edges[0].knows_changes = false;
+    let typed = seat(1, 3);
+    for edge in 0..2 {
+        nodes.open(edge);
+        nodes.join(edge, seat(0, 0), b"", encoding_of(seat(0, 0)));
+        nodes.join(edge, typed, b"", encoding_of(typed));
+    }
+    let mut joins = Vec::new();
+    nodes.settle(|frame| {
+        joins.extend(messages_of(frame));
+        true
+    });
+    let is_typed: Vec<bool> = joins.iter().map(|join| matches!(join, Message::ToHost(ToHost::TypedJoin(_)))).collect();
+    assert_eq!(is_typed, [false, false, false, true], "{joins:?}");
+    nodes.tick();
+    nodes.settle(|_| true);
+    for number in 1..20 {
+        tick_bytes(&mut nodes, number);
+        nodes.received.clear();
+        let mut updates = Vec::new();
+        nodes.tick();
+        nodes.settle(|frame| {
+            updates.extend(messages_of(frame).into_iter().filter_map(|message| match message {
+                Message::ToEdge(ToEdge::Tick { update, .. }) => Some(update.0),
+                _ => None,
+            }));
+            true
+        });
+        // The bits of the first byte: plain JSON and Protobuf, and changes.
+        let mut firsts: Vec<u8> = updates.iter().map(|update| update[0]).collect();
+        firsts.sort_unstable();
+        assert_eq!(firsts, [0b0_0110, 0b1_0110]);
+    }
 }
 
 #[test]

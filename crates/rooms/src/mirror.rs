@@ -218,8 +218,9 @@ impl Mirror {
         MirrorCounters { weighed_cells: self.weights.weighed_cells(), ..self.counters }
     }
 
-    /// `format` if the mirror has it, and otherwise that of the same encoding with whole states. Updates of another node
-    /// have whole states only, and so have those from before the first player who asked for fields.
+    /// `format` if the mirror has it, and otherwise that of the same encoding with whole states. Updates from before the
+    /// first player who asked for fields have whole states only, and so have those of another node in JSON, or of an earlier
+    /// version.
     fn written(&self, format: SnapshotFormat, base: Base) -> SnapshotFormat {
         let lacking_tick = self.lacking_ticks[format.index()];
         let is_there = match format.in_room_with(&self.schema) {

@@ -160,10 +160,18 @@ impl TickUpdate {
             + self.layers.memory_bytes()
     }
 
-    /// The update as another node receives it.
+    /// The update as another node receives it, with whole states only. Nodes of all versions read it.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        format::write(self, &mut bytes);
+        format::write(self, format::WHOLE_STATES, &mut bytes);
+        bytes
+    }
+
+    /// As [`TickUpdate::to_bytes`], with the changed fields if the update has them: for a node with players who receive
+    /// [`SnapshotFormat::TypedProtobuf`].
+    pub fn to_bytes_with_changes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        format::write(self, format::WITH_CHANGES, &mut bytes);
         bytes
     }
 
@@ -172,7 +180,34 @@ impl TickUpdate {
     /// # Errors
     /// If the bytes are anything else. No bytes cause a panic in a mirror that applies the update.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MalformedUpdate> {
-        format::read(bytes)
+        Self::from_bytes_in(bytes, &Schema::new(), 0)
+    }
+
+    /// As [`TickUpdate::from_bytes`], also with changed fields, in a room whose keyframe has this schema, and whose cells
+    /// have this side.
+    ///
+    /// # Errors
+    /// As [`TickUpdate::from_bytes`].
+    pub fn from_bytes_in(bytes: &[u8], schema: &Schema, cell_units: u32) -> Result<Self, MalformedUpdate> {
+        let update = format::read(bytes)?;
+        if update.has_possible_changes(schema, cell_units) { Ok(update) } else { Err(MalformedUpdate) }
+    }
+
+    /// Whether a mirror can write all changes of fields: the objects have their states of these kinds.
+    fn has_possible_changes(&self, schema: &Schema, cell_units: u32) -> bool {
+        let is_possible = |(place, (id, changes)): (usize, (&u32, &Changes))| {
+            if *changes == WHOLE {
+                return true;
+            }
+            wire::read_object(self.upsert(SnapshotFormat::TypedProtobuf, place)).is_some_and(|object| {
+                object.id.0 == *id
+                    && object.x.max(object.y) < cell_units
+                    && schema
+                        .kind(object.kind)
+                        .is_some_and(|kind| wire::are_changes_of(kind, *changes) && kind.describes(object.state))
+            })
+        };
+        self.upserted.iter().zip(&self.changes).enumerate().all(is_possible)
     }
 
     /// How far the layers of cells are visible.

@@ -13,7 +13,7 @@ use dunlin_protocol::Encoding;
 use crate::{CellIndex, ClockRate, GridShape, ObjectView, Schema, SnapshotFormat, ZONES, grid::HISTORY_TICKS};
 
 pub use changes::ObjectBefore;
-pub(crate) use changes::{ChangeList, ChangeReader, Changes, KnownObject, WHOLE, position_bits};
+pub(crate) use changes::{ChangeList, ChangeReader, Changes, KnownObject, WHOLE, are_changes_of, position_bits};
 pub use hash::object_hash;
 pub(crate) use json::{Text, read_object as read_json_object};
 pub(crate) use protobuf::{cell_update, number, read_object, snapshot};

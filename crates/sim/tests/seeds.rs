@@ -32,7 +32,7 @@ const FOUND_SEEDS: [u64; 14] = [
 ];
 
 /// Cases that the fixed seeds must reach at least [`REACHED_MIN`] times.
-const REACHED: [&str; 124] = [
+const REACHED: [&str; 126] = [
     "connected on WebSocketJson",
     "connected on WebSocketProtobuf",
     "connected on WebSocketDeflateJson",
@@ -113,7 +113,9 @@ const REACHED: [&str; 124] = [
     "room goes on there",
     "room left to another node",
     "room moves",
+    "tick of whole states between nodes",
     "tick that nobody has seen",
+    "tick with changes between nodes",
     "room with near kinds",
     "room with weights",
     "snapshot in JSON",

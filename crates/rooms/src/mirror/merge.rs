@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{HashState, KEPT_BYTES_MAX, history::History};
 use crate::{
-    CellIndex, Schema, SnapshotFormat, TickUpdate,
+    CellIndex, ObjectView, Schema, SnapshotFormat, TickUpdate,
     wire::{self, ChangeList, Changes, SegmentHead, WHOLE},
 };
 
@@ -177,9 +177,12 @@ impl Merges {
             };
             let object = update.upsert(format, place);
             let all = mentions.iter().fold(0, |all, mention| all | mention.changes);
+            // Another node may say that an object has changed its kind.
+            let has_changes =
+                |now: &ObjectView<'_>| states.schema.kind(now.kind).is_some_and(|kind| wire::are_changes_of(kind, all));
             if format == SnapshotFormat::TypedProtobuf
                 && all & WHOLE == 0
-                && let Some(now) = wire::read_object(object)
+                && let Some(now) = wire::read_object(object).filter(has_changes)
             {
                 match update.values(place).filter(|_| is_step) {
                     Some(values) => changes.push_written(states.schema, &now, all, (update.deltas(format), values)),

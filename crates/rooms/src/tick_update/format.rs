@@ -1,9 +1,10 @@
 //! The encoding of an update between the nodes of a cluster.
 //!
 //! Cells, ids and ranges are lists in ascending order, so each number is written as the difference to the one before.
-//! The segments are what clients receive, and are copied as they are. Players of other nodes receive whole states:
-//! only the first two forms are sent. A keyframe has the schema as well, so that these players know what states are
-//! made of.
+//! The segments are what clients receive, and are copied as they are. All nodes receive the two forms with whole states.
+//! A node with players who receive changed fields, and which has said that it reads them, also receives the segments of
+//! these, and which fields of each object they change. A keyframe has the schema as well, so that the players know what
+//! states are made of.
 
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use crate::{
     binary::{Reader, Unreadable, put_bytes, put_number},
     layers::Reaches,
     schema::RANGES_MAX,
+    wire::{Changes, WHOLE},
 };
 
 /// The bytes are not an update, or are cut.
@@ -49,20 +51,30 @@ const WEIGHTED: u8 = 0x40;
 /// of nodes that do not know layers.
 const LAYERED: u8 = 0x20;
 
-/// The forms that other nodes receive.
-const SENT: [SnapshotFormat; 2] = [SnapshotFormat::Json, SnapshotFormat::Protobuf];
+/// The forms that all other nodes receive.
+pub(super) const WHOLE_STATES: &[SnapshotFormat] = &[SnapshotFormat::Json, SnapshotFormat::Protobuf];
+
+/// The forms that a node receives which reads changes.
+pub(super) const WITH_CHANGES: &[SnapshotFormat] =
+    &[SnapshotFormat::Json, SnapshotFormat::Protobuf, SnapshotFormat::TypedProtobuf];
 
 /// All bits of the first byte.
-const KNOWN_BITS: u8 = KEYFRAME | SLOWED | WEIGHTED | LAYERED | bit(SENT[0]) | bit(SENT[1]);
+const KNOWN_BITS: u8 = KEYFRAME
+    | SLOWED
+    | WEIGHTED
+    | LAYERED
+    | bit(SnapshotFormat::Json)
+    | bit(SnapshotFormat::Protobuf)
+    | bit(SnapshotFormat::TypedProtobuf);
 
 /// The bit of the first byte that says that an update has this form.
 const fn bit(format: SnapshotFormat) -> u8 {
     2 << format.index()
 }
 
-/// Appends an update.
-pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
-    let sent = || SENT.into_iter().filter(|format| update.formats.contains(*format));
+/// Appends an update in its forms among `sent`.
+pub(super) fn write(update: &TickUpdate, sent: &[SnapshotFormat], out: &mut Vec<u8>) {
+    let sent = || sent.iter().copied().filter(|format| update.formats.contains(*format));
     let formats = sent().fold(0, |bits, format| bits | bit(format));
     let TickTime { unix_us, rate } = update.time;
     let is_weighted = update.cells.iter().any(|cell| cell.weight != 1);
@@ -99,7 +111,8 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
     let ids = update.departed[..before.departed_end].iter().chain(&update.upserted[..before.upserted_end]);
     ids.for_each(|id| put_number(u64::from(*id), out));
     write_object_layers(update, out);
-    for format in sent() {
+    // Changes build on the objects of plain Protobuf.
+    for format in sent().filter(|format| format.objects() == *format) {
         let form = &update.forms[format.index()];
         if !update.is_keyframe {
             write_parts(&form.deltas, &form.delta_ends[..update.cells.len()], out);
@@ -119,6 +132,34 @@ pub(super) fn write(update: &TickUpdate, out: &mut Vec<u8>) {
             }
         }
     }
+    if sent().any(|format| format == SnapshotFormat::TypedProtobuf) && !update.is_keyframe {
+        write_changes(update, out);
+    }
+}
+
+/// Appends the segments with changed fields; for each object of the deltas which of its fields these are; and in a room with
+/// layers, where its values are. The form has no other objects and no full cells of its own, so a keyframe has nothing of it.
+fn write_changes(update: &TickUpdate, out: &mut Vec<u8>) {
+    let form = &update.forms[SnapshotFormat::TypedProtobuf.index()];
+    write_parts(&form.deltas, &form.delta_ends[..update.cells.len()], out);
+    for place in 0..update.cells.len() {
+        let segment_bits = update.delta(SnapshotFormat::TypedProtobuf, place).start * 8;
+        let (upserted, first) = update.upserted(place);
+        for object in first..first + upserted.len() {
+            let changes = update.changes(object);
+            // Most objects have few fields, and whole ones are frequent.
+            put_number(if changes == WHOLE { 0 } else { changes + 1 }, out);
+            if let Some(values) = update.values(object).filter(|_| has_values(changes)) {
+                put_number((values.start - segment_bits) as u64, out);
+                put_number(values.len() as u64, out);
+            }
+        }
+    }
+}
+
+/// Whether there are values of an object with these changes.
+fn has_values(changes: Changes) -> bool {
+    changes != WHOLE && changes != 0
 }
 
 /// Appends the layers of the objects in the cells that have some beyond the first.
@@ -149,8 +190,11 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
     if first & !KNOWN_BITS != 0 {
         return Err(MalformedUpdate);
     }
-    let formats = SENT.into_iter().filter(|format| first & bit(*format) != 0);
-    let formats = formats.fold(FormatSet::default(), FormatSet::with);
+    let sent = WITH_CHANGES.iter().copied().filter(|format| first & bit(*format) != 0);
+    if sent.clone().any(|format| first & bit(format.objects()) == 0) {
+        return Err(MalformedUpdate);
+    }
+    let formats = sent.fold(FormatSet::default(), FormatSet::with);
     let mut update = TickUpdate {
         is_keyframe: first & KEYFRAME != 0,
         formats,
@@ -181,7 +225,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
         }
     }
     read_object_layers(&mut reader, &mut update)?;
-    for format in formats.iter() {
+    for format in formats.with_objects() {
         let form = &mut update.forms[format.index()];
         if !update.is_keyframe {
             (form.deltas, form.delta_ends) = read_parts(&mut reader, cell_count)?;
@@ -192,7 +236,35 @@ pub(super) fn read(bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
             update.layers.ends[format.index()] = read_layer_ends(&mut reader, &update, format)?;
         }
     }
+    if formats.contains(SnapshotFormat::TypedProtobuf) && !update.is_keyframe {
+        read_changes(&mut reader, &mut update)?;
+    }
     if reader.left() > 0 { Err(MalformedUpdate) } else { Ok(update) }
+}
+
+/// Reads what [`write_changes`] appended. Each object has a byte at least, so what this takes is bounded by the message.
+fn read_changes(reader: &mut Reader<'_>, update: &mut TickUpdate) -> Result<(), MalformedUpdate> {
+    let form = &mut update.forms[SnapshotFormat::TypedProtobuf.index()];
+    (form.deltas, form.delta_ends) = read_parts(reader, update.cells.len())?;
+    let is_layered = !update.reaches.is_empty();
+    for (place, cell) in update.cells.iter().enumerate() {
+        let segment = super::part(&form.delta_ends, place);
+        while update.changes.len() < cell.upserted_end {
+            let changes: u64 = reader.number()?;
+            update.changes.push(changes.checked_sub(1).unwrap_or(WHOLE));
+            if !is_layered {
+                continue;
+            }
+            let mut values = 0..0;
+            if update.changes.last().is_some_and(|changes| has_values(*changes)) {
+                let (start, length): (usize, usize) = (reader.number_of()?, reader.number_of()?);
+                let end = start.checked_add(length).filter(|end| *end <= segment.len() * 8).ok_or(MalformedUpdate)?;
+                values = segment.start * 8 + start..segment.start * 8 + end;
+            }
+            update.layers.values.push(values);
+        }
+    }
+    Ok(())
 }
 
 fn read_cells(
@@ -315,7 +387,9 @@ fn read_ranges(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Grid, GridShape, ObjectId, ObjectView, UpdateWriter, state, tick_update::StillObject};
+    use crate::{
+        ChangedView, Grid, GridShape, ObjectBefore, ObjectId, ObjectView, UpdateWriter, state, tick_update::StillObject,
+    };
 
     fn object(id: u32, state: &[u8]) -> ObjectView<'_> {
         ObjectView { id: ObjectId(id), kind: 7, x: id % 50, y: 3, state }
@@ -333,8 +407,14 @@ mod tests {
     const SENT_UPDATE: &str = include_str!("../../tests/fixtures/update-between-nodes.txt");
     const SENT_KEYFRAME: &str = include_str!("../../tests/fixtures/keyframe-between-nodes.txt");
 
+    const SENT_CHANGES: &str = include_str!("../../tests/fixtures/changes-between-nodes.txt");
+
     fn schema() -> Schema {
         Schema::new().with::<Kind>()
+    }
+
+    fn whole_states() -> FormatSet {
+        WHOLE_STATES.iter().copied().fold(FormatSet::default(), FormatSet::with)
     }
 
     fn grid() -> Grid {
@@ -368,8 +448,7 @@ mod tests {
 
     fn every_update() -> impl Iterator<Item = TickUpdate> {
         let one = |format| FormatSet::default().with(format);
-        let both = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
-        let sets = SENT.map(one).into_iter().chain([FormatSet::default(), both]);
+        let sets = WHOLE_STATES.iter().copied().map(one).chain([FormatSet::default(), whole_states()]);
         sets.flat_map(|set| [false, true].map(|is_keyframe| update(is_keyframe, set)))
     }
 
@@ -420,7 +499,7 @@ mod tests {
     #[test]
     fn fields_are_left_out_on_the_way_between_nodes() {
         let all = SnapshotFormat::ALL.into_iter().fold(FormatSet::default(), FormatSet::with);
-        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let sent = whole_states();
         for is_keyframe in [false, true] {
             let bytes = update(is_keyframe, all).to_bytes();
             assert_eq!(bytes, update(is_keyframe, sent).to_bytes());
@@ -434,28 +513,27 @@ mod tests {
 
     #[test]
     fn unknown_bits_are_malformed() {
-        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let sent = whole_states();
         let bytes = update(false, sent).to_bytes();
-        let known = [KEYFRAME, SLOWED, WEIGHTED, LAYERED, bit(SnapshotFormat::Json), bit(SnapshotFormat::Protobuf)];
-        // No other form can arrive.
-        for unknown in (0..8).map(|place| 1 << place).filter(|bit| !known.contains(bit)) {
-            let mut changed = bytes.clone();
-            changed[0] |= unknown;
-            assert_eq!(TickUpdate::from_bytes(&changed).err(), Some(MalformedUpdate), "{unknown:#x}");
-        }
+        let unknown = bit(SnapshotFormat::TypedJson);
+        assert_eq!(KNOWN_BITS, !unknown);
+        let mut changed = bytes.clone();
+        changed[0] |= unknown;
+        assert_eq!(TickUpdate::from_bytes(&changed).err(), Some(MalformedUpdate));
         assert!(TickUpdate::from_bytes(&bytes).is_ok());
     }
 
     /// Nodes of one version may talk to those of the next.
     #[test]
     fn the_bytes_between_nodes_are_those_of_the_vectors() {
-        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
-        let hex = |update: TickUpdate| {
+        let sent = whole_states();
+        let hex = |bytes: Vec<u8>| {
             let digits = |all: String, byte: u8| all + &format!("{byte:02x}");
-            update.to_bytes().into_iter().fold(String::new(), digits)
+            bytes.into_iter().fold(String::new(), digits)
         };
-        assert_eq!(hex(update(false, sent)), SENT_UPDATE.trim_end());
-        assert_eq!(hex(update(true, sent)), SENT_KEYFRAME.trim_end());
+        assert_eq!(hex(update(false, sent).to_bytes()), SENT_UPDATE.trim_end());
+        assert_eq!(hex(update(true, sent).to_bytes()), SENT_KEYFRAME.trim_end());
+        assert_eq!(hex(changes(&Schema::new()).to_bytes_with_changes()), SENT_CHANGES.trim_end());
     }
 
     fn full(update: &TickUpdate, format: SnapshotFormat, place: usize, depth: u8) -> Vec<u8> {
@@ -467,7 +545,7 @@ mod tests {
     /// Updates of a room with kinds that are visible only near.
     fn layered_updates() -> impl Iterator<Item = TickUpdate> {
         let schema = Arc::new(schema().with_visible_within(8, 100).with_visible_within(9, 200));
-        let formats = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let formats = whole_states();
         [false, true].into_iter().map(move |is_keyframe| {
             let mut writer = UpdateWriter::new(Arc::clone(&schema), 100);
             writer.begin(900, UNIX_US, formats, is_keyframe);
@@ -560,9 +638,147 @@ mod tests {
         }
     }
 
+    /// An update in which objects have moved, have other letters, are as they were, are new, or have another form than their
+    /// kind. Two kinds of `ranges` may be visible only near.
+    fn changes(ranges: &Schema) -> TickUpdate {
+        let mut schema = schema().with::<Other>();
+        for (kind, units) in ranges.ranges() {
+            schema = schema.with_visible_within(*kind, *units);
+        }
+        let mut writer = UpdateWriter::new(Arc::new(schema), 100);
+        writer.begin(900, UNIX_US, whole_states().with(SnapshotFormat::TypedProtobuf), false);
+        let changed = |id, kind, x, state: &'static [u8], before: Option<(u32, &'static [u8])>| ChangedView {
+            now: ObjectView { kind, x, ..object(id, state) },
+            before: before.map(|(x, state)| ObjectBefore { x, y: 3, state }),
+        };
+        let cells = [
+            vec![
+                changed(300, 7, 1, b"abc", Some((0, b"abc"))),
+                changed(301, 7, 99, b"ab", Some((99, b"a"))),
+                changed(302, 7, 2, b"", Some((2, b""))),
+                changed(303, 7, 2, b"", None),
+            ],
+            vec![changed(7, 8, 4, &[0, 1], Some((4, &[1, 1]))), changed(6, 8, 60, &[1, 9], Some((4, &[1, 8])))],
+            vec![changed(9, 8, 4, &[0, 1, 2], Some((4, &[1, 1]))), changed(10, 9, 4, b"", Some((5, b"")))],
+        ];
+        for (cell, objects) in (1..).zip(cells) {
+            let all: Vec<_> = objects.iter().map(|changed| changed.now).collect();
+            writer.cell(CellIndex(cell), objects.into_iter(), [ObjectId(400)].into_iter(), all.into_iter());
+        }
+        writer.finish(&grid())
+    }
+
+    state! {
+        /// A kind of two bytes.
+        struct Other: 8 {
+            is_on: bool,
+            level: u8 [delta_bits(3)],
+        }
+    }
+
+    fn changes_in_rooms() -> [(TickUpdate, Vec<u8>); 2] {
+        let near = Schema::new().with_visible_within(8, 100);
+        [Schema::new(), near].map(|ranges| {
+            let update = changes(&ranges);
+            let bytes = update.to_bytes_with_changes();
+            (update, bytes)
+        })
+    }
+
+    fn arrived(update: &TickUpdate, bytes: &[u8]) -> Result<TickUpdate, MalformedUpdate> {
+        TickUpdate::from_bytes_in(bytes, &update.schema, 100)
+    }
+
+    #[test]
+    fn changes_are_the_same_after_the_way_between_nodes() {
+        for (update, bytes) in changes_in_rooms() {
+            let arrived = arrived(&update, &bytes).expect("it was written here");
+            assert_eq!(arrived.to_bytes_with_changes(), bytes);
+            assert_eq!(arrived.to_bytes(), update.to_bytes(), "other nodes receive what they did before");
+            assert_eq!(arrived.formats(), update.formats());
+            assert_eq!((&arrived.changes, &arrived.layers.values), (&update.changes, &update.layers.values));
+            assert_eq!(update.changes, [1, 2, 0, WHOLE, 2, 5, WHOLE, WHOLE]);
+            let typed = SnapshotFormat::TypedProtobuf;
+            assert_eq!(arrived.deltas(typed), update.deltas(typed));
+            for place in 0..update.cell_count() {
+                assert_eq!(arrived.delta(typed, place), update.delta(typed, place));
+                for depth in 1..=9 {
+                    assert_eq!(full(&arrived, typed, place, depth), full(&update, typed, place, depth));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_update_without_changes_has_the_bytes_that_all_nodes_read() {
+        for update in every_update().chain(layered_updates()) {
+            assert_eq!(update.to_bytes_with_changes(), update.to_bytes());
+        }
+        let all = SnapshotFormat::ALL.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let (keyframe, mut expected) = (update(true, all), update(true, all).to_bytes());
+        expected[0] |= bit(SnapshotFormat::TypedProtobuf);
+        assert_eq!(keyframe.to_bytes_with_changes(), expected, "full cells are those of plain Protobuf");
+    }
+
+    #[test]
+    fn changes_that_are_cut_or_longer_are_malformed() {
+        for (update, mut bytes) in changes_in_rooms() {
+            for length in 0..bytes.len() {
+                assert!(arrived(&update, &bytes[..length]).is_err(), "{length} of {}", bytes.len());
+            }
+            bytes.push(0);
+            assert!(arrived(&update, &bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn changes_of_objects_that_are_not_of_the_schema_are_malformed() {
+        let (update, bytes) = &changes_in_rooms()[0];
+        assert_eq!(TickUpdate::from_bytes(bytes).err(), Some(MalformedUpdate), "in a room without a schema");
+        for cell_units in 99..=100 {
+            let read = TickUpdate::from_bytes_in(bytes, &update.schema, cell_units);
+            assert_eq!(read.is_ok(), cell_units == 100, "an object is 99 units from the corner");
+        }
+        let other_schema = Schema::new().with::<Other>();
+        assert_eq!(TickUpdate::from_bytes_in(bytes, &other_schema, 100).err(), Some(MalformedUpdate), "no such kind");
+        assert_eq!(bytes[bytes.len() - 8..], [2, 3, 1, 0, 3, 6, 0, 0], "changes plus 1; 0 for whole objects");
+        // The sixth and the seventh object have two fields, and the state of the seventh does not have their form.
+        for (place, number, is_possible) in [(5, 8, true), (5, 9, false), (6, 1, false), (7, 1, false), (3, 2, true)] {
+            let mut changed = bytes.clone();
+            let at = bytes.len() - 8 + place;
+            changed[at] = number;
+            assert_eq!(arrived(update, &changed).is_ok(), is_possible, "{number} of object {place}");
+        }
+        let mut changed = bytes.clone();
+        changed[0] &= !bit(SnapshotFormat::Protobuf);
+        assert_eq!(arrived(update, &changed).err(), Some(MalformedUpdate), "no objects");
+    }
+
+    #[test]
+    fn values_are_in_the_segment_of_their_cell() {
+        let (update, bytes) = &changes_in_rooms()[1];
+        let values = update.values(5).expect("a room with layers");
+        let segment = update.delta(SnapshotFormat::TypedProtobuf, 1);
+        let (start, length) = (values.start - segment.start * 8, values.len());
+        // Its changes, then where its values are; two whole objects follow.
+        let at = bytes.len() - 2 - 3;
+        assert_eq!(bytes[at..], [6, start as u8, length as u8, 0, 0]);
+        let left = segment.len() * 8 - start;
+        for (length, is_possible) in [(left, true), (left + 1, false)] {
+            let mut changed = bytes[..at + 2].to_vec();
+            put_number(length as u64, &mut changed);
+            changed.extend_from_slice(&[0, 0]);
+            assert_eq!(arrived(update, &changed).is_ok(), is_possible, "{length}");
+        }
+        let mut changed = bytes[..=at].to_vec();
+        put_number(u64::MAX, &mut changed);
+        changed.extend_from_slice(&[1, 0, 0]);
+        assert_eq!(arrived(update, &changed).err(), Some(MalformedUpdate));
+    }
+
     #[test]
     fn a_slowed_clock_is_the_same_after_the_way_between_nodes() {
-        let sent = SENT.into_iter().fold(FormatSet::default(), FormatSet::with);
+        let sent = whole_states();
         for permille in [1, 100, 999, 1_000] {
             let rate = ClockRate::from_permille(permille).expect("a rate");
             for is_keyframe in [false, true] {

@@ -20,6 +20,12 @@ pub(crate) type Changes = u64;
 pub(crate) const WHOLE: Changes = 1 << 63;
 const POSITION: Changes = 1;
 
+/// Whether these are changes of an object of this kind, and not [`WHOLE`].
+pub(crate) fn are_changes_of(kind: &Kind, changes: Changes) -> bool {
+    let set_bits = kind.fields.len() as u32 + 1;
+    changes.checked_shr(set_bits).unwrap_or(0) == 0
+}
+
 /// Bits of a step in each direction, by class; after them comes the class of a whole position.
 const STEP_BITS: [u32; 3] = [3, 5, 7];
 const CLASS_BITS: u32 = 2;

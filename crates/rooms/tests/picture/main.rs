@@ -1,14 +1,15 @@
 //! Random worlds through encoder, mirror and replica. For any base and any sequence of frames, a client sees the state
-//! that a naive model predicts.
+//! that a naive model predicts, also one whose mirror is on another node.
 
 mod model;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub use self::model::Chance;
 use self::model::{Thing, World, all_formats};
 use dunlin_rooms::{
-    Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, SnapshotFormat, ZONES, Zones, wire,
+    Base, CellIndex, Grid, GridShape, Mirror, ObjectId, Position, Replica, SnapshotFormat, TickUpdate, ZONES, Zones,
+    wire,
 };
 use proptest::prelude::*;
 
@@ -201,18 +202,76 @@ impl Client {
     }
 }
 
+/// A mirror on another node than the room.
+struct Remote {
+    mirror: Mirror,
+    /// Whether the node receives changes: it has a player who does, and both nodes know them.
+    has_changes: bool,
+    /// The first tick after which each update has had them.
+    since: u32,
+}
+
+impl Remote {
+    fn new(world: &mut World) -> Self {
+        let (keyframe, grid) = (TickUpdate::from_bytes(&world.keyframe().to_bytes()), world.grid.clone());
+        let mirror = Mirror::new(grid, 60, Arc::new(keyframe.expect("a keyframe")), TAILS);
+        Self { mirror, has_changes: false, since: world.tick }
+    }
+
+    fn apply(&mut self, world: &World, update: &TickUpdate) {
+        let bytes = if self.has_changes { update.to_bytes_with_changes() } else { update.to_bytes() };
+        let arrived = if update.is_keyframe() {
+            TickUpdate::from_bytes(&bytes)
+        } else {
+            TickUpdate::from_bytes_in(&bytes, self.mirror.schema(), world.grid.shape().cell_units)
+        };
+        let arrived = arrived.expect("the room has written it");
+        assert_eq!(arrived.formats().contains(SnapshotFormat::TypedProtobuf), self.has_changes);
+        self.mirror.apply(Arc::new(arrived));
+        if !self.has_changes {
+            self.since = update.tick();
+        }
+    }
+
+    /// Advances by a tick. Sometimes players who receive changes come and leave, or the link between the nodes is lost, and the
+    /// players join again.
+    fn live(&mut self, chance: &mut Chance, world: &mut World, update: &TickUpdate, clients: &mut [Client]) {
+        if chance.below(30) == 0 {
+            self.has_changes = !self.has_changes;
+        }
+        if chance.below(50) > 0 {
+            return self.apply(world, update);
+        }
+        *self = Self { has_changes: self.has_changes, ..Self::new(world) };
+        for client in clients {
+            (client.base, client.zones, client.is_own_dirty) = (Base::default(), None, true);
+        }
+    }
+
+    /// Whether a client of this mirror gets what one on the room's node gets. Of JSON, nodes send each other whole states; and
+    /// what is in the history from before the first changes is sent as a whole.
+    fn equals_local(&self, client: &Client) -> bool {
+        client.format != SnapshotFormat::TypedJson && client.base.tick >= self.since + HISTORY_TICKS
+    }
+}
+
 fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
     let grid = Grid::new(shape).expect("a good shape");
     let mut chance = Chance(seed);
     let mut world = World::new(grid.clone(), &mut chance);
     let mut mirror = Mirror::new(grid.clone(), 60, world.keyframe(), TAILS);
+    let mut remote = Remote::new(&mut world);
+    let mut remote_clients: Vec<_> = (0..clients).map(Client::new).collect();
     let mut clients: Vec<_> = (0..clients).map(Client::new).collect();
     for _ in 0..ticks {
         let update = world.step(&mut chance);
         assert!(update.formats().covers(all_formats()));
+        remote.live(&mut chance, &mut world, &update, &mut remote_clients);
         mirror.apply(update);
         if chance.below(40) == 0 {
-            mirror.apply(world.keyframe());
+            let keyframe = world.keyframe();
+            remote.apply(&world, &keyframe);
+            mirror.apply(keyframe);
         }
         let before = mirror.counters();
         let mut alike: Vec<_> = Vec::new();
@@ -235,6 +294,21 @@ fn play(shape: GridShape, seed: u64, ticks: u32, clients: usize) {
         let after = mirror.counters();
         assert_eq!(after.bodies - before.bodies, asked);
         assert!(after.assemblies - before.assemblies <= alike.len() as u64, "clients in the same state share a body");
+        for client in &mut remote_clients {
+            client.live(&mut chance, &grid);
+            if client.absent_ticks > 0 {
+                client.absent_ticks -= 1;
+                continue;
+            }
+            if remote.equals_local(client) {
+                let body = |mirror: &mut Mirror| {
+                    mirror.body_of_zones(client.format, client.view, client.base, client.zones).bytes.clone()
+                };
+                assert_eq!(body(&mut remote.mirror), body(&mut mirror));
+            }
+            client.receive(&mut remote.mirror, &world);
+            client.check(&world);
+        }
     }
 }
 

@@ -72,6 +72,9 @@ pub struct RoomAddress {
     pub number: u64,
     /// The thread that runs it.
     pub thread: u16,
+    /// Whether the node sends changed fields for clients that receive them. One of an earlier version says nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changes: bool,
 }
 
 impl RoomStateAnswer {
@@ -81,8 +84,8 @@ impl RoomStateAnswer {
             RoomState::None => (PeerRoomState::None, None),
             RoomState::Asking => (PeerRoomState::Asking, None),
             RoomState::Open { room, thread } => {
-                let address = RoomAddress { owner: room.owner.0, number: room.number, thread: thread.0 };
-                (PeerRoomState::Open, Some(address))
+                let (owner, number) = (room.owner.0, room.number);
+                (PeerRoomState::Open, Some(RoomAddress { owner, number, thread: thread.0, changes: true }))
             }
         };
         Self { state, uid: own.uid.clone(), name: own.name.clone(), room }
@@ -138,9 +141,9 @@ fn elsewhere(states: impl Iterator<Item = RoomStateAnswer>, own_uid: &str, is_co
                 is_left |= *other.uid < *own_uid;
             }
             PeerRoomState::Open => {
-                let site = other.room.map(|RoomAddress { owner, number, thread }| {
-                    let room = RoomKey { owner: ShardIndex(owner), number };
-                    Box::new(RoomSite { node: (*other.uid).into(), room, thread: RoomThreadIndex(thread) })
+                let site = other.room.map(|RoomAddress { owner, number, thread, changes }| {
+                    let (room, thread) = (RoomKey { owner: ShardIndex(owner), number }, RoomThreadIndex(thread));
+                    Box::new(RoomSite { node: (*other.uid).into(), room, thread, sends_changes: changes })
                 });
                 let node = if other.name.is_empty() { other.uid } else { other.name };
                 return RoomElsewhere::Open { node, site };

@@ -19,7 +19,7 @@ use serde_json::{json, value::to_raw_value};
 use super::{
     kinds::{EmulateAnswer, EmulateOrder, METHODS, NewestKeys},
     message::{AnswerFault, NotUnderstood, decode_answer, decode_question, encode_answer, encode_question},
-    rooms::{PeerRoomState, RoomStateAnswer, RoomStateQuestion},
+    rooms::{PeerRoomState, RoomAddress, RoomStateAnswer, RoomStateQuestion},
     *,
 };
 use crate::{
@@ -329,6 +329,11 @@ fn answers() -> Messages {
     all.answer::<NewestKeysQuestion>("newest_keys", &NewestKeys::new(keys(), 4_096));
     for state in [PeerRoomState::None, PeerRoomState::Asking, PeerRoomState::Open] {
         let answer = RoomStateAnswer { state, uid: "n".into(), name: "one".into(), room: None };
+        all.answer::<RoomStateQuestion>("room_state", &answer);
+    }
+    for changes in [false, true] {
+        let room = Some(RoomAddress { owner: 3, number: 9, thread: 5, changes });
+        let answer = RoomStateAnswer { state: PeerRoomState::Open, uid: "n".into(), name: "one".into(), room };
         all.answer::<RoomStateQuestion>("room_state", &answer);
     }
     for num_players in [Some(3), None] {

@@ -250,7 +250,8 @@ impl Seat {
         }
         let checked = if record.is_limited { self.check_limited_world(record) } else { self.check_world(record) };
         checked.map_err(|error| format!("tick {tick} after {before}: {error}"))?;
-        self.check_form(encoding, &seen.data).map_err(|error| format!("tick {tick} after {before}: {error}"))?;
+        self.check_form(record, encoding, &seen.data)
+            .map_err(|error| format!("tick {tick} after {before}: {error}"))?;
         if self.replica.has_moved() {
             room_model.count("snapshot: the room has moved");
         }
@@ -270,8 +271,9 @@ impl Seat {
     }
 
     /// Checks that the client knows the fields if it asked for them, and that an object in JSON has either its fields or
-    /// its state, as its kind demands. In Protobuf, changes without a schema cannot be read.
-    fn check_form(&self, encoding: Encoding, data: &[u8]) -> Result<(), String> {
+    /// its state, as its kind demands. In Protobuf, changes without a schema cannot be read. From a room of another node, all
+    /// objects in JSON have their states.
+    fn check_form(&self, record: &RoomRecord, encoding: Encoding, data: &[u8]) -> Result<(), String> {
         if self.replica.schema().is_empty() == self.is_typed {
             return Err(format!("asked for fields: {}, but got {:?}", self.is_typed, self.replica.schema()));
         }
@@ -284,8 +286,10 @@ impl Seat {
         for object in objects.flatten() {
             let id = object["id"].as_u64().and_then(|id| u32::try_from(id).ok()).ok_or("an object without an id")?;
             let seen = self.replica.object(ObjectId(id)).ok_or_else(|| format!("{object} is not in the replica"))?;
-            let is_due = self.is_typed && has_form(seen.kind, &seen.state);
-            if object.get("fields").is_some() != is_due || is_due && object.get("state").is_some() {
+            let has_fields = object.get("fields").is_some();
+            let may_be_due = has_fields || !record.has_been_elsewhere;
+            let is_due = self.is_typed && has_form(seen.kind, &seen.state) && may_be_due;
+            if has_fields != is_due || is_due && object.get("state").is_some() {
                 return Err(format!("fields are due: {is_due}, but {object} was sent for {seen:?}"));
             }
         }

@@ -40,6 +40,8 @@ pub struct RoomRecord {
     pub tick: u32,
     /// How often it has moved to another node.
     pub moves: u32,
+    /// Whether another node has had it.
+    pub has_been_elsewhere: bool,
     /// For each client, whether its joins in this tick are those of a seat that its node has kept, in order.
     pub keeping: BTreeMap<String, VecDeque<bool>>,
     /// How it ended. It has two codes if the owner closed it while it failed.
@@ -77,6 +79,7 @@ impl RoomRecord {
             near_kinds: near_units.into_iter().flat_map(kinds::near_kinds).collect(),
             tick: 0,
             moves: 0,
+            has_been_elsewhere: false,
             keeping: BTreeMap::new(),
             ended: Vec::new(),
             objects: BTreeMap::new(),

@@ -8,10 +8,10 @@ use std::{
 
 use dunlin_engine::{
     host::{RoutedMessage, Runner, Step},
-    room::{FromRoom, NotJoined, RoomKey, ToRoom},
+    room::{FromRoom, NotJoined, RoomKey, SeatKey, ToRoom},
 };
-use dunlin_protocol::UnsubscribeCode;
-use dunlin_rooms::Refusal;
+use dunlin_protocol::{Encoding, UnsubscribeCode};
+use dunlin_rooms::{Refusal, Schema, SnapshotFormat, TickUpdate};
 
 use crate::{model::Model, rooms::SeatModel};
 
@@ -30,6 +30,10 @@ pub(super) struct MovingRooms {
     records: BTreeMap<RoomKey, RoomKey>,
     /// Those that have named nobody since.
     silent: BTreeSet<RoomKey>,
+    /// What the keyframes of rooms of other nodes say: the schema, and the side of a cell.
+    worlds: BTreeMap<RoomKey, (Arc<Schema>, u32)>,
+    /// Joins of clients that ask for fields, of which the room does not know it.
+    untyped: BTreeSet<SeatKey>,
 }
 
 pub(super) struct MovingRoom {
@@ -74,10 +78,55 @@ impl MovingRooms {
         Some(moving)
     }
 
+    /// A message to a room of another node as it arrives there: only a node that sends changes learns that a client receives them.
+    pub(super) fn arrived_there(&mut self, message: &mut ToRoom) {
+        let ToRoom::Join { room, request } = message else { return };
+        let is_asked = request.subscriber.class.encoding() == Encoding::Protobuf && sends_changes(*room);
+        if let Some(join) = request.join.as_mut().filter(|join| join.is_typed && !is_asked) {
+            join.is_typed = false;
+            self.untyped.insert(join.seat);
+        }
+    }
+
+    /// A message of a room of another node as it arrives here. Returns whether it has changes, if it is a tick.
+    pub(super) fn arrived_here(&mut self, message: &mut FromRoom) -> Option<bool> {
+        match message {
+            FromRoom::Joined { request, .. } => {
+                if let Some(join) = &mut request.join {
+                    join.is_typed |= self.untyped.remove(&join.seat);
+                }
+                None
+            }
+            FromRoom::Keyframe { room, grid, keyframe, .. } => {
+                let arrived = TickUpdate::from_bytes(&bytes_of(*room, keyframe)).expect("the room has written it");
+                self.worlds.insert(*room, (Arc::clone(arrived.schema()), grid.shape().cell_units));
+                *keyframe = Arc::new(arrived);
+                None
+            }
+            FromRoom::Tick { room, update, .. } => {
+                let (schema, cell_units) = self.worlds.get(room).expect("a keyframe comes before the ticks");
+                let arrived = TickUpdate::from_bytes_in(&bytes_of(*room, update), schema, *cell_units);
+                *update = Arc::new(arrived.expect("the room has written it"));
+                Some(update.formats().contains(SnapshotFormat::TypedProtobuf))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether this is the first tick of a room since its move that names players.
     pub(super) fn names_first(&mut self, message: &FromRoom) -> bool {
         matches!(message, FromRoom::Tick { room, changes, .. } if !changes.is_empty() && self.silent.remove(room))
     }
+}
+
+/// Whether the node of a room sends changes. The others are of an earlier version.
+const fn sends_changes(room: RoomKey) -> bool {
+    !room.number.is_multiple_of(3)
+}
+
+/// An update between nodes.
+fn bytes_of(room: RoomKey, update: &TickUpdate) -> Vec<u8> {
+    if sends_changes(room) { update.to_bytes_with_changes() } else { update.to_bytes() }
 }
 
 impl NodeWorld {

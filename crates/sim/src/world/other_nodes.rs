@@ -39,7 +39,7 @@ pub(super) struct OtherNodes {
 /// Where another node has a room. The relay of the node does not look at it here.
 fn site() -> RoomSite {
     let room = RoomKey { owner: ShardIndex(0), number: 1 };
-    RoomSite { node: "other".into(), room, thread: RoomThreadIndex(0) }
+    RoomSite { node: "other".into(), room, thread: RoomThreadIndex(0), sends_changes: true }
 }
 
 impl OtherNodes {

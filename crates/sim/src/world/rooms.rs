@@ -131,6 +131,13 @@ impl NodeWorld {
     /// Pushes messages of a room thread to its rings.
     pub(super) fn post(&mut self, thread: usize, outgoing: Vec<RoutedMessage>) {
         for (shard, mut message) in outgoing {
+            if self.is_relay(thread)
+                && let Some(has_changes) = self.moving.arrived_here(&mut message)
+            {
+                let what =
+                    if has_changes { "tick with changes between nodes" } else { "tick of whole states between nodes" };
+                self.model.rooms.lock().count(what);
+            }
             let names_first = self.moving.names_first(&message);
             if let (Some(SeatFlaw::ForgetsLastInput), FromRoom::Tick { changes, .. }, true) =
                 (self.threads.flaw, &mut message, names_first)
@@ -193,10 +200,13 @@ impl NodeWorld {
         self.harness.line(|| format!("{from:?} to room thread {thread}: {message:?}"));
         let mut outgoing = Vec::new();
         let message = if self.is_relay(thread) { self.answer_as_relay(message, &mut outgoing) } else { Some(message) };
-        let Some(message) = message else {
+        let Some(mut message) = message else {
             self.post(thread, outgoing);
             return Ok(());
         };
+        if self.is_relay(thread) {
+            self.moving.arrived_there(&mut message);
+        }
         match message {
             ToRoom::Open { room, channel, ref overrides, .. }
                 if overrides.continues && !self.moving.goes_on(&channel, &self.model) =>
@@ -244,6 +254,7 @@ impl NodeWorld {
         let grid = Grid::new(rooms.game_options.shape).map_err(|error| error.to_string())?;
         let is_limited = rooms.limits.frame_bytes_per_second.is_some();
         let mut record = RoomRecord::new(grid.clone(), is_limited, rooms.game_options.near_units);
+        record.has_been_elsewhere = self.is_relay(thread);
         let terms = HostOptions {
             shard_count: self.plan.shards,
             node_seed: self.node.seed,
@@ -302,6 +313,7 @@ impl NodeWorld {
         // The game does not see that their clients are gone.
         if let Some(record) = room_model.records.get_mut(&record) {
             record.away = record.players.keys().copied().collect();
+            record.has_been_elsewhere |= self.is_relay(thread);
         }
         room_model.count(if self.is_relay(thread) { "room goes on there" } else { "room goes on here" });
         drop(room_model);

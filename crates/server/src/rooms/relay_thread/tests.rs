@@ -71,7 +71,7 @@ fn frames_of(host: &mut Relay, messages: impl IntoIterator<Item = FromRoom>) -> 
 fn no_frame_is_read_while_a_shard_is_behind() {
     let (mut desk, mut shard) = desk();
     let mut host = Relay::new(RelayOptions { node: "host".into(), shard_count: 1, room_threads: 1 });
-    let site = Box::new(RoomSite { node: "host".into(), room: ROOM, thread: RoomThreadIndex(0) });
+    let site = Box::new(RoomSite { node: "host".into(), room: ROOM, thread: RoomThreadIndex(0), sends_changes: true });
     let seat = SeatKey { shard: ShardIndex(0), index: 0, generation: 1 };
     shard.send(RoomThreadIndex(0), ToRoom::OpenRemote { room: ROOM, channel: "a".into(), site });
     let request = Box::new(rig::join_request(seat, "ann", SeatClaim::default()));
