@@ -5,6 +5,7 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     CellIndex, ObjectId, Replica, SeenObject,
     paths::{PATH_BLOCK_BYTES_MAX, decode_block, read_header},
+    recording::{Header, Recorder, carried, inputs},
     wire::{decode_input, encode_input, object_hash},
 };
 use hashbrown::HashMap;
@@ -34,6 +35,22 @@ pub fn path(bytes: &[u8]) {
         assert!(pair[0].tick < pair[1].tick);
         assert!(block.header.time_ms(pair[0].tick) <= block.header.time_ms(pair[1].tick));
     }
+}
+
+/// Any bytes as a recording: what it says of connections is possible, and is written and read again as the same.
+pub fn recording(bytes: &[u8]) {
+    let found = inputs(bytes);
+    let told = match carried(bytes) {
+        Ok(told) => told,
+        Err(error) => return assert_eq!(found, Err(error)),
+    };
+    assert!(found.expect("all records can be read").iter().all(|input| input.data.end <= bytes.len()));
+    let mut recorder = Recorder::new(&Header::read(bytes).expect("it has a header"), Vec::new());
+    for (player, carried) in &told {
+        assert!(carried.is_worth_telling() && carried.first_skipped_tick() + carried.skipped_ticks() == carried.tick);
+        recorder.carried(*player, *carried);
+    }
+    assert_eq!(dunlin_rooms::recording::carried(recorder.written()), Ok(told));
 }
 
 /// Snapshots in sequence: a byte whose lowest bit is the encoding, a little-endian length of two bytes, and the

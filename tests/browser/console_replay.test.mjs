@@ -58,7 +58,9 @@ before(async () => {
   const { value: endpoint } = await createInterface(server.stdout)[Symbol.asyncIterator]().next();
   const { host } = new URL(endpoint);
   address = `http://${host}/admin/`;
-  players = ["Ada", HOSTILE].map((name) => new Player("protobuf", CHANNEL, { data: { name } }, endpoint));
+  // One takes each tick, and one takes each tenth.
+  const joined = [{ name: "Ada" }, { name: HOSTILE, updates_per_second_max: 6 }];
+  players = joined.map((data) => new Player("protobuf", CHANNEL, { data }, endpoint));
   for (const player of players) await player.join();
   players[0].room.send(walk(-127, -127));
   players[1].room.send(walk(127, 127));
@@ -127,6 +129,19 @@ test("a running room is found, scrubbed, seen as a player could see it, and load
       why.push(await whyOfPlayers(page));
     }
     assert.deepEqual(why.map((sights) => sights.filter((sight) => sight.startsWith("Outside of the view")).length), [1, 1], JSON.stringify(why));
+
+    // Of ten ticks, the second player was sent one.
+    const had = [];
+    for (let tick = 201; tick <= 210; tick += 1) {
+      await page.fill("#tick", String(tick));
+      await untilTick(page, tick);
+      had.push(await page.textContent("#had"));
+    }
+    const left = had.filter((text) => /^Player 2 had tick \d+: it asks for fewer snapshots per second than the room has ticks/.test(text));
+    assert.ok(left.length >= 8, JSON.stringify(had));
+    await page.selectOption("#view", "1");
+    assert.match(await page.textContent("#had"), /^Player 1 had tick \d+/);
+    await page.selectOption("#view", "2");
     await page.screenshot({ path: join(SHOTS, "console-recording.png"), fullPage: true });
 
     await page.selectOption("#speed", "5");

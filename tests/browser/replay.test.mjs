@@ -175,6 +175,75 @@ test("a game is scrubbed, played, and seen as a player saw it", async () => {
   await close();
 });
 
+/** A number as recordings have it: 7 bits per byte, the lowest first. */
+const number = (value) => (value < 128 ? [value] : [(value % 128) | 128, ...number(Math.floor(value / 128))]);
+
+/** What a recording says of the connection of player 1: a snapshot, the tick that it had before, and the flags and numbers that follow. */
+const carried = (flags, tick, had, ...numbers) => [48, 1, flags, ...[tick, had, ...numbers].flatMap(number)];
+
+test("the page says what a player had, and shows it", async () => {
+  const bytes = readFileSync(replay);
+  // Before the record of the last tick: its kind, and a hash.
+  const at = bytes.length - 9;
+  assert.equal(bytes[at], 0);
+  const told = Buffer.from([...carried(4, 181, 100, 0, 0, 80), ...carried(12, 182, 181, 0, 0, 0, 0, 0, 0, 12), ...carried(0, 221, 200, 0, 15, 5)]);
+  const file = join(folder, "told");
+  writeFileSync(file, Buffer.concat([bytes.subarray(0, at), told, bytes.subarray(at)]));
+  const { page, faults, close } = await openPage(browser, await open(file), DESKTOP);
+  await untilTick(page, 1);
+  assert.equal(await page.isVisible("#had"), false, "nobody is chosen");
+  const go = async (tick) => {
+    await page.fill("#tick", String(tick));
+    await untilTick(page, tick);
+  };
+  const placeAt = async (tick) => {
+    await go(tick);
+    return page.textContent("#fields dd");
+  };
+  const id = await select(page, "Player");
+  const [then, now] = [await placeAt(100), await placeAt(150)];
+  assert.notEqual(then, now, "it has walked");
+  await page.selectOption("#view", "1");
+  await page.waitForFunction((then) => document.querySelector("#fields dd").textContent === then, then);
+  const had = () => page.textContent("#had");
+  assert.equal(await had(), "Player 1 had tick 100: its connection had not taken the last snapshot (ticks 101 to 180 skipped).");
+  await page.fill("#object", "");
+  await page.fill("#object", String(id));
+  await page.screenshot({ path: join(SHOTS, "replay-connection.png") });
+  for (const [tick, words] of [
+    [100, "Player 1 had tick 100, the newest."],
+    [181, "Player 1 had tick 181, the newest."],
+    [182, "Player 1 had tick 182. Its far cells wait since tick 170 for its bandwidth limit."],
+    [215, "Player 1 had tick 200: its bandwidth limit (room.player_bandwidth_limit) was used up (ticks 201 to 215 skipped)."],
+    [216, "Player 1 had tick 200: its connection had not taken the last snapshot (ticks 216 to 220 skipped)."],
+  ]) {
+    await go(tick);
+    assert.equal(await had(), words);
+  }
+  await page.locator("#marks-list button", { hasText: "player 1 is not sent ticks" }).click();
+  await untilTick(page, 101);
+  // At once as another player has it, and as the server has it.
+  await page.selectOption("#view", "2");
+  assert.match(await had(), /^Player 2 had tick 101, the newest/);
+  await page.selectOption("#view", "");
+  assert.equal(await page.isVisible("#had"), false);
+  assert.deepEqual(faults, []);
+  await close();
+
+  // A recording of an earlier version says nothing of connections.
+  const older = Buffer.from(bytes);
+  older[8] = 3;
+  writeFileSync(file, older);
+  const { page: olderPage, close: closeOlder } = await openPage(browser, await open(file), DESKTOP);
+  await untilTick(olderPage, 1);
+  await olderPage.fill("#tick", "150");
+  await untilTick(olderPage, 150);
+  await olderPage.selectOption("#view", "1");
+  assert.equal(await olderPage.isVisible("#had"), false);
+  assert.match(await olderPage.textContent("#connection"), /This recording is of an earlier version/);
+  await closeOlder();
+});
+
 test("on a phone, in the dark", async () => {
   const { page, faults, close } = await openPage(browser, await open(replay), { ...PHONE, colorScheme: "dark" });
   await untilTick(page, 1);

@@ -23,7 +23,7 @@ use std::{
 };
 
 use dunlin_protocol::{ClientInfo, Payload, UnsubscribeCode};
-use dunlin_rooms::{CallId, FormatSet, Grid, PlayerId, Scoped, SnapshotFormat, TickUpdate};
+use dunlin_rooms::{CallId, FormatSet, Grid, PlayerId, Scoped, SnapshotFormat, TickUpdate, recording::Carried};
 use hashbrown::HashMap;
 
 use crate::{
@@ -32,7 +32,9 @@ use crate::{
     backend::ProxyResult,
     message::SubscriptionRequest,
     owner_of,
-    room::{Departure, EventAudience, FromRoom, JoinedAs, NotJoined, RoomKey, SeatChange, SeatKey, ToRoom},
+    room::{
+        Departure, EventAudience, FromRoom, JoinedAs, NotJoined, RoomKey, SeatCarried, SeatChange, SeatKey, ToRoom,
+    },
 };
 
 use by_shard::ByShard;
@@ -65,6 +67,8 @@ pub struct HostOptions {
     pub away_per_user_max: u32,
     /// Maximum bytes of the backend's answer to a call of the game.
     pub call_bytes_max: usize,
+    /// Whether the room is recorded, so that the shards of its node tell what the connections of players carry.
+    pub is_recorded: bool,
 }
 
 /// The input of a tick.
@@ -72,6 +76,8 @@ pub struct HostOptions {
 pub struct TickBatch {
     /// In the order of arrival.
     pub steps: Vec<Step>,
+    /// What the connections of players have carried, for the recording alone. In the order of arrival.
+    pub carried: Vec<(PlayerId, Carried)>,
     shards: ByShard<ShardBefore>,
 }
 
@@ -90,7 +96,7 @@ pub struct RoomHost {
     channel: Arc<str>,
     grid: Grid,
     options: HostOptions,
-    arrived: VecDeque<Step>,
+    arrived: Arrived,
     joins: UnansweredJoins,
     players: HashMap<PlayerId, Player, foldhash::quality::FixedState>,
     seats: HashMap<SeatKey, PlayerId, foldhash::quality::FixedState>,
@@ -99,6 +105,13 @@ pub struct RoomHost {
     empty_ticks: u32,
     /// While the node drains, players whose clients are gone stay for the restart.
     is_draining: bool,
+}
+
+/// What waits for the next tick.
+#[derive(Debug, Default)]
+struct Arrived {
+    steps: VecDeque<Step>,
+    carried: Vec<(PlayerId, Carried)>,
 }
 
 #[derive(Debug)]
@@ -165,7 +178,7 @@ impl RoomHost {
             channel,
             grid,
             options,
-            arrived: VecDeque::new(),
+            arrived: Arrived::default(),
             joins: UnansweredJoins::default(),
             players: HashMap::default(),
             seats: HashMap::default(),
@@ -179,7 +192,7 @@ impl RoomHost {
     /// The room continues from a checkpoint, without its players' clients. Call it before anything else. A player whose
     /// client does not come back within `grace_ticks` leaves.
     pub fn restored(&mut self, grace_ticks: u32) {
-        self.arrived.push_front(Step::AllAway { grace_ticks });
+        self.arrived.steps.push_front(Step::AllAway { grace_ticks });
     }
 
     /// The node shuts down, and the room continues after the restart: players whose clients are gone stay.
@@ -205,7 +218,7 @@ impl RoomHost {
     /// The number of steps that wait for the next tick. Inputs are bounded by the shards' credit, the rest by the
     /// number of subscriptions.
     pub fn arrived_len(&self) -> usize {
-        self.arrived.len()
+        self.arrived.steps.len()
     }
 
     /// Queues a message about this room for the next tick. Reservations apply at once. The caller handles opening and
@@ -225,6 +238,7 @@ impl RoomHost {
             }
             ToRoom::Leave { seat, departure, .. } => self.departure(seat, departure == Departure::Lost),
             ToRoom::Input { seat, number, data, .. } => Step::Input { seat, number, data },
+            ToRoom::Carried { told, .. } => return self.take_carried(&told),
             ToRoom::Message { id, data, .. } => Step::Message { id, data },
             ToRoom::ChangeListing { id, change, .. } => Step::ChangeListing { id, change },
             ToRoom::Kick { id, order, .. } => Step::Kick { id, seats: self.seats_of(&order.target), order },
@@ -235,7 +249,15 @@ impl RoomHost {
                 unreachable!("the caller opens and closes rooms")
             }
         };
-        self.arrived.push_back(step);
+        self.arrived.steps.push_back(step);
+    }
+
+    /// What is told is no step: it has no effect on the room, and is in no log. Of a player that has left before it arrives,
+    /// nothing more is recorded.
+    fn take_carried(&mut self, told: &[SeatCarried]) {
+        debug_assert!(told.iter().all(|told| told.carried.is_possible()), "{told:?}");
+        let players = told.iter().filter_map(|told| Some((*self.seats.get(&told.seat)?, told.carried)));
+        self.arrived.carried.extend(players);
     }
 
     fn departure(&self, seat: SeatKey, may_come_back: bool) -> Step {
@@ -252,18 +274,18 @@ impl RoomHost {
     /// Parts with the sessions that have ended before their joins were answered. Their waiting joins are not run. Players who
     /// have joined leave before the waiting steps: one of these may be the next join of the same client.
     fn part_with_abandoned(&mut self) {
-        for seat in self.joins.part_with_abandoned(&mut self.arrived).into_iter().rev() {
+        for seat in self.joins.part_with_abandoned(&mut self.arrived.steps).into_iter().rev() {
             let Some(player) = self.seats.get(&seat).and_then(|player| self.players.get(player)) else { continue };
             // The client does not have the token of this join.
             let may_come_back = player.is_back || !player.user.is_empty();
-            self.arrived.push_front(self.departure(seat, may_come_back));
+            self.arrived.steps.push_front(self.departure(seat, may_come_back));
         }
     }
 
     /// Queues the backend's result of a call for the next tick.
     pub fn take_answer(&mut self, call: CallId, result: ProxyResult) {
         let outcome = outcome_of(result, self.options.call_bytes_max);
-        self.arrived.push_back(Step::Answer { call, outcome });
+        self.arrived.steps.push_back(Step::Answer { call, outcome });
     }
 
     /// The number of places reserved for users who have not joined.
@@ -283,7 +305,7 @@ impl RoomHost {
         self.part_with_abandoned();
         let Self { places, arrived, joins, key, .. } = self;
         let Some(mut admission) = places.begin_admission(runner) else { return };
-        arrived.retain(|step| {
+        arrived.steps.retain(|step| {
             let is_admitted = admission.admits(step);
             if let (Step::Join { seat, .. }, false) = (step, is_admitted)
                 && let Some(request) = joins.take(*seat)
@@ -298,14 +320,14 @@ impl RoomHost {
     /// Begins a tick with the queued steps.
     pub fn begin(&mut self) -> TickBatch {
         self.part_with_abandoned();
-        let steps: Vec<Step> = self.arrived.drain(..).collect();
+        let steps: Vec<Step> = self.arrived.steps.drain(..).collect();
         for step in &steps {
             if let Step::Input { seat, .. } = step {
                 self.shards.get_or_insert(seat.shard).inputs_taken += 1;
             }
         }
         let before = |part: &ShardPart| ShardBefore { players: part.player_count(), known: part.known };
-        TickBatch { steps, shards: self.shards.map(before) }
+        TickBatch { steps, carried: std::mem::take(&mut self.arrived.carried), shards: self.shards.map(before) }
     }
 
     /// Ends a tick and appends its messages to `outgoing`.
@@ -409,6 +431,7 @@ impl RoomHost {
                     grid: self.grid.clone(),
                     ticks_per_second: self.options.ticks_per_second,
                     keyframe: Arc::clone(keyframe),
+                    is_recorded: self.options.is_recorded,
                 };
                 outgoing.push((shard, message));
             }
@@ -450,7 +473,7 @@ impl RoomHost {
         }
         self.players.clear();
         self.seats.clear();
-        self.arrived.clear();
+        self.arrived = Arrived::default();
     }
 
     /// Assigns a seat to a player. Returns its former seat.

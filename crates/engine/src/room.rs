@@ -15,15 +15,16 @@
 //! named the seat, its inputs wait at the session's shard.
 //!
 //! A message from a room thread makes a shard send only notices to shards, and to room threads only [`ToRoom::Close`], once
-//! per room, and the inputs of a kept seat, once. A message to a room thread never blocks a shard: what waits for a thread is bounded by the number
-//! of subscriptions and by each room's inbox.
+//! per room, the inputs of a kept seat, once, and [`ToRoom::Carried`], once per tick. A message to a room thread never blocks
+//! a shard: what waits for a thread is bounded by the number of subscriptions, by each room's inbox, and by the ticks that the
+//! thread itself has sent.
 
 use core::net::IpAddr;
 use std::{fmt, sync::Arc};
 
 use bytes::Bytes;
 use dunlin_protocol::{ClientInfo, ErrorCode, Payload, UnsubscribeCode};
-use dunlin_rooms::{CellIndex, Grid, ListingChange, Refusal, RoomOverrides, TickUpdate};
+use dunlin_rooms::{CellIndex, Grid, ListingChange, Refusal, RoomOverrides, TickUpdate, recording::Carried};
 
 use crate::{
     ShardIndex,
@@ -394,6 +395,15 @@ pub enum ToRoom {
         /// Bytes for the game.
         data: Bytes,
     },
+    /// From the shard of sessions: what the connections of players have carried since the tick before, of those that have not
+    /// simply been sent each tick with everything. Only for the recording of the room, which has asked for it in
+    /// [`FromRoom::Keyframe`].
+    Carried {
+        /// The room.
+        room: RoomKey,
+        /// At most one for each frame, and one for each player that leaves.
+        told: Vec<SeatCarried>,
+    },
     /// From the owner: a message of the backend. Answered with [`FromRoom::Answered`], unless the room ends first.
     Message {
         /// The room.
@@ -447,6 +457,7 @@ impl ToRoom {
             Self::Join { request, .. } => request.queued_bytes(),
             Self::Open { overrides, .. } => overrides.params.len(),
             Self::ReservePlaces { reservations, .. } => size_of_val(&**reservations),
+            Self::Carried { told, .. } => size_of_val(&**told),
             _ => 0,
         }
     }
@@ -459,6 +470,7 @@ impl ToRoom {
             | Self::Join { room, .. }
             | Self::Leave { room, .. }
             | Self::Input { room, .. }
+            | Self::Carried { room, .. }
             | Self::Message { room, .. }
             | Self::ChangeListing { room, .. }
             | Self::Kick { room, .. }
@@ -555,6 +567,8 @@ pub enum FromRoom {
         ticks_per_second: u32,
         /// The world.
         keyframe: Arc<TickUpdate>,
+        /// Whether the shard tells what connections have carried, because the room is recorded.
+        is_recorded: bool,
     },
     /// To every shard with players of the room: a tick.
     Tick {
@@ -640,6 +654,15 @@ impl EventAudience {
         let end = self.seats.partition_point(|seat| seat.shard <= shard);
         self.seats.get(start..end).unwrap_or_default()
     }
+}
+
+/// What the connection of a player has carried, for the recording of its room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeatCarried {
+    /// The player's seat.
+    pub seat: SeatKey,
+    /// What it has carried.
+    pub carried: Carried,
 }
 
 /// Changes of a player, for the header of its frames.

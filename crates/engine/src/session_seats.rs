@@ -5,6 +5,7 @@
 //! for a seat: a tick only marks it as *due*.
 
 mod bandwidth_limit;
+mod carried;
 mod input_gate;
 mod kept_seat;
 
@@ -27,8 +28,10 @@ use crate::{
     shrink::shrink_map,
 };
 
+use carried::Telling;
 use kept_seat::{KeptSeat, SentInputs};
 
+pub(crate) use carried::WroteAt;
 pub(crate) use input_gate::InputGate;
 pub(crate) use kept_seat::NumberedInput;
 
@@ -112,6 +115,8 @@ pub(crate) struct LocalRoom {
     pub(crate) inbox_inputs: u32,
     /// These inputs, if the room may go on elsewhere.
     pub(crate) sent: SentInputs,
+    /// Present while the room is recorded.
+    telling: Option<Box<Telling>>,
 }
 
 /// A seat that receives frames. A tick accesses only these fields, so they are stored contiguously.
@@ -120,11 +125,14 @@ pub(crate) struct Seated {
     seat: SeatIndex,
     /// The index of the seat's session.
     pub(crate) session: u32,
-    /// Whether it has to be sent the newest tick.
-    is_due: bool,
+    /// The first tick that it has to be sent, or a newer one; [`NOT_DUE`] if it has the newest.
+    due_from_tick: u32,
     /// The first tick that its pace allows.
     rests_until_tick: u32,
 }
+
+/// In place of a tick: no room has so many.
+const NOT_DUE: u32 = u32::MAX;
 
 /// What remains to be done when a seat is released.
 #[derive(Debug)]
@@ -296,7 +304,7 @@ impl Seats {
         let place = self.room_place(key)?;
         for seated in std::mem::take(&mut self.room_mut(place).seated) {
             self.at_mut(seated.seat).leave_frames();
-            if seated.is_due {
+            if seated.is_due() {
                 undo(seated.session);
             }
         }
@@ -337,7 +345,7 @@ impl Seats {
         if room.mirror.is_none() {
             return false;
         }
-        room.seated.push(Seated { seat: index, session, is_due: false, rests_until_tick: 0 });
+        room.seated.push(Seated { seat: index, session, due_from_tick: NOT_DUE, rests_until_tick: 0 });
         let place = (room.seated.len() - 1) as u32;
         self.at_mut(index).at = Some(SeatedAt { room: room_place, place });
         true
@@ -347,7 +355,7 @@ impl Seats {
     fn remove_seated(&mut self, index: SeatIndex) -> bool {
         let Some(at) = self.at_mut(index).leave_frames() else { return false };
         let seated = &mut self.room_mut(at.room).seated;
-        let was_due = seated.swap_remove(at.place as usize).is_due;
+        let was_due = seated.swap_remove(at.place as usize).is_due();
         if seated.len() * 4 < seated.capacity() {
             seated.shrink_to(seated.len() * 2);
         }
@@ -370,7 +378,7 @@ impl Seats {
         let room = self.room_mut(place);
         let tick = room.tick();
         for seated in room.seated.iter_mut().filter(|seated| seated.rests_until_tick <= tick) {
-            if !std::mem::replace(&mut seated.is_due, true) {
+            if seated.becomes_due(tick) {
                 mark(seated.session);
             }
         }
@@ -379,8 +387,10 @@ impl Seats {
     /// Marks a seat that starts to receive frames as due; returns the index of its session, unless it was due.
     pub(crate) fn mark_due(&mut self, index: SeatIndex) -> Option<u32> {
         let SeatedAt { room, place } = self.at(index).at?;
-        let seated = &mut self.room_mut(room).seated[place as usize];
-        (!std::mem::replace(&mut seated.is_due, true)).then_some(seated.session)
+        let room = self.room_mut(room);
+        let tick = room.tick();
+        let seated = &mut room.seated[place as usize];
+        seated.becomes_due(tick).then_some(seated.session)
     }
 
     /// Assembles the frame of a seat, if it is due. Returns its bytes.
@@ -393,7 +403,7 @@ impl Seats {
         let seat = seats[index.0 as usize].as_deref_mut().expect("a session's seats are taken");
         let SeatedAt { room, place } = seat.at?;
         let room = rooms[room as usize].as_mut().expect("a room's place is forgotten with the room");
-        if !room.seated[place as usize].is_due {
+        if !room.seated[place as usize].is_due() {
             return None;
         }
         let mirror = room.mirror.as_mut().expect("nobody is seated in a room that is not mirrored");
@@ -405,12 +415,14 @@ impl Seats {
         self.at(index).frame.slices()
     }
 
-    /// The kernel has accepted the first bytes of a seat's offered frame: the rest follows before anything else.
-    pub(crate) fn begun(&mut self, index: SeatIndex) -> FrameWritten {
+    /// The kernel has accepted the first bytes of a seat's offered frame: the rest follows before anything else. `wrote_at` is
+    /// called if the room is recorded.
+    pub(crate) fn begun(&mut self, index: SeatIndex, wrote_at: impl FnOnce() -> WroteAt) -> FrameWritten {
         let seat = self.at_mut(index);
         let frame_bytes = seat.frame.slices().iter().map(|slice| slice.len()).sum();
         let after = seat.frame.base_after;
-        let base_age_ticks = (seat.base.tick > 0).then(|| after.tick.saturating_sub(seat.base.tick));
+        let had_tick = seat.base.tick;
+        let base_age_ticks = (had_tick > 0).then(|| after.tick.saturating_sub(had_tick));
         seat.base = after;
         seat.has_moved = false;
         let body = seat.frame.body.as_ref();
@@ -422,13 +434,18 @@ impl Seats {
         let room = self.room_mut(room);
         let interval_ticks = pace.map_or(1, |pace| pace.interval_ticks(room.ticks_per_second()));
         let seated = &mut room.seated[place as usize];
-        (seated.is_due, seated.rests_until_tick) = (false, after.tick.saturating_add(interval_ticks));
+        let before = *seated;
+        (seated.due_from_tick, seated.rests_until_tick) = (NOT_DUE, after.tick.saturating_add(interval_ticks));
         let paced_ticks = interval_ticks - 1;
         // What the subscriber chose is no age: without the ticks that its pace has left out since the last frame.
         let left_out_ticks = paced_ticks.min(base_age_ticks.unwrap_or_default().saturating_sub(1));
         let view_age_us =
             view_age_ticks.map(|ticks| ticks_us(ticks.saturating_sub(left_out_ticks), room.ticks_per_second()));
-        FrameWritten { frame_bytes, base_age_ticks, namespace: room.namespace, is_postponed, view_age_us, paced_ticks }
+        let namespace = room.namespace;
+        if room.is_told() {
+            self.tell_of_frame(before, had_tick, wrote_at());
+        }
+        FrameWritten { frame_bytes, base_age_ticks, namespace, is_postponed, view_age_us, paced_ticks }
     }
 
     /// Sets the pace of a seat. It counts from the last snapshot, or from now if that was of another world: the ticks of this
@@ -450,6 +467,21 @@ impl Seats {
     }
 }
 
+impl Seated {
+    fn is_due(&self) -> bool {
+        self.due_from_tick != NOT_DUE
+    }
+
+    /// Returns whether it was not due before.
+    fn becomes_due(&mut self, tick: u32) -> bool {
+        let becomes_due = !self.is_due();
+        if becomes_due {
+            self.due_from_tick = tick;
+        }
+        becomes_due
+    }
+}
+
 impl LocalRoom {
     fn new(key: RoomKey, channel: LocalChannelId, namespace: NamespaceIndex) -> Self {
         Self {
@@ -462,6 +494,7 @@ impl LocalRoom {
             seated: Vec::new(),
             inbox_inputs: 0,
             sent: SentInputs::default(),
+            telling: None,
         }
     }
 

@@ -389,7 +389,7 @@ fn tick_update(writer: &mut UpdateWriter, grid: &Grid, tick: u32, is_keyframe: b
 const TICKS: u32 = 300;
 
 /// Runs ticks with four views in two encodings; returns the allocations of the last hundred, and the counts.
-fn allocations_of_ticks(sessions: u32, limit: Option<u32>) -> (usize, NamespaceRoomCounters) {
+fn allocations_of_ticks(sessions: u32, limit: Option<u32>, is_recorded: bool) -> (usize, NamespaceRoomCounters) {
     let shape = GridShape { columns: 4, rows: 4, cell_units: 100, near_cells: 3, far_cells: 0, far_interval_ticks: 1 };
     let grid = Grid::new(shape).expect("a map");
     let limits = RoomLimits { frame_bytes_per_second: limit.and_then(NonZeroU32::new), ..RoomLimits::default() };
@@ -402,6 +402,7 @@ fn allocations_of_ticks(sessions: u32, limit: Option<u32>) -> (usize, NamespaceR
         grid: grid.clone(),
         ticks_per_second: 60,
         keyframe: tick_update(&mut writer, &grid, 1, true),
+        is_recorded,
     };
     rig.handle(Event::FromRoom { from: RoomThreadIndex(0), message: keyframe });
     let mut changes: Vec<SeatChange> = (0..)
@@ -429,7 +430,7 @@ fn allocations_of_ticks(sessions: u32, limit: Option<u32>) -> (usize, NamespaceR
 fn a_tick_allocates_nothing_per_player() {
     for limit in [None, Some(36_000)] {
         let totals = [10, 100, 1_000].map(|sessions| {
-            let (total, rooms) = allocations_of_ticks(sessions, limit);
+            let (total, rooms) = allocations_of_ticks(sessions, limit, false);
             println!("{sessions} players, limit {limit:?}: {} frames, {} bodies", rooms.frames, rooms.assemblies);
             assert_eq!(rooms.frames, u64::from(TICKS * sessions), "no tick is skipped");
             assert_eq!(limit.is_some(), rooms.near_postponed > 0);
@@ -444,5 +445,14 @@ fn a_tick_allocates_nothing_per_player() {
         println!("{totals:?} allocations in a hundred ticks for 10, 100, 1,000 players");
         assert_eq!(totals, [totals[0]; 3]);
         assert!(totals[0] <= 100, "{totals:?}");
+    }
+}
+
+#[test]
+fn a_recorded_room_allocates_nothing_more_for_players_who_get_each_tick() {
+    for sessions in [10, 1_000] {
+        let [(total, rooms), (recorded_total, recorded_rooms)] =
+            [false, true].map(|is_recorded| allocations_of_ticks(sessions, None, is_recorded));
+        assert_eq!((recorded_total, recorded_rooms.frames), (total, rooms.frames), "{sessions} players");
     }
 }

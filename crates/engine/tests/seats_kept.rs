@@ -252,7 +252,14 @@ fn a_keyframe_that_comes_late_brings_no_lost_room_back() {
     let runner = edge.lose();
     let room = runner.room();
     let (grid, keyframe) = (room.grid().clone(), room.keyframe(room.formats()));
-    let late = FromRoom::Keyframe { room: lost, channel: ROOM.into(), grid, ticks_per_second: 60, keyframe };
+    let late = FromRoom::Keyframe {
+        room: lost,
+        channel: ROOM.into(),
+        grid,
+        ticks_per_second: 60,
+        keyframe,
+        is_recorded: false,
+    };
     edge.hall.on_message(0, late);
     assert_eq!(edge.hall.node.shards[0].room_holdings(), [1, 0], "one seat, and no room");
     edge.answer(&here_or_there(true));

@@ -7,6 +7,7 @@ mod fuzzing;
 
 mod allocations;
 mod bandwidth;
+mod carried;
 mod checkpoint_formats;
 mod corpus;
 mod deltas_at_random;

@@ -47,7 +47,7 @@ queues! {
     /// See [`SHARD_RING`].
     ROOM_RING = "messages in a ring between a room thread and a shard, or the relay, in each direction",
         keyed(1_024, "room.ring_messages_limit"), counted(16 * MIB),
-        "wait in the sender: rooms with messages for the shard skip ticks; the bounds on inputs and subscriptions limit what waits in the shard";
+        "wait in the sender: rooms with messages for the shard skip ticks; the bounds on inputs and subscriptions, and the ticks that the room has sent, limit what waits in the shard";
     /// Waiting costs the HTTP server a place of `http_api.requests_limit`. The requester counts the bytes until it has
     /// the answer.
     SHARD_INBOX = "requests of the HTTP server that wait for a shard, and bytes of these and of those in progress",

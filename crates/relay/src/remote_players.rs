@@ -239,7 +239,7 @@ impl RemotePlayers {
             FromRoom::Tick { room, update, changes, inputs_taken } => {
                 return self.take_tick(shard, (room, update), (changes, inputs_taken), out);
             }
-            FromRoom::Keyframe { room, channel: _, grid, ticks_per_second, keyframe } => {
+            FromRoom::Keyframe { room, channel: _, grid, ticks_per_second, keyframe, is_recorded: _ } => {
                 return self.take_keyframe(shard, (room, keyframe), map_of(&grid, ticks_per_second), out);
             }
             message => message,

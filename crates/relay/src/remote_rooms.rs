@@ -137,6 +137,7 @@ impl RemoteRooms {
             }
             // Only matchmaking reserves places, and it does not run in a cluster.
             ToRoom::ReservePlaces { .. } => {}
+            ToRoom::Carried { .. } => unreachable!("its keyframes ask for nothing"),
             ToRoom::Close { .. } => self.remove(key, out),
             ToRoom::Open { .. } | ToRoom::OpenRemote { .. } => unreachable!("room threads open rooms of this node"),
         }
@@ -181,7 +182,10 @@ impl RemoteRooms {
                 for shard in shards {
                     let (shard, channel, grid) = (self.shard_here(shard)?, Arc::clone(&channel), grid.clone());
                     let keyframe = Arc::clone(&keyframe);
-                    let message = FromRoom::Keyframe { room: key, channel, grid, ticks_per_second, keyframe };
+                    // What its players are sent is not told to the room: an older node does not know such a message.
+                    let is_recorded = false;
+                    let message =
+                        FromRoom::Keyframe { room: key, channel, grid, ticks_per_second, keyframe, is_recorded };
                     out.effects.push(RelayEffect::ToShard { shard, message });
                 }
             }

@@ -167,7 +167,8 @@ fn the_map_of_a_room_does_not_change() {
         let keyframe = nodes.keyframe();
         let shape = GridShape { columns, rows: 1, cell_units, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
         let (channel, grid) = ("arena".into(), Grid::new(shape).expect("a map"));
-        let message = FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe };
+        let message =
+            FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe, is_recorded: true };
         let shard = NodeSlot(1).shard(0).expect("a shard");
         nodes.host.relay.take_from_room(nodes.now_us, shard, message);
         nodes.settle(|_| true);
@@ -185,7 +186,7 @@ fn the_schema_of_a_room_does_not_change() {
     let shape = GridShape { columns: 8, rows: 1, cell_units: 10, near_cells: 1, far_cells: 0, far_interval_ticks: 1 };
     let (channel, grid) = ("arena".into(), Grid::new(shape).expect("a map"));
     let keyframe = Arc::new(writer.finish(&grid));
-    let message = FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe };
+    let message = FromRoom::Keyframe { room: ROOM, channel, grid, ticks_per_second: 60, keyframe, is_recorded: false };
     nodes.host.relay.take_from_room(nodes.now_us, NodeSlot(1).shard(0).expect("a shard"), message);
     nodes.settle(|_| true);
     assert_eq!(nodes.edges[0].relay.counters().losses[LinkLoss::Malformed as usize], 1);

@@ -187,6 +187,7 @@ impl Nodes {
             seat_grace_ticks: 0,
             away_per_user_max: 8,
             call_bytes_max: 1_024,
+            is_recorded: true,
         };
         let host = HostNode {
             relay: relay("host", 1),

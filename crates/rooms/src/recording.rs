@@ -2,7 +2,8 @@
 //!
 //! A recording consists of the room's seed and options, followed for each tick by its joins, leaves, inputs,
 //! messages and answers of the backend in order, and the state hash after the tick. A replay must produce the same
-//! hashes; otherwise it reports the first tick that differs.
+//! hashes; otherwise it reports the first tick that differs. Between them stands what the connections of players have
+//! carried, as far as it is known, which has no effect on the room.
 //!
 //! Format: [`MAGIC`], a version byte, the header, and records up to the end. A record is a byte for its kind, followed
 //! by its fields. Numbers are varints with 7 bits per byte, the lowest first; the top bit is set if more bytes follow.
@@ -10,6 +11,7 @@
 //! up to its last complete record.
 
 mod call_outcome;
+mod carried;
 mod comparison;
 mod inputs;
 mod replay;
@@ -24,8 +26,9 @@ use crate::{
 };
 
 pub use call_outcome::CallOutcomeRef;
+pub use carried::{Carried, CarriedWait};
 pub use comparison::{Comparison, Difference, compare};
-pub use inputs::{RecordedInput, inputs};
+pub use inputs::{RecordedInput, carried, inputs};
 pub use replay::{Checkpoint, Replay, ReplayError, ReplayedStep, replay};
 pub use role::{put_role, read_role};
 pub use step::RecordedStep;
@@ -33,8 +36,14 @@ pub use step::RecordedStep;
 /// The first bytes of every recording.
 pub const MAGIC: &[u8; 8] = b"DUNLINRR";
 /// The version of the format that is written. Version 1 has no spectators, messages or calls, and stores only the user
-/// of a visitor. Version 2 has no addresses.
-const VERSION: u8 = 3;
+/// of a visitor. Version 2 has no addresses. Version 3 does not have what connections carried.
+const VERSION: u8 = 4;
+/// The first version with what connections carried.
+const TELLS_OF_CONNECTIONS: u8 = 4;
+/// The kind of a record of what a connection carried.
+const CARRIED: u8 = 48;
+/// The kind of a record of a player of whose connection nothing is told.
+const UNTOLD: u8 = 49;
 /// Maximum ticks per second; as in [`RoomOptions::ticks_per_second`].
 const TICKS_PER_SECOND_MAX: u32 = 240;
 
@@ -63,6 +72,8 @@ pub struct Recorder {
 enum Record<'a> {
     Step(RecordedStep<'a>),
     Tick { state_hash: u64 },
+    Carried { player: PlayerId, carried: Carried },
+    Untold { player: PlayerId },
 }
 
 impl Recorder {
@@ -125,6 +136,17 @@ impl Recorder {
         Record::Tick { state_hash: room.state_hash() }.write(&mut self.out);
     }
 
+    /// Records what a player's connection carried. It stands between two ticks of the room, of which the first is not before
+    /// what is told.
+    pub fn carried(&mut self, player: PlayerId, carried: Carried) {
+        Record::Carried { player, carried }.write(&mut self.out);
+    }
+
+    /// Records that nothing is told of a player's connection until it comes back: it is on another node.
+    pub fn untold(&mut self, player: PlayerId) {
+        Record::Untold { player }.write(&mut self.out);
+    }
+
     fn step(&mut self, step: RecordedStep<'_>) {
         Record::Step(step).write(&mut self.out);
     }
@@ -133,6 +155,11 @@ impl Recorder {
     pub fn written(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }
+}
+
+/// Whether a recording has what connections carried. Those of earlier versions do not.
+pub fn tells_of_connections(recording: &[u8]) -> bool {
+    recording.get(MAGIC.len()).is_some_and(|version| *version >= TELLS_OF_CONNECTIONS)
 }
 
 impl Header {
@@ -221,12 +248,25 @@ impl<'a> Record<'a> {
                 out.extend_from_slice(&state_hash.to_le_bytes());
             }
             Self::Step(step) => step.write(out),
+            Self::Carried { player, carried } => {
+                out.push(CARRIED);
+                carried.write(player, out);
+            }
+            Self::Untold { player } => {
+                out.push(UNTOLD);
+                put_number(u64::from(player.0), out);
+            }
         }
     }
 
     fn read(reader: &mut Reader<'a>) -> Result<Self, Unreadable> {
         Ok(match reader.byte()? {
             0 => Self::Tick { state_hash: reader.word()? },
+            CARRIED => {
+                let (player, carried) = Carried::read(reader)?;
+                Self::Carried { player, carried }
+            }
+            UNTOLD => Self::Untold { player: PlayerId(reader.number_of()?) },
             kind => Self::Step(RecordedStep::read(kind, reader)?),
         })
     }

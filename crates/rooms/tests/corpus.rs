@@ -15,6 +15,11 @@ fn room_snapshot() {
 }
 
 #[test]
+fn room_recording() {
+    corpus::play("room_recording", fuzzing::recording);
+}
+
+#[test]
 fn room_path() {
     corpus::play("room_path", fuzzing::path);
 }

@@ -4,13 +4,18 @@ use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     GridShape, InputError, NewObject, PlayerId, Position, Refusal, RestoreError, Room, RoomOptions, Scope, Simulation,
     Visibility, Visitor, World,
-    recording::{Header, RecordedStep, Recorder, Replay, replay},
+    recording::{
+        Carried, CarriedWait, Comparison, Header, RecordedStep, Recorder, Replay, ReplayError, compare, inputs, replay,
+        tells_of_connections,
+    },
 };
 
 /// A recording of [`act`] in hexadecimal, written by the last commit that recorded version 1.
 const VERSION_1: &str = include_str!("fixtures/recording-1.txt");
 /// A recording of [`act_with_seats`], written by the last commit that recorded version 2.
 const VERSION_2: &str = include_str!("fixtures/recording-2.txt");
+/// A recording of [`act_with_addresses`], written by the last commit that recorded version 3.
+const VERSION_3: &str = include_str!("fixtures/recording-3.txt");
 
 /// Each player has an object at a random place, whose state is its last input.
 struct Pebbles;
@@ -99,6 +104,24 @@ fn act_with_seats(room: &mut Room, recorder: &mut Recorder) {
     tick(room, recorder);
 }
 
+/// A player with an address disconnects and returns from another one.
+fn act_with_addresses(room: &mut Room, recorder: &mut Recorder) {
+    let address = |text: &str| Some(text.parse().expect("an address"));
+    let visitor =
+        Visitor { user: "ada", client: "c-1", info: b"[1]", address: address("192.0.2.7"), ..Visitor::default() };
+    recorder.join(&visitor, Encoding::Json, b"{}");
+    room.join(&visitor, Encoding::Json, b"{}").expect("there is room");
+    tick(room, recorder);
+    recorder.away(PlayerId(1));
+    room.away(PlayerId(1));
+    tick(room, recorder);
+    let again = Visitor { client: "c-2", address: address("2001:db8::7"), ..visitor };
+    recorder.back(PlayerId(1), &again, Encoding::Protobuf);
+    room.back(PlayerId(1), &again, Encoding::Protobuf);
+    input(room, recorder, PlayerId(1), 1, b"on");
+    tick(room, recorder);
+}
+
 /// Two players join, a third one is refused, and the first one leaves.
 fn act(room: &mut Room, recorder: &mut Recorder) {
     let join = |room: &mut Room, recorder: &mut Recorder, user, encoding, data| {
@@ -154,7 +177,7 @@ fn finished(recording: &[u8]) -> Replay<'_> {
 #[test]
 fn a_recording_of_version_1_is_replayed() {
     let (old, new) = (unhex(VERSION_1), recorded());
-    assert_eq!((old[8], new[8]), (1, 3), "the versions");
+    assert_eq!((old[8], new[8]), (1, 4), "the versions");
     let (old, new) = (finished(&old), finished(&new));
     assert_eq!((old.header(), new.header()), (&header(), &header()));
     assert_eq!(old.room().state_hash(), new.room().state_hash());
@@ -171,10 +194,80 @@ fn header_with_seats() -> Header {
 #[test]
 fn a_recording_of_version_2_is_replayed() {
     let (old, new) = (unhex(VERSION_2), recorded_of(&header_with_seats(), act_with_seats));
-    assert_eq!((old[8], new[8]), (2, 3), "the versions");
+    assert_eq!((old[8], new[8]), (2, 4), "the versions");
     assert_eq!(old[9..], new[9..], "without addresses, the versions differ only in their number");
     let (old, new) = (finished(&old), finished(&new));
     assert_eq!((old.header(), old.room().state_hash()), (&header_with_seats(), new.room().state_hash()));
+}
+
+#[test]
+fn a_recording_of_version_3_is_replayed() {
+    let (old, new) = (unhex(VERSION_3), recorded_of(&header_with_seats(), act_with_addresses));
+    assert_eq!((old[8], new[8]), (3, 4), "the versions");
+    assert_eq!(old[9..], new[9..], "if nothing is told of connections, the versions differ only in their number");
+    assert_eq!([&old, &new].map(|recording| tells_of_connections(recording)), [false, true]);
+    let (old, new) = (finished(&old), finished(&new));
+    assert_eq!((old.header(), old.room().state_hash()), (&header_with_seats(), new.room().state_hash()));
+}
+
+#[test]
+fn a_later_version_is_named() {
+    let mut recording = recorded();
+    recording[8] = 5;
+    assert_eq!(Header::read(&recording), Err(ReplayError::UnknownVersion(5)));
+}
+
+const LATE: Carried = Carried {
+    had_tick: 0,
+    tick: 2,
+    paced_ticks: 0,
+    limited_ticks: 0,
+    waited_ticks: 1,
+    wait: CarriedWait::Shard,
+    is_sent: true,
+    zone_ages_ticks: [0; 4],
+};
+
+/// The same as [`act_with_seats`], and what is told of its players.
+fn act_with_connections(room: &mut Room, recorder: &mut Recorder) {
+    let mut acted = Recorder::new(&header_with_seats(), Vec::new());
+    act_with_seats(room, &mut acted);
+    let whole = std::mem::take(acted.written());
+    let empty = Recorder::new(&header_with_seats(), Vec::new()).written().len();
+    // Between two ticks, in the middle of steps, and behind the last tick, as a room that is cut leaves it.
+    let ends: Vec<usize> = (empty..=whole.len()).filter(|end| inputs(&whole[..*end]).is_ok()).collect();
+    let mut from = empty;
+    for end in ends {
+        recorder.written().extend_from_slice(&whole[from..end]);
+        from = end;
+        for player in [1, 2] {
+            recorder.carried(PlayerId(player), LATE);
+        }
+        recorder.untold(PlayerId(2));
+    }
+}
+
+#[test]
+fn what_connections_carried_has_no_effect_on_a_replay() {
+    let header = header_with_seats();
+    let (plain, told) = (recorded_of(&header, act_with_seats), recorded_of(&header, act_with_connections));
+    assert!(told.len() > plain.len());
+    assert_eq!(inputs(&told).map(|inputs| inputs.len()), Ok(1));
+    let mut replays = [&plain, &told].map(|recording| replay(recording, |_| Box::new(Pebbles)).expect("a recording"));
+    let [one, other] = &mut replays;
+    assert_eq!(compare(one, other), Ok(Comparison::Equal { ticks: [3, 3] }));
+    let mut watched = replay(&told, |_| Box::new(Pebbles)).expect("a recording");
+    watched.watch();
+    let mut counts = Vec::new();
+    while let Some(tick) = watched.next_tick() {
+        tick.expect("the same states");
+        assert!(watched.carried().iter().all(|(_, carried)| *carried == LATE));
+        assert_eq!(2 * watched.untold().len(), watched.carried().len());
+        counts.push(watched.carried().len());
+    }
+    // Twice at each place: before the two joins and after each of them, and so on.
+    assert_eq!(counts, [6, 4, 6]);
+    assert_eq!(watched.room().state_hash(), finished(&plain).room().state_hash());
 }
 
 #[test]

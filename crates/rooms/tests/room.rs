@@ -246,7 +246,7 @@ fn another_seed_differs_at_once() {
 fn invalid_recordings_are_refused() {
     let whole = game(3).1;
     let mut other_version = whole.clone();
-    other_version[MAGIC.len()] = 4;
+    other_version[MAGIC.len()] = 5;
     let mut unknown_record = whole.clone();
     unknown_record.push(9);
     let mut bad_rate = std::mem::take(
@@ -259,7 +259,7 @@ fn invalid_recordings_are_refused() {
         (b"DUNLINR", ReplayError::NoRecording),
         (b"{\"json\":true}", ReplayError::NoRecording),
         (MAGIC, ReplayError::BreaksOff),
-        (&other_version, ReplayError::UnknownVersion(4)),
+        (&other_version, ReplayError::UnknownVersion(5)),
         (&unknown_record, ReplayError::Malformed),
         (&bad_rate, ReplayError::Malformed),
     ];

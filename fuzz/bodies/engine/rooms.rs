@@ -39,6 +39,7 @@ impl Rooms {
                     seat_grace_ticks: 0,
                     away_per_user_max: 2,
                     call_bytes_max: 1_024,
+                    is_recorded: true,
                 };
                 outgoing.push((room.owner, FromRoom::Made { room, channel: channel.clone() }));
                 let host = RoomHost::new(room, channel, world.grid().clone(), terms);

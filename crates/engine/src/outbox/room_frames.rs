@@ -10,7 +10,7 @@ use dunlin_rooms::SnapshotBody;
 
 use crate::{
     frame::{FrameRef, RoomHead},
-    session_seats::{FrameWritten, SeatIndex, Seats},
+    session_seats::{FrameWritten, SeatIndex, Seats, WroteAt},
 };
 
 use super::{Outbox, WRITE_SLICES_MAX};
@@ -86,6 +86,7 @@ impl Outbox {
     pub(crate) fn wrote_room_frames(
         &mut self,
         mut bytes: usize,
+        now_us: u64,
         seats: &mut Seats,
         mut count: impl FnMut(FrameWritten),
     ) -> usize {
@@ -95,7 +96,10 @@ impl Outbox {
             let Some(&seat) = rooms.offered.get(begun) else { return bytes };
             begun += 1;
             rooms.put_last(seat);
-            let written = seats.begun(seat);
+            let written = seats.begun(seat, || WroteAt {
+                waited_us: now_us.saturating_sub(self.due_since_us),
+                has_session_pace: self.budget().is_some(),
+            });
             let length = written.frame_bytes;
             count(written);
             self.due_seats -= 1;

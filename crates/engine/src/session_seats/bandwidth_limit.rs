@@ -23,12 +23,12 @@ impl Seats {
             let seat = seats[seated.seat.0 as usize].as_deref_mut().expect("who is seated has a seat");
             let allowance = seat.allowance.get_or_insert_with(|| Allowance::new(now_us, limit));
             allowance.refill(now_us, limit);
-            if seated.is_due {
+            if seated.is_due() {
                 continue;
             }
             let has_base = room.mirror.as_ref().is_some_and(|mirror| mirror.reaches(seat.base));
             if allowance.allows_frame(now_us, limit, has_base) {
-                seated.is_due = true;
+                seated.due_from_tick = tick;
                 mark(seated.session);
             } else {
                 skipped += 1;

@@ -42,8 +42,9 @@ impl Shard {
             FromRoom::Failed { room, channel, refusal } => {
                 owner.rooms(context).room_has_failed(room, &channel, refusal);
             }
-            FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe } => {
-                sessions.room_messages(context).see_room(room, &channel, (grid, ticks_per_second, keyframe));
+            FromRoom::Keyframe { room, channel, grid, ticks_per_second, keyframe, is_recorded } => {
+                let world = (grid, ticks_per_second, keyframe);
+                sessions.room_messages(context).see_room(room, &channel, world, is_recorded.then_some(from));
             }
             FromRoom::Tick { room, update, changes, inputs_taken } => {
                 sessions.room_messages(context).take_tick(room, update, changes, inputs_taken);

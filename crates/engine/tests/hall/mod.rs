@@ -17,6 +17,7 @@ use dunlin_protocol::{
 use dunlin_rooms::{
     GridShape, InputError, NewObject, ObjectId, PlayerId, Position, Refusal, Replica, RestoreError, Room, RoomOptions,
     Schema, Scope, Simulation, Visibility, Visitor, World,
+    recording::Carried,
     wire::{Input, encode_input},
 };
 use serde_json::{Value, json};
@@ -32,6 +33,7 @@ pub const TERMS: HostOptions = HostOptions {
     seat_grace_ticks: 0,
     away_per_user_max: 8,
     call_bytes_max: 1_024,
+    is_recorded: false,
 };
 
 /// Objects move at random, unless the meadow is quiet; players move by their inputs, and may shout.
@@ -215,6 +217,10 @@ pub struct Hall {
     pub tokens_refused: TokensRefused,
     /// Whether owners are notified when a world is created.
     pub reports_made: bool,
+    /// Whether rooms that open are recorded.
+    pub is_recorded: bool,
+    /// What their recordings were told of connections, so far.
+    pub carried: Vec<(PlayerId, Carried)>,
     /// Messages that arrived for rooms that do not exist.
     pub strays: Vec<ToRoom>,
 }
@@ -283,6 +289,8 @@ impl Hall {
             away_per_user_max: 2,
             tokens_refused: TokensRefused::default(),
             reports_made: true,
+            is_recorded: false,
+            carried: Vec::new(),
             strays: Vec::new(),
         }
     }
@@ -366,6 +374,7 @@ impl Hall {
                         empty_ticks_max: self.empty_ticks_max,
                         seat_grace_ticks: self.seat_grace_ticks,
                         away_per_user_max: self.away_per_user_max,
+                        is_recorded: self.is_recorded,
                         ..TERMS
                     };
                     let host = RoomHost::new(*room, channel.clone(), world.grid().clone(), terms);
@@ -407,6 +416,7 @@ impl Hall {
         for (host, runner) in self.rooms.values_mut() {
             host.refuse_unreserved(runner, &mut outgoing);
             let batch = host.begin();
+            self.carried.extend(&batch.carried);
             let done = runner.run(&batch, self.node.now.unix_ms * 1_000);
             self.tokens_refused += done.tokens_refused();
             host.finish(done, &mut outgoing);

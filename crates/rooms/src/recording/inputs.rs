@@ -1,9 +1,9 @@
-//! Finds the inputs of a recording without replaying it.
+//! Finds the inputs of a recording, and what connections carried, without replaying it.
 
 use std::ops::Range;
 
-use super::{Header, Record, RecordedStep, ReplayError};
-use crate::binary::Reader;
+use super::{Carried, Header, Record, RecordedStep, ReplayError};
+use crate::{PlayerId, binary::Reader};
 
 /// An input in a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,8 +30,24 @@ pub fn inputs(recording: &[u8]) -> Result<Vec<RecordedInput>, ReplayError> {
                 let end = recording.len() - reader.left();
                 inputs.push(RecordedInput { tick, data: end - data.len()..end });
             }
-            Record::Step(_) => {}
+            Record::Step(_) | Record::Carried { .. } | Record::Untold { .. } => {}
         }
     }
     Ok(inputs)
+}
+
+/// What the connections of players have carried, in order.
+///
+/// # Errors
+/// As of [`inputs`].
+pub fn carried(recording: &[u8]) -> Result<Vec<(PlayerId, Carried)>, ReplayError> {
+    let mut reader = Reader::new(recording);
+    Header::read_from(&mut reader)?;
+    let mut told = Vec::new();
+    while reader.left() > 0 {
+        if let Record::Carried { player, carried } = Record::read(&mut reader)? {
+            told.push((player, carried));
+        }
+    }
+    Ok(told)
 }

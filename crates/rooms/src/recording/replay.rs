@@ -4,7 +4,7 @@ use std::fmt;
 
 use hashbrown::HashMap;
 
-use super::{Header, Record, RecordedStep};
+use super::{Carried, Header, Record, RecordedStep};
 use crate::{
     GameCall, GridError, ListingChange, PlayerId, Refusal, Room, Scoped, Simulation,
     binary::{Reader, Unreadable},
@@ -30,12 +30,14 @@ pub struct Checkpoint<'a> {
     players: HashMap<&'a str, PlayerId, foldhash::quality::FixedState>,
 }
 
-/// The steps, events and calls collected for a tick.
+/// The steps, events and calls collected for a tick, and what was told of connections before it.
 #[derive(Default)]
 struct Watched<'a> {
     steps: Vec<ReplayedStep<'a>>,
     events: Vec<Scoped>,
     calls: Vec<GameCall>,
+    carried: Vec<(PlayerId, Carried)>,
+    untold: Vec<PlayerId>,
 }
 
 /// A step that was replayed.
@@ -145,7 +147,8 @@ impl<'a> Replay<'a> {
         Ok(Self { header: header.clone(), room, records, players, is_over: false, watched: None })
     }
 
-    /// From now on, collects [`Replay::steps`], [`Replay::events`] and [`Replay::calls`].
+    /// From now on, collects [`Replay::steps`], [`Replay::events`], [`Replay::calls`], [`Replay::carried`] and
+    /// [`Replay::untold`].
     pub fn watch(&mut self) {
         self.watched = Some(Watched::default());
     }
@@ -163,6 +166,16 @@ impl<'a> Replay<'a> {
     /// The calls to the backend that the simulation made before and in the last tick.
     pub fn calls(&self) -> &[GameCall] {
         self.watched.as_ref().map_or(&[], |watched| &watched.calls)
+    }
+
+    /// What was told before the last tick of the connections of players, in order.
+    pub fn carried(&self) -> &[(PlayerId, Carried)] {
+        self.watched.as_ref().map_or(&[], |watched| &watched.carried)
+    }
+
+    /// The players who came before the last tick and of whose connections nothing is told.
+    pub fn untold(&self) -> &[PlayerId] {
+        self.watched.as_ref().map_or(&[], |watched| &watched.untold)
     }
 
     /// The room after the last tick.
@@ -189,6 +202,18 @@ impl<'a> Replay<'a> {
                     Some(Err(error))
                 }
             },
+            Record::Carried { player, carried } => {
+                if let Some(watched) = &mut self.watched {
+                    watched.carried.push((player, carried));
+                }
+                None
+            }
+            Record::Untold { player } => {
+                if let Some(watched) = &mut self.watched {
+                    watched.untold.push(player);
+                }
+                None
+            }
             Record::Tick { state_hash: expected } => {
                 match &mut self.watched {
                     Some(watched) => (watched.events, watched.calls) = self.room.tick_with_events(),

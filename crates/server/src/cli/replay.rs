@@ -1,6 +1,7 @@
 //! `dunlin replay`.
 
 mod answers;
+mod connections;
 mod difference;
 mod film;
 mod other_rules;
@@ -46,8 +47,8 @@ pub(super) struct ReplayArgs {
     #[arg(long)]
     events: bool,
 
-    /// Print what happened to the room: joins, leaves, inputs, messages, calls, answers and changes of the listing, of all
-    /// ticks or of --tick
+    /// Print what happened to the room: joins, leaves, inputs, messages, calls, answers, changes of the listing, and what the
+    /// connections of players did not carry, of all ticks or of --tick
     #[arg(long)]
     steps: bool,
 

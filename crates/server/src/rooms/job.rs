@@ -64,6 +64,8 @@ fn tick(mut live: Box<Live>, batch: &TickBatch, time: TickTime) -> Result<(Box<L
         return Err(failure);
     }
     if let Some(recorder) = recorder {
+        // Before the steps: they may end the seats that are told of.
+        recorder.carried(&batch.carried);
         recorder.begin_tick(runner.expiring(), steps);
         recorder.keep(0);
     }

@@ -13,13 +13,14 @@ use std::{
 
 use dunlin_config::RoomSettings;
 use dunlin_engine::{
+    event::NodeSlot,
     host::{CompletedTick, Step, visitor_of},
     room::SeatKey,
 };
 use dunlin_queues::{CountedReceiver, CountedSender, declared::RECORDING_CHUNKS};
 use dunlin_rooms::{
     ListingChange, PlayerId, Room, RoomInfo,
-    recording::{Header, Recorder},
+    recording::{Carried, Header, Recorder},
 };
 use tokio::sync::mpsc;
 
@@ -121,6 +122,13 @@ impl RoomRecorder {
         &self.tail
     }
 
+    /// Records what the connections of players have carried.
+    pub(super) fn carried(&mut self, told: &[(PlayerId, Carried)]) {
+        for (player, carried) in told {
+            self.recording.carried(*player, *carried);
+        }
+    }
+
     /// Records the players that leave, and `steps`, at the beginning of a tick. They are recorded before the game runs,
     /// so that the recording contains the tick in which a room fails. Exception: from the first step of a player who
     /// joins in this tick on, steps are recorded at the end of the tick, because the player's id is not known before.
@@ -149,6 +157,7 @@ impl RoomRecorder {
     /// Records the result of a tick. Calls the game for its state.
     pub(super) fn end_tick(&mut self, steps: &[Step], done: &CompletedTick, room: &Room) {
         let (mut joins, mut kicks) = (done.joins(), done.ordered_kicks());
+        let mut untold = Vec::new();
         for (index, step) in steps.iter().enumerate() {
             let mut back = None;
             if let Step::Join { seat, claim, .. } = step
@@ -159,6 +168,9 @@ impl RoomRecorder {
                 }
                 let stays = claim.given.is_some();
                 self.players.insert(*seat, RecordedSeat { player: entered.player, stays });
+                if seat.shard.node() != NodeSlot::OWN {
+                    untold.push(entered.player);
+                }
                 back = entered.is_back.then_some(entered.player);
             }
             if let Step::Kick { order, .. } = step {
@@ -170,6 +182,9 @@ impl RoomRecorder {
             if index >= self.steps_recorded {
                 self.record(step, back);
             }
+        }
+        for player in untold {
+            self.recording.untold(player);
         }
         self.recording.tick(room);
     }

@@ -161,6 +161,7 @@ impl ScheduledRoom {
             seat_grace_ticks,
             away_per_user_max,
             call_bytes_max,
+            is_recorded: live.recorder.is_some(),
         };
         // Before the room is listed for the first time.
         self.stats.take_listing(live.runner.room());

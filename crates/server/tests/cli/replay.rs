@@ -11,7 +11,7 @@ use dunlin_games::Registry;
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
     PlayerId, Room, RoomOptions, Visitor,
-    recording::{Header, Recorder},
+    recording::{Carried, Header, Recorder},
 };
 use serde_json::{Value, json};
 
@@ -117,6 +117,77 @@ fn the_steps_of_all_ticks_or_of_one_are_printed() {
     assert_eq!(in_json(&[]), [joins, walks.clone()]);
     assert_eq!(in_json(&["--tick", "4"]), [walks]);
     assert_eq!(in_json(&["--tick", "5"]), Vec::<Value>::new());
+}
+
+/// Records a hunt as [`record`] does, and what Ada's connection has carried.
+fn record_connection(folder: &Folder) -> String {
+    let plain = record(folder, "plain", 10, [0, 127, 0]);
+    let mut bytes = fs::read(plain).expect("a recording");
+    let header = Header::read(&bytes).expect("a header");
+    let mut told = Recorder::new(&header, Vec::new());
+    let header_bytes = told.written().len();
+    let sent = Carried { is_sent: true, ..Carried::default() };
+    told.carried(PlayerId(1), Carried { had_tick: 3, tick: 8, waited_ticks: 4, ..sent });
+    told.carried(PlayerId(1), Carried { had_tick: 8, tick: 9, zone_ages_ticks: [0, 0, 2, 6], ..sent });
+    // Before the last tick: a record of a tick has nine bytes.
+    let at = bytes.len() - 9;
+    bytes.splice(at..at, told.written()[header_bytes..].iter().copied());
+    let path = folder.0.join("told");
+    fs::write(&path, bytes).expect("a temporary file");
+    path.display().to_string()
+}
+
+#[test]
+fn what_a_connection_carried_is_printed_and_answered() {
+    let folder = Folder::new("replay-carried");
+    let file = record_connection(&folder);
+    let text = dunlin(&folder, &["replay", &file, "--steps", "--tick", "10"]);
+    let told: Vec<&str> = stdout(&text).lines().filter(|line| line.contains(": player 1 ")).collect();
+    assert_eq!(
+        told,
+        [
+            "tick 10: player 1 was sent tick 8 after tick 3, 4 ticks skipped because its connection had not taken the \
+             last snapshot",
+            "tick 10: player 1 was sent tick 9 after tick 8, zone 2 waits since tick 7 for its bandwidth limit, zone 3 \
+             waits since tick 3 for its bandwidth limit",
+        ],
+        "{}",
+        stdout(&text)
+    );
+    let text = dunlin(&folder, &["replay", &file, "--steps", "-o", "json"]);
+    let told: Vec<Value> = lines(stdout(&text)).into_iter().filter(|line| line["step"] == "carried").collect();
+    let gap = json!({
+        "tick": 10, "step": "carried", "player": 1, "had_tick": 3, "sent_tick": 8, "paced_ticks": 0, "limited_ticks": 0,
+        "waited_ticks": 4, "waited_for": "connection", "zones_wait_since": [null, null, null, null],
+    });
+    let zones = json!({
+        "tick": 10, "step": "carried", "player": 1, "had_tick": 8, "sent_tick": 9, "paced_ticks": 0, "limited_ticks": 0,
+        "waited_ticks": 0, "waited_for": null, "zones_wait_since": [null, null, 7, 3],
+    });
+    assert_eq!(told, [gap, zones]);
+
+    // It is no difference of the rooms.
+    let plain = folder.0.join("plain").display().to_string();
+    let equal = dunlin(&folder, &["replay", &plain, "--diff", &file]);
+    assert_eq!(stdout(&equal), "no tick differs; the recordings have 10 and 10 ticks\n", "{}", stderr(&equal));
+
+    // The answers for a page have what the player had at each tick.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_dunlin"))
+        .args(["replay", &file, "--answers", "67108864"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    child.stdin.take().expect("a pipe").write_all(b"{\"from\":1,\"count\":10}\n").expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    let [index, ticks] = &lines(stdout(&output))[..] else { panic!("{output:?}") };
+    assert_eq!(index["index"]["tells_of_connections"], true);
+    let frames = ticks["ticks"]["frames"].as_array().expect("ticks");
+    let had: Vec<_> = frames.iter().map(|frame| frame["players"][0]["had"].clone()).collect();
+    let behind = json!({ "tick": 3, "why": "connection", "from": 4, "to": 7 });
+    let waiting = json!({ "tick": 9, "zones": [null, null, 7, 3] });
+    assert_eq!(had[3..7], [behind.clone(), behind.clone(), behind.clone(), behind]);
+    assert_eq!((&had[2], &had[7], &had[8], &had[9]), (&Value::Null, &Value::Null, &waiting, &Value::Null));
 }
 
 #[test]

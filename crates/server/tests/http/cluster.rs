@@ -15,6 +15,7 @@ use crate::{
         console,
         emulation::open,
         observation::until,
+        replays::replay_only_recording,
         server::{Client, Server, handshake, request},
     },
 };
@@ -52,6 +53,7 @@ impl Pair {
                     "allow_presence_for_client": true, "allow_presence_for_anonymous": true,
                 }, {
                     "name": "game", "history_size": 10, "history_ttl": "1m",
+                    "allow_subscribe_for_client": true, "allow_subscribe_for_anonymous": true,
                     "room": {
                         "simulation": "crowd", "params": { "objects": 1 }, "empty_timeout": "10m",
                         "record_directory": folder.0.join(name),
@@ -338,6 +340,31 @@ fn the_console_of_a_node_shows_all_nodes_and_names_those_without_an_answer() {
 }
 
 #[test]
+fn a_recording_says_which_players_are_connected_to_another_node() {
+    let pair = Pair::start("2s");
+    let [one, two] = &pair.nodes;
+    assert_eq!(result(two, "room_open", &json!({ "channel": "game:9" })), json!({}));
+    let _here = join(two, "game:9");
+    let _elsewhere = join(one, "game:9");
+    let info = || result(two, "room_info", &json!({ "channel": "game:9" }));
+    until(|| info()["num_players"] == 2);
+    assert_eq!(result(two, "room_close", &json!({ "channel": "game:9" }))["num_players"], 2);
+    let directory = pair.folder.0.join("two");
+    let bytes = || fs::read_dir(&directory).ok()?.next()?.ok()?.metadata().ok().map(|metadata| metadata.len());
+    until(|| bytes().is_some_and(|bytes| bytes > 0));
+    // Another thread writes the file.
+    let mut steps = String::new();
+    until(|| {
+        steps = replay_only_recording(&directory, &["--steps", "-o", "json"]);
+        steps.contains("connected_elsewhere")
+    });
+    let lines = steps.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    let elsewhere: Vec<Value> = lines.filter(|line| line["step"] == "connected_elsewhere").collect();
+    let [only] = &elsewhere[..] else { panic!("{steps}") };
+    assert_eq!(only["player"], 2);
+}
+
+#[test]
 fn a_recording_of_another_node_is_replayed_here_and_a_node_without_an_answer_is_named() {
     let mut pair = Pair::start("2s");
     let [one, two] = &mut pair.nodes;
@@ -390,6 +417,7 @@ fn a_recording_of_another_node_is_replayed_here_and_a_node_without_an_answer_is_
 
 on_io_uring![
     a_recording_of_another_node_is_replayed_here_and_a_node_without_an_answer_is_named,
+    a_recording_says_which_players_are_connected_to_another_node,
     the_console_of_a_node_shows_all_nodes_and_names_those_without_an_answer,
     rooms_of_all_nodes_are_listed_in_one_order,
     api_reads_cover_all_nodes,

@@ -22,6 +22,7 @@
 //! - `room_paths.rs` paths of players
 //! - `room_calls.rs` calls of games to a backend
 //! - `room_address.rs` addresses of players
+//! - `room_connections.rs` what the connections of players have carried, in recordings
 //! - `room_kick.rs` players that the backend removes
 //! - `room_messages.rs` messages of the backend to rooms
 //! - `room_listing.rs` rooms that the backend locks and describes
@@ -58,6 +59,7 @@ mod removals;
 mod replays;
 mod room_address;
 mod room_calls;
+mod room_connections;
 mod room_kick;
 mod room_listing;
 mod room_messages;

@@ -114,6 +114,7 @@ impl KeptRoom {
             },
             away_per_user_max: AWAY_PER_USER_MAX,
             call_bytes_max: 1_024,
+            is_recorded: false,
         };
         let mut host = RoomHost::new(key, Arc::clone(channel), grid, of_host);
         let runner = if let Some((_, saved)) = &disk.checkpoint {

@@ -263,6 +263,7 @@ impl NodeWorld {
             seat_grace_ticks: SeatFlaw::applied_to(self.threads.flaw, rooms.seat_grace_ticks),
             away_per_user_max: AWAY_PER_USER_MAX,
             call_bytes_max: 1_024,
+            is_recorded: true,
         };
         let (options, game_options) = (rooms.options.clone(), rooms.game_options.clone());
         let host = RoomHost::new(room, Arc::clone(channel), grid.clone(), terms);

@@ -244,7 +244,8 @@ impl OpenSessions {
         let Some(outbox) = sessions.outbox_of(key) else { return };
         let mut left = outbox.wrote(bytes);
         if left > 0 {
-            left = outbox.wrote_room_frames(left, seats, |written| counters.count_room_frame(written));
+            let now_us = context.now.mono_us;
+            left = outbox.wrote_room_frames(left, now_us, seats, |written| counters.count_room_frame(written));
         }
         counters.written_bytes += bytes as u64;
         if left > 0 {
@@ -918,6 +919,9 @@ impl OpenSessions {
     }
 
     pub(super) fn free_seat(&mut self, context: &mut Context, index: SeatIndex) {
+        if let Some((thread, message)) = self.seats.tell_of_leaving(index) {
+            context.effects.list.push(Effect::ToRoom { thread, message });
+        }
         let given_back = self.seats.give_back(index);
         if let Some(outbox) = self.table.outbox_of(given_back.session) {
             outbox.remove_seat(index, given_back.was_due);

@@ -7,10 +7,12 @@ use dunlin_protocol::UnsubscribeCode;
 use dunlin_rooms::{Grid, TickUpdate};
 
 use crate::{
-    SessionKey,
+    Effect, SessionKey,
     hub::{HubEntry, LocalChannelId},
     message::{AnswerPace, ShardRequest, SubscriptionRequest},
-    room::{JOIN_WAIT_MAX_MS, JoinParams, Opening, RoomKey, SeatChange, SeatClaim, SeatKey, SeatToken},
+    room::{
+        JOIN_WAIT_MAX_MS, JoinParams, Opening, RoomKey, RoomThreadIndex, SeatChange, SeatClaim, SeatKey, SeatToken,
+    },
     session::Subscription,
     session_seats::SeatIndex,
 };
@@ -64,12 +66,17 @@ impl RoomMessages<'_> {
         key: RoomKey,
         channel: &str,
         (grid, ticks_per_second, keyframe): (Grid, u32, Arc<TickUpdate>),
+        recorded_by: Option<RoomThreadIndex>,
     ) {
         let id = self.sessions.hub.find(channel);
         let place =
             id.and_then(|id| self.sessions.seats.find_or_insert_room(key, id, self.sessions.hub.channel(id).namespace));
         match place {
-            Some(place) => self.sessions.seats.room_mut(place).show(grid, ticks_per_second, keyframe),
+            Some(place) => {
+                let room = self.sessions.seats.room_mut(place);
+                room.show(grid, ticks_per_second, keyframe);
+                room.tell(recorded_by.map(|thread| (thread, self.context.identity.index)));
+            }
             // The last player left in the meantime; the room will receive the leave. Or the room was lost.
             None => self.context.counters.late_messages += 1,
         }
@@ -88,6 +95,9 @@ impl RoomMessages<'_> {
         let tick = update.tick();
         let room = self.sessions.seats.room_mut(place);
         room.inputs_taken(inputs_taken);
+        if let Some((thread, message)) = room.take_told() {
+            self.context.effects.list.push(Effect::ToRoom { thread, message });
+        }
         let counted = room.newly_counted();
         let namespace = room.namespace;
         if !room.advance(update) {

@@ -7,13 +7,13 @@ use std::{cell::Cell, collections::BTreeMap};
 
 use dunlin_rooms::{
     CellIndex, GridShape, Object, ObjectId, ObjectView, PlayerId, SnapshotFormat, Visibility,
-    recording::{Checkpoint, Header, RecordedStep, Replay, ReplayError, ReplayedStep, replay},
+    recording::{Checkpoint, Header, RecordedStep, Replay, ReplayError, replay, tells_of_connections},
     wire::encode_own,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Simulation, state, steps};
+use super::{Simulation, connections::Connections, state, steps};
 
 /// Ticks between two checkpoints, as long as these need little memory.
 const CHECKPOINT_TICKS: u32 = 240;
@@ -53,6 +53,7 @@ pub(super) struct Film<'a> {
     checkpoints: Vec<Checkpoint<'a>>,
     /// After the last answer: a page that plays asks for the ticks that follow.
     next: Cell<Option<Replay<'a>>>,
+    connections: Connections,
     pub(super) index: Index,
 }
 
@@ -76,6 +77,10 @@ pub(super) struct Index {
     marks_left_out: usize,
     players: Vec<Player>,
     players_left_out: usize,
+    /// Whether the recording has what connections carried.
+    tells_of_connections: bool,
+    /// What they carried, and is not shown.
+    carried_left_out: usize,
     /// Places in `players` by id.
     #[serde(skip)]
     places: BTreeMap<PlayerId, usize>,
@@ -96,6 +101,8 @@ struct Player {
     /// The id of its last connection, by which the node knows the session; empty if unknown.
     client: String,
     spectator: bool,
+    /// After this tick, it may have been behind until the recording ends: that is told with the next snapshot.
+    told_until: u32,
 }
 
 impl<'a> Film<'a> {
@@ -111,7 +118,9 @@ impl<'a> Film<'a> {
         let mut replay = replay(recording, |_| simulation).map_err(|error| error.to_string())?;
         replay.watch();
         let (checkpoints, index) = (vec![replay.checkpoint()], Index::of(header, &replay));
-        let mut film = Self { header, make, checkpoints, next: Cell::default(), index };
+        let connections = Connections::default();
+        let mut film = Self { header, make, checkpoints, next: Cell::default(), connections, index };
+        film.index.tells_of_connections = tells_of_connections(recording);
         let (mut interval, mut objects_max) = (CHECKPOINT_TICKS, 0);
         let mut checkpoint_bytes = film.checkpoint_bytes();
         while let Some(tick) = replay.next_tick() {
@@ -122,7 +131,8 @@ impl<'a> Film<'a> {
                     break;
                 }
             };
-            film.index.note(tick, replay.steps());
+            film.index.note(tick, &replay);
+            film.connections.note(tick, &replay);
             objects_max = replay.room().object_count().max(objects_max);
             if tick.is_multiple_of(interval) {
                 let checkpoint = replay.checkpoint();
@@ -137,6 +147,12 @@ impl<'a> Film<'a> {
             progress(tick);
         }
         film.index.piece_ticks = piece_ticks(objects_max);
+        film.index.carried_left_out = film.connections.left_out;
+        for player in film.index.players.iter_mut().filter(|player| player.told_until == 0) {
+            player.told_until = film.connections.told_until(PlayerId(player.id));
+        }
+        // What a connection has carried is told later.
+        film.index.marks.sort_by_key(|mark| mark.tick);
         Ok(film)
     }
 
@@ -159,7 +175,7 @@ impl<'a> Film<'a> {
         for _ in from..=last {
             match replay.next_tick() {
                 Some(Ok(tick)) => {
-                    frames.push(shown.frame(tick, &replay));
+                    frames.push(shown.frame(tick, &replay, &self.connections));
                     progress(tick);
                 }
                 Some(Err(error)) => return Err(error.to_string()),
@@ -223,30 +239,50 @@ impl Index {
             marks_left_out: 0,
             players: Vec::new(),
             players_left_out: 0,
+            tells_of_connections: false,
+            carried_left_out: 0,
             places: BTreeMap::new(),
         }
     }
 
-    fn note(&mut self, tick: u32, steps: &[ReplayedStep<'_>]) {
+    fn note(&mut self, tick: u32, replay: &Replay<'_>) {
         self.ticks = tick;
-        for step in steps {
+        for (player, carried) in replay.carried() {
+            // A pace is what the client has asked for.
+            let late_ticks = carried.limited_ticks + carried.waited_ticks;
+            if late_ticks >= (self.ticks_per_second / 2).max(1) {
+                self.mark(carried.tick - late_ticks, "behind", Some(*player));
+            }
+        }
+        for step in replay.steps() {
             let (what, player) = match (step.step, &step.joined) {
                 (RecordedStep::Join { visitor, .. }, Some(Ok(player))) => {
                     if self.players.len() < PLAYERS_MAX {
                         let (user, client) = (visitor.user.to_owned(), visitor.client.to_owned());
                         self.places.insert(*player, self.players.len());
-                        self.players.push(Player { id: player.0, user, client, spectator: visitor.is_spectator });
+                        self.players.push(Player {
+                            id: player.0,
+                            user,
+                            client,
+                            spectator: visitor.is_spectator,
+                            told_until: 0,
+                        });
                     } else {
                         self.players_left_out += 1;
                     }
                     ("join", Some(*player))
                 }
                 (RecordedStep::Join { .. }, _) => ("refused", None),
-                (RecordedStep::Leave { player }, _) => ("leave", Some(player)),
+                (RecordedStep::Leave { player }, _) => {
+                    // Who leaves behind the room is told of. Who is removed is not: the room has forgotten it.
+                    if let Some(known) = self.known(player) {
+                        known.told_until = u32::MAX;
+                    }
+                    ("leave", Some(player))
+                }
                 (RecordedStep::Away { player }, _) => ("away", Some(player)),
                 (RecordedStep::Back { player, visitor, .. }, _) => {
-                    let place = self.places.get(&player).copied();
-                    if let Some(known) = place.and_then(|place| self.players.get_mut(place)) {
+                    if let Some(known) = self.known(player) {
                         visitor.client.clone_into(&mut known.client);
                     }
                     ("back", Some(player))
@@ -255,11 +291,20 @@ impl Index {
                 (RecordedStep::Message { .. }, _) => ("message", None),
                 _ => continue,
             };
-            if self.marks.len() < MARKS_MAX {
-                self.marks.push(Mark { tick, what, player: player.map(|player| player.0) });
-            } else {
-                self.marks_left_out += 1;
-            }
+            self.mark(tick, what, player);
+        }
+    }
+
+    fn known(&mut self, player: PlayerId) -> Option<&mut Player> {
+        let place = self.places.get(&player).copied();
+        place.and_then(|place| self.players.get_mut(place))
+    }
+
+    fn mark(&mut self, tick: u32, what: &'static str, player: Option<PlayerId>) {
+        if self.marks.len() < MARKS_MAX {
+            self.marks.push(Mark { tick, what, player: player.map(|player| player.0) });
+        } else {
+            self.marks_left_out += 1;
         }
     }
 }
@@ -273,7 +318,7 @@ struct Shown {
 }
 
 impl Shown {
-    fn frame(&mut self, tick: u32, replay: &Replay<'_>) -> Value {
+    fn frame(&mut self, tick: u32, replay: &Replay<'_>, connections: &Connections) -> Value {
         let world = replay.room().world();
         let mut left = std::mem::take(&mut self.objects);
         let mut changed = Vec::new();
@@ -286,7 +331,8 @@ impl Shown {
         }
         let removed: Vec<u32> = left.keys().map(|id| id.0).collect();
         let objects: Vec<Value> = changed.into_iter().map(|(id, object)| object_of(replay, id, object)).collect();
-        let players: Vec<Value> = world.players().map(|player| player_of(replay, player)).collect();
+        let players: Vec<Value> =
+            world.players().map(|player| player_of(replay, player, connections.at(player, tick))).collect();
         let (steps, steps_left_out) = self.lines(replay.steps().iter().map(|step| steps::in_json(tick, step)));
         let (events, events_left_out) = self.lines(replay.events().iter().map(|scoped| state::event(tick, scoped)));
         json!({
@@ -309,10 +355,16 @@ impl Shown {
     }
 }
 
-fn player_of(replay: &Replay<'_>, player: PlayerId) -> Value {
+/// `had`: what its connection had carried, if that was not this tick with everything.
+fn player_of(replay: &Replay<'_>, player: PlayerId, had: Option<Value>) -> Value {
     let world = replay.room().world();
     let CellIndex(view) = world.view_of(player).unwrap_or_default();
-    json!({ "id": player.0, "view": view, "avatar": world.avatar_of(player).map(|avatar| avatar.0) })
+    let mut of_player =
+        json!({ "id": player.0, "view": view, "avatar": world.avatar_of(player).map(|avatar| avatar.0) });
+    if let Some(had) = had {
+        of_player["had"] = had;
+    }
+    of_player
 }
 
 /// An object as a client sees it, with its place on the map, and who may see it.
@@ -338,7 +390,10 @@ pub(super) fn object_of(replay: &Replay<'_>, id: ObjectId, object: &Object) -> V
 mod tests {
     use dunlin_games::Registry;
     use dunlin_protocol::Encoding;
-    use dunlin_rooms::{Room, RoomOptions, Visitor, recording::Recorder};
+    use dunlin_rooms::{
+        Room, RoomOptions, Visitor,
+        recording::{Carried, Recorder},
+    };
 
     use super::{super::make, *};
 
@@ -357,6 +412,14 @@ mod tests {
             if tick == 10 || tick == 20 {
                 let _ = room.join(&visitor, Encoding::Json, b"");
                 recorder.join(&visitor, Encoding::Json, b"");
+            }
+            if tick == 300 {
+                // A long gap, and one that is too short for a mark.
+                for (had_tick, waited_ticks) in [(200, 30), (240, 29)] {
+                    let tick = had_tick + waited_ticks + 1;
+                    let gap = Carried { had_tick, tick, waited_ticks, is_sent: true, ..Carried::default() };
+                    recorder.carried(PlayerId(1), gap);
+                }
             }
             if tick == 400 {
                 let visitor = Visitor { user: "ada", client: "d", ..Visitor::default() };
@@ -451,11 +514,23 @@ mod tests {
             let marks: Vec<_> = film.index.marks.iter().map(|mark| (mark.tick, mark.what, mark.player)).collect();
             assert_eq!(
                 marks,
-                [(10, "join", Some(1)), (20, "refused", None), (400, "back", Some(1)), (500, "leave", Some(1))]
+                [
+                    (10, "join", Some(1)),
+                    (20, "refused", None),
+                    (201, "behind", Some(1)),
+                    (400, "back", Some(1)),
+                    (500, "leave", Some(1))
+                ]
             );
             let [ada] = &film.index.players[..] else { panic!("{:?}", film.index.players) };
             assert_eq!((ada.id, ada.user.as_str(), ada.client.as_str()), (1, "ada", "d"), "the last connection");
+            assert_eq!(ada.told_until, u32::MAX, "it has left, and was not behind");
             assert_eq!(film.index.kinds.get(&1).map(String::as_str), Some("Runner"));
+            let had =
+                |tick: u32| film.ticks(tick, 1, |_| {}).expect("a tick")["frames"][0]["players"][0]["had"].clone();
+            assert_eq!((had(200), had(231)), (Value::Null, Value::Null));
+            assert_eq!(had(201), json!({ "tick": 200, "why": "connection", "from": 201, "to": 230 }));
+            assert_eq!((film.index.tells_of_connections, film.index.carried_left_out), (true, 0));
             let frame = &film.ticks(10, 1, |_| {}).expect("a tick")["frames"][0];
             assert_eq!(frame["players"][0]["id"], 1);
             assert_eq!(frame["steps"][0]["visitor"]["user"], "ada");

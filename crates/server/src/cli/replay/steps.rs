@@ -2,22 +2,38 @@
 
 use dunlin_protocol::Encoding;
 use dunlin_rooms::{
-    GameCall, ListingChange, ListingState, Visitor,
-    recording::{CallOutcomeRef, RecordedStep, Replay, ReplayedStep},
+    GameCall, ListingChange, ListingState, PlayerId, Visitor,
+    recording::{CallOutcomeRef, Carried, RecordedStep, Replay, ReplayedStep},
 };
 use serde_json::{Value, json};
 
 use super::{Failure, Format, Hex, output};
 
-/// Prints what happened before and in the last tick: the steps in order, then the game's calls, then the listing if it is
-/// not as it was after the tick before, `listing_before`.
+/// Prints what happened before and in the last tick: what was told of connections, the steps in order, then the game's calls,
+/// then the listing if it is not as it was after the tick before, `listing_before`.
 pub(super) fn print(replay: &Replay<'_>, listing_before: &ListingState, format: Format) -> Result<(), Failure> {
     let tick = replay.room().tick_number();
     let listing = replay.room().world().listing();
+    for (player, carried) in replay.carried() {
+        match format {
+            Format::Text => output::line(format_args!("tick {tick}: player {} {carried}", player.0))?,
+            Format::Json => output::line(carried_in_json(tick, *player, carried))?,
+        }
+    }
     for step in replay.steps() {
         match format {
             Format::Text => output::line(format_args!("tick {tick}: {step}"))?,
             Format::Json => output::line(in_json(tick, step))?,
+        }
+    }
+    for PlayerId(player) in replay.untold() {
+        match format {
+            Format::Text => {
+                output::line(format_args!(
+                    "tick {tick}: player {player} is connected to another node: what it is sent is not recorded"
+                ))?;
+            }
+            Format::Json => output::line(json!({ "tick": tick, "step": "connected_elsewhere", "player": player }))?,
         }
     }
     for GameCall { id, method, data } in replay.calls() {
@@ -42,6 +58,17 @@ pub(super) fn print(replay: &Replay<'_>, listing_before: &ListingState, format: 
             "unlisted": listing.is_unlisted, "metadata": document(&listing.metadata),
         })),
     }
+}
+
+/// `tick` is that before which it was told.
+fn carried_in_json(tick: u32, player: PlayerId, carried: &Carried) -> Value {
+    let waiting = carried.zone_ages_ticks.map(|age_ticks| (age_ticks > 0).then(|| carried.tick - age_ticks));
+    json!({
+        "tick": tick, "step": "carried", "player": player.0, "had_tick": carried.had_tick,
+        "sent_tick": carried.is_sent.then_some(carried.tick), "paced_ticks": carried.paced_ticks,
+        "limited_ticks": carried.limited_ticks, "waited_ticks": carried.waited_ticks,
+        "waited_for": (carried.waited_ticks > 0).then(|| carried.wait.name()), "zones_wait_since": waiting,
+    })
 }
 
 /// The change that produces this listing.

@@ -178,6 +178,7 @@ fn host(runner: &Runner) -> RoomHost {
         seat_grace_ticks: 0,
         away_per_user_max: 8,
         call_bytes_max: 1_024,
+        is_recorded: true,
     };
     RoomHost::new(ROOM, Arc::from("arena:1"), runner.room().grid().clone(), options)
 }

@@ -4,15 +4,15 @@ import { byId, element, visible } from "../../page/dom.js";
 import { Film } from "./film.js";
 import { colourOf, RoomMap } from "./map.js";
 import { drawMarks, markWords, timeOf, wordsOf } from "./timeline.js";
-import { whyOf } from "./why.js";
+import { hadOf, whyOf } from "./why.js";
 
 /**
  * @typedef {import("./film.js").Frame} Frame
  * @typedef {import("./film.js").Scene} Scene
  * @typedef {{simulation: string, channel: string, seed: string, ticks_per_second: number, grid: import("./why.js").Grid,
  *   kinds: Record<string, string>, ticks: number, piece_ticks: number, end: string | null,
- *   marks: import("./timeline.js").Mark[], marks_left_out: number, players: {id: number, user: string, client: string, spectator: boolean}[],
- *   players_left_out: number}} Index
+ *   marks: import("./timeline.js").Mark[], marks_left_out: number, players: {id: number, user: string, client: string, spectator: boolean, told_until: number}[],
+ *   players_left_out: number, tells_of_connections: boolean, carried_left_out: number}} Index
  */
 
 const MARKS_MAX = 500;
@@ -85,6 +85,7 @@ function side() {
   return made(
     "section",
     { class: "side", "aria-label": "Details", tabindex: "0" },
+    made("p", { class: "why", id: "had", hidden: "" }),
     made("h2", { id: "object-title" }, "Object"),
     made("label", {}, "Number ", made("input", { type: "number", id: "object", min: "1", step: "1" })),
     made("p", { class: "why", id: "why" }),
@@ -113,6 +114,8 @@ export class Player {
   selected = null;
   /** @type {Scene | null} */
   scene = null;
+  /** The scene as the chosen player had it, if that is an earlier one. @type {Scene | null} */
+  seen = null;
 
   /**
    * @param {Index} index
@@ -128,6 +131,8 @@ export class Player {
     place.replaceChildren(stage(), side());
     this.map = new RoomMap(byId("map", HTMLCanvasElement), index.grid);
     this.film = new Film(index.ticks, index.piece_ticks, load);
+    // It goes through the same pieces at another place.
+    this.seenFilm = new Film(index.ticks, index.piece_ticks, (from) => this.film.piece(from));
     warn(index.end);
     this.slider = byId("tick", HTMLInputElement);
     this.slider.max = String(index.ticks);
@@ -143,13 +148,15 @@ export class Player {
     this.drawTimeline();
   }
 
-  /** A player also misses what its connection has not carried. That is not in the recording. */
+  /** What the recording does not say of the connections of players. */
   describeConnection() {
     const chosen = this.index.players.find(({ id }) => String(id) === this.view.value);
-    const now = chosen === undefined || chosen.client === "" ? [] : [" While the player is connected, ", this.explained(chosen.client), " says why."];
+    const now = chosen === undefined || chosen.client === "" ? [] : [" While the player is connected, ", this.explained(chosen.client), " says how its connection is now."];
     byId("connection", HTMLElement).replaceChildren(
-      "A recording has what the room did, not what each connection carried. One that is behind, or has used up "
-        + "room.player_bandwidth_limit, skips snapshots and gets the newest one.",
+      this.index.tells_of_connections
+        ? "What a connection has skipped is recorded when it gets the next snapshot."
+        : "This recording is of an earlier version, which did not record what connections carried.",
+      this.index.carried_left_out === 0 ? "" : ` There is too much of it: the last ${this.index.carried_left_out} gaps are left out.`,
       ...now,
     );
   }
@@ -184,7 +191,7 @@ export class Player {
     this.slider.addEventListener("input", () => this.go(Number(this.slider.value)));
     this.view.addEventListener("change", () => {
       this.describeConnection();
-      this.draw();
+      this.go(this.tick);
     });
     const object = byId("object", HTMLInputElement);
     object.addEventListener("input", () => {
@@ -238,7 +245,7 @@ export class Player {
     });
     canvas.addEventListener("pointerup", (event) => {
       if (held !== null && !held.moved && this.scene !== null) {
-        this.select(this.map.objectAt(this.scene, event.offsetX, event.offsetY)?.id ?? null);
+        this.select(this.map.objectAt(this.seen ?? this.scene, event.offsetX, event.offsetY)?.id ?? null);
       }
       held = null;
     });
@@ -312,7 +319,10 @@ export class Player {
     if (this.isBusy) return;
     this.isBusy = true;
     try {
-      while (this.scene?.tick !== this.tick) this.scene = await this.film.scene(this.tick);
+      do {
+        while (this.scene?.tick !== this.tick) this.scene = await this.film.scene(this.tick);
+        // Another player may be chosen, or another tick, while this is loaded.
+      } while (!await this.loadSeen(this.scene));
       if (this.open.signal.aborted) return;
       this.film.prefetch(this.tick);
       this.draw();
@@ -327,20 +337,52 @@ export class Player {
     }
   }
 
+  /** @param {Scene} scene @returns {import("./why.js").Player | null} the chosen player in it */
+  chosen(scene) {
+    return scene.players.find(({ id }) => String(id) === this.view.value) ?? null;
+  }
+
+  /**
+   * Loads what the chosen player had, if its connection was behind. Returns whether that is still what is to be shown.
+   * @param {Scene} scene
+   */
+  async loadSeen(scene) {
+    const { value } = this.view;
+    const tick = this.chosen(scene)?.had?.tick ?? scene.tick;
+    this.seen = tick > 0 && tick < scene.tick ? await this.seenFilm.scene(tick) : null;
+    return value === this.view.value && scene.tick === this.tick;
+  }
+
   draw() {
     const { scene, index } = this;
     if (scene === null) return;
-    const player = scene.players.find(({ id }) => String(id) === this.view.value) ?? null;
-    if (byId("follow", HTMLInputElement).checked) this.follow(scene, player);
-    this.map.draw(scene, player, this.selected);
+    const now = this.chosen(scene);
+    // It looked from where it was then. What its connection was doing is that of now.
+    const then = this.seen === null ? null : this.chosen(this.seen);
+    const shown = this.seen ?? scene;
+    const player = then === null || now === null ? now : { ...then, ...(now.had === undefined ? {} : { had: now.had }) };
+    if (byId("follow", HTMLInputElement).checked) this.follow(shown, player);
+    this.map.draw(shown, player, this.selected);
+    this.describeHad(now, scene.tick);
     byId("legend", HTMLElement).hidden = this.view.value === "";
     byId("time", HTMLElement).textContent = `tick ${scene.tick} · ${timeOf(scene.tick, index.ticks_per_second)}`;
     fill(byId("steps", HTMLElement), [...scene.steps.map(wordsOf), ...andMore(scene.steps_left_out)]);
     const events = scene.events.map((event) => JSON.stringify(event["event"] ?? event));
     fill(byId("events", HTMLElement), [...events, ...andMore(scene.events_left_out)]);
-    this.describe(scene, player);
+    this.describe(shown, player);
     // For tests.
     document.documentElement.dataset["tick"] = String(scene.tick);
+  }
+
+  /**
+   * @param {import("./why.js").Player | null} player
+   * @param {number} tick
+   */
+  describeHad(player, tick) {
+    const place = byId("had", HTMLElement);
+    place.hidden = player === null || !this.index.tells_of_connections;
+    const toldUntil = this.index.players.find(({ id }) => id === player?.id)?.told_until ?? 0;
+    place.textContent = player === null ? "" : hadOf(player, tick, this.index.ticks, toldUntil);
   }
 
   /**
@@ -365,7 +407,9 @@ export class Player {
       title.textContent = "Object";
       why.textContent = this.selected === null
         ? "Click an object on the map, or type its number."
-        : `Object ${this.selected} is not in the room at this tick.`;
+        : this.scene?.objects.has(this.selected)
+          ? `Object ${this.selected} is in the room since a tick that the player did not have.`
+          : `Object ${this.selected} is not in the room at this tick.`;
       fields.replaceChildren();
       return;
     }

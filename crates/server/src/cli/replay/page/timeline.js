@@ -3,7 +3,7 @@
 /** @typedef {{tick: number, what: string, player: number | null}} Mark */
 
 /** @type {Record<string, string>} */
-const COLOURS = { join: "--good", back: "--good", leave: "--muted", away: "--signal", kick: "--bad", refused: "--bad", message: "--tide" };
+const COLOURS = { join: "--good", back: "--good", leave: "--muted", away: "--signal", kick: "--bad", refused: "--bad", message: "--tide", behind: "--signal" };
 
 /**
  * Draws a line for each mark.
@@ -49,7 +49,7 @@ export function timeOf(tick, ticksPerSecond) {
 }
 
 /** @type {Record<string, string>} */
-const WORDS = { join: "joins", leave: "leaves", away: "loses its connection", back: "is back", kick: "is kicked" };
+const WORDS = { join: "joins", leave: "leaves", away: "loses its connection", back: "is back", kick: "is kicked", behind: "is not sent ticks" };
 
 /**
  * A mark in words.

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Film } from '../page/film.js';
 import { markWords, timeOf, wordsOf } from '../page/timeline.js';
-import { distance, sightOf, whyOf } from '../page/why.js';
+import { distance, hadOf, sightOf, whyOf, zoneOf } from '../page/why.js';
 
 const PIECE_TICKS = 120;
 const GRID = { columns: 10, rows: 10, cellUnits: 100, nearCells: 1, farCells: 2, farIntervalTicks: 6, nearKinds: { 5: { units: 150, cells: 2 } } };
@@ -32,6 +32,36 @@ test('what a player sees, and why', () => {
     assert.equal(sightOf(GRID, player, object(1, cell, owner, kind)), sight, `cell ${cell}`);
     assert.match(whyOf(GRID, player, object(1, cell, owner, kind)), words);
   }
+});
+
+test('what a player had, as far as its connection is concerned', () => {
+  const had = (had, tick = 815) => hadOf({ id: 1, view: 0, avatar: null, ...(had === null ? {} : { had }) }, tick, 900, 820);
+  assert.equal(had(null, 820), 'Player 1 had tick 820, the newest.');
+  assert.equal(had(null, 821), 'Player 1 had tick 821, the newest, unless it got nothing more until the end of the recording.');
+  const gap = { tick: 812, from: 813, to: 820 };
+  for (const [why, words] of [
+    ['connection', 'its connection had not taken the last snapshot'],
+    ['bandwidth', 'its bandwidth limit (room.player_bandwidth_limit) was used up'],
+    ['pace', 'it asks for fewer snapshots per second than the room has ticks'],
+  ]) assert.equal(had({ ...gap, why }), `Player 1 had tick 812: ${words} (ticks 813 to 820 skipped).`);
+  assert.match(had({ ...gap, why: 'shard', to: 813 }), /at once, and it gets the newest \(tick 813 skipped\)\.$/);
+  assert.match(had({ ...gap, why: 'away', to: 4_294_967_294 }), /it had no connection \(ticks 813 to 900 skipped\)\.$/);
+  assert.match(had({ tick: 0, why: 'connection', from: 3, to: 5 }, 4), /^Player 1 had no snapshot yet: /);
+  assert.match(had({ tick: 815, why: 'other_node', from: 3, to: 900 }), /another node of the cluster: what it was sent is not recorded\.$/);
+  const zones = [null, null, 805, 801];
+  const waits = 'Zone 2 of its view waits since tick 805 for its bandwidth limit. Its far cells wait since tick 801 for its bandwidth limit.';
+  assert.equal(had({ tick: 815, zones }), `Player 1 had tick 815. ${waits}`);
+  assert.match(had({ ...gap, why: 'bandwidth', zones }), / skipped\)\. Zone 2 of its view waits /);
+});
+
+test('an object says for which zone it waits', () => {
+  const grid = { ...GRID, nearCells: 4, farCells: 1 };
+  assert.deepEqual([0, 1, 2, 3, 4, 5].map((cells) => zoneOf(grid, cells)), [0, 0, 1, 2, 2, 3]);
+  assert.deepEqual([0, 1, 2].map((cells) => zoneOf({ ...grid, nearCells: 0 }, cells)), [0, 3, 3]);
+  const player = { id: 7, view: 44, avatar: null, had: { tick: 815, zones: [null, null, 805, 801] } };
+  assert.equal(whyOf(grid, player, object(1, 45)), 'In view, 1 cell away: each snapshot has its changes.');
+  assert.equal(whyOf(grid, player, object(1, 47)), 'In view, 3 cells away. Zone 2 of its view waits since tick 805 for its bandwidth limit.');
+  assert.equal(whyOf(grid, player, object(1, 49)), 'In a far cell, 5 cells away. Its far cells wait since tick 801 for its bandwidth limit.');
 });
 
 /** A film whose object 1 is at x = tick, and whose object 2 is there in every third tick. Counts what is loaded. */
